@@ -10,19 +10,30 @@ Laws:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import kcoord_wire as kw
 from kcoord_wire.schema.model import Field, Message, Struct
 from kcoord_wire.schema.plan import attribute_name, class_name
 
-__all__ = ["fields_of", "printable"]
+__all__ = ["fields_of", "number_runs", "printable"]
 
 
 def printable(text: str) -> str:
     """The text with every unprintable character escaped as in Python source."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def number_runs(numbers: Iterable[int]) -> str:
+    """Return ascending numbers as text: ``0-3, 7``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
 
 
 def fields_of(message: Any, version: int) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import kcoord_wire as kw
-from kcoord_wire.fields import fields_of, printable
+from kcoord_wire.fields import fields_of, number_runs, printable
 
 
 def test_fields_of_shows_unknown_tags_and_nulls() -> None:
@@ -24,3 +24,8 @@ def test_nested_blobs_are_decoded_or_shown_as_hex() -> None:
     assert shown["protocols[0].metadata.version"] == "1"
     assert shown["protocols[0].metadata.topics"] == '["orders"]'
     assert shown["protocols[1].metadata"] == "78 (1 bytes)"
+
+
+def test_numbers_in_runs() -> None:
+    assert number_runs([0, 1, 2, 3, 7, 9, 10]) == "0-3, 7, 9-10"
+    assert number_runs([]) == ""

@@ -48,6 +48,7 @@ MAY_IMPORT = {
         "background",
         "disk",
         "exposition",
+        "fields",
         "net",
     }
     | PROTOCOL,

@@ -29,7 +29,7 @@ def build(where: Path, *program: str, **environment: str) -> tuple[subprocess.Co
     sources = where / "sources"
     for part in ("kcoord_wire", "schemas", "_speedups"):
         shutil.copytree(ROOT / part, sources / part, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "kcoord_wire_pytest.py"):
         shutil.copy(ROOT / name, sources / name)
     done = subprocess.run(
         [sys.executable, *(program or ["setup.py"]), "--quiet", "bdist_wheel", "--dist-dir", str(where / "dist")],
@@ -77,10 +77,13 @@ def test_a_wheel_is_complete(native_wheel: Path) -> None:
     names = names_of(native_wheel)
     assert {f"kcoord_wire/_schemas/{name}" for name in SCHEMAS} <= names
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "kcoord_wire").rglob("*.py")}
-    assert modules | {"kcoord_wire/py.typed"} <= names
+    assert modules | {"kcoord_wire/py.typed", "kcoord_wire_pytest.py"} <= names
+    with zipfile.ZipFile(native_wheel) as archive:
+        [points] = [archive.read(name).decode() for name in names if name.endswith("entry_points.txt")]
+    assert "[pytest11]\nkcoord_wire = kcoord_wire_pytest\n" in points
     for module in ("_native", "_columns"):
         assert [name for name in names if name.startswith(f"kcoord_wire/{module}") and name.endswith((".so", ".pyd"))]
-    roots = {"kcoord_wire", f"{'-'.join(native_wheel.name.split('-')[:2])}.dist-info"}
+    roots = {"kcoord_wire", "kcoord_wire_pytest.py", f"{'-'.join(native_wheel.name.split('-')[:2])}.dist-info"}
     assert {name.split("/")[0] for name in names} == roots
 
 

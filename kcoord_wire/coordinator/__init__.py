@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig, SettingsError
     from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
     from kcoord_wire.coordinator.core.machine import GroupMachine
+    from kcoord_wire.coordinator.description import GroupDescription, MemberDescription
     from kcoord_wire.coordinator.fault_injection import Fault, Faults
     from kcoord_wire.coordinator.log.store import CorruptLogError
     from kcoord_wire.coordinator.permissions import Permissions
@@ -32,7 +33,9 @@ __all__ = [
     "Fault",
     "Faults",
     "GroupConfig",
+    "GroupDescription",
     "GroupMachine",
+    "MemberDescription",
     "PeerLimits",
     "Permissions",
     "RebalanceAccount",
@@ -47,6 +50,7 @@ __getattr__, __dir__ = lazy_names(
         "core.config": ("Endpoint", "GroupConfig", "SettingsError"),
         "coordinator": ("Coordinator",),
         "core.events": ("RebalanceAccount", "Trigger"),
+        "description": ("GroupDescription", "MemberDescription"),
         "fault_injection": ("Fault", "Faults"),
         "core.machine": ("GroupMachine",),
         "permissions": ("Permissions",),

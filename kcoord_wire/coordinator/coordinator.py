@@ -26,9 +26,9 @@ from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.background import Background
 from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
-from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.core.machine import GroupMachine
-from kcoord_wire.coordinator.fault_injection import Fault, Faults
+from kcoord_wire.coordinator.fault_injection import Faults
+from kcoord_wire.coordinator.inspection import Inspection
 from kcoord_wire.coordinator.log.disk import FileDisk
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.permissions import Permissions
@@ -44,7 +44,7 @@ __all__ = ["Coordinator"]
 T = TypeVar("T")
 
 
-class Coordinator:
+class Coordinator(Inspection):
     """A group coordinator that any Kafka client can connect to, started and stopped by ``with`` or ``async with``.
 
     ::
@@ -101,6 +101,7 @@ class Coordinator:
         ):  # checked here: otherwise the first client's request would fail, in another thread
             if value is not None and not isinstance(value, kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
+        super().__init__()
         self.host, self.port = host, port
         self._data_dir = None if data_dir is None else Path(data_dir)
         self.metrics_port = metrics_port
@@ -164,11 +165,6 @@ class Coordinator:
         """The address for ``bootstrap.servers``: ``HOST:PORT``."""
         return local_address(self.host, self.port)
 
-    @property
-    def rebalances(self) -> list[RebalanceAccount]:
-        """Accounts of the last rebalances that have ended, oldest first."""
-        return self._call(lambda server: list(server.requests.rebalances.accounts))
-
     def metrics(self) -> str:
         """Return its metrics, in Prometheus's text format."""
         return self._call(lambda server: server.metrics.exposition().decode())
@@ -186,25 +182,6 @@ class Coordinator:
         :raises KeyError: the topic does not exist
         """
         return self._call(lambda server: server.requests.topics.catalog.add_partitions(name, count))
-
-    def add_fault(self, *faults: Fault) -> None:
-        """Add faults, which apply from now on."""
-
-        def add(server: Server) -> None:
-            if server.requests.faults is None:
-                server.requests.faults = Faults(faults)
-            else:
-                server.requests.faults.add(*faults)
-
-        self._call(add)
-
-    def clear_faults(self) -> None:
-        """Remove all faults. Requests and responses that are being delayed still arrive."""
-
-        def clear(server: Server) -> None:
-            server.requests.faults = None
-
-        self._call(clear)
 
     def _call(self, what: Callable[[Server], T]) -> T:
         """Call `what` in the thread of the loop, which owns the server."""
@@ -245,6 +222,7 @@ class Coordinator:
             await stopping.wait()
         finally:
             self._server = None
+            self._end_waits()
             await server.close()
             if metrics is not None:
                 await asyncio.to_thread(metrics.stop)

@@ -209,8 +209,9 @@ class Faults:
         self._reindex()
 
     def remove(self, rule: Fault) -> None:
-        """Remove a rule. ValueError: there is none like it."""
-        place = next((place for place, each in enumerate(self._rules) if each.fault == rule), None)
+        """Remove a rule: this object, else one that is equal. ValueError: there is none like it."""
+        alike = [place for place, each in enumerate(self._rules) if each.fault == rule]
+        place = next((place for place in alike if self._rules[place].fault is rule), next(iter(alike), None))
         if place is None:
             raise ValueError(f"no such rule: {rule}")
         del self._rules[place]

@@ -16,7 +16,7 @@ from typing import Any, Final
 from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport
 from kcoord_wire.coordinator.metrics import Metrics, durations
 
-__all__ = ["REMEMBERED_JOINS", "RebalanceLog", "describe_rebalance", "rebalance_to_json"]
+__all__ = ["REMEMBERED_JOINS", "RebalanceLog", "describe_rebalance", "rebalance_to_json", "shown"]
 
 REMEMBERED_JOINS: Final = 100_000
 """Joins in the accounts that are remembered: the account of a rebalance of 5,000 members takes half a megabyte."""
@@ -116,17 +116,17 @@ def describe_rebalance(rebalance: RebalanceAccount) -> str:
         head = f"joined to generation {rebalance.generation_id} after {join_ms} ms"
     else:
         head = f"rebalance of generation {rebalance.generation_id} has begun"
-    who = _member(rebalance.member_id, rebalance.client_id, rebalance.client_host)
-    instance = "" if rebalance.group_instance_id is None else f", instance {_shown(rebalance.group_instance_id)}"
-    reason = f", stated reason: {_shown(rebalance.reason)}" if rebalance.reason else ""
-    parts = [f"group {_shown(rebalance.group_id)}: {head}", f"{rebalance.trigger}: {who}{instance}{reason}"]
+    who = f": {_member(rebalance.member_id, rebalance.client_id, rebalance.client_host)}" if rebalance.member_id else ""
+    instance = "" if rebalance.group_instance_id is None else f", instance {shown(rebalance.group_instance_id)}"
+    reason = f", stated reason: {shown(rebalance.reason)}" if rebalance.reason else ""
+    parts = [f"group {shown(rebalance.group_id)}: {head}", f"{rebalance.trigger}{who}{instance}{reason}"]
     last = _last_to_join(rebalance)
     if last is not None:
         count = len({member_id for member_id, _ in rebalance.joins})
         before = "the one before" if count > 1 else "the start"
-        parts.append(f"{count} joined, the last {_shown(last[0])}, {last[1]} ms after {before}")
+        parts.append(f"{count} joined, the last {shown(last[0])}, {last[1]} ms after {before}")
     if rebalance.protocol is not None and rebalance.leader_id is not None:
-        parts.append(f"{_shown(rebalance.protocol)}, led by {_shown(rebalance.leader_id)}")
+        parts.append(f"{shown(rebalance.protocol)}, led by {shown(rebalance.leader_id)}")
     for gone in rebalance.removed[:_MOST_REMOVED_IN_LINE]:
         parts.append(f"lost {_member(gone.member_id, gone.client_id, gone.client_host)}: {gone.why}")
     if len(rebalance.removed) > _MOST_REMOVED_IN_LINE:
@@ -135,14 +135,14 @@ def describe_rebalance(rebalance: RebalanceAccount) -> str:
 
 
 def _member(member_id: str, client_id: str, host: str) -> str:
-    return f"{_shown(member_id)} (client {_shown(client_id)}, {_shown(host)})"
+    return f"{shown(member_id)} (client {shown(client_id)}, {shown(host)})"
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Return a client's text for a log line: bounded, and with control characters escaped."""
     text = _cut(text)
     if not text.isprintable():

@@ -34,6 +34,7 @@ class Runtime:
     :param account: called for each phase of each rebalance
     :ivar machine: the group machine
     :ivar store: the log
+    :ivar durable: number of the last append on disk, as the machine counts
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Runtime:
         self.store = store
         self._send = send
         self._account = account
-        self._durable = 0  # number of the last append on disk, as the machine counts
+        self.durable = 0
         self._base = 0  # what the machine had appended when the store began to count
         self._held: list[tuple[int, int, Reply]] = []  # a heap: by append, then by age
         self._age = 0
@@ -72,7 +73,7 @@ class Runtime:
 
     def load(self, records: Sequence[LogRecord], now: int) -> None:
         """Begin to serve with what the store's `recover` has returned, which the server calls in another thread."""
-        self._base = self._durable = self.machine.appended
+        self._base = self.durable = self.machine.appended
         self.submit(Load(records), now)
 
     def submit(self, event: Event, now: int) -> None:
@@ -83,7 +84,7 @@ class Runtime:
                 self.store.append(effect.records, now)
         for effect in effects:
             if isinstance(effect, Reply):
-                if effect.after <= self._durable:
+                if effect.after <= self.durable:
                     self._send(effect.token, effect.message)
                 else:
                     self._age += 1
@@ -98,8 +99,8 @@ class Runtime:
     def end_sync(self, sync: Sync) -> None:
         """Note that the write has succeeded, and send the replies that were held for it."""
         self.store.end_sync(sync)
-        self._durable = self._base + sync.last
-        while self._held and self._held[0][0] <= self._durable:
+        self.durable = self._base + sync.last
+        while self._held and self._held[0][0] <= self.durable:
             reply = heapq.heappop(self._held)[2]
             self._send(reply.token, reply.message)
 

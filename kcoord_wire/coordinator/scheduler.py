@@ -56,10 +56,12 @@ class Scheduler:
     """Runs what is to be done after each event from outside.
 
     :ivar ready: connections answered while another one's request was handled, with more requests waiting
+    :ivar watchers: called when events from outside have been settled
     """
 
     def __init__(self, machines: Machines, log: Log, clock: Clock) -> None:
         self.ready: deque[Pumped] = deque()
+        self.watchers: set[Callable[[], None]] = set()
         self._machines = machines
         self._log = log
         self._clock = clock
@@ -90,6 +92,8 @@ class Scheduler:
                 self._timer.cancel()
             self._timer_at = due
             self._timer = self._loop.call_later(max(0, due - self._clock()) / 1000, self._tick)
+        for look in tuple(self.watchers):
+            look()
 
     def wait_for_others(self, connection: Pumped) -> None:
         """Let other connections be served before this one, which has asked much at once."""

@@ -44,6 +44,8 @@ class Server:
     :ivar metrics: what is counted
     :ivar listener: the connections
     :ivar requests: what becomes of their requests
+    :ivar clock: what the machines take for the time
+    :ivar scheduler: who goes on, and when
     """
 
     def __init__(
@@ -67,8 +69,9 @@ class Server:
         )
         in_memory = isinstance(disk, MemoryDisk)
         self._durability = Durability(self.requests.runtime, self.metrics, clock, in_memory=in_memory)
-        self._scheduler = Scheduler(self.requests, self._durability, clock)
-        make = partial(Connection, requests=self.requests, scheduler=self._scheduler)
+        self.clock = clock
+        self.scheduler = Scheduler(self.requests, self._durability, clock)
+        make = partial(Connection, requests=self.requests, scheduler=self.scheduler)
         self.listener = Listener(limits, self.metrics, users, make)
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
@@ -81,12 +84,12 @@ class Server:
     async def load(self) -> None:
         """Read the log and begin to serve groups. Errors as `Store.recover`."""
         await self._durability.load()
-        self._scheduler.settle()
+        self.scheduler.settle()
 
     async def close(self, grace_ms: int = 1_000) -> None:
         """Write what is answered, answer what is parked, and close everything."""
         await self.listener.stop_accepting()
-        await self._durability.finish(self._scheduler.settle)
+        await self._durability.finish(self.scheduler.settle)
         await self.listener.close(grace_ms)
-        self._scheduler.close()
+        self.scheduler.close()
         self._durability.close()

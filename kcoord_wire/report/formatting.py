@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from kcoord_wire.fields import printable
+from kcoord_wire.fields import number_runs, printable
 from kcoord_wire.forensics.model import Evidence
 
 __all__ = [
@@ -88,13 +88,7 @@ def partition_runs(places: Iterable[tuple[str, int]]) -> str:
         topics.setdefault(topic, []).append(partition)
     parts = []
     for topic, numbers in topics.items():
-        ranges: list[list[int]] = []
-        for number in numbers:
-            if ranges and number == ranges[-1][1] + 1:
-                ranges[-1][1] = number
-            else:
-                ranges.append([number, number])
-        parts.append(f"{shown(topic, 60)} {', '.join(f'{a}-{b}' if b > a else str(a) for a, b in ranges)}")
+        parts.append(f"{shown(topic, 60)} {number_runs(numbers)}")
     return shown("; ".join(parts), 300)
 
 

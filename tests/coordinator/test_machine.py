@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import Load, Phase, Trigger
+from kcoord_wire.coordinator.core.events import Load, Phase, Rebalance, Trigger
 from kcoord_wire.error_codes import ErrorCode as E
 from tests.support.group_states import GROUP_REQUESTS, PARKED, STATES, codes, group_in, static_group, versions
 from tests.support.scripted import Script, subscription
@@ -125,6 +125,22 @@ def test_resigning_answers_whatever_waits(state: str) -> None:
     script.do(Load([record for records in script.log for record in records]))
     known = {"CompletingRebalance": "Empty", "PreparingRebalance": "Stable"}  # what the log knows of it
     assert script.state() == known.get(state, state)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_rebalance_is_requested(state: str) -> None:
+    script, member_id, generation = group_in(state)
+    begun = len(script.accounts)
+    script.do(Rebalance("g", "why not"))
+    if state not in ("Stable", "CompletingRebalance"):
+        assert len(script.accounts) == begun
+        assert script.state() == {"missing": "Dead"}.get(state, state)
+        return
+    assert script.state() == "PreparingRebalance"
+    phase, account = script.accounts[-1]
+    assert (phase, account.trigger, account.reason) == (Phase.STARTED, Trigger.REQUESTED, "why not")
+    assert (account.member_id, account.client_id) == ("", "")
+    assert script.heartbeat(member_id, generation) == E.REBALANCE_IN_PROGRESS
 
 
 # ---- names and bounds

@@ -59,6 +59,8 @@ def test_lines_of_a_rebalance() -> None:
     alone = ended(joins=[("c1-0a", 3000)], removed=[Removal(f"m{n}", "c", "/h", "left") for n in range(9)])
     assert "1 joined, the last c1-0a, 3000 ms after the start" in describe_rebalance(alone)
     assert describe_rebalance(alone).endswith("lost m4 (client c, /h): left; and 4 more")
+    requested = billing(trigger=Trigger.REQUESTED, member_id="", client_id="", client_host="", reason="a test")
+    assert describe_rebalance(requested).endswith("begun; requested by the operator, stated reason: a test")
     emptied = billing(ended_at=1_760_000_000_001, outcome="empty", trigger=Trigger.MEMBER_LEFT)
     assert describe_rebalance(emptied).startswith("group billing: empty at generation 7 after 1 ms; member left: ")
 

@@ -60,6 +60,25 @@ def test_answered_connections_go_on_before_the_write() -> None:
     assert asyncio.run(main()) == ["a", "b", "commit"]
 
 
+def test_watchers_look_when_all_is_settled() -> None:
+    async def main() -> list[str]:
+        machines = Machines()
+        happened: list[str] = []
+        scheduler = Scheduler(machines, machines, steady_clock())
+        machines.commit = lambda then: happened.append("commit")  # type: ignore[method-assign]
+
+        def look() -> None:
+            happened.append("look")
+            scheduler.watchers.discard(look)
+
+        scheduler.watchers.add(look)
+        scheduler.settle()
+        scheduler.settle()
+        return happened
+
+    assert asyncio.run(main()) == ["commit", "look", "commit"]
+
+
 def test_connections_answered_by_a_write_go_on_at_once() -> None:
     async def main() -> list[str]:
         machines = Machines()

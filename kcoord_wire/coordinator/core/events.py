@@ -28,6 +28,7 @@ __all__ = [
     "Load",
     "LogRecord",
     "Phase",
+    "Rebalance",
     "RebalanceAccount",
     "RebalanceReport",
     "Removal",
@@ -85,7 +86,20 @@ class Resign:
     groups are dropped, and only `Load` makes it serve again."""
 
 
-Event = Request | Tick | Load | Resign
+@dataclass(slots=True)
+class Rebalance:
+    """An operator wants a group to rebalance: its members learn of it as of any rebalance. A group without members, or
+    whose members are joining already, stays as it is.
+
+    :ivar group_id: the group
+    :ivar reason: for its account
+    """
+
+    group_id: str
+    reason: str
+
+
+Event = Request | Tick | Load | Resign | Rebalance
 
 
 # ---- effects
@@ -129,6 +143,7 @@ class Trigger(enum.StrEnum):
     STATIC_REPLACED = "static member replaced"
     SYNC_EXPIRED = "sync timeout"
     GROUP_TOO_LARGE = "group larger than group.max.size after loading"
+    REQUESTED = "requested by the operator"
 
 
 class Phase(enum.StrEnum):
@@ -162,7 +177,7 @@ class RebalanceAccount:
     :ivar group_id: the group
     :ivar generation_id: before the join completes the old generation, after it the new one
     :ivar trigger: why it began
-    :ivar member_id: the member that caused it
+    :ivar member_id: the member that caused it; empty where none did
     :ivar client_id: that member's
     :ivar client_host: that member's
     :ivar group_instance_id: that member's; None if it is dynamic

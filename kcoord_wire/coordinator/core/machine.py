@@ -54,6 +54,7 @@ __all__ = ["GroupMachine"]
 GENERATIONS: Final = 1 << 31  # generations wrap to 0, since negative ones mean that there is none
 LEAST_REPEATED_WAIT_MS: Final = 1_000  # members may have a rebalance timeout of 0
 
+_NO_MEMBER: Final = Member("", None, "", "", 0, 0, ())
 _ALIVE: Final = m.HeartbeatResponse()  # shared, because it is most of what a coordinator answers; never changed
 
 
@@ -116,6 +117,8 @@ class GroupMachine:
             self._timers.run_due(now)
         elif isinstance(event, events.Load):
             self._load(event.records)
+        elif isinstance(event, events.Rebalance):
+            self._rebalance_requested(event)
         else:
             self._resign()
         return effects
@@ -345,6 +348,11 @@ class GroupMachine:
             self._complete_join(group)
         else:
             self._await_joins(group)
+
+    def _rebalance_requested(self, event: events.Rebalance) -> None:
+        group = self.groups.get(event.group_id)
+        if group is not None and group.state in (State.STABLE, State.COMPLETING):
+            self._prepare(group, events.Trigger.REQUESTED, _NO_MEMBER, event.reason)
 
     def _fill(self, group: Group, delay: int, remaining: int) -> None:
         """Wait for more members of a group that was empty (KIP-134)."""

@@ -1,0 +1,375 @@
+"""What a test asks of a running `Coordinator`: its groups, waits for what is to happen, rebalances and faults.
+
+Laws:
+
+* Nothing polls: a wait looks when the coordinator has handled something, and at its beginning.
+* A wait that times out says what the group looked like: state, members, whom its rebalance waits for, the last one.
+* What a wait returns for is on disk, where there is one: a client that asks is answered the same.
+* A wait blocks its thread, so it refuses to run in one whose event loop is running: clients of that loop would stand
+  still. ``await asyncio.to_thread(coordinator.wait_until_stable, "billing")`` leaves the loop free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kcoord_wire.coordinator.core.events import Rebalance, RebalanceAccount
+from kcoord_wire.coordinator.description import GroupDescription, describe_group, explain_group
+from kcoord_wire.coordinator.fault_injection import Fault, Faults, Tally
+from kcoord_wire.coordinator.rebalance_log import describe_rebalance, shown
+
+if TYPE_CHECKING:
+    from kcoord_wire.coordinator.server import Server
+
+__all__ = ["InjectedFaults", "Inspection"]
+
+PATIENCE = 60.0
+"""Seconds for which waits wait unless the caller says otherwise: more than a consumer's default session timeout."""
+
+_MOST_GROUPS = 20  # named in an error
+
+Poll = Callable[[], object]
+T = TypeVar("T")
+
+
+class Inspection:
+    """The part of `Coordinator` that tests use. Its methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._waits: set[Future[Any]] = set()  # of the thread of the loop
+
+    def _call(self, what: Callable[[Server], T]) -> T:
+        """Call `what` in the thread of the loop, which owns the server."""
+        raise NotImplementedError
+
+    # ---- groups
+
+    def groups(self) -> list[GroupDescription]:
+        """Return all groups as they are now, by id."""
+        return self._call(_describe_all)
+
+    def describe(self, group: str) -> GroupDescription:
+        """Return a group as it is now.
+
+        :raises KeyError: there is no such group
+        """
+        found = self._call(lambda server: _describe(server, group))
+        if found is None:
+            raise KeyError(f"no group {group!r}")
+        return found
+
+    def explain(self, group: str) -> str:
+        """Return a group as lines for people: state, members, whom a rebalance waits for, and the last rebalance."""
+        return self._call(lambda server: _explain(server, group))
+
+    def report(self, since: int = 0) -> str:
+        """Return all groups as lines for people, with their rebalances: for the report of a test that has failed.
+
+        :param since: ms since the epoch; rebalances that ended before are left out
+        """
+
+        def report(server: Server) -> str:
+            now = server.clock()
+            lines = [f"group {shown(each.group_id)}: {explain_group(each, (), now)}" for each in _describe_all(server)]
+            accounts = server.requests.rebalances.accounts
+            ended = [account for account in accounts if (account.ended_at or 0) >= since]
+            lines += [f"{_clock_time(account.started_at)} {describe_rebalance(account)}" for account in ended]
+            return "\n".join(lines) or "no groups, no rebalances"
+
+        return self._call(report)
+
+    @property
+    def rebalances(self) -> list[RebalanceAccount]:
+        """Accounts of the last rebalances that have ended, oldest first."""
+        return self._call(lambda server: list(server.requests.rebalances.accounts))
+
+    def trigger_rebalance(self, group: str, reason: str = "a test wants it") -> None:
+        """Let a group rebalance. Members learn of it by their next heartbeat, and join again; nobody is removed.
+
+        A group whose members are joining already is left to it.
+
+        :param reason: for the account of the rebalance
+        :raises KeyError: there is no such group
+        :raises ValueError: it has no members
+        """
+
+        def trigger(server: Server) -> None:
+            found = _describe(server, group)
+            if found is None:
+                raise KeyError(f"no group {group!r}")
+            if not found.members:
+                raise ValueError(f"group {group!r} has no members")
+            server.requests.runtime.submit(Rebalance(group, reason), server.clock())
+            server.scheduler.settle()
+
+        self._call(trigger)
+
+    # ---- waits
+
+    def wait_until_stable(
+        self, group: str, members: int | None = None, timeout: float = PATIENCE, poll: Poll | None = None
+    ) -> GroupDescription:
+        """Wait until a group is settled: Stable, with every member's assignment fetched, and no second rebalance of a
+        cooperative assignor to come (`GroupDescription.is_settled`).
+
+        :param members: how many it must have then; None for any number but 0
+        :param timeout: seconds
+        :param poll: called in this thread again and again during the wait: consumers may need polling to live
+        :returns: the group as it was then
+        :raises TimeoutError: it has not come to that; the text shows the group
+        """
+        wanted = "any" if members is None else members
+
+        def is_stable(found: GroupDescription) -> bool:
+            count = len(found.members)
+            return found.is_settled and (count > 0 if members is None else count == members)
+
+        return self._wait_for_group(group, is_stable, timeout, poll, f"stable with {wanted} members")
+
+    def wait_for_commit(
+        self, group: str, topic: str, partition: int, offset: int, timeout: float = PATIENCE, poll: Poll | None = None
+    ) -> int:
+        """Wait until a group has committed at least this offset of a partition.
+
+        :param timeout: seconds
+        :param poll: as for `wait_until_stable`
+        :returns: the committed offset
+        :raises TimeoutError: it has not; the text shows the group and what it has committed
+        """
+
+        def is_committed(found: GroupDescription) -> bool:
+            return found.offsets.get(topic, {}).get(partition, -1) >= offset
+
+        what = f"at offset {offset} of {topic}-{partition}"
+        return self._wait_for_group(group, is_committed, timeout, poll, what).offsets[topic][partition]
+
+    def wait_until(
+        self,
+        group: str,
+        condition: Callable[[GroupDescription], bool],
+        timeout: float = PATIENCE,
+        poll: Poll | None = None,
+    ) -> GroupDescription:
+        """Wait until a group exists and `condition` holds for it.
+
+        :param condition: called in the coordinator's thread after each event, so it must be quick and must not call it
+        :param timeout: seconds
+        :param poll: as for `wait_until_stable`
+        :returns: the group as it was then
+        :raises TimeoutError: it does not hold; the text shows the group
+        """
+        return self._wait_for_group(group, condition, timeout, poll, "as the condition wants it")
+
+    def _wait_for_group(
+        self,
+        group: str,
+        condition: Callable[[GroupDescription], bool],
+        timeout: float,
+        poll: Poll | None,
+        what: str,
+    ) -> GroupDescription:
+        written = 0  # the append that must be on disk, once the condition holds
+
+        def look(server: Server) -> GroupDescription | None:
+            nonlocal written
+            runtime = server.requests.runtime
+            found = _describe(server, group)
+            if found is None or not condition(found):
+                written = 0
+                return None
+            written = written or runtime.machine.appended
+            return found if runtime.durable >= written else None
+
+        def failure(server: Server) -> str:
+            return f"group {group!r} is not {what} after {timeout:g} s: {_explain(server, group)}"
+
+        return self._wait(look, timeout, failure, poll)
+
+    def _wait(
+        self,
+        look: Callable[[Server], T | None],
+        timeout: float,
+        failure: Callable[[Server], str],
+        poll: Poll | None = None,
+    ) -> T:
+        """Return what `look` returns, as soon as that is not None. It is called in the thread of the loop."""
+        _refuse_in_event_loop()
+        until = time.monotonic() + timeout
+        found: Future[T] = Future()
+
+        def check(server: Server) -> None:
+            if not found.done():
+                try:
+                    value = look(server)
+                except Exception as error:  # of a caller's condition: its own to see
+                    found.set_exception(error)
+                else:
+                    if value is not None:
+                        found.set_result(value)
+
+        with self._watching(check, found):
+            while poll is not None and not found.done() and time.monotonic() < until:
+                poll()
+            try:
+                return found.result(max(0.0, until - time.monotonic()))
+            except TimeoutError:
+                if found.done():  # just now, or the condition itself raised it
+                    return found.result()
+                raise TimeoutError(self._call(failure)) from None
+
+    @contextmanager
+    def _watching(self, check: Callable[[Server], None], found: Future[Any]) -> Iterator[None]:
+        """Have the server call `check` now and when it has handled something."""
+        watcher: Callable[[], None] | None = None
+
+        def begin(server: Server) -> None:
+            nonlocal watcher
+            watcher = partial(check, server)
+            server.scheduler.watchers.add(watcher)
+            self._waits.add(found)
+            watcher()
+
+        def end(server: Server) -> None:
+            if watcher is not None:
+                server.scheduler.watchers.discard(watcher)
+            self._waits.discard(found)
+
+        self._call(begin)
+        try:
+            yield
+        finally:
+            with suppress(RuntimeError):  # it has been stopped
+                self._call(end)
+
+    def _end_waits(self) -> None:
+        """The coordinator stops: let no wait go on. Called in the thread of the loop."""
+        for wait in self._waits:
+            if not wait.done():
+                wait.set_exception(RuntimeError("the coordinator was stopped"))
+        self._waits.clear()
+
+    # ---- faults
+
+    def add_fault(self, *faults: Fault) -> None:
+        """Add faults, which apply from now on."""
+
+        def add(server: Server) -> None:
+            if server.requests.faults is None:
+                server.requests.faults = Faults(faults)
+            else:
+                server.requests.faults.add(*faults)
+
+        self._call(add)
+
+    def clear_faults(self) -> None:
+        """Remove all faults. Requests and responses that are being delayed still arrive."""
+
+        def clear(server: Server) -> None:
+            server.requests.faults = None
+
+        self._call(clear)
+
+    @contextmanager
+    def faults(self, *faults: Fault) -> Iterator[InjectedFaults]:
+        """Add faults, and remove them at the end of the block; others stay.
+
+        ::
+
+            with coordinator.faults(Fault("error", api="Heartbeat", error="COORDINATOR_NOT_AVAILABLE")) as injected:
+                injected.wait(hits=3)
+        """
+        self.add_fault(*faults)
+        try:
+            yield InjectedFaults(self, faults)
+        finally:
+            with suppress(RuntimeError):  # it was stopped in the block
+                self._call(lambda server: _remove_faults(server, faults))
+
+
+class InjectedFaults:
+    """The faults of a block of `Inspection.faults`."""
+
+    def __init__(self, coordinator: Inspection, faults: tuple[Fault, ...]) -> None:
+        self._coordinator = coordinator
+        self._faults = faults
+
+    @property
+    def hits(self) -> int:
+        """How many requests and responses they have struck so far."""
+        return self._coordinator._call(self._hits)
+
+    def wait(self, hits: int = 1, timeout: float = PATIENCE) -> int:
+        """Wait until they have struck this often.
+
+        :param timeout: seconds
+        :returns: how often they have then
+        :raises TimeoutError: they have not; the text says what they were for
+        """
+
+        def look(server: Server) -> int | None:
+            count = self._hits(server)
+            return count if count >= hits else None
+
+        def failure(server: Server) -> str:
+            rows = "\n".join(f"{t.fault}: {t.matches} matches, {t.hits} hits" for t in self._tallies(server))
+            return f"the faults have not struck {hits} times within {timeout:g} s:\n{rows}"
+
+        return self._coordinator._wait(look, timeout, failure)
+
+    def _hits(self, server: Server) -> int:
+        return sum(tally.hits for tally in self._tallies(server))
+
+    def _tallies(self, server: Server) -> list[Tally]:
+        return [tally for tally in _tallies(server) if any(tally.fault is fault for fault in self._faults)]
+
+
+def _tallies(server: Server) -> list[Tally]:
+    return [] if server.requests.faults is None else server.requests.faults.tallies()
+
+
+def _remove_faults(server: Server, faults: tuple[Fault, ...]) -> None:
+    present = server.requests.faults
+    if present is not None:
+        for fault in faults:
+            with suppress(ValueError):  # removed in the block
+                present.remove(fault)
+
+
+def _describe(server: Server, group_id: str) -> GroupDescription | None:
+    group = server.requests.runtime.machine.groups.get(group_id)
+    return None if group is None else describe_group(group)
+
+
+def _describe_all(server: Server) -> list[GroupDescription]:
+    groups = server.requests.runtime.machine.groups
+    return [describe_group(groups[group_id]) for group_id in sorted(groups)]
+
+
+def _explain(server: Server, group_id: str) -> str:
+    found = _describe(server, group_id)
+    if found is None:
+        known = sorted(server.requests.runtime.machine.groups)
+        names = ", ".join(map(repr, known[:_MOST_GROUPS])) + (" ..." if len(known) > _MOST_GROUPS else "")
+        return f"there is no such group; there are {names or 'no groups'}"
+    return explain_group(found, server.requests.rebalances.accounts, server.clock())
+
+
+def _clock_time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
+def _refuse_in_event_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        "this wait would block the running event loop, and its clients: await asyncio.to_thread(wait, ...)"
+    )

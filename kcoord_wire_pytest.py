@@ -1,0 +1,135 @@
+"""Fixtures of pytest for tests of Kafka clients: coordinators without Docker, and their accounts in failed reports.
+
+    @pytest.mark.kcoord(topics={"orders": 12})
+    def test_a_crash_is_noticed(kcoord_coordinator):
+        consumer = Consumer({"bootstrap.servers": kcoord_coordinator.address, "group.id": "billing"})
+        ...
+        kcoord_coordinator.wait_until_stable("billing", members=2)
+
+Laws:
+
+* pytest loads this module in every run, so it imports nothing of ``kcoord_wire`` before a test asks for a fixture.
+* A coordinator listens on a free port of the loopback, so tests may run beside each other (pytest-xdist).
+* After its test a coordinator is stopped, whatever happened.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from kcoord_wire.coordinator import Coordinator
+
+__all__ = ["kcoord_coordinator", "kcoord_coordinators", "kcoord_session_coordinator", "kcoord_session_options"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line(
+        "markers",
+        "kcoord(topics={'orders': 12}, config={'group.max.size': 2}, **options): arguments of"
+        " kcoord_wire.coordinator.Coordinator for kcoord_coordinator; a test's go before those of its class and module",
+    )
+
+
+@pytest.fixture
+def kcoord_coordinators(request: pytest.FixtureRequest) -> Iterator[Callable[..., Coordinator]]:
+    """Start as many coordinators as a test needs: a function that takes the arguments of `Coordinator`.
+
+    Those of the test's marker are the defaults. An empty group does not wait for more members
+    (``group.initial.rebalance.delay.ms=0``) unless ``config`` says so.
+    """
+    with _Coordinators(_marked(request.node)) as start:
+        yield start
+
+
+@pytest.fixture
+def kcoord_coordinator(kcoord_coordinators: Callable[..., Coordinator]) -> Coordinator:
+    """A coordinator for one test, with the options of the marker ``kcoord``."""
+    return kcoord_coordinators()
+
+
+@pytest.fixture(scope="session")
+def kcoord_session_options() -> dict[str, Any]:
+    """The options of `kcoord_session_coordinator`; to be overridden in a ``conftest.py``."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def kcoord_session_coordinator(kcoord_session_options: Mapping[str, Any]) -> Iterator[Coordinator]:
+    """One coordinator for the whole session: each worker's own, with pytest-xdist."""
+    with _Coordinators(kcoord_session_options) as start:
+        yield start()
+
+
+class _Coordinators(ExitStack):
+    """Starts coordinators, and stops them at the end of the block.
+
+    :param defaults: options of each
+    """
+
+    def __init__(self, defaults: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.defaults = defaults
+        self.started: list[Coordinator] = []
+
+    def __call__(self, **options: Any) -> Coordinator:
+        from kcoord_wire.coordinator import Coordinator, GroupConfig
+
+        options = {**self.defaults, **options}
+        config = options.get("config", {})
+        if not isinstance(config, GroupConfig):
+            options["config"] = GroupConfig.from_properties({"group.initial.rebalance.delay.ms": 0, **config})
+        self.started.append(self.enter_context(Coordinator(**options)))
+        return self.started[-1]
+
+
+def _marked(node: Any) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for marker in node.iter_markers("kcoord"):  # the closest first
+        if marker.args:
+            raise pytest.UsageError(f"{node.nodeid}: the marker kcoord takes options by name only")
+        options = {**marker.kwargs, **options}
+    return options
+
+
+# ---- reports
+
+_SECTION = "groups and rebalances of kcoord_wire"
+_BEGAN = pytest.StashKey[float]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Add the groups and rebalances of every coordinator among a test's fixtures to the report of its failure."""
+    report = yield
+    if call.when == "setup":
+        item.stash[_BEGAN] = call.start
+    elif call.when == "call" and report.failed:
+        texts = [_report(coordinator, item.stash[_BEGAN]) for coordinator in _coordinators(item)]
+        if texts:
+            report.sections.append((_SECTION, "\n\n".join(texts)))
+    return report
+
+
+def _coordinators(item: pytest.Item) -> list[Coordinator]:
+    """Return the coordinators of a test's fixtures, whoever's fixtures they are."""
+    module = sys.modules.get("kcoord_wire.coordinator.coordinator")
+    if module is None:
+        return []
+    values = list(getattr(item, "funcargs", {}).values())
+    values += [each for value in values if isinstance(value, _Coordinators) for each in value.started]
+    return list(dict.fromkeys(value for value in values if isinstance(value, module.Coordinator)))
+
+
+def _report(coordinator: Coordinator, began: float) -> str:
+    try:
+        text = coordinator.report(since=int(began * 1000))
+    except RuntimeError as error:  # the test has stopped it
+        text = str(error)
+    return f"{coordinator.address}\n{text}"
