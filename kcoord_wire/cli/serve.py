@@ -61,7 +61,8 @@ examples:
   principals = ["User:alice"]
   groups = ["billing-*"]
   topics = ["orders"]
-  operations = ["read", "write"]    # or describe (which these two include), delete, all
+  operations = ["read", "write"]    # describe (which these two include), create, delete, alter, describe_configs,
+                                    # alter_configs, all
   [[deny]]
   principals = ["*"]
   topics = ["secret-*"]

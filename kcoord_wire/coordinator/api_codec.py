@@ -9,7 +9,7 @@ Laws:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.api_keys import ApiKey
@@ -27,14 +27,20 @@ MAX_NAME: Final = 0x7FFF - 37
 MAX_NAMES: Final = 20_000
 """Names in one request."""
 
-NAME_LISTS: Final = {
-    ApiKey.OFFSET_FETCH: "groups",
-    ApiKey.FIND_COORDINATOR: "coordinator_keys",
-    ApiKey.LEAVE_GROUP: "members",
-    ApiKey.DESCRIBE_GROUPS: "groups",
-    ApiKey.DELETE_GROUPS: "groups_names",
+NAME_LISTS: Final[Mapping[ApiKey, tuple[str, ...]]] = {
+    ApiKey.OFFSET_FETCH: ("groups",),
+    ApiKey.FIND_COORDINATOR: ("coordinator_keys",),
+    ApiKey.LEAVE_GROUP: ("members",),
+    ApiKey.DESCRIBE_GROUPS: ("groups",),
+    ApiKey.CREATE_TOPICS: ("topics",),
+    ApiKey.DELETE_TOPICS: ("topics", "topic_names"),
+    ApiKey.DESCRIBE_CONFIGS: ("resources",),
+    ApiKey.ALTER_CONFIGS: ("resources",),
+    ApiKey.CREATE_PARTITIONS: ("topics",),
+    ApiKey.DELETE_GROUPS: ("groups_names",),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ("resources",),
 }
-"""The field of each request that is a list of names."""
+"""The fields of each request that are lists of names, or of parts that have one."""
 
 _BLOB_APIS: Final = frozenset({ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _RESPONSE_HEAD: Final = struct.Struct(">ii")
@@ -93,8 +99,9 @@ def _check_of(api_key: int) -> Callable[[Any, str], None] | None:
         return None
 
     def check(message: Any, client_id: str) -> None:
-        if len(getattr(message, names)) > MAX_NAMES:
-            raise DecodeError("length", 0, names, f"more than {MAX_NAMES} in one request")
+        for name in names:
+            if len(getattr(message, name)) > MAX_NAMES:
+                raise DecodeError("length", 0, name, f"more than {MAX_NAMES} in one request")
 
     return check
 

@@ -169,12 +169,21 @@ class Coordinator(Inspection):
         """Return its metrics, in Prometheus's text format."""
         return self._call(lambda server: server.metrics.exposition().decode())
 
-    def create_topic(self, name: str, partitions: int) -> None:
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
         """Create a topic.
 
-        :raises ValueError: the name is not allowed or taken, or the number of partitions is not from 1 to 100,000
+        :param configs: that differ from their defaults, by Kafka's names, such as ``max.message.bytes``
+        :raises ValueError: the name is not allowed or taken, the number of partitions is not from 1 to 100,000, or a
+            config does not exist or cannot have its value
         """
-        self._call(lambda server: server.requests.topics.catalog.create(name, partitions))
+        self._call(lambda server: server.requests.topics.create(name, partitions, configs))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, its records, and the offsets that groups have committed to it.
+
+        :raises KeyError: the topic does not exist
+        """
+        self._call(lambda server: server.requests.delete_topic(name))
 
     def add_partitions(self, name: str, count: int) -> int:
         """Give a topic `count` more partitions, and return how many it has then.

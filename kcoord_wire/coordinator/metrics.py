@@ -63,6 +63,12 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "OffsetForLeaderEpochResponse": ("topics", "partitions"),
     "DeleteGroupsResponse": ("results",),
     "OffsetDeleteResponse": ("topics", "partitions"),
+    "CreateTopicsResponse": ("topics",),
+    "DeleteTopicsResponse": ("responses",),
+    "CreatePartitionsResponse": ("results",),
+    "DescribeConfigsResponse": ("results",),
+    "AlterConfigsResponse": ("responses",),
+    "IncrementalAlterConfigsResponse": ("responses",),
 }
 
 

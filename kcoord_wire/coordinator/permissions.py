@@ -22,7 +22,13 @@ Produce                                                         write
 Fetch                                                           read
 Metadata, ListOffsets, OffsetForLeaderEpoch                     describe
 InitProducerId                                                  write (any topic)
+CreateTopics                                                    create
+DeleteTopics                                                    delete
+CreatePartitions                                                alter
 ====================================================  ========  ==================
+
+DescribeConfigs needs describe_configs, AlterConfigs and IncrementalAlterConfigs alter_configs: of the topic, of the
+group, or, for configs of the broker, of the cluster. ListConfigResources needs describe_configs of the cluster.
 
 Sources: Kafka's KafkaApis.scala, AclAuthorizer and StandardAuthorizer; KIP-11, 430.
 """
@@ -33,7 +39,7 @@ import enum
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -50,8 +56,11 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 _NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_NO_CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 _REMEMBERED: Final = 8192  # decisions; names come from clients, so their number must be bounded
 _GROUP_KEY: Final = 0  # FindCoordinator's key type of groups
+_TOPIC_RESOURCE: Final = 2  # types of what has configs
+_GROUP_RESOURCE: Final = 32
 
 Finish = Callable[[Any | None], Any]
 """Makes the whole answer from the machine's, which is None where the machine was not asked."""
@@ -63,15 +72,27 @@ class Operation(enum.IntEnum):
 
     READ = 3
     WRITE = 4
+    CREATE = 5
     DELETE = 6
+    ALTER = 7
     DESCRIBE = 8
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
 
 
 _RULE_KEYS: Final = ("principals", "groups", "topics", "operations")
+_CLUSTER_KEY: Final = "cluster"
 _OPERATIONS = {operation.name.lower(): operation for operation in Operation}
-_OF_GROUPS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
-_OF_TOPICS = (Operation.READ, Operation.WRITE, Operation.DESCRIBE)
-_IMPLIED_BY = {Operation.DESCRIBE: frozenset(Operation)}
+_OF_CONFIGS = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
+_OF_GROUPS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE, *_OF_CONFIGS)
+_OF_TOPICS = tuple(Operation)
+_OF_CLUSTER = (Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, *_OF_CONFIGS)
+_IMPLIED_BY = {
+    Operation.DESCRIBE: frozenset(
+        (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.DESCRIBE)
+    ),
+    Operation.DESCRIBE_CONFIGS: frozenset(_OF_CONFIGS),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +103,14 @@ class Rule:
     :ivar operations: what is allowed or denied
     :ivar groups: group ids
     :ivar topics: topic names
+    :ivar cluster: whether they concern the cluster, which the configs of a broker belong to
     """
 
     principals: tuple[str, ...]
     operations: frozenset[Operation]
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
+    cluster: bool = False
 
 
 class Permissions:
@@ -97,7 +120,12 @@ class Permissions:
     principals = ["User:billing"]       # or User:billing-*, or *; User:ANONYMOUS where there is no SASL
     groups = ["billing", "billing-*"]
     topics = ["orders", "payments"]
-    operations = ["read"]               # read, write, describe, delete, or all
+    operations = ["read"]               # or any other `Operation`, or all
+
+    [[allow]]
+    principals = ["User:admin"]
+    cluster = true
+    operations = ["all"]
 
     [[deny]]
     principals = ["*"]
@@ -117,7 +145,7 @@ class Permissions:
         :raises SettingsError: it is not TOML, or not of the form above
         :raises OSError: it cannot be read
         """
-        rules = read_rules(path, {"allow": _RULE_KEYS, "deny": _RULE_KEYS})
+        rules = read_rules(path, dict.fromkeys(("allow", "deny"), (*_RULE_KEYS, _CLUSTER_KEY)))
         return cls(**{kind: [_read_rule(table, where) for where, table in found] for kind, found in rules.items()})
 
     # ---- decisions
@@ -129,6 +157,10 @@ class Permissions:
     def allows_topic(self, principal: str, operation: Operation, name: str) -> bool:
         """Return whether the principal may do this with the topic."""
         return self._decide_cached(principal, operation, "topics", name)
+
+    def allows_cluster(self, principal: str, operation: Operation) -> bool:
+        """Return whether the principal may do this with the cluster."""
+        return self._decide_cached(principal, operation, "cluster", "")
 
     def allows_some_topic(self, principal: str, operation: Operation) -> bool:
         """Return whether the principal may do this with any topic that could exist."""
@@ -166,13 +198,17 @@ def _read_rule(table: dict[str, Any], where: str) -> Rule:
     for principal in texts["principals"]:
         if principal != "*" and not principal.startswith("User:"):
             raise SettingsError(f"{where}.principals", f"{principal!r} does not begin with User:")
-    if not texts["groups"] and not texts["topics"]:
-        raise SettingsError(where, "names neither groups nor topics")
-    possible = {*(_OF_GROUPS if texts["groups"] else ()), *(_OF_TOPICS if texts["topics"] else ())}
+    cluster = table.get(_CLUSTER_KEY, False)
+    if not isinstance(cluster, bool):
+        raise SettingsError(f"{where}.{_CLUSTER_KEY}", "must be true or false")
+    if not texts["groups"] and not texts["topics"] and not cluster:
+        raise SettingsError(where, "names neither groups nor topics nor the cluster")
+    kinds = ((texts["groups"], _OF_GROUPS), (texts["topics"], _OF_TOPICS), (cluster, _OF_CLUSTER))
+    possible = {operation for named, operations in kinds if named for operation in operations}
     operations = frozenset[Operation]().union(
         *(_read_operation(text, possible, f"{where}.operations") for text in texts["operations"])
     )
-    return Rule(texts["principals"], operations, texts["groups"], texts["topics"])
+    return Rule(texts["principals"], operations, texts["groups"], texts["topics"], cluster)
 
 
 def _read_texts(value: Any, where: str) -> tuple[str, ...]:
@@ -198,7 +234,7 @@ def _covers(rules: Sequence[Rule], principal: str, operations: frozenset[Operati
     return any(
         not operations.isdisjoint(rule.operations)
         and _matches(rule.principals, principal)
-        and _matches(rule.groups if kind == "groups" else rule.topics, name)
+        and (rule.cluster if kind == "cluster" else _matches(rule.groups if kind == "groups" else rule.topics, name))
         for rule in rules
     )
 
@@ -225,6 +261,14 @@ class _Asker(NamedTuple):
             if name is None:
                 return True
         return self.permissions.allows_topic(self.principal, operation, name or "")
+
+    def may_resource(self, operation: Operation, resource: Any) -> bool:
+        """:param resource: a part of a request that names what has configs"""
+        if resource.resource_type == _TOPIC_RESOURCE:
+            return self.permissions.allows_topic(self.principal, operation, resource.resource_name)
+        if resource.resource_type == _GROUP_RESOURCE:
+            return self.may_group(operation, resource.resource_name)
+        return self.permissions.allows_cluster(self.principal, operation)
 
     def bits_of_group(self, group_id: str) -> int:
         return sum(1 << operation for operation in _OF_GROUPS if self.may_group(operation, group_id))
@@ -336,6 +380,26 @@ def _refuse_offset_delete(request: m.OffsetDeleteRequest, version: int) -> list[
     ]
 
 
+def _refuse_resources(answered: str) -> Callable[[Any, int], list[Any]]:
+    errors = {_TOPIC_RESOURCE: _NO_TOPIC, _GROUP_RESOURCE: _NO_GROUP}
+
+    def refuse(request: Any, version: int) -> list[Any]:
+        parts = []
+        for resource in request.resources:
+            one = replace(request, resources=[resource])
+            parts += getattr(refusal(one, version, errors.get(resource.resource_type, _NO_CLUSTER)), answered)
+        return parts
+
+    return refuse
+
+
+_TOPICS_CREATED = _by_refusal("topics", m.CreateTopicsResponse, "topics", _NO_TOPIC)
+_PARTITIONS_CREATED = _by_refusal("topics", m.CreatePartitionsResponse, "results", _NO_TOPIC)
+_TOPICS_DELETED = _by_refusal("topics", m.DeleteTopicsResponse, "responses", _NO_TOPIC)
+_NAMES_DELETED = _by_refusal("topic_names", m.DeleteTopicsResponse, "responses", _NO_TOPIC)
+_CONFIGS_DESCRIBED = _Parts("resources", m.DescribeConfigsResponse, "results", _refuse_resources("results"))
+_CONFIGS_ALTERED = _Parts("resources", m.AlterConfigsResponse, "responses", _refuse_resources("responses"))
+_CONFIGS_CHANGED = _CONFIGS_ALTERED._replace(response=m.IncrementalAlterConfigsResponse)
 _FETCHED = _Parts("topics", m.FetchResponse, "responses", _refuse_fetch)
 _METADATA = _Parts("topics", m.MetadataResponse, "topics", _refuse_metadata)
 _OFFSETS_DELETED = _Parts("topics", m.OffsetDeleteResponse, "topics", _refuse_offset_delete)
@@ -500,7 +564,47 @@ def _split_metadata(asker: _Asker, request: m.MetadataRequest, version: int) -> 
 def _split_init_producer_id(asker: _Asker, request: m.InitProducerIdRequest, version: int) -> _Split:
     if asker.permissions.allows_some_topic(asker.principal, Operation.WRITE):
         return request, None
-    return _refuse(refusal(request, version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    return _refuse(refusal(request, version, _NO_CLUSTER))
+
+
+def _split_create_topics(asker: _Asker, request: m.CreateTopicsRequest, version: int) -> _Split:
+    verdicts = [asker.may_topic(Operation.CREATE, topic) for topic in request.topics]
+    allowed, finish = _TOPICS_CREATED.split(request, version, verdicts)
+    if allowed is None or version < versions.CREATED_CONFIGS_FROM:
+        return allowed, finish
+
+    def finish_without_configs(response: Any) -> Any:
+        whole = response if finish is None else finish(response)
+        hidden = {"topic_config_error_code": _NO_TOPIC, "num_partitions": -1, "replication_factor": -1, "configs": None}
+        topics = [
+            topic
+            if topic.error_code or asker.may_topic(Operation.DESCRIBE_CONFIGS, topic)
+            else replace(topic, **hidden)
+            for topic in whole.topics
+        ]
+        return replace(whole, topics=topics)
+
+    return allowed, finish_without_configs
+
+
+def _split_delete_topics(asker: _Asker, request: m.DeleteTopicsRequest, version: int) -> _Split:
+    if request.topic_names:
+        may = partial(asker.permissions.allows_topic, asker.principal, Operation.DELETE)
+        return _NAMES_DELETED.split(request, version, [may(name) for name in request.topic_names])
+    return _TOPICS_DELETED.split(request, version, [asker.may_topic(Operation.DELETE, each) for each in request.topics])
+
+
+def _split_list_configs(asker: _Asker, request: m.ListConfigResourcesRequest, version: int) -> _Split:
+    if asker.permissions.allows_cluster(asker.principal, Operation.DESCRIBE_CONFIGS):
+        return request, None
+    return _refuse(refusal(request, version, _NO_CLUSTER))
+
+
+def _by_resource(parts: _Parts, operation: Operation) -> Callable[[_Asker, Any, int], _Split]:
+    def split(asker: _Asker, request: Any, version: int) -> _Split:
+        return parts.split(request, version, [asker.may_resource(operation, each) for each in request.resources])
+
+    return split
 
 
 def _by_topic(parts: _Parts, operation: Operation) -> Callable[[_Asker, Any, int], _Split]:
@@ -527,6 +631,13 @@ _SPLITS: dict[type, Callable[[_Asker, Any, int], _Split]] = {
     m.ListGroupsRequest: _split_list_groups,
     m.InitProducerIdRequest: _split_init_producer_id,
     m.OffsetForLeaderEpochRequest: _by_topic(_EPOCHS, Operation.DESCRIBE),
+    m.CreateTopicsRequest: _split_create_topics,
+    m.DeleteTopicsRequest: _split_delete_topics,
+    m.CreatePartitionsRequest: _by_topic(_PARTITIONS_CREATED, Operation.ALTER),
+    m.DescribeConfigsRequest: _by_resource(_CONFIGS_DESCRIBED, Operation.DESCRIBE_CONFIGS),
+    m.AlterConfigsRequest: _by_resource(_CONFIGS_ALTERED, Operation.ALTER_CONFIGS),
+    m.IncrementalAlterConfigsRequest: _by_resource(_CONFIGS_CHANGED, Operation.ALTER_CONFIGS),
+    m.ListConfigResourcesRequest: _split_list_configs,
     m.DeleteGroupsRequest: _split_delete_groups,
     m.OffsetDeleteRequest: _split_offset_delete,
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from kcoord_wire.api_keys import ApiKey
@@ -20,7 +20,7 @@ from kcoord_wire.codec.framing import frame
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, api_codec, read_client_id
 from kcoord_wire.coordinator.connection import Connection, PeerLimits
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.events import Event, Reply, Request, Tick
+from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicDeleted
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Injection
 from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
@@ -165,9 +165,18 @@ class Requests:
             self._submit_to_topics(request, self._clock())
 
     def _submit_to_topics(self, event: Event, now: int) -> None:
-        for effect in self.topics.handle(event, now):
+        self._execute(self.topics.handle(event, now), now)
+
+    def _execute(self, effects: Iterable[Effect], now: int) -> None:
+        for effect in effects:
             if isinstance(effect, Reply):
                 self._send(effect.token, effect.message)
+            elif isinstance(effect, TopicDeleted):
+                self.runtime.submit(effect, now)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic. Errors as `Topics.delete`."""
+        self._execute(self.topics.delete(name), self._clock())
 
     def injection(self, on: str, exchange: FaultedExchange) -> Injection:
         """Return what the faults in force do to the request of an exchange, or to the response; and count it."""

@@ -191,6 +191,8 @@ def test_a_coordinator_is_scraped(caplog: pytest.LogCaptureFixture) -> None:
         (m.DescribeGroupsResponse(groups=[m.DescribeGroupsResponseDescribedGroup(error_code=69)]), 69),
         (m.DeleteGroupsResponse(results=[m.DeleteGroupsResponseDeletableGroupResult(error_code=68)]), 68),
         (m.MetadataResponse(topics=[m.MetadataResponseTopic(error_code=3)]), 3),
+        (m.CreateTopicsResponse(topics=[m.CreateTopicsResponseCreatableTopicResult(error_code=36)]), 36),
+        (m.DeleteTopicsResponse(responses=[m.DeleteTopicsResponseDeletableTopicResult(error_code=3)]), 3),
         (m.FindCoordinatorResponse(coordinators=[m.FindCoordinatorResponseCoordinator(error_code=30)]), 30),
         (
             m.FetchResponse(

@@ -12,6 +12,7 @@ import pytest
 from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.coordinator.core.config import SettingsError
+from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.permissions import ANONYMOUS, Operation, Permissions, Rule
 from kcoord_wire.error_codes import ErrorCode
 
@@ -546,9 +547,9 @@ def test_an_empty_file_allows_nothing(tmp_path: Path) -> None:
         ("[[allow]]\nprincipals=['']\ntopics=['*']\noperations=['all']", "allow[1].principals: must be a list"),
         ("[[allow]]\nprincipals=['alice']\ntopics=['*']\noperations=['all']", "'alice' does not begin with User:"),
         ("[[deny]]\nprincipals=['*']\ntopics=['a*b']\noperations=['all']", "deny[1].topics: * may stand at the end"),
-        ("[[deny]]\nprincipals=['*']\ntopics=['a']\noperations=['ALL']", "'ALL' is none of read, write, describe"),
-        ("[[deny]]\nprincipals=['*']\ngroups=['a']\noperations=['write']", "'write' is none of read, delete, describe"),
-        ("[[deny]]\nprincipals=['*']\ntopics=['a']\noperations=['delete']", "'delete' is none of read, write"),
+        ("[[deny]]\nprincipals=['*']\ntopics=['a']\noperations=['ALL']", "'ALL' is none of read, write, create, "),
+        ("[[deny]]\nprincipals=['*']\ngroups=['a']\noperations=['write']", "'write' is none of read, delete, "),
+        ("[[deny]]\nprincipals=['*']\ntopics=['a']\noperations=['forget']", "'forget' is none of read, write"),
     ],
 )
 def test_bad_files_of_permissions(tmp_path: Path, text: str, message: str) -> None:
@@ -564,3 +565,119 @@ def test_what_is_remembered_has_an_end() -> None:
     for number in range(20_000):
         assert not ORDERS.allows_group(ALICE, Operation.READ, f"g{number}")
     assert ORDERS._decide_cached.cache_info().currsize <= 8192
+
+
+# ---- topics and configs by AdminClients
+
+ADMIN = Permissions(
+    [
+        rule("create delete alter describe_configs", topics="orders*"),
+        rule("alter_configs", "billing", "orders"),
+        Rule((ALICE,), frozenset((Operation.DESCRIBE_CONFIGS,)), cluster=True),
+    ]
+)
+
+
+@pytest.mark.parametrize("version", [0, 4, 7])
+def test_create_topics(version: int) -> None:
+    topic = m.CreateTopicsRequestCreatableTopic
+    request = m.CreateTopicsRequest(topics=[topic(name="secret"), topic(name="orders")])
+    allowed, finish = split(request, version, ADMIN)
+    assert [each.name for each in allowed.topics] == ["orders"]
+    made = m.CreateTopicsResponseCreatableTopicResult(name="orders")
+    answers = finish(m.CreateTopicsResponse(topics=[made])).topics
+    assert [(each.name, each.error_code) for each in answers] == [("secret", NO_TOPIC), ("orders", 0)]
+    allowed, finish = split(m.CreateTopicsRequest(topics=[topic(name="secret")]), version, ADMIN)
+    assert allowed is None
+
+
+def test_configs_of_a_created_topic_may_be_hidden() -> None:
+    permissions = Permissions([rule("create", topics="orders")])
+    request = m.CreateTopicsRequest(topics=[m.CreateTopicsRequestCreatableTopic(name="orders")])
+    assert split(request, 4, permissions) == (request, None)
+    _, finish = split(request, 7, permissions)
+    configs = [m.CreateTopicsResponseCreatableTopicConfigs(name="retention.ms")]
+    made = m.CreateTopicsResponseCreatableTopicResult(name="orders", num_partitions=3, configs=configs)
+    (answer,) = finish(m.CreateTopicsResponse(topics=[made])).topics
+    assert (answer.topic_config_error_code, answer.num_partitions, answer.configs) == (NO_TOPIC, -1, None)
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_delete_topics(version: int) -> None:
+    state = m.DeleteTopicsRequestDeleteTopicState
+    if version == 6:
+        request = m.DeleteTopicsRequest(
+            topics=[
+                state(name="secret"),
+                state(name=None, topic_id=IDS["orders"]),
+                state(name=None, topic_id=IDS["secret"]),
+            ]
+        )
+    else:
+        request = m.DeleteTopicsRequest(topic_names=["secret", "orders"])
+    allowed, finish = split(request, version, ADMIN)
+    assert len(allowed.topics) + len(allowed.topic_names) == 1
+    done = m.DeleteTopicsResponseDeletableTopicResult(name="orders")
+    answers = finish(m.DeleteTopicsResponse(responses=[done])).responses
+    expected = [("secret", NO_TOPIC), ("orders", 0), (None, NO_TOPIC)]
+    assert [(each.name, each.error_code) for each in answers] == expected[: len(answers)]
+
+
+def test_create_partitions() -> None:
+    topic = m.CreatePartitionsRequestCreatePartitionsTopic
+    allowed, finish = split(m.CreatePartitionsRequest(topics=[topic(name="secret"), topic(name="orders")]), 3, ADMIN)
+    assert [each.name for each in allowed.topics] == ["orders"]
+    done = m.CreatePartitionsResponseCreatePartitionsTopicResult(name="orders")
+    answers = finish(m.CreatePartitionsResponse(results=[done])).results
+    assert [(each.name, each.error_code) for each in answers] == [("secret", NO_TOPIC), ("orders", 0)]
+
+
+RESOURCES = [(2, "orders"), (2, "secret"), (32, "billing"), (32, "other"), (4, "0")]
+"""Two topics, two groups and the broker."""
+
+
+@pytest.mark.parametrize(
+    ("request_class", "part", "expected"),
+    [
+        (m.DescribeConfigsRequest, m.DescribeConfigsRequestDescribeConfigsResource, [0, NO_TOPIC, 0, NO_GROUP, 0]),
+        (m.AlterConfigsRequest, m.AlterConfigsRequestAlterConfigsResource, [0, NO_TOPIC, 0, NO_GROUP, 31]),
+        (
+            m.IncrementalAlterConfigsRequest,
+            m.IncrementalAlterConfigsRequestAlterConfigsResource,
+            [0, NO_TOPIC, 0, NO_GROUP, 31],
+        ),
+    ],
+)
+def test_configs(request_class: Any, part: Any, expected: list[int]) -> None:
+    request = request_class(resources=[part(resource_type=kind, resource_name=name) for kind, name in RESOURCES])
+    allowed, finish = split(request, 1, ADMIN)
+    assert len(allowed.resources) == expected.count(0)
+    response_class = getattr(m, request_class.__name__.replace("Request", "Response"))
+    field = "results" if request_class is m.DescribeConfigsRequest else "responses"
+    answered = getattr(refusal(allowed, 1, ErrorCode.NONE), field)
+    answers = getattr(finish(response_class(**{field: answered})), field)
+    assert [(each.resource_type, each.resource_name, each.error_code) for each in answers] == [
+        (*resource, error) for resource, error in zip(RESOURCES, expected, strict=True)
+    ]
+    assert split(request, 1, Permissions([]))[0] is None
+
+
+def test_list_config_resources() -> None:
+    request = m.ListConfigResourcesRequest()
+    assert split(request, 1, ADMIN) == (request, None)
+    allowed, finish = split(request, 1, ORDERS)
+    assert (allowed, finish(None).error_code) == (None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def test_rules_for_the_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "permissions.toml"
+    path.write_text('[[allow]]\nprincipals = ["User:alice"]\ncluster = true\noperations = ["alter_configs"]\n')
+    permissions = Permissions.from_file(path)
+    assert permissions.allows_cluster(ALICE, Operation.ALTER_CONFIGS)
+    assert permissions.allows_cluster(ALICE, Operation.DESCRIBE_CONFIGS)
+    assert not permissions.allows_cluster(ALICE, Operation.CREATE)
+    assert not permissions.allows_cluster("User:bob", Operation.ALTER_CONFIGS)
+    assert not permissions.allows_topic(ALICE, Operation.ALTER_CONFIGS, "")
+    path.write_text('[[allow]]\nprincipals = ["User:alice"]\ncluster = "yes"\noperations = ["all"]\n')
+    with pytest.raises(SettingsError, match="cluster: must be true or false"):
+        Permissions.from_file(path)

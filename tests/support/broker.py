@@ -11,7 +11,7 @@ import kcoord_wire
 from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.coordinator.core.config import Endpoint
-from kcoord_wire.coordinator.core.events import Reply, Request, Tick
+from kcoord_wire.coordinator.core.events import Reply, Request, Tick, TopicDeleted
 from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.records import (
@@ -43,7 +43,7 @@ ENDPOINT = Endpoint(3, "127.0.0.1", 9092)
 NO_ID = uuid.UUID(int=0)
 
 
-OURS = (0, 1, 2, 3, 18, 22, 23)  # what the topics answer themselves
+OURS = (0, 1, 2, 3, 18, 19, 20, 22, 23, 32, 33, 37, 44, 74)  # what the topics answer themselves
 
 
 EACH = [pytest.param(key, version, id=f"{key}-v{version}") for key in OURS for version in SERVED[key]]
@@ -64,6 +64,7 @@ class Broker:
         self.now = 1_000
         self.token = 0
         self.asked: dict[int, tuple[type, int]] = {}
+        self.deleted: list[str] = []
 
     def send(self, message: Any, version: int) -> list[Reply]:
         self.token += 1
@@ -80,6 +81,8 @@ class Broker:
         return self.topics.deadline
 
     def checked(self, effects: list[Any]) -> list[Reply]:
+        self.deleted += [effect.name for effect in effects if isinstance(effect, TopicDeleted)]
+        effects = [effect for effect in effects if not isinstance(effect, TopicDeleted)]
         for effect in effects:
             assert isinstance(effect, Reply)
             assert effect.after == 0

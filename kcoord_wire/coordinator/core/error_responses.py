@@ -192,6 +192,56 @@ def _leader_epoch(request: m.OffsetForLeaderEpochRequest, version: int, error: i
     )
 
 
+def _create_topics(request: m.CreateTopicsRequest, version: int, error: int) -> m.CreateTopicsResponse:
+    answer = m.CreateTopicsResponseCreatableTopicResult
+    return m.CreateTopicsResponse(
+        topics=[answer(name=topic.name, error_code=error, error_message=None) for topic in request.topics]
+    )
+
+
+def _delete_topics(request: m.DeleteTopicsRequest, version: int, error: int) -> m.DeleteTopicsResponse:
+    answer = m.DeleteTopicsResponseDeletableTopicResult
+    answers = [answer(name=topic.name, topic_id=topic.topic_id, error_code=error) for topic in request.topics]
+    answers += [answer(name=name, error_code=error) for name in request.topic_names]
+    return m.DeleteTopicsResponse(responses=answers)
+
+
+def _create_partitions(request: m.CreatePartitionsRequest, version: int, error: int) -> m.CreatePartitionsResponse:
+    answer = m.CreatePartitionsResponseCreatePartitionsTopicResult
+    return m.CreatePartitionsResponse(results=[answer(name=topic.name, error_code=error) for topic in request.topics])
+
+
+def _describe_configs(request: m.DescribeConfigsRequest, version: int, error: int) -> m.DescribeConfigsResponse:
+    return m.DescribeConfigsResponse(
+        results=_refused_resources(request, error, m.DescribeConfigsResponseDescribeConfigsResult)
+    )
+
+
+def _alter_configs(request: m.AlterConfigsRequest, version: int, error: int) -> m.AlterConfigsResponse:
+    return m.AlterConfigsResponse(
+        responses=_refused_resources(request, error, m.AlterConfigsResponseAlterConfigsResourceResponse)
+    )
+
+
+def _alter_incrementally(
+    request: m.IncrementalAlterConfigsRequest, version: int, error: int
+) -> m.IncrementalAlterConfigsResponse:
+    answer = m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse
+    return m.IncrementalAlterConfigsResponse(responses=_refused_resources(request, error, answer))
+
+
+def _refused_resources(request: Any, error: int, answer: Callable[..., Any]) -> list[Any]:
+    return [
+        answer(
+            error_code=error,
+            error_message=ErrorCode(error).meaning,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource in request.resources
+    ]
+
+
 def _sasl_authenticate(request: m.SaslAuthenticateRequest, version: int, error: int) -> m.SaslAuthenticateResponse:
     return m.SaslAuthenticateResponse(error_code=error, error_message=ErrorCode(error).meaning)
 
@@ -217,6 +267,13 @@ _BUILDERS: dict[type, Callable[[Any, int, int], Any]] = {
     ),
     m.OffsetForLeaderEpochRequest: _leader_epoch,
     m.SaslAuthenticateRequest: _sasl_authenticate,
+    m.CreateTopicsRequest: _create_topics,
+    m.DeleteTopicsRequest: _delete_topics,
+    m.CreatePartitionsRequest: _create_partitions,
+    m.DescribeConfigsRequest: _describe_configs,
+    m.AlterConfigsRequest: _alter_configs,
+    m.IncrementalAlterConfigsRequest: _alter_incrementally,
+    m.ListConfigResourcesRequest: lambda request, version, error: m.ListConfigResourcesResponse(error_code=error),
     m.DeleteGroupsRequest: _delete_groups,
     m.OffsetDeleteRequest: lambda request, version, error: m.OffsetDeleteResponse(error_code=error),
 }

@@ -36,6 +36,7 @@ __all__ = [
     "Request",
     "Resign",
     "Tick",
+    "TopicDeleted",
     "Trigger",
 ]
 
@@ -99,7 +100,17 @@ class Rebalance:
     reason: str
 
 
-Event = Request | Tick | Load | Resign | Rebalance
+@dataclass(slots=True)
+class TopicDeleted:
+    """A topic has been deleted: an effect of the topics, and an event for the groups, which forget its offsets.
+
+    :ivar name: the topic's
+    """
+
+    name: str
+
+
+Event = Request | Tick | Load | Resign | Rebalance | TopicDeleted
 
 
 # ---- effects
@@ -222,4 +233,4 @@ class RebalanceReport:
     rebalance: RebalanceAccount
 
 
-Effect = Reply | Append | RebalanceReport
+Effect = Reply | Append | RebalanceReport | TopicDeleted

@@ -119,6 +119,8 @@ class GroupMachine:
             self._load(event.records)
         elif isinstance(event, events.Rebalance):
             self._rebalance_requested(event)
+        elif isinstance(event, events.TopicDeleted):
+            offsets.forget_topic(self._effects, self.groups, event.name)
         else:
             self._resign()
         return effects

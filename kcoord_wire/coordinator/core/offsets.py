@@ -341,6 +341,14 @@ def _forget(group: Group, topic: str, partition: int) -> bool:
     return gone
 
 
+def forget_topic(effects: EffectCollector, groups: dict[str, Group], topic: str) -> None:
+    """Remove what all groups have committed to a topic that has been deleted."""
+    for group in groups.values():
+        records = [offset_tombstone(group, topic, partition) for partition in group.offsets.pop(topic, ())]
+        if records:
+            effects.append(group, records)
+
+
 def expire(effects: EffectCollector, groups: dict[str, Group], retention_ms: int) -> None:
     """Remove offsets that have not been used for too long, and groups of which nothing is left (KIP-211)."""
     for group in list(groups.values()):

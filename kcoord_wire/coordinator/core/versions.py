@@ -8,6 +8,7 @@ __all__ = [
     "BATCH_FETCH_FROM",
     "BATCH_FIND_FROM",
     "BATCH_LEAVE_FROM",
+    "CREATED_CONFIGS_FROM",
     "FETCH_ERROR_FROM",
     "FETCH_SESSION_FROM",
     "GROUP_NOT_FOUND_FROM",
@@ -64,5 +65,6 @@ TOPIC_OPERATIONS_FROM: Final = 8  # Metadata (KIP-430)
 NULLABLE_TOPIC_NAME_FROM: Final = 12  # Metadata: topics may be asked for by id alone (KIP-516)
 TOPIC_UUIDS_FROM: Final = 13  # Produce and Fetch (KIP-516)
 ZSTD_FROM: Final = 7  # Produce (KIP-110)
+CREATED_CONFIGS_FROM: Final = 5  # CreateTopics: the answer has the new topic's configs (KIP-525)
 FETCH_SESSION_FROM: Final = 7  # Fetch: an error can be at the top (KIP-227)
 LEADER_EPOCH_FROM: Final = 4  # ListOffsets (KIP-320)

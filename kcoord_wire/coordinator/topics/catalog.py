@@ -17,13 +17,15 @@ from kcoord_wire.coordinator.topics.batch_header import Refused
 from kcoord_wire.coordinator.topics.partition_log import LEADER_EPOCH, PartitionLog
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["NO_ID", "Catalog", "Topic", "check_partition_count", "is_topic_name"]
+__all__ = ["MOST_PARTITIONS", "NO_ID", "Catalog", "Topic", "check_partition_count", "is_topic_name"]
 
 NO_ID: Final = uuid.UUID(int=0)
 """The id in requests and responses that name no topic by id."""
 
+MOST_PARTITIONS: Final = 100_000
+"""Partitions of one topic; Metadata describes them all in one answer."""
+
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}\Z")
-_MOST_PARTITIONS = 100_000  # of one topic; Metadata describes them all in one answer
 
 
 class Topic:
@@ -111,6 +113,13 @@ class Catalog:
         logs += [PartitionLog() for _ in range(count)]
         return len(logs)
 
+    def configure(self, name: str, configs: Mapping[str, str]) -> None:
+        """Give a topic these configs in place of those that it had.
+
+        :raises KeyError: the topic does not exist
+        """
+        self._by_name[name].configs = dict(configs)
+
     # ---- what requests name
 
     def find(self, name: str, topic_id: uuid.UUID, by_id: bool) -> Topic | ErrorCode:
@@ -150,5 +159,5 @@ def check_partition_count(whose: str, partitions: int) -> None:
         raise TypeError(f"{whose} needs a whole number of partitions, not {partitions!r}")
     if partitions < 1:
         raise ValueError(f"{whose} needs one partition or more, not {partitions}")
-    if partitions > _MOST_PARTITIONS:
-        raise ValueError(f"{whose} may have {_MOST_PARTITIONS:,} partitions, not {partitions:,}")
+    if partitions > MOST_PARTITIONS:
+        raise ValueError(f"{whose} may have {MOST_PARTITIONS:,} partitions, not {partitions:,}")

@@ -140,6 +140,10 @@ class Fetches:
                     ready[token] = None
         return [self._answer(token) for token in sorted(ready)]
 
+    def wake_all(self, logs: Sequence[PartitionLog]) -> list[Effect]:
+        """Answer the Fetches of these partitions, because they have been deleted."""
+        return [self._answer(token) for token in sorted({t for log in logs for t in self._waiting.get(log, ())})]
+
     def answer_due(self, now: int) -> list[Effect]:
         """Answer the Fetches that have waited long enough."""
         effects: list[Effect] = []

@@ -61,6 +61,11 @@ class ClusterMetadata:
             if sasl or key not in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
         ]
 
+    @property
+    def node_ids(self) -> list[int]:
+        """The ids of the brokers."""
+        return [self.endpoint.node_id]
+
     def api_versions_fallback(self) -> m.ApiVersionsResponse:
         """Return the answer, in version 0, to an ApiVersions request of a version that is not served (KIP-511)."""
         own = [entry for entry in self._api_keys if entry.api_key == ApiKey.API_VERSIONS]

@@ -27,11 +27,18 @@ SERVED: Final[Mapping[int, range]] = MappingProxyType(
         ApiKey.LIST_GROUPS: range(6),
         ApiKey.SASL_HANDSHAKE: range(2),
         ApiKey.API_VERSIONS: range(6),
+        ApiKey.CREATE_TOPICS: range(8),
+        ApiKey.DELETE_TOPICS: range(7),
         ApiKey.INIT_PRODUCER_ID: range(6),  # v6 is in no release yet
         ApiKey.OFFSET_FOR_LEADER_EPOCH: range(5),
+        ApiKey.DESCRIBE_CONFIGS: range(5),
+        ApiKey.ALTER_CONFIGS: range(3),
         ApiKey.SASL_AUTHENTICATE: range(3),
+        ApiKey.CREATE_PARTITIONS: range(4),
         ApiKey.DELETE_GROUPS: range(4),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: range(2),
         ApiKey.OFFSET_DELETE: range(1),
+        ApiKey.LIST_CONFIG_RESOURCES: range(2),
     }
 )
 """Api key to the versions that are answered, including group apis and SASL.

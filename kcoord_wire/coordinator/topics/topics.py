@@ -1,7 +1,7 @@
 """The topics that clients read and write: a broker of one node with its partitions in memory.
 
-Answers ApiVersions, Metadata, Produce, Fetch, ListOffsets, OffsetForLeaderEpoch and InitProducerId as Kafka's broker
-does, so that consumers poll, commit and rebalance without a warning. A machine as events.py describes it.
+Answers what is about topics and their configs as Kafka's broker does, so that consumers poll, commit and rebalance
+without a warning, and AdminClients make the topics that they need. A machine as events.py describes it.
 
 Laws:
 
@@ -30,10 +30,13 @@ from typing import Final
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick
+from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicDeleted
 from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM, ZSTD_FROM
+from kcoord_wire.coordinator.topics.administration import Administration
 from kcoord_wire.coordinator.topics.batch_header import Refused, check_batch
 from kcoord_wire.coordinator.topics.catalog import Catalog, Topic
+from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
+from kcoord_wire.coordinator.topics.configuration import Configuration
 from kcoord_wire.coordinator.topics.fetching import Fetches
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.lookups import list_offsets, offset_for_leader_epoch
@@ -56,6 +59,8 @@ class Topics:
     :param cluster_id: as Metadata returns it; topic ids are made of it and the topic's name
     :param sasl: whether ApiVersions offers SASL
     :param auto_create_partitions: partitions of a topic that a Metadata request creates; None creates none
+    :param limits: what topics may cost
+    :param broker_configs: what the broker was started with, by Kafka's names, for DescribeConfigs
     :raises ValueError: a topic's name or number of partitions is not allowed
     :raises MissingLibraryError: the extra ``records`` is not installed
     """
@@ -69,6 +74,7 @@ class Topics:
         sasl: bool = False,
         auto_create_partitions: int | None = None,
         limits: TopicLimits | None = None,
+        broker_configs: Mapping[str, str] | None = None,
     ) -> None:
         for library in ("crc32c", "cramjam"):  # now, not when the first batch arrives
             require(library, "records", "topics in memory")
@@ -77,6 +83,18 @@ class Topics:
         self.cluster = ClusterMetadata(
             endpoint, self.catalog, sasl=sasl, auto_create_partitions=auto_create_partitions, limits=self._limits
         )
+        partitions = auto_create_partitions or 1
+        start = {
+            "node.id": str(endpoint.node_id),
+            "broker.id": str(endpoint.node_id),
+            "auto.create.topics.enable": str(auto_create_partitions is not None).lower(),
+            "num.partitions": str(partitions),
+            "default.replication.factor": "1",
+            "delete.topic.enable": "true",
+            **(broker_configs or {}),
+        }
+        self.configuration = Configuration(self.catalog, self.cluster, start)
+        self._administration = Administration(self.catalog, self.cluster, self.configuration, self._limits, partitions)
         self._fetches = Fetches(self.catalog, self._limits)
         self._oldest: deque[PartitionLog] = deque()  # a log for each batch, in the order in which these were appended
         self._held = 0  # bytes
@@ -85,6 +103,32 @@ class Topics:
             self.catalog.create(name, partitions)
 
     # ---- topics
+
+    def create(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
+        """Create a topic.
+
+        :param configs: that differ from their defaults, by Kafka's names
+        :raises ValueError: the name is not allowed or taken, the number of partitions is not from 1 to 100,000, or a
+            config does not exist or cannot have its value
+        :raises TypeError: the number of partitions is not an int
+        """
+        try:
+            check_configs(TOPIC_CONFIGS, "topic", configs or {})
+        except Refused as refused:
+            raise ValueError(refused.detail) from None
+        self.catalog.create(name, partitions, configs)
+
+    def delete(self, name: str) -> list[Effect]:
+        """Delete a topic: its records, what groups have committed to it, and what waits for its records.
+
+        :raises KeyError: the topic does not exist
+        """
+        topic = self.catalog.delete(name)
+        gone = set(topic.logs)
+        for log in filter(gone.__contains__, self._oldest):
+            self._held -= log.drop_oldest() + BATCH_OVERHEAD
+        self._oldest = deque(log for log in self._oldest if log not in gone)
+        return [TopicDeleted(name), *self._fetches.wake_all(topic.logs)]
 
     def partitions(self, name: str) -> int | None:
         """Return the number of partitions; None if the topic does not exist."""
@@ -154,6 +198,33 @@ class Topics:
         response = m.InitProducerIdResponse(producer_id=self._last_producer_id, producer_epoch=0)
         return [Reply(request.token, response)]
 
+    # ---- topics and configs, by clients
+
+    def _create_topics(self, request: Request, now: int) -> list[Effect]:
+        return [Reply(request.token, self._administration.create_topics(request))]
+
+    def _delete_topics(self, request: Request, now: int) -> list[Effect]:
+        response, names = self._administration.delete_topics(request)
+        effects: list[Effect] = [Reply(request.token, response)]
+        for name in names:
+            effects += self.delete(name)
+        return effects
+
+    def _create_partitions(self, request: Request, now: int) -> list[Effect]:
+        return [Reply(request.token, self._administration.create_partitions(request))]
+
+    def _describe_configs(self, request: Request, now: int) -> list[Effect]:
+        return [Reply(request.token, self.configuration.describe(request))]
+
+    def _alter_configs(self, request: Request, now: int) -> list[Effect]:
+        return [Reply(request.token, self.configuration.alter(request))]
+
+    def _alter_configs_incrementally(self, request: Request, now: int) -> list[Effect]:
+        return [Reply(request.token, self.configuration.alter_incrementally(request))]
+
+    def _list_config_resources(self, request: Request, now: int) -> list[Effect]:
+        return [Reply(request.token, self.configuration.list_resources(request))]
+
     # ---- Produce
 
     def _produce(self, request: Request, now: int) -> list[Effect]:
@@ -216,4 +287,11 @@ _HANDLERS: Mapping[type, Callable[[Topics, Request, int], list[Effect]]] = {
     m.ApiVersionsRequest: Topics._api_versions,
     m.InitProducerIdRequest: Topics._init_producer_id,
     m.OffsetForLeaderEpochRequest: Topics._offset_for_leader_epoch,
+    m.CreateTopicsRequest: Topics._create_topics,
+    m.DeleteTopicsRequest: Topics._delete_topics,
+    m.CreatePartitionsRequest: Topics._create_partitions,
+    m.DescribeConfigsRequest: Topics._describe_configs,
+    m.AlterConfigsRequest: Topics._alter_configs,
+    m.IncrementalAlterConfigsRequest: Topics._alter_configs_incrementally,
+    m.ListConfigResourcesRequest: Topics._list_config_resources,
 }

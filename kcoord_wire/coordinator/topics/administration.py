@@ -1,0 +1,294 @@
+"""Topics made, grown and deleted by clients: CreateTopics, DeleteTopics and CreatePartitions.
+
+Laws:
+
+* A request that may only validate changes nothing; any other changes all that it is answered NONE for.
+* The partitions of all topics together are bounded where clients create them: more are refused with
+  POLICY_VIOLATION (44), which says how many there may be.
+* There are as many replicas as brokers at most: more are refused with INVALID_REPLICATION_FACTOR (38), as by Kafka.
+
+Source: kafka `ControllerApis.scala`, `ReplicationControlManager.java`, `Topic.java`; KIP-4, KIP-195, KIP-464, KIP-516,
+KIP-525.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.events import Request
+from kcoord_wire.coordinator.core.versions import CREATED_CONFIGS_FROM
+from kcoord_wire.coordinator.topics.batch_header import Refused
+from kcoord_wire.coordinator.topics.catalog import MOST_PARTITIONS, NO_ID, Catalog
+from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
+from kcoord_wire.coordinator.topics.configuration import Configuration
+from kcoord_wire.coordinator.topics.limits import TopicLimits
+from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = ["Administration"]
+
+_METADATA_TOPIC: Final = "__cluster_metadata"
+_LONGEST_NAME: Final = 249
+_DEFAULT: Final = -1  # partitions or replicas that the broker chooses
+_COLLIDING = str.maketrans(".", "_")  # names that differ in these only would have one name among metrics
+
+
+class Administration:
+    """Creates, grows and deletes topics as clients ask for.
+
+    :param catalog: the topics
+    :param cluster: the brokers that they may be on
+    :param configuration: describes the configs of a topic that is created
+    :param limits: how many partitions there may be
+    :param default_partitions: of a topic that is created without a number (``num.partitions``)
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        cluster: ClusterMetadata,
+        configuration: Configuration,
+        limits: TopicLimits,
+        default_partitions: int,
+    ) -> None:
+        self._catalog = catalog
+        self._cluster = cluster
+        self._configuration = configuration
+        self._limits = limits
+        self._default_partitions = default_partitions
+
+    # ---- CreateTopics
+
+    def create_topics(self, request: Request) -> m.CreateTopicsResponse:
+        """Answer CreateTopics, and create what may be created unless it may only validate."""
+        asked: m.CreateTopicsRequest = request.message
+        times = Counter(wanted.name for wanted in asked.topics)
+        room = self._limits.max_partitions - self._catalog.partitions
+        taken = {topic.name.translate(_COLLIDING): topic.name for topic in self._catalog}
+        answers: dict[
+            str, m.CreateTopicsResponseCreatableTopicResult
+        ] = {}  # a name that is there twice is answered once
+        for wanted in asked.topics:
+            answer = m.CreateTopicsResponseCreatableTopicResult(name=wanted.name, error_message=None)
+            try:
+                if times[wanted.name] > 1:
+                    raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                partitions, replicas = self._check_new(wanted, room, taken)
+            except Refused as refused:
+                answer.error_code, answer.error_message = refused.error, refused.detail
+            else:
+                room -= partitions
+                configs = {config.name: config.value or "" for config in wanted.configs}
+                if not asked.validate_only:
+                    answer.topic_id = self._catalog.create(wanted.name, partitions, configs).id
+                    taken[wanted.name.translate(_COLLIDING)] = wanted.name
+                if request.version >= CREATED_CONFIGS_FROM:
+                    answer.num_partitions, answer.replication_factor = partitions, replicas
+                    answer.configs = self._configuration.describe_created(configs)
+            answers[wanted.name] = answer
+        return m.CreateTopicsResponse(topics=list(answers.values()))
+
+    def _check_new(
+        self, wanted: m.CreateTopicsRequestCreatableTopic, room: int, taken: dict[str, str]
+    ) -> tuple[int, int]:
+        """Return the partitions and replicas that a new topic has.
+
+        :param room: for how many partitions there is room
+        :param taken: the names that exist, by what they are told apart
+        :raises Refused: it cannot be created
+        """
+        _check_name(wanted.name)
+        if self._catalog.named(wanted.name) is not None:
+            raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wanted.name}' already exists.")
+        other = taken.get(wanted.name.translate(_COLLIDING))
+        if other is not None:
+            detail = f"Topic '{wanted.name}' collides with existing topic: {other}"
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, detail)
+        nulls = [config.name for config in wanted.configs if config.value is None]
+        if nulls:
+            detail = f"Null value not supported for topic configs: {','.join(nulls)}"
+            raise Refused(ErrorCode.INVALID_CONFIG, detail)
+        check_configs(TOPIC_CONFIGS, "topic", {config.name: config.value or "" for config in wanted.configs})
+        partitions, replicas = self._placement(wanted)
+        if partitions > min(room, MOST_PARTITIONS):
+            raise _too_many(partitions, min(room, MOST_PARTITIONS))
+        return partitions, replicas
+
+    def _placement(self, wanted: m.CreateTopicsRequestCreatableTopic) -> tuple[int, int]:
+        if wanted.assignments:
+            for name, value in (
+                ("replication factor", wanted.replication_factor),
+                ("numPartitions", wanted.num_partitions),
+            ):
+                if value != _DEFAULT:
+                    detail = f"A manual partition assignment was specified, but {name} was not set to -1."
+                    raise Refused(ErrorCode.INVALID_REQUEST, detail)
+            return self._assigned(wanted.assignments)
+        if wanted.replication_factor < _DEFAULT or wanted.replication_factor == 0:
+            detail = "Replication factor must be larger than 0, or -1 to use the default value."
+            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, detail)
+        if wanted.num_partitions < _DEFAULT or wanted.num_partitions == 0:
+            detail = "Number of partitions was set to an invalid non-positive value."
+            raise Refused(ErrorCode.INVALID_PARTITIONS, detail)
+        replicas = 1 if wanted.replication_factor == _DEFAULT else wanted.replication_factor
+        brokers = len(self._cluster.node_ids)
+        if replicas > brokers:
+            detail = (
+                f"Unable to replicate the partition {replicas} time(s): The target replication factor of {replicas} "
+                f"cannot be reached because only {brokers} broker(s) are registered."
+            )
+            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, detail)
+        return self._default_partitions if wanted.num_partitions == _DEFAULT else wanted.num_partitions, replicas
+
+    def _assigned(self, assignments: Sequence[m.CreateTopicsRequestCreatableReplicaAssignment]) -> tuple[int, int]:
+        times = Counter(assignment.partition_index for assignment in assignments)
+        replicas = len(assignments[0].broker_ids)
+        for assignment in assignments:
+            if times[assignment.partition_index] > 1:
+                detail = f"Found multiple manual partition assignments for partition {assignment.partition_index}"
+                raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, detail)
+            self._check_replicas(assignment.broker_ids, replicas)
+        if set(times) != set(range(len(times))):
+            detail = "partitions should be a consecutive 0-based integer sequence"
+            raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, detail)
+        return len(times), replicas
+
+    def _check_replicas(self, broker_ids: Sequence[int], expected: int) -> None:
+        """Check the brokers that a partition is assigned to; `expected` is how many those before it had."""
+        wrong = None
+        unknown = sorted(set(broker_ids) - set(self._cluster.node_ids))
+        if not broker_ids:
+            wrong = "The manual partition assignment includes an empty replica list."
+        elif len(set(broker_ids)) < len(broker_ids):
+            twice = next(broker for broker, times in Counter(sorted(broker_ids)).items() if times > 1)
+            wrong = f"The manual partition assignment includes the broker {twice} more than once."
+        elif unknown:
+            wrong = f"The manual partition assignment includes broker {unknown[0]}, but no such broker is registered."
+        elif len(broker_ids) != expected:
+            wrong = (
+                f"The manual partition assignment includes a partition with {len(broker_ids)} replica(s), but this is "
+                f"not consistent with previous partitions, which have {expected} replica(s)."
+            )
+        if wrong is not None:
+            raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
+
+    # ---- DeleteTopics
+
+    def delete_topics(self, request: Request) -> tuple[m.DeleteTopicsResponse, list[str]]:
+        """Return the answer to DeleteTopics, and the topics that are to be deleted."""
+        asked: m.DeleteTopicsRequest = request.message
+        wanted = [(topic.name, topic.topic_id) for topic in asked.topics]
+        wanted += [(name, NO_ID) for name in asked.topic_names]
+        times = Counter(wanted)
+        gone: dict[str, None] = {}
+        response = m.DeleteTopicsResponse()
+        for name, topic_id in times:
+            answer = m.DeleteTopicsResponseDeletableTopicResult(name=name, topic_id=topic_id)
+            response.responses.append(answer)
+            try:
+                if times[name, topic_id] > 1:
+                    which = "id" if name is None else "name"
+                    raise Refused(ErrorCode.INVALID_REQUEST, f"Duplicate topic {which}.")
+                answer.name, answer.topic_id = self._find(name, topic_id)
+                if answer.name in gone:
+                    detail = "The provided topic name maps to an ID that was already supplied."
+                    raise Refused(ErrorCode.INVALID_REQUEST, detail)
+            except Refused as refused:
+                answer.error_code, answer.error_message = refused.error, refused.detail
+            else:
+                gone[answer.name] = None
+        return response, list(gone)
+
+    def _find(self, name: str | None, topic_id: uuid.UUID) -> tuple[str, uuid.UUID]:
+        if name is None and topic_id == NO_ID:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        if name is not None and topic_id != NO_ID:
+            raise Refused(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        topic = self._catalog.find(name or "", topic_id, name is None)
+        if isinstance(topic, ErrorCode):
+            raise Refused(topic)
+        return topic.name, topic.id
+
+    # ---- CreatePartitions
+
+    def create_partitions(self, request: Request) -> m.CreatePartitionsResponse:
+        """Answer CreatePartitions, and add the partitions unless it may only validate."""
+        asked: m.CreatePartitionsRequest = request.message
+        times = Counter(wanted.name for wanted in asked.topics)
+        response = m.CreatePartitionsResponse()
+        for wanted in {wanted.name: wanted for wanted in asked.topics}.values():
+            answer = m.CreatePartitionsResponseCreatePartitionsTopicResult(name=wanted.name)
+            response.results.append(answer)
+            try:
+                if times[wanted.name] > 1:
+                    raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                more = self._check_growth(wanted)
+            except Refused as refused:
+                answer.error_code, answer.error_message = refused.error, refused.detail
+            else:
+                if not asked.validate_only:
+                    self._catalog.add_partitions(wanted.name, more)
+        return response
+
+    def _check_growth(self, wanted: m.CreatePartitionsRequestCreatePartitionsTopic) -> int:
+        """Return how many partitions are to be added.
+
+        :raises Refused: they cannot be
+        """
+        topic = self._catalog.named(wanted.name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        there = len(topic.logs)
+        if wanted.count == there:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {there} partition(s).")
+        if wanted.count < there:
+            detail = (
+                f"The topic {wanted.name} currently has {there} partition(s); {wanted.count} would not be an increase."
+            )
+            raise Refused(ErrorCode.INVALID_PARTITIONS, detail)
+        more = wanted.count - there
+        if wanted.assignments is not None:
+            if len(wanted.assignments) != more:
+                detail = (
+                    f"Attempted to add {more} additional partition(s), but only {len(wanted.assignments)} assignment(s)"
+                    " were specified."
+                )
+                raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, detail)
+            for assignment in wanted.assignments:
+                self._check_replicas(assignment.broker_ids, 1)
+        room = min(self._limits.max_partitions - self._catalog.partitions, MOST_PARTITIONS - there)
+        if more > room:
+            raise _too_many(more, room)
+        return more
+
+
+def _too_many(wanted: int, room: int) -> Refused:
+    return Refused(
+        ErrorCode.POLICY_VIOLATION, f"{wanted:,} partitions are too many: there is room for {max(room, 0):,}."
+    )
+
+
+def _check_name(name: str) -> None:
+    """Check a topic's name, with Kafka's texts.
+
+    :raises Refused: it is not allowed
+    """
+    wrong = None
+    if name == _METADATA_TOPIC:
+        detail = f"Creation of internal topic {_METADATA_TOPIC} is prohibited."
+        raise Refused(ErrorCode.INVALID_REQUEST, detail)
+    if not name:
+        wrong = "the empty string is not allowed"
+    elif name in (".", ".."):
+        wrong = f"'{name}' is not allowed"
+    elif len(name) > _LONGEST_NAME:
+        wrong = f"the length of '{name}' is longer than the max allowed length {_LONGEST_NAME}"
+    elif not re.fullmatch(r"[a-zA-Z0-9._-]+", name):
+        wrong = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if wrong is not None:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {wrong}")

@@ -1,0 +1,206 @@
+"""The configs of topics and groups, as Kafka 4 has them: names, types, defaults, and which values each may have.
+
+Laws:
+
+* A config that is not in these tables, or a value that Kafka does not allow, is refused with INVALID_CONFIG (40) and
+  Kafka's text for it. Every other one is kept and described.
+* Those with an effect here are `EFFECTIVE`. The others say how a broker keeps files or replicates them.
+
+Source: kafka `LogConfig.java`, `GroupConfig.java`, `ServerTopicConfigSynonyms.java`, `ConfigDef.java`.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from kcoord_wire.coordinator.topics.batch_header import Refused
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = [
+    "EFFECTIVE",
+    "GROUP_CONFIGS",
+    "TOPIC_CONFIGS",
+    "Config",
+    "Kind",
+    "check_configs",
+    "read_value",
+]
+
+_LONGEST_VALUE: Final = 0x7FFF  # UTF-8 bytes of a text in the older form of strings, as Kafka keeps configs
+
+
+class Kind(enum.IntEnum):
+    """The type of a config, with its number in DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}")
+_WIDTHS: Final = {Kind.SHORT: 1 << 15, Kind.INT: 1 << 31, Kind.LONG: 1 << 63}
+_LONGEST: Final = (1 << 63) - 1
+
+
+class Config(NamedTuple):
+    """A config.
+
+    :ivar kind: its type
+    :ivar default: as text
+    :ivar least: the least number that is allowed; None where any is
+    :ivar most: likewise the greatest
+    :ivar choices: the texts that are allowed, each of a list's; empty where any is
+    :ivar broker: the broker's config that is its default, if there is one
+    """
+
+    kind: Kind
+    default: str
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    broker: str | None = None
+
+
+_CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+TOPIC_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
+    {
+        "cleanup.policy": Config(Kind.LIST, "delete", choices=("compact", "delete"), broker="log.cleanup.policy"),
+        "compression.gzip.level": Config(Kind.INT, "-1", -1, 9, broker="compression.gzip.level"),
+        "compression.lz4.level": Config(Kind.INT, "9", 1, 17, broker="compression.lz4.level"),
+        "compression.type": Config(Kind.STRING, "producer", choices=_CODECS, broker="compression.type"),
+        "compression.zstd.level": Config(Kind.INT, "3", -131_072, 22, broker="compression.zstd.level"),
+        "delete.retention.ms": Config(Kind.LONG, "86400000", 0, broker="log.cleaner.delete.retention.ms"),
+        "file.delete.delay.ms": Config(Kind.LONG, "60000", 0, broker="log.segment.delete.delay.ms"),
+        "flush.messages": Config(Kind.LONG, str(_LONGEST), 1, broker="log.flush.interval.messages"),
+        "flush.ms": Config(Kind.LONG, str(_LONGEST), 0),
+        "follower.replication.throttled.replicas": Config(Kind.LIST, ""),
+        "index.interval.bytes": Config(Kind.INT, "4096", 0, broker="log.index.interval.bytes"),
+        "leader.replication.throttled.replicas": Config(Kind.LIST, ""),
+        "local.retention.bytes": Config(Kind.LONG, "-2", -2, broker="log.local.retention.bytes"),
+        "local.retention.ms": Config(Kind.LONG, "-2", -2, broker="log.local.retention.ms"),
+        "max.compaction.lag.ms": Config(Kind.LONG, str(_LONGEST), 1, broker="log.cleaner.max.compaction.lag.ms"),
+        "max.message.bytes": Config(Kind.INT, "1048588", 0, broker="message.max.bytes"),
+        "message.timestamp.after.max.ms": Config(Kind.LONG, "3600000", 0, broker="log.message.timestamp.after.max.ms"),
+        "message.timestamp.before.max.ms": Config(
+            Kind.LONG, str(_LONGEST), 0, broker="log.message.timestamp.before.max.ms"
+        ),
+        "message.timestamp.type": Config(
+            Kind.STRING, "CreateTime", choices=("CreateTime", "LogAppendTime"), broker="log.message.timestamp.type"
+        ),
+        "min.cleanable.dirty.ratio": Config(Kind.DOUBLE, "0.5", 0, 1, broker="log.cleaner.min.cleanable.ratio"),
+        "min.compaction.lag.ms": Config(Kind.LONG, "0", 0, broker="log.cleaner.min.compaction.lag.ms"),
+        "min.insync.replicas": Config(Kind.INT, "1", 1, broker="min.insync.replicas"),
+        "preallocate": Config(Kind.BOOLEAN, "false", broker="log.preallocate"),
+        "remote.log.copy.disable": Config(Kind.BOOLEAN, "false"),
+        "remote.log.delete.on.disable": Config(Kind.BOOLEAN, "false"),
+        "remote.storage.enable": Config(Kind.BOOLEAN, "false"),
+        "retention.bytes": Config(Kind.LONG, "-1", broker="log.retention.bytes"),
+        "retention.ms": Config(Kind.LONG, "604800000", -1),
+        "segment.bytes": Config(Kind.INT, "1073741824", 1 << 20, broker="log.segment.bytes"),
+        "segment.index.bytes": Config(Kind.INT, "10485760", 4, broker="log.index.size.max.bytes"),
+        "segment.jitter.ms": Config(Kind.LONG, "0", 0),
+        "segment.ms": Config(Kind.LONG, "604800000", 1),
+        "unclean.leader.election.enable": Config(Kind.BOOLEAN, "false", broker="unclean.leader.election.enable"),
+    }
+)
+"""Name to config, of topics."""
+
+GROUP_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
+    {
+        "consumer.heartbeat.interval.ms": Config(Kind.INT, "5000", 1, broker="group.consumer.heartbeat.interval.ms"),
+        "consumer.session.timeout.ms": Config(Kind.INT, "45000", 1, broker="group.consumer.session.timeout.ms"),
+    }
+)
+"""Likewise, of groups (KIP-848)."""
+
+EFFECTIVE: Final = frozenset(
+    {"cleanup.policy", "max.message.bytes", "message.timestamp.type", "retention.bytes", "retention.ms"}
+)
+"""The configs of topics that have an effect here."""
+
+
+def check_configs(table: Mapping[str, Config], what: str, configs: Mapping[str, str]) -> None:
+    """Check that configs exist and may have their values.
+
+    :param what: ``topic`` or ``group``, for the error's text
+    :raises Refused: INVALID_CONFIG, with the config and what is wrong with it
+    """
+    for name, text in configs.items():
+        if name not in table:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown {what} config name: {name}")
+        if len(text) > _LONGEST_VALUE:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"Invalid value for configuration {name}: it is too long")
+        wrong = _wrong_value(table[name], text)
+        if wrong is not None:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {wrong}")
+
+
+def read_value(config: Config, text: str) -> int | float | bool | str | list[str]:
+    """Return a config's value.
+
+    :raises ValueError: the text is not of the config's type
+    """
+    return _READERS[config.kind](text.strip())
+
+
+def _read_bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+def _read_int(text: str) -> int:
+    if not _INTEGER.fullmatch(text):  # Python reads more: "1_000"
+        raise ValueError(text)
+    return int(text)
+
+
+def _read_list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")] if text else []
+
+
+_READERS: Final[Mapping[Kind, Callable[[str], int | float | bool | str | list[str]]]] = {
+    Kind.BOOLEAN: _read_bool,
+    Kind.STRING: str,
+    Kind.INT: _read_int,
+    Kind.SHORT: _read_int,
+    Kind.LONG: _read_int,
+    Kind.DOUBLE: float,
+    Kind.LIST: _read_list,
+}
+
+
+def _wrong_value(config: Config, text: str) -> str | None:
+    """Return what is wrong with a value; None if nothing is."""
+    try:
+        value = read_value(config, text)
+    except ValueError:
+        if config.kind is Kind.BOOLEAN:
+            return "Expected value to be either true or false"
+        return f"Not a number of type {config.kind.name}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _wrong_number(config, value)
+    parts: Iterable[str] = value if isinstance(value, list) else [str(value)]
+    if config.choices and not all(part in config.choices for part in parts):
+        return f"String must be one of: {', '.join(config.choices)}"
+    return None
+
+
+def _wrong_number(config: Config, value: float) -> str | None:
+    width = _WIDTHS.get(config.kind)
+    if width is not None and not -width <= value < width:
+        return f"Not a number of type {config.kind.name}"
+    if config.least is not None and not value >= config.least:
+        return f"Value must be at least {config.least}"
+    if config.most is not None and not value <= config.most:
+        return f"Value must be no more than {config.most}"
+    return None

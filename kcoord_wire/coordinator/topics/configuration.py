@@ -1,0 +1,369 @@
+"""Configs of topics, groups and the broker, described and altered by clients.
+
+Laws:
+
+* An altered config is kept and described from then on; nothing is altered by a request that is refused, or that may
+  only validate.
+* A topic's value is, in this order: its own, the broker's of that id, that of all brokers, the broker's at its start,
+  Kafka's default. A group's likewise.
+* What the broker was started with can be read and not altered, as all that Kafka calls read-only.
+
+Source: kafka `ConfigHelper.scala`, `ConfigAdminManager.scala`, `ConfigurationControlManager.java`; KIP-133, KIP-226,
+KIP-339, KIP-1142.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.events import Request
+from kcoord_wire.coordinator.topics.batch_header import Refused
+from kcoord_wire.coordinator.topics.catalog import Catalog, Topic
+from kcoord_wire.coordinator.topics.configs import (
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    Config,
+    Kind,
+    check_configs,
+    read_value,
+)
+from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = ["Configuration", "Resource", "Source"]
+
+
+class Resource(enum.IntEnum):
+    """What has configs, with Kafka's number (``ConfigResource.Type``)."""
+
+    TOPIC = 2
+    BROKER = 4
+    GROUP = 32
+
+
+class Source(enum.IntEnum):
+    """Where a value is from, with Kafka's number (``ConfigSource``)."""
+
+    TOPIC = 1
+    BROKER = 2
+    ALL_BROKERS = 3
+    START = 4
+    DEFAULT = 5
+    GROUP = 8
+
+
+class _Op(enum.IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class _Value(NamedTuple):
+    """A value that a config has, or would have without those before it."""
+
+    name: str
+    value: str
+    source: Source
+
+
+_TABLES: Final[Mapping[Resource, tuple[Mapping[str, Config], str, Source]]] = {
+    Resource.TOPIC: (TOPIC_CONFIGS, "topic", Source.TOPIC),
+    Resource.GROUP: (GROUP_CONFIGS, "group", Source.GROUP),
+}
+_ALL_BROKERS: Final = ""  # the name of the resource whose configs are those of all brokers
+_BROKER_CONFIGS: Final[Mapping[str, Config]] = {
+    config.broker: config for table, _, _ in _TABLES.values() for config in table.values() if config.broker is not None
+}
+
+
+class Configuration:
+    """The configs of everything that has some.
+
+    :param catalog: the topics, which hold their own
+    :param cluster: the brokers
+    :param start: what the broker was started with, by Kafka's names
+    """
+
+    def __init__(self, catalog: Catalog, cluster: ClusterMetadata, start: Mapping[str, str]) -> None:
+        self._catalog = catalog
+        self._cluster = cluster
+        self._start = start
+        self._altered: dict[tuple[Resource, str], dict[str, str]] = {}  # of brokers and groups
+
+    # ---- values
+
+    def value(self, topic: Topic, name: str) -> Any:
+        """Return the value that a config of a topic has, in the type of its `Kind`."""
+        config = TOPIC_CONFIGS[name]
+        own = topic.configs.get(name)
+        if own is None:
+            own = next((each.value for each in self._inherited(config)), config.default)
+        return read_value(config, own)
+
+    def of_group(self, group_id: str) -> Mapping[str, str]:
+        """Return what clients have set for a group."""
+        return self._altered.get((Resource.GROUP, group_id), {})
+
+    def _inherited(self, config: Config) -> Iterator[_Value]:
+        """Yield the values that a config has where the topic or group has none of its own."""
+        if config.broker is not None:
+            yield from self._of_broker(config.broker)
+            yield _Value(config.broker, config.default, Source.DEFAULT)
+
+    def _of_broker(self, name: str) -> Iterator[_Value]:
+        node = str(self._cluster.endpoint.node_id)
+        for values, source in (
+            (self._altered.get((Resource.BROKER, node), {}), Source.BROKER),
+            (self._altered.get((Resource.BROKER, _ALL_BROKERS), {}), Source.ALL_BROKERS),
+            (self._start, Source.START),
+        ):
+            if name in values:
+                yield _Value(name, values[name], source)
+
+    # ---- DescribeConfigs
+
+    def describe(self, request: Request) -> m.DescribeConfigsResponse:
+        """Answer DescribeConfigs."""
+        asked: m.DescribeConfigsRequest = request.message
+        response = m.DescribeConfigsResponse()
+        for wanted in asked.resources:
+            answer = m.DescribeConfigsResponseDescribeConfigsResult(
+                error_message=None, resource_type=wanted.resource_type, resource_name=wanted.resource_name
+            )
+            response.results.append(answer)
+            try:
+                found = self._find(wanted.resource_type, wanted.resource_name)
+                keys = set(wanted.configuration_keys or found)
+                answer.configs = [_described(name, *found[name], request) for name in sorted(found) if name in keys]
+            except Refused as refused:
+                answer.error_code, answer.error_message = refused.error, refused.detail
+        return response
+
+    def describe_created(self, own: Mapping[str, str]) -> list[m.CreateTopicsResponseCreatableTopicConfigs]:
+        """Return the configs that a topic with some of its own has, as CreateTopics answers them."""
+        return [
+            m.CreateTopicsResponseCreatableTopicConfigs(
+                name=name, value=values[0].value, config_source=values[0].source
+            )
+            for name, (_, values) in sorted(self._values(Resource.TOPIC, own).items())
+        ]
+
+    def _find(self, kind: int, name: str) -> dict[str, tuple[Kind, list[_Value]]]:
+        """Return what a resource has: name to type and values, that in force first.
+
+        :raises Refused: there is no such resource
+        """
+        if kind == Resource.TOPIC:
+            topic = self._catalog.named(name)
+            if topic is None:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return self._values(Resource.TOPIC, topic.configs)
+        if kind == Resource.GROUP:
+            if not name:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            return self._values(Resource.GROUP, self.of_group(name))
+        if kind == Resource.BROKER:
+            return self._values_of_broker(name)
+        raise _unsupported(kind)
+
+    def _values(self, kind: Resource, own: Mapping[str, str]) -> dict[str, tuple[Kind, list[_Value]]]:
+        table, _, source = _TABLES[kind]
+        found = {}
+        for name, config in table.items():
+            values = [_Value(name, own[name], source)] if name in own else []
+            values += self._inherited(config)
+            found[name] = config.kind, values or [_Value(name, config.default, Source.DEFAULT)]
+        return found
+
+    def _values_of_broker(self, name: str) -> dict[str, tuple[Kind, list[_Value]]]:
+        if name == _ALL_BROKERS:
+            altered = self._altered.get((Resource.BROKER, _ALL_BROKERS), {})
+            return {key: (_kind(key, text), [_Value(key, text, Source.ALL_BROKERS)]) for key, text in altered.items()}
+        self._check_broker(name)
+        defaults = {key: config.default for key, config in _BROKER_CONFIGS.items()}
+        layers = (self._altered.get((Resource.BROKER, each), {}) for each in (name, _ALL_BROKERS))
+        found = {}
+        for key in {*defaults, *self._start, *chain.from_iterable(layers)}:
+            values = list(self._of_broker(key))
+            if key in defaults:
+                values.append(_Value(key, defaults[key], Source.DEFAULT))
+            if values:
+                found[key] = _kind(key, values[0].value), values
+        return found
+
+    def _check_broker(self, name: str) -> None:
+        if name not in {str(node) for node in self._cluster.node_ids}:
+            expected = ", ".join(map(str, self._cluster.node_ids))
+            detail = f"Unexpected broker id, expected {expected} or empty string, but received {name}"
+            raise Refused(ErrorCode.INVALID_REQUEST, detail)
+
+    # ---- AlterConfigs, IncrementalAlterConfigs
+
+    def alter(self, request: Request) -> m.AlterConfigsResponse:
+        """Answer AlterConfigs: what a resource had is replaced."""
+        asked: m.AlterConfigsRequest = request.message
+        outcomes = self._alter_all(asked, lambda table, own, wanted: {each.name: each.value for each in wanted.configs})
+        return m.AlterConfigsResponse(
+            responses=[m.AlterConfigsResponseAlterConfigsResourceResponse(**outcome) for outcome in outcomes]
+        )
+
+    def alter_incrementally(self, request: Request) -> m.IncrementalAlterConfigsResponse:
+        """Answer IncrementalAlterConfigs: single configs are set, removed, or have parts of their lists changed."""
+        asked: m.IncrementalAlterConfigsRequest = request.message
+        return m.IncrementalAlterConfigsResponse(
+            responses=[
+                m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse(**outcome)
+                for outcome in self._alter_all(asked, _changed)
+            ]
+        )
+
+    def _alter_all(self, asked: Any, change: _Change) -> Iterator[dict[str, Any]]:
+        """Alter what a request asks for, and yield the fields of each part of the answer."""
+        times = Counter((wanted.resource_type, wanted.resource_name) for wanted in asked.resources)
+        for wanted in asked.resources:
+            outcome = {
+                "error_code": ErrorCode.NONE,
+                "error_message": None,
+                "resource_type": wanted.resource_type,
+                "resource_name": wanted.resource_name,
+            }
+            try:
+                if times[wanted.resource_type, wanted.resource_name] > 1:
+                    raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                self._alter(wanted, change, asked.validate_only)
+            except Refused as refused:
+                outcome |= {"error_code": refused.error, "error_message": refused.detail}
+            yield outcome
+
+    def _alter(self, wanted: Any, change: _Change, validate_only: bool) -> None:
+        _check_keys(wanted.configs)
+        kind, name = wanted.resource_type, wanted.resource_name
+        if kind == Resource.BROKER:
+            if name != _ALL_BROKERS:
+                self._check_broker(name)
+            read_only = sorted({each.name for each in wanted.configs} & self._start.keys())
+            if read_only:
+                detail = f"Cannot update these configs dynamically: {', '.join(read_only)}"
+                raise Refused(ErrorCode.INVALID_REQUEST, detail)
+            new = change(_BROKER_CONFIGS, self._altered.get((Resource.BROKER, name), {}), wanted)
+            known = {key: text for key, text in new.items() if key in _BROKER_CONFIGS}
+            check_configs(_BROKER_CONFIGS, "broker", known)
+        elif kind in _TABLES:
+            table, what, _ = _TABLES[Resource(kind)]
+            new = change(table, self._own(Resource(kind), name), wanted)
+            check_configs(table, what, new)
+            if kind == Resource.TOPIC and self._catalog.named(name) is None:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        else:
+            raise _unsupported(kind)
+        if not validate_only:
+            self._keep(Resource(kind), name, new)
+
+    def _own(self, kind: Resource, name: str) -> Mapping[str, str]:
+        if kind is Resource.TOPIC:
+            topic = self._catalog.named(name)
+            return topic.configs if topic else {}
+        return self._altered.get((kind, name), {})
+
+    def _keep(self, kind: Resource, name: str, configs: dict[str, str]) -> None:
+        if kind is Resource.TOPIC:
+            self._catalog.configure(name, configs)
+        elif configs:
+            self._altered[kind, name] = configs
+        else:
+            self._altered.pop((kind, name), None)
+
+    # ---- ListConfigResources
+
+    def list_resources(self, request: Request) -> m.ListConfigResourcesResponse:
+        """Answer ListConfigResources: what has, or may have, configs of its own."""
+        asked: m.ListConfigResourcesRequest = request.message
+        names = {
+            Resource.TOPIC: [topic.name for topic in self._catalog],
+            Resource.BROKER: [str(node) for node in self._cluster.node_ids],
+            Resource.GROUP: [name for kind, name in self._altered if kind is Resource.GROUP],
+        }
+        kinds = asked.resource_types or ([*names] if request.version else [])  # v0 lists subscriptions to metrics only
+        resources = [
+            m.ListConfigResourcesResponseConfigResource(resource_name=name, resource_type=kind)
+            for kind, there in names.items()
+            for name in there
+            if kind in kinds
+        ]
+        return m.ListConfigResourcesResponse(config_resources=resources)
+
+
+_Change = Callable[[Mapping[str, Config], Mapping[str, str], Any], dict[str, str]]
+
+
+def _unsupported(kind: int) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _kind(name: str, text: str) -> Kind:
+    """Return the type of a broker's config; of one that no topic or group has, by its value."""
+    if name in _BROKER_CONFIGS:
+        return _BROKER_CONFIGS[name].kind
+    if text in ("true", "false"):
+        return Kind.BOOLEAN
+    return Kind.INT if text.isdecimal() else Kind.STRING
+
+
+def _described(
+    name: str, kind: Kind, values: Sequence[_Value], request: Request
+) -> m.DescribeConfigsResponseDescribeConfigsResourceResult:
+    synonyms = values if request.message.include_synonyms else ()
+    return m.DescribeConfigsResponseDescribeConfigsResourceResult(
+        name=name,
+        value=values[0].value,
+        read_only=values[0].source is Source.START,
+        is_default=request.version == 0 and values[0].source is Source.DEFAULT,  # later versions have the source
+        config_source=values[0].source,
+        synonyms=[m.DescribeConfigsResponseDescribeConfigsSynonym(**value._asdict()) for value in synonyms],
+        config_type=kind,
+        documentation=None,
+    )
+
+
+def _check_keys(configs: Iterable[Any]) -> None:
+    times = Counter(each.name for each in configs)
+    if any(count > 1 for count in times.values()):
+        raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [each.name for each in configs if each.value is None and getattr(each, "config_operation", 0) != _Op.DELETE]
+    if nulls:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
+
+
+def _changed(table: Mapping[str, Config], own: Mapping[str, str], wanted: Any) -> dict[str, str]:
+    """Return the configs of a resource after the changes that IncrementalAlterConfigs wants."""
+    new = dict(own)
+    for each in wanted.configs:
+        if each.config_operation not in list(_Op):
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {each.config_operation}")
+        if each.config_operation == _Op.DELETE:
+            new.pop(each.name, None)
+        elif each.config_operation == _Op.SET:
+            new[each.name] = each.value
+        else:
+            new[each.name] = _changed_list(table, new, each)
+    return new
+
+
+def _changed_list(table: Mapping[str, Config], own: Mapping[str, str], each: Any) -> str:
+    config = table.get(each.name)
+    if config is None or config.kind is not Kind.LIST:
+        verb = _Op(each.config_operation).name
+        raise Refused(ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {each.name} because its type is not LIST.")
+    parts = [part for part in own.get(each.name, config.default).split(",") if part]
+    for part in each.value.split(","):
+        if each.config_operation == _Op.SUBTRACT:
+            parts = [other for other in parts if other != part]
+        elif part not in parts:
+            parts.append(part)
+    return ",".join(parts)
