@@ -12,11 +12,21 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from kcoord_wire.api_keys import ApiKey
+from kcoord_wire.api_keys import ApiKey, api_name
 from kcoord_wire.codec.registry import Buffer, registry
+from kcoord_wire.coordinator.rebalance_log import shown
 from kcoord_wire.errors import DecodeError
 
-__all__ = ["MAX_NAME", "MAX_NAMES", "NAME_LISTS", "REQUEST_HEAD", "ApiCodec", "api_codec", "read_client_id"]
+__all__ = [
+    "MAX_NAME",
+    "MAX_NAMES",
+    "NAME_LISTS",
+    "REQUEST_HEAD",
+    "ApiCodec",
+    "NotServedError",
+    "api_codec",
+    "read_client_id",
+]
 
 REQUEST_HEAD: Final = struct.Struct(">hhih")
 """The start of every request: api key, version, correlation id, length of the client id."""
@@ -46,6 +56,17 @@ _BLOB_APIS: Final = frozenset({ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GR
 _RESPONSE_HEAD: Final = struct.Struct(">ii")
 _FLEXIBLE_REQUEST_HEADER: Final = 2  # version of RequestHeader from which it has tagged fields
 _FLEXIBLE_RESPONSE_HEADER: Final = 1  # likewise of ResponseHeader
+
+
+class NotServedError(DecodeError):
+    """A request of Kafka's that is not served here, as a whole or in its version.
+
+    :ivar what: api and version, and the client's name
+    """
+
+    def __init__(self, api_key: int, version: int, client_id: str, start: int) -> None:
+        self.what = f"{api_name(api_key)} v{version} (client {shown(client_id)})"
+        super().__init__("version", start, "RequestHeader", f"not served: {self.what}")
 
 
 class ApiCodec(NamedTuple):

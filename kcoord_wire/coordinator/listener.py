@@ -21,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from kcoord_wire.coordinator.api_codec import NotServedError
 from kcoord_wire.coordinator.connection import Connection, ConnectionOwner, PeerLimits
 from kcoord_wire.coordinator.metrics import Metrics
 from kcoord_wire.coordinator.security import Session, Users
@@ -34,6 +35,7 @@ ACCEPT_AT_ONCE: Final = 64  # connections with TLS that are accepted before othe
 ACCEPT_AGAIN_SECONDS: Final = 1.0  # after the system has refused to accept one
 SWEEPS: Final = 8  # in the shortest of the time limits, so that it is exceeded by an eighth at most
 SHORTEST_SWEEP_SECONDS: Final = 0.02
+MOST_NOT_SERVED: Final = 1_000  # apis with versions and clients that are logged; the names come from clients
 CLOSING_SECONDS: Final = 0.01  # between two looks at whether the connections have closed
 
 _log = logging.getLogger("kcoord_wire.coordinator")
@@ -66,6 +68,7 @@ class Listener:
         self._sweeper: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._warnings = LogLimiter()
+        self._not_served: set[str] = set()  # what was logged
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
         """Open the sockets, and return the port.
@@ -182,10 +185,20 @@ class Listener:
         self.hold(connection, 0)
 
     def refuse(self, connection: Connection, error: object) -> None:
-        """Close a connection whose client has sent something that is not a request, or not yet; earlier requests are
-        still answered."""
-        self._report(connection.host[1:], "malformed", str(error))
+        """Close a connection whose client has sent something that is not a request, or not yet, or not one that is
+        served; earlier requests are still answered."""
+        if isinstance(error, NotServedError):
+            self._report_not_served(connection.host[1:], error.what)
+        else:
+            self._report(connection.host[1:], "malformed", str(error))
         connection.close()
+
+    def _report_not_served(self, host: str, what: str) -> None:
+        """Log it once, because clients try again and again."""
+        self.metrics.closed["not served"] += 1
+        if what not in self._not_served and len(self._not_served) < MOST_NOT_SERVED:
+            self._not_served.add(what)
+            _log.warning("not served: %s; closed the connection from %s, as a broker does", what, host)
 
     def hold(self, connection: Connection, held: int) -> None:
         """Account for the bytes held for a client; if all together are too many, close the one that holds most."""

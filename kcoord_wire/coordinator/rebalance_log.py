@@ -5,6 +5,8 @@ Laws:
 * Text that came from a client is bounded and free of control characters in the log's line, and bounded in its JSON: a
   member cannot write lines of the log, nor fill it.
 * The accounts in memory are bounded by `REMEMBERED_JOINS`.
+* Each line says what was known at its phase: phases that a rebalance reaches in one step of the coordinator are one
+  line, that of the last of them.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class RebalanceLog:
         if report.phase is Phase.ENDED:
             self._metrics.count_rebalance(rebalance)
             self._remember(rebalance)
-        if _log.isEnabledFor(logging.INFO):
+        if not _is_outdated(report) and _log.isEnabledFor(logging.INFO):
             _log.info("%s", describe_rebalance(rebalance), extra={"rebalance_report": report})
 
     def _remember(self, rebalance: RebalanceAccount) -> None:
@@ -53,6 +55,14 @@ class RebalanceLog:
         self._joins += 1 + len(rebalance.joins)
         while self._joins > REMEMBERED_JOINS and len(self.accounts) > 1:
             self._joins -= 1 + len(self.accounts.popleft().joins)
+
+
+def _is_outdated(report: RebalanceReport) -> bool:
+    """Return whether the rebalance has come further since; its account shows only how far it has come."""
+    rebalance = report.rebalance
+    if report.phase is Phase.STARTED:
+        return rebalance.joined_at is not None or rebalance.ended_at is not None
+    return report.phase is Phase.JOINED and rebalance.ended_at is not None
 
 
 def _last_to_join(rebalance: RebalanceAccount) -> tuple[str, int] | None:

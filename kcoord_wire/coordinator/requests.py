@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from kcoord_wire.api_keys import ApiKey
+from kcoord_wire.api_keys import API_NAMES, ApiKey
 from kcoord_wire.codec.framing import frame
-from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, api_codec, read_client_id
+from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, NotServedError, api_codec, read_client_id
 from kcoord_wire.coordinator.connection import Connection, PeerLimits
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicDeleted
@@ -95,7 +95,7 @@ class Requests:
         admission = Admission.SERVE if session is None else session.admission(api_key)
         if admission is Admission.CLOSE:
             raise DecodeError("api", start, "RequestHeader", f"api {api_key} before authentication")
-        codec = self._codecs.get(api_key << _VERSION_BITS | version) or self._codec(api_key, version, start)
+        codec = self._codecs.get(api_key << _VERSION_BITS | version) or self._codec(body, start)
         connection.codec = codec
         if len(body) > self._max_plain_frame_size and not codec.carries_blobs:
             raise DecodeError("frame", start, "Frame.size", f"{len(body)} bytes of api {api_key}")
@@ -119,14 +119,18 @@ class Requests:
             connection.exchange = _Exchange(self, connection, codec, message)
             connection.exchange.receive()
 
-    def _codec(self, api_key: int, version: int, start: int) -> ApiCodec:
+    def _codec(self, body: bytes, start: int) -> ApiCodec:
         """Return the codec of an api that is asked for the first time, or of an ApiVersions that is not served: that
         is answered in version 0, whatever it contains (KIP-511)."""
+        api_key, version, _, length = REQUEST_HEAD.unpack_from(body, start)
         if version in SERVED.get(api_key, range(0)):
             return self._codecs.setdefault(api_key << _VERSION_BITS | version, api_codec(api_key, version))
         if api_key == ApiKey.API_VERSIONS:
             return self._fallback
-        raise DecodeError("version", start, "RequestHeader", f"api {api_key} has no version {version} here")
+        if api_key in API_NAMES and version >= 0:
+            client_id, _ = read_client_id(body, start, length, flexible=False)  # has this place in every version
+            raise NotServedError(api_key, version, client_id, start)
+        raise DecodeError("version", start, "RequestHeader", f"api {api_key} has no version {version}")
 
     def submit(self, connection: Connection, codec: ApiCodec, message: Any, copies: int = 1) -> None:
         """Give a request, or what the permissions leave of it, to the machine that serves its api."""

@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
+import kcoord_wire as kw
 from kcoord_wire.coordinator import rebalance_log
 from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport, Removal, Trigger
 from kcoord_wire.coordinator.metrics import Metrics
 from kcoord_wire.coordinator.rebalance_log import RebalanceLog, describe_rebalance, rebalance_to_json
+from tests.support.fixtures import StartCoordinator
+from tests.support.group_client import become_stable
+from tests.support.wire import Wire
 
 
 def billing(**changes: Any) -> RebalanceAccount:
@@ -136,3 +140,31 @@ def test_remembered_accounts_are_bounded_by_their_joins(monkeypatch: pytest.Monk
     assert [account.generation_id for account in log.accounts] == [6, 7, 8]
     log.report(RebalanceReport(Phase.ENDED, ended(generation_id=9, joins=[("m", 0)] * 50)))
     assert [account.generation_id for account in log.accounts] == [9]
+
+
+def test_phases_of_one_step_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """The account of a rebalance goes on changing, so reports of one step all show its end."""
+    log = RebalanceLog(Metrics())
+    with caplog.at_level("INFO", "kcoord_wire.coordinator"):
+        for phase in Phase:
+            log.report(RebalanceReport(phase, ended()))
+        joined = ended(ended_at=None, outcome=None)
+        for phase in (Phase.STARTED, Phase.JOINED):
+            log.report(RebalanceReport(phase, joined))
+        log.report(RebalanceReport(Phase.STARTED, billing()))
+    reports = [vars(record)["rebalance_report"] for record in caplog.records]
+    assert [report.phase for report in reports] == [Phase.ENDED, Phase.JOINED, Phase.STARTED]
+    assert [report.rebalance.outcome for report in reports] == ["stable", None, None]
+
+
+def test_a_member_alone_that_leaves_is_one_line(
+    coordinator: StartCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    c = coordinator()
+    with Wire(c.address) as wire:
+        heartbeat = become_stable(wire, "g")
+        with caplog.at_level("INFO", "kcoord_wire.coordinator"):
+            leave = kw.LeaveGroupRequest(group_id="g", member_id=heartbeat.member_id)
+            assert wire.call(leave, 0).error_code == 0
+    (record,) = [record for record in caplog.records if "rebalance_report" in vars(record)]
+    assert record.getMessage().startswith("group g: empty at generation 2 after 0 ms; member left: ")

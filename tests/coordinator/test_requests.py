@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 import time
 
@@ -33,9 +34,23 @@ def test_unknown_api_versions_are_answered_in_version_0(coordinator: StartCoordi
         assert wire.call(VERSIONS, 4).error_code == 0
 
 
-@pytest.mark.parametrize(("api_key", "version"), [(99, 0), (-1, 0), (12, 5), (12, -1), (0, 0), (7, 0), (19, 2)])
+UNKNOWN, KNOWN = "malformed", "not served"
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "reason"),
+    [
+        (99, 0, UNKNOWN),
+        (-1, 0, UNKNOWN),
+        (12, -1, UNKNOWN),
+        (12, 5, KNOWN),
+        (0, 0, KNOWN),
+        (7, 0, KNOWN),
+        (19, 99, KNOWN),
+    ],
+)
 def test_an_api_that_is_not_served_closes_the_connection(
-    coordinator: StartCoordinator, api_key: int, version: int
+    coordinator: StartCoordinator, api_key: int, version: int, reason: str
 ) -> None:
     c = coordinator()
     with Wire(c.address) as wire, Wire(c.address) as other:
@@ -44,7 +59,22 @@ def test_an_api_that_is_not_served_closes_the_connection(
         assert wire.receive(correlation_id).error_code == 0
         assert wire.is_closed_by_peer()
         assert other.call(VERSIONS, 3).error_code == 0
-    assert 'kcoord_connections_closed_total{reason="malformed"} 1.0' in c.metrics()
+    assert f'kcoord_connections_closed_total{{reason="{reason}"}} 1.0' in c.metrics()
+
+
+def test_what_is_not_served_is_logged_once(coordinator: StartCoordinator, caplog: pytest.LogCaptureFixture) -> None:
+    c = coordinator()
+    request = kw.ControllerRegistrationRequest()
+    with caplog.at_level(logging.WARNING, "kcoord_wire.coordinator"):
+        for name in ("evil\n", "a", "a"):
+            with Wire(c.address, client_id=name) as wire:
+                wire.send(request, 0)
+                assert wire.is_closed_by_peer()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"not served: ControllerRegistration v0 (client {name}); closed the connection from 127.0.0.1, as a broker does"
+        for name in (r"evil\n", "a")
+    ]
+    assert 'kcoord_connections_closed_total{reason="not served"} 3.0' in c.metrics()
 
 
 def test_sasl_without_users_is_illegal(coordinator: StartCoordinator) -> None:
