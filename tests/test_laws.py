@@ -39,9 +39,11 @@ MAY_IMPORT = {
     "capture": {"", "messages", "codec", "net"} | DATA,
     "recorder": {"", "messages", "codec", "capture", "background", "net"} | DATA,
     "coordinator.core": {"", "messages", "machines", "timers"} | DATA,
+    "coordinator.consumer_groups": {"", "messages", "assignors", "coordinator.core", "timers"} | DATA,
     "coordinator.log": {"coordinator.core", "records", "disk"} | DATA,
     "coordinator.topics": {"", "messages", "coordinator.core", "records"} | DATA,
     "coordinator": {
+        "coordinator.consumer_groups",
         "coordinator.core",
         "coordinator.log",
         "coordinator.topics",
@@ -102,6 +104,7 @@ MAY_IMPORT = {
 # Pure objects: events and times come in as arguments.
 STATE_MACHINES = (
     "coordinator.core.machine",
+    "coordinator.consumer_groups.machine",
     "coordinator.topics.topics",
     "coordinator.fault_injection",
     "coordinator.permissions",

@@ -25,8 +25,8 @@ from typing import Any, Self, TypeVar
 from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.background import Background
 from kcoord_wire.coordinator.connection import PeerLimits
+from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
-from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.inspection import Inspection
 from kcoord_wire.coordinator.log.disk import FileDisk
@@ -115,7 +115,7 @@ class Coordinator(Inspection):
             sasl=users is not None,
             auto_create_partitions=auto_create_partitions,
         )
-        self._machine = GroupMachine(unknown, self._topics, subscribed_topics, config)
+        self._machine = CoordinatorMachine(unknown, self._topics, subscribed_topics, config)
         self._users, self._permissions, self._faults, self._limits = users, permissions, faults, limits
         self._life = Background("coordinator", self._serve, thread="kcoord")
         self._server: Server | None = None

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.assignors.model import MemberSubscription
+from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Held
 from kcoord_wire.coordinator.core.events import RebalanceAccount
-from kcoord_wire.coordinator.core.groups import CONSUMER, Group, Member, State
+from kcoord_wire.coordinator.core.groups import CONSUMER, AnyGroup, Group, Member, State, TopicNames
 from kcoord_wire.coordinator.rebalance_log import describe_rebalance, shown
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.fields import number_runs
@@ -37,7 +38,8 @@ class MemberDescription:
     :ivar topics: its subscription; None if it is not a consumer's
     :ivar owned: topic to partitions that it said it owned when it joined (KIP-429); empty with eager assignors
     :ivar assignment: topic to partitions; None if it is not a consumer's
-    :ivar awaited: the request that the rebalance in progress waits for, ``JoinGroup`` or ``SyncGroup``; None if none
+    :ivar awaited: the request that the rebalance in progress waits for, ``JoinGroup``, ``SyncGroup`` or
+        ``ConsumerGroupHeartbeat``; None if none
     """
 
     member_id: str
@@ -55,9 +57,10 @@ class GroupDescription:
     """A group.
 
     :ivar group_id: the group
-    :ivar state: as DescribeGroups names it: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance``, ``Stable``
+    :ivar state: as ListGroups names it: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance``, ``Stable``; of a
+        group of KIP-848 ``Empty``, ``Assigning``, ``Reconciling``, ``Stable``
     :ivar state_since: ms since the epoch
-    :ivar generation_id: the current one
+    :ivar generation_id: the current one; of a group of KIP-848 its group epoch
     :ivar protocol_type: ``consumer``, ``connect`` ...; None for a group that never had a member
     :ivar protocol: the assignor of the current generation; None in a group without members
     :ivar leader_id: the member that computes the assignment; None likewise
@@ -107,8 +110,11 @@ def _revoked(owned: Mapping[str, tuple[int, ...]], assigned: Mapping[str, tuple[
     )
 
 
-def describe_group(group: Group) -> GroupDescription:
-    """Return a group of the classic protocol as it is now."""
+def describe_group(group: AnyGroup, topics: TopicNames) -> GroupDescription:
+    """Return a group as it is now."""
+    if isinstance(group, ConsumerGroup):
+        return _describe_consumer_group(group, topics)
+    assert isinstance(group, Group), "there are two kinds of groups"
     rebalance = group.rebalance
     if rebalance is not None:
         rebalance = replace(rebalance, joins=[*rebalance.joins], removed=[*rebalance.removed])
@@ -122,10 +128,50 @@ def describe_group(group: Group) -> GroupDescription:
         leader_id=group.leader_id,
         members=tuple(_describe_member(group, member) for member in group.members.values()),
         joining=tuple(group.pending),
-        offsets={
-            topic: {partition: committed.offset for partition, committed in sorted(partitions.items())}
-            for topic, partitions in group.offsets.items()
-        },
+        offsets=_offsets(group),
+        rebalance=rebalance,
+    )
+
+
+def _offsets(group: AnyGroup) -> Mapping[str, Mapping[int, int]]:
+    return {
+        topic: {partition: committed.offset for partition, committed in sorted(partitions.items())}
+        for topic, partitions in group.offsets.items()
+    }
+
+
+def _describe_consumer_group(group: ConsumerGroup, topics: TopicNames) -> GroupDescription:
+    rebalance = group.rebalance
+    if rebalance is not None:
+        rebalance = replace(rebalance, joins=[*rebalance.joins], removed=[*rebalance.removed])
+
+    def by_name(held: Held) -> dict[str, tuple[int, ...]]:
+        names = ((topics.name_of(topic_id), sorted(partitions)) for topic_id, partitions in held.items())
+        return {name: tuple(partitions) for name, partitions in names if name is not None}
+
+    return GroupDescription(
+        group_id=group.group_id,
+        state=str(group.state),
+        state_since=group.state_since,
+        generation_id=group.epoch,
+        protocol_type=group.protocol_type,
+        protocol=None if rebalance is None else rebalance.protocol,
+        leader_id=None,
+        members=tuple(
+            MemberDescription(
+                member_id=member.member_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                group_instance_id=member.instance_id,
+                topics=tuple(sorted(group.subscription(member))),
+                owned={},
+                assignment=by_name(member.assigned),
+                awaited="ConsumerGroupHeartbeat" if member.member_id in group.unsettled else None,
+            )
+            for member in group.members.values()
+        ),
+        joining=(),
+        offsets=_offsets(group),
         rebalance=rebalance,
     )
 

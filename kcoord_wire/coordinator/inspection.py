@@ -344,12 +344,12 @@ def _remove_faults(server: Server, faults: tuple[Fault, ...]) -> None:
 
 def _describe(server: Server, group_id: str) -> GroupDescription | None:
     group = server.requests.runtime.machine.groups.get(group_id)
-    return None if group is None else describe_group(group)
+    return None if group is None else describe_group(group, server.requests.topics)
 
 
 def _describe_all(server: Server) -> list[GroupDescription]:
     groups = server.requests.runtime.machine.groups
-    return [describe_group(groups[group_id]) for group_id in sorted(groups)]
+    return [describe_group(groups[group_id], server.requests.topics) for group_id in sorted(groups)]
 
 
 def _explain(server: Server, group_id: str) -> str:

@@ -12,7 +12,7 @@ from tests.support.scripted import Script, subscription
 
 
 def described(script: Script) -> GroupDescription:
-    return describe_group(script.machine.groups[script.group_id])
+    return describe_group(script.machine.groups[script.group_id], script.topics)
 
 
 def assignment(*partitions: int) -> bytes:

@@ -85,7 +85,10 @@ def test_api_versions(version: int, sasl: bool) -> None:
         8: (0, 10),
         9: (0, 10),
     }.items() <= served.items()
-    assert (response.supported_features, response.finalized_features) == ([], [])
+    supported = [(item.name, item.min_version, item.max_version) for item in response.supported_features]
+    finalized = [(item.name, item.min_version_level, item.max_version_level) for item in response.finalized_features]
+    assert supported == ([("group.version", 0, 1)] if version >= 4 else [])  # v3 has none that begin at 0
+    assert finalized == ([("group.version", 1, 1)] if version >= 3 else [])
 
 
 @versions(18, least=3)

@@ -53,6 +53,8 @@ GROUP_REQUESTS: dict[type, Any] = {
     m.DescribeGroupsRequest: m.DescribeGroupsRequest(groups=["g"]),
     m.ListGroupsRequest: m.ListGroupsRequest(),
     m.DeleteGroupsRequest: m.DeleteGroupsRequest(groups_names=["g"]),
+    m.ConsumerGroupHeartbeatRequest: m.ConsumerGroupHeartbeatRequest(group_id="g"),
+    m.ConsumerGroupDescribeRequest: m.ConsumerGroupDescribeRequest(group_ids=["g"]),
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import kcoord_wire as kw
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import (
     Append,
@@ -21,7 +22,6 @@ from kcoord_wire.coordinator.core.events import (
     Resign,
     Tick,
 )
-from kcoord_wire.coordinator.core.machine import GroupMachine
 
 TOPICS = {"orders": 12, "payments": 8}
 NEWEST = {
@@ -36,6 +36,8 @@ NEWEST = {
     m.ListGroupsRequest: 5,
     m.DeleteGroupsRequest: 2,
     m.FindCoordinatorRequest: 6,
+    m.ConsumerGroupHeartbeatRequest: 1,
+    m.ConsumerGroupDescribeRequest: 1,
 }
 
 
@@ -44,6 +46,15 @@ class Topics:
 
     def __init__(self) -> None:
         self.known = dict(TOPICS)
+        self.changes = 0
+
+    def names(self) -> list[str]:
+        return list(self.known)
+
+    def set(self, name: str, partitions: int) -> None:
+        """Create a topic, or give it more partitions."""
+        self.known[name] = partitions
+        self.changes += 1
 
     def partitions(self, name: str) -> int | None:
         return self.known.get(name)
@@ -82,7 +93,7 @@ class Script:
 
     def __post_init__(self) -> None:
         self.topics = Topics()
-        self.machine = GroupMachine(Endpoint(1, "localhost", 9092), self.topics, subscribed, self.config)
+        self.machine = CoordinatorMachine(Endpoint(1, "localhost", 9092), self.topics, subscribed, self.config)
         self.answers: dict[int, Any] = {}
         self.after: dict[int, int] = {}
         self.log: list[list[LogRecord]] = []

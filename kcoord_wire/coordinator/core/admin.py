@@ -14,7 +14,7 @@ from kcoord_wire.coordinator.core import versions
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.core.groups import EffectCollector, Group, State
+from kcoord_wire.coordinator.core.groups import AnyGroup, EffectCollector, Group, State
 from kcoord_wire.coordinator.core.log_records import tombstones
 from kcoord_wire.error_codes import ErrorCode
 
@@ -22,7 +22,6 @@ __all__ = ["delete_groups", "describe", "find_coordinator", "list_groups"]
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2  # key types of FindCoordinator
 OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8  # read, delete and describe, as KIP-430 counts them
-CLASSIC: Final = "classic"
 
 
 def find_coordinator(
@@ -53,7 +52,7 @@ def find_coordinator(
 
 
 def list_groups(
-    effects: EffectCollector, groups: Mapping[str, Group], request: Request, message: m.ListGroupsRequest
+    effects: EffectCollector, groups: Mapping[str, AnyGroup], request: Request, message: m.ListGroupsRequest
 ) -> None:
     """Answer ListGroups; states and types are compared without regard to case."""
     states = {state.lower() for state in message.states_filter}
@@ -63,17 +62,17 @@ def list_groups(
             group_id=group.group_id,
             protocol_type=group.protocol_type or "",
             group_state=group.state.value if request.version >= versions.GROUP_STATE_FROM else "",
-            group_type=CLASSIC if request.version >= versions.GROUP_TYPE_FROM else "",
+            group_type=group.kind if request.version >= versions.GROUP_TYPE_FROM else "",
         )
         for group in groups.values()
-        if (not states or group.state.lower() in states) and (not types or CLASSIC in types)
+        if (not states or group.state.lower() in states) and (not types or group.kind in types)
     ]
     after = max([effects.deleted, *(group.written for group in groups.values())])
     effects.reply(request, m.ListGroupsResponse(groups=listed), after)
 
 
 def describe(
-    effects: EffectCollector, groups: Mapping[str, Group], request: Request, message: m.DescribeGroupsRequest
+    effects: EffectCollector, groups: Mapping[str, AnyGroup], request: Request, message: m.DescribeGroupsRequest
 ) -> None:
     """Answer DescribeGroups; protocol and metadata are shown while the group is Stable.
 
@@ -85,11 +84,12 @@ def describe(
     after = 0
     for group_id in message.groups:
         group = groups.get(group_id)
-        if group is None:
+        if not isinstance(group, Group):
             answer = m.DescribeGroupsResponseDescribedGroup(group_id=group_id, group_state=State.DEAD.value)
             if request.version >= versions.NO_DESCRIPTION_FROM:
                 answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                answer.error_message = f"Group {group_id} not found."
+                what = "not found" if group is None else "is not a classic group"
+                answer.error_message = f"Group {group_id} {what}."
         elif group_id in described:
             answer = m.DescribeGroupsResponseDescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_REQUEST)
         else:
@@ -125,7 +125,7 @@ def _described(group: Group) -> m.DescribeGroupsResponseDescribedGroup:
 
 
 def delete_groups(
-    effects: EffectCollector, groups: dict[str, Group], request: Request, message: m.DeleteGroupsRequest
+    effects: EffectCollector, groups: dict[str, AnyGroup], request: Request, message: m.DeleteGroupsRequest
 ) -> None:
     """Answer DeleteGroups: groups without members are deleted, with their offsets."""
     results = []
@@ -135,7 +135,7 @@ def delete_groups(
         group = groups.get(group_id)
         if group is None:
             error = ErrorCode.GROUP_ID_NOT_FOUND
-        elif group.state is not State.EMPTY:
+        elif not group.is_empty:
             error = ErrorCode.NON_EMPTY_GROUP
         else:
             effects.delete(group, groups, tombstones(group))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import enum
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
-__all__ = ["Endpoint", "GroupConfig", "SettingsError", "read_rules", "read_tables", "suggestion"]
+__all__ = ["Endpoint", "GroupConfig", "MigrationPolicy", "SettingsError", "read_rules", "read_tables", "suggestion"]
 
 _PROPERTIES = {
     "group.initial.rebalance.delay.ms": ("initial_rebalance_delay_ms", 1),
@@ -17,12 +18,47 @@ _PROPERTIES = {
     "group.max.session.timeout.ms": ("max_session_timeout_ms", 1),
     "group.max.size": ("max_size", 1),
     "group.new.member.join.timeout.ms": ("new_member_join_timeout_ms", 1),
+    "group.consumer.session.timeout.ms": ("consumer_session_timeout_ms", 1),
+    "group.consumer.heartbeat.interval.ms": ("consumer_heartbeat_interval_ms", 1),
+    "group.consumer.max.size": ("consumer_max_size", 1),
+    "group.consumer.assignment.interval.ms": ("consumer_assignment_interval_ms", 1),
+    "group.consumer.regex.refresh.interval.ms": ("consumer_regex_refresh_interval_ms", 1),
     "offset.metadata.max.bytes": ("offset_metadata_max_bytes", 1),
     "offsets.retention.minutes": ("offsets_retention_ms", 60_000),
     "offsets.retention.ms": ("offsets_retention_ms", 1),
     "offsets.retention.check.interval.ms": ("offsets_retention_check_interval_ms", 1),
 }
-_POSITIVE = {"max_size", "offsets_retention_check_interval_ms"}
+_POSITIVE = {
+    "max_size",
+    "consumer_max_size",
+    "consumer_session_timeout_ms",
+    "consumer_heartbeat_interval_ms",
+    "offsets_retention_check_interval_ms",
+}
+_NOT_NUMBERS = {"consumer_assignors", "consumer_migration_policy"}
+
+SERVER_ASSIGNORS: Final = ("uniform", "range")
+"""The names of the server assignors, the default first (`kcoord_wire.assignors.server`)."""
+
+
+class MigrationPolicy(enum.StrEnum):
+    """Which conversions of groups with members are allowed between the classic protocol and KIP-848's; those of groups
+    without members always are."""
+
+    BIDIRECTIONAL = "bidirectional"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    DISABLED = "disabled"
+
+    @property
+    def upgrades(self) -> bool:
+        """Whether a classic group may become one of KIP-848."""
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE)
+
+    @property
+    def downgrades(self) -> bool:
+        """Whether a group of KIP-848 may become a classic one."""
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
 
 
 class Endpoint(NamedTuple):
@@ -50,8 +86,15 @@ class GroupConfig:
     :ivar offset_metadata_max_bytes: length of the text with a committed offset, in UTF-16 units, as Java counts it
     :ivar offsets_retention_ms: how long offsets outlive their last use (KIP-211)
     :ivar offsets_retention_check_interval_ms: how often expired offsets are removed
-    :raises ValueError: a setting is negative, or must not be 0 and is
-    :raises TypeError: a setting is not an int
+    :ivar consumer_session_timeout_ms: how long a member of KIP-848 may be silent
+    :ivar consumer_heartbeat_interval_ms: how often such a member is to send a heartbeat
+    :ivar consumer_max_size: members a group of KIP-848 may have
+    :ivar consumer_assignment_interval_ms: the least time between two assignments of such a group
+    :ivar consumer_regex_refresh_interval_ms: how often regular expressions are resolved anew without a new topic
+    :ivar consumer_assignors: the server assignors that members may ask for, the default first
+    :ivar consumer_migration_policy: which groups with members may change their protocol
+    :raises ValueError: a setting is negative, or must not be 0 and is, or is not one of the known values
+    :raises TypeError: a setting has the wrong type
     """
 
     initial_rebalance_delay_ms: int = 3_000
@@ -62,10 +105,19 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_max_size: int = 0x7FFFFFFF
+    consumer_assignment_interval_ms: int = 1_000
+    consumer_regex_refresh_interval_ms: int = 600_000
+    consumer_assignors: tuple[str, ...] = SERVER_ASSIGNORS
+    consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name in _NOT_NUMBERS:
+                continue
             if type(value) is not int:
                 raise TypeError(f"{field.name} must be a whole number, not {value!r}")
             least = 1 if field.name in _POSITIVE else 0
@@ -73,6 +125,12 @@ class GroupConfig:
                 raise ValueError(f"{field.name} must be {least} or more, not {value}")
         if self.min_session_timeout_ms > self.max_session_timeout_ms:
             raise ValueError("min_session_timeout_ms is greater than max_session_timeout_ms")
+        MigrationPolicy(self.consumer_migration_policy)
+        if not self.consumer_assignors:
+            raise ValueError("consumer_assignors must name an assignor")
+        for name in self.consumer_assignors:
+            if name not in SERVER_ASSIGNORS:
+                raise ValueError(f"{name!r} is not a server assignor; there are {', '.join(SERVER_ASSIGNORS)}")
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> Self:
@@ -80,10 +138,14 @@ class GroupConfig:
 
         :raises SettingsError: a setting does not exist, or cannot have this value
         """
-        settings: dict[str, int] = {}
+        settings: dict[str, Any] = {}
         for name, text in properties.items():
+            if name in _TEXTS:
+                attribute, read = _TEXTS[name]
+                settings[attribute] = read(name, str(text))
+                continue
             if name not in _PROPERTIES:
-                raise SettingsError(name, f"unknown; {suggestion(name, _PROPERTIES)}")
+                raise SettingsError(name, f"unknown; {suggestion(name, {**_PROPERTIES, **_TEXTS})}")
             attribute, factor = _PROPERTIES[name]
             try:
                 value = int(text)
@@ -94,6 +156,27 @@ class GroupConfig:
                 raise SettingsError(name, f"must be {least} or more, not {value}")
             settings[attribute] = value * factor
         return cls(**settings)
+
+
+def _read_assignors(setting: str, text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in SERVER_ASSIGNORS:
+            raise SettingsError(setting, f"{name!r} is not an assignor; {suggestion(name, SERVER_ASSIGNORS)}")
+    return names
+
+
+def _read_policy(setting: str, text: str) -> MigrationPolicy:
+    try:
+        return MigrationPolicy(text.lower())
+    except ValueError:
+        raise SettingsError(setting, f"{text!r} is not a policy; {suggestion(text, list(MigrationPolicy))}") from None
+
+
+_TEXTS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
+    "group.consumer.assignors": ("consumer_assignors", _read_assignors),
+    "group.consumer.migration.policy": ("consumer_migration_policy", _read_policy),
+}
 
 
 class SettingsError(ValueError):

@@ -106,6 +106,23 @@ def _describe_groups(request: m.DescribeGroupsRequest, version: int, error: int)
     )
 
 
+def _consumer_group_heartbeat(
+    request: m.ConsumerGroupHeartbeatRequest, version: int, error: int
+) -> m.ConsumerGroupHeartbeatResponse:
+    return m.ConsumerGroupHeartbeatResponse(error_code=error, error_message=ErrorCode(error).meaning)
+
+
+def _consumer_group_describe(
+    request: m.ConsumerGroupDescribeRequest, version: int, error: int
+) -> m.ConsumerGroupDescribeResponse:
+    return m.ConsumerGroupDescribeResponse(
+        groups=[
+            m.ConsumerGroupDescribeResponseDescribedGroup(group_id=group, error_code=error)
+            for group in request.group_ids
+        ]
+    )
+
+
 def _delete_groups(request: m.DeleteGroupsRequest, version: int, error: int) -> m.DeleteGroupsResponse:
     return m.DeleteGroupsResponse(
         results=[
@@ -275,5 +292,7 @@ _BUILDERS: dict[type, Callable[[Any, int, int], Any]] = {
     m.IncrementalAlterConfigsRequest: _alter_incrementally,
     m.ListConfigResourcesRequest: lambda request, version, error: m.ListConfigResourcesResponse(error_code=error),
     m.DeleteGroupsRequest: _delete_groups,
+    m.ConsumerGroupHeartbeatRequest: _consumer_group_heartbeat,
+    m.ConsumerGroupDescribeRequest: _consumer_group_describe,
     m.OffsetDeleteRequest: lambda request, version, error: m.OffsetDeleteResponse(error_code=error),
 }

@@ -153,6 +153,10 @@ class Trigger(enum.StrEnum):
     PROTOCOLS_CHANGED = "member changed its list of assignors"
     STATIC_REPLACED = "static member replaced"
     SYNC_EXPIRED = "sync timeout"
+    REBALANCE_EXPIRED = "rebalance timeout"
+    TOPICS_CHANGED = "topics changed"
+    ASSIGNOR_CHANGED = "members asked for another server assignor"
+    DOWNGRADED = "group has become classic"
     GROUP_TOO_LARGE = "group larger than group.max.size after loading"
     REQUESTED = "requested by the operator"
 

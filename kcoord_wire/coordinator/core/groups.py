@@ -23,12 +23,14 @@ from __future__ import annotations
 
 import enum
 import uuid
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
+from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import events
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.timers import Timer
@@ -38,6 +40,7 @@ __all__ = [
     "FOREVER",
     "NO_EPOCH",
     "TRANSITIONS",
+    "AnyGroup",
     "Committed",
     "EffectCollector",
     "Group",
@@ -120,6 +123,13 @@ class IllegalMoveError(RuntimeError):
 class TopicNames(Protocol):
     """What the coordinator needs to know of topics: which exist, and their ids."""
 
+    @property
+    def changes(self) -> int:
+        """How often a topic was created, deleted or given more partitions; it never decreases."""
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all topics."""
+
     def partitions(self, name: str) -> int | None:
         """Return the number of partitions; None if the topic does not exist."""
 
@@ -182,7 +192,79 @@ class Member:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
 
-class Group:
+class AnyGroup(ABC):
+    """What groups of both protocols have: an id, a state, members and committed offsets.
+
+    :cvar kind: as ListGroups names the protocol
+    :ivar state: a member of an enum of strings; its value is what ListGroups returns
+    :ivar protocol_type: None for a group that never had a member (offsets only)
+    :ivar members: by id
+    :ivar offsets: topic to partition to committed offset
+    :ivar written: number of the last `Append` that concerns this group
+    :ivar state_since: ms of the last move
+    """
+
+    __slots__ = ("group_id", "offsets", "state_since", "written")
+
+    kind: ClassVar[str]
+    state: Any
+    protocol_type: str | None
+    members: dict[str, Any]
+
+    def __init__(self, group_id: str, now: int) -> None:
+        self.group_id = group_id
+        self.offsets: dict[str, dict[int, Committed]] = {}
+        self.state_since = now
+        self.written = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return bool(self.state.value == State.EMPTY.value)
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether it has no members, and none is about to join."""
+        return self.is_empty
+
+    @abstractmethod
+    def check_commit(self, member_id: str, group_instance_id: str | None, epoch: int, version: int) -> ErrorCode:
+        """Return what is wrong with a commit of this member in this generation or member epoch; NONE if nothing.
+
+        :param version: of the OffsetCommit
+        """
+
+    @abstractmethod
+    def check_partition(self, member_id: str, epoch: int, topic_id: uuid.UUID | None, partition: int) -> ErrorCode:
+        """Return what is wrong with the commit of one partition, which `check_commit` has allowed; NONE if nothing."""
+
+    @abstractmethod
+    def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """Return what is wrong with an OffsetFetch (v9 and later) in the name of this member; NONE if nothing."""
+
+    @abstractmethod
+    def is_subscribed(self, topic: str) -> bool:
+        """Return whether a member may read the topic."""
+
+    @property
+    @abstractmethod
+    def may_expire(self) -> bool:
+        """Whether offsets of topics that no member subscribes to may expire."""
+
+    @abstractmethod
+    def unused_since(self, committed: Committed) -> int:
+        """Return since when an offset is not in use, in ms, where no member subscribes to its topic."""
+
+    @abstractmethod
+    def tombstones(self) -> list[events.LogRecord]:
+        """Return what removes the group, but not its offsets, from the log."""
+
+    @abstractmethod
+    def end(self, now: int) -> None:
+        """Mark the group as deleted, or as no longer coordinated here."""
+
+
+class Group(AnyGroup):
     """A group of the classic protocol.
 
     :ivar protocol_type: None for a group that never had a member (offsets only)
@@ -197,9 +279,6 @@ class Group:
     :ivar filling_grew: a member has joined since the delay began, which makes it begin again
     :ivar join_timer: ends the join, or the initial delay
     :ivar sync_timer: ends the wait for SyncGroup
-    :ivar state_since: ms of the last move
-    :ivar offsets: topic to partition to committed offset
-    :ivar written: number of the last `Append` that concerns this group
     :ivar subscribed: topics of all members; None if it is not a consumer group, or a subscription cannot be decoded
     :ivar rebalance: the account of the rebalance in progress
     :ivar removed: members lost since the last rebalance ended
@@ -210,30 +289,27 @@ class Group:
         "filling",
         "filling_grew",
         "generation_id",
-        "group_id",
         "instances",
         "join_timer",
         "leader_id",
         "members",
-        "offsets",
         "pending",
         "protocol",
         "protocol_type",
         "rebalance",
         "removed",
         "state",
-        "state_since",
         "subscribed",
         "sync_timer",
         "unsynced",
         "waiting",
-        "written",
     )
 
+    kind = "classic"
+
     def __init__(self, group_id: str, now: int) -> None:
-        self.group_id = group_id
+        super().__init__(group_id, now)
         self.state = State.EMPTY
-        self.state_since = now
         self.generation_id = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
@@ -247,8 +323,6 @@ class Group:
         self.filling_grew = False
         self.join_timer: Timer | None = None
         self.sync_timer: Timer | None = None
-        self.offsets: dict[str, dict[int, Committed]] = {}
-        self.written = 0
         self.subscribed: frozenset[str] | None = None
         self.rebalance: events.RebalanceAccount | None = None
         self.removed: list[events.Removal] = []
@@ -403,6 +477,53 @@ class Group:
         """Return whether a member may read the topic: any, if a consumer's subscription cannot be decoded."""
         return self.protocol_type == CONSUMER if self.subscribed is None else topic in self.subscribed
 
+    # ---- offsets
+
+    def check_commit(self, member_id: str, group_instance_id: str | None, epoch: int, version: int) -> ErrorCode:
+        """See `AnyGroup`. While a rebalance is being prepared the generation is still the old one."""
+        if self.state is State.EMPTY and epoch < 0:
+            return ErrorCode.NONE
+        if epoch < 0 and not member_id and group_instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = self.check_member(member_id, group_instance_id, epoch)
+        if not error and self.state is State.COMPLETING:
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+        return error
+
+    def check_partition(self, member_id: str, epoch: int, topic_id: uuid.UUID | None, partition: int) -> ErrorCode:
+        """See `AnyGroup`: every member may commit every partition."""
+        return ErrorCode.NONE
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """See `AnyGroup`: everybody may read offsets."""
+        return ErrorCode.NONE
+
+    @property
+    def may_expire(self) -> bool:
+        """Offsets expire in a group that never had members, in one that has none now, and in a Stable one of consumers,
+        whose subscriptions say which topics are in use."""
+        if self.protocol_type is None or self.state is State.EMPTY:
+            return True
+        return self.state is State.STABLE and self.subscribed is not None
+
+    def unused_since(self, committed: Committed) -> int:
+        """See `AnyGroup`."""
+        had_members = self.protocol_type is not None and self.state is State.EMPTY
+        return self.state_since if had_members else committed.commit_timestamp
+
+    def tombstones(self) -> list[events.LogRecord]:
+        """See `AnyGroup`."""
+        return [events.LogRecord(m.GroupMetadataKey(group=self.group_id), None)]
+
+    @property
+    def is_unused(self) -> bool:
+        """See `AnyGroup`."""
+        return self.state is State.EMPTY and not self.pending
+
+    def end(self, now: int) -> None:
+        """See `AnyGroup`."""
+        self.move(Move.RESIGN, now)
+
 
 class EffectCollector:
     """Collects the effects of one call of a machine's `handle`, and knows the time of that call.
@@ -430,20 +551,20 @@ class EffectCollector:
         """Answer `request` once append number `after` is on disk."""
         self.effects.append(events.Reply(request.token, message, after, request))
 
-    def append(self, group: Group, records: list[events.LogRecord]) -> None:
+    def append(self, group: AnyGroup, records: list[events.LogRecord]) -> None:
         """Write records of `group` to the log."""
         self.appended += 1
         group.written = self.appended
         self.effects.append(events.Append(records))
 
-    def delete(self, group: Group, groups: dict[str, Group], records: list[events.LogRecord]) -> None:
+    def delete(self, group: AnyGroup, groups: dict[str, AnyGroup], records: list[events.LogRecord]) -> None:
         """Remove an empty group from `groups`, and from the log by these records."""
-        group.move(Move.DELETE, self.now)
+        group.end(self.now)
         del groups[group.group_id]
         self.append(group, records)
         self.deleted = self.appended
 
-    def written(self, group: Group | None) -> int:
+    def written(self, group: AnyGroup | None) -> int:
         """Return the `Append` that must be on disk before an answer may say something of the group, or that it does not
         exist."""
         return self.deleted if group is None else group.written

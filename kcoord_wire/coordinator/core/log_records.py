@@ -13,7 +13,7 @@ from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import LogRecord
-from kcoord_wire.coordinator.core.groups import FOREVER, NO_EPOCH, Committed, Group, Member, Move
+from kcoord_wire.coordinator.core.groups import FOREVER, NO_EPOCH, AnyGroup, Committed, Group, Member, Move
 
 __all__ = ["group_record", "offset_record", "offset_tombstone", "replay", "tombstones"]
 
@@ -48,7 +48,7 @@ def group_record(group: Group) -> LogRecord:
     )
 
 
-def offset_record(group: Group, topic: str, partition: int, committed: Committed) -> LogRecord:
+def offset_record(group: AnyGroup, topic: str, partition: int, committed: Committed) -> LogRecord:
     """Return the record of a committed offset."""
     return LogRecord(
         m.OffsetCommitKey(group=group.group_id, topic=topic, partition=partition),
@@ -62,19 +62,19 @@ def offset_record(group: Group, topic: str, partition: int, committed: Committed
     )
 
 
-def offset_tombstone(group: Group, topic: str, partition: int) -> LogRecord:
+def offset_tombstone(group: AnyGroup, topic: str, partition: int) -> LogRecord:
     """Return what removes a committed offset from the log."""
     return LogRecord(m.OffsetCommitKey(group=group.group_id, topic=topic, partition=partition), None)
 
 
-def tombstones(group: Group) -> list[LogRecord]:
+def tombstones(group: AnyGroup) -> list[LogRecord]:
     """Return what removes the group and its offsets from the log."""
     records = [
         offset_tombstone(group, topic, partition)
         for topic, partitions in group.offsets.items()
         for partition in partitions
     ]
-    return [*records, LogRecord(m.GroupMetadataKey(group=group.group_id), None)]
+    return [*records, *group.tombstones()]
 
 
 def replay(records: Sequence[LogRecord], now: int) -> dict[str, Group]:

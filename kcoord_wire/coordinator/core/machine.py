@@ -36,6 +36,7 @@ from kcoord_wire.coordinator.core import admin, events, offsets, versions
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.groups import (
+    AnyGroup,
     EffectCollector,
     Group,
     Member,
@@ -76,7 +77,7 @@ class GroupMachine:
         self.endpoint = endpoint
         self.topics = topics
         self.config = config or GroupConfig()
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, AnyGroup] = {}
         self._subscribed = subscribed
         self._timers = Timers()
         self._effects = EffectCollector()
@@ -147,7 +148,7 @@ class GroupMachine:
     def _join(self, request: events.Request, message: m.JoinGroupRequest) -> None:
         if error := self._invalid_join(message):
             return self._refuse(request, error)
-        group = self.groups.get(message.group_id)
+        group = self._classic(message.group_id)
         if group is None:
             group = Group(message.group_id, self._effects.now)
             self.groups[group.group_id] = group
@@ -352,7 +353,7 @@ class GroupMachine:
             self._await_joins(group)
 
     def _rebalance_requested(self, event: events.Rebalance) -> None:
-        group = self.groups.get(event.group_id)
+        group = self._classic(event.group_id)
         if group is not None and group.state in (State.STABLE, State.COMPLETING):
             self._prepare(group, events.Trigger.REQUESTED, _NO_MEMBER, event.reason)
 
@@ -526,7 +527,7 @@ class GroupMachine:
     def _leave(self, request: events.Request, message: m.LeaveGroupRequest) -> None:
         if not message.group_id:
             return self._refuse(request, ErrorCode.INVALID_GROUP_ID)
-        group = self.groups.get(message.group_id)
+        group = self._classic(message.group_id)
         leavers: Sequence[m.LeaveGroupRequestMemberIdentity] = message.members
         if request.version < versions.BATCH_LEAVE_FROM:
             leavers = [m.LeaveGroupRequestMemberIdentity(member_id=message.member_id)]
@@ -565,18 +566,22 @@ class GroupMachine:
 
     def _commit(self, request: events.Request, message: m.OffsetCommitRequest) -> None:
         group = offsets.commit(self._effects, self.groups, self.topics, self.config, request, message)
-        member = None if group is None else group.members.get(message.member_id)
-        if group is not None and member is not None:
+        if isinstance(group, Group) and (member := group.members.get(message.member_id)) is not None:
             self._keep_alive(group, member)
 
     # ---- sessions and removal
 
     def _find(self, request: events.Request, group_id: str) -> Group | None:
         """Return the group; refuse the request if it does not exist."""
-        group = self.groups.get(group_id)
+        group = self._classic(group_id)
         if group is None:
             self._refuse(request, ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID)
         return group
+
+    def _classic(self, group_id: str) -> Group | None:
+        """Return the group; None if there is none of the classic protocol with this id."""
+        group = self.groups.get(group_id)
+        return group if isinstance(group, Group) else None
 
     def _keep_alive(self, group: Group, member: Member) -> None:
         self._keep_for(group, member, member.session_timeout_ms)
@@ -653,7 +658,7 @@ class GroupMachine:
         self.groups.clear()
         self.groups.update(replay(records, self._effects.now))
         self._unavailable = None
-        for group in self.groups.values():
+        for group in [group for group in self.groups.values() if isinstance(group, Group)]:
             group.read_subscriptions(self._subscribed)
             for member in group.members.values():
                 self._keep_alive(group, member)
@@ -664,12 +669,17 @@ class GroupMachine:
     def _resign(self) -> None:
         self._unavailable = ErrorCode.NOT_COORDINATOR
         for group in self.groups.values():
+            self._release(group)
+        self.groups.clear()
+        self._timers.clear()
+
+    def _release(self, group: AnyGroup) -> None:
+        """Give up a group: another coordinator has it now, or this one after the next `Load`."""
+        if isinstance(group, Group):
             for member in group.members.values():
                 self._answer_waiting(group, member, ErrorCode.NOT_COORDINATOR, member.member_id)
             self._end_account(group, "interrupted")
-            group.move(Move.RESIGN, self._effects.now)
-        self.groups.clear()
-        self._timers.clear()
+        group.end(self._effects.now)
 
     def _expire_offsets_later(self) -> None:
         until = self._effects.now + self.config.offsets_retention_check_interval_ms

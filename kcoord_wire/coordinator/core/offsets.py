@@ -23,10 +23,10 @@ from kcoord_wire.coordinator.core.groups import (
     CONSUMER,
     FOREVER,
     NO_EPOCH,
+    AnyGroup,
     Committed,
     EffectCollector,
     Group,
-    State,
     TopicNames,
 )
 from kcoord_wire.coordinator.core.log_records import offset_record, offset_tombstone, tombstones
@@ -67,12 +67,12 @@ _Outcome = tuple[_Asked, ErrorCode]
 
 def commit(
     effects: EffectCollector,
-    groups: dict[str, Group],
+    groups: dict[str, AnyGroup],
     topics: TopicNames,
     config: GroupConfig,
     request: Request,
     message: m.OffsetCommitRequest,
-) -> Group | None:
+) -> AnyGroup | None:
     """Answer an OffsetCommit. Return the group if it has accepted the request."""
     if request.version < GROUP_OFFSETS_FROM:
         effects.reply(request, refusal(message, request.version, ErrorCode.UNSUPPORTED_VERSION))
@@ -92,6 +92,10 @@ def commit(
     outcomes: list[_Outcome] = []
     expires = _expire_timestamp(request, message, effects.now)
     for asked in existing:
+        if refused := _refused_partition(group, topics, message, asked):
+            effects.reply(request, refusal(message, request.version, refused))
+            return None
+    for asked in existing:
         item, name = asked.item, asked.name or ""
         text = item.committed_metadata or ""
         if len(text.encode("utf-16-le")) // 2 > config.offset_metadata_max_bytes:  # Java counts UTF-16 units
@@ -108,6 +112,14 @@ def commit(
         effects.append(group, records)
     effects.reply(request, _commit_answer(unknown, outcomes), effects.appended if records else 0)
     return group
+
+
+def _refused_partition(group: AnyGroup, topics: TopicNames, message: m.OffsetCommitRequest, asked: _Asked) -> ErrorCode:
+    """Return why the group does not accept a partition, which refuses the whole request; NONE if it does."""
+    topic_id = topics.id_of(asked.name or "")
+    return group.check_partition(
+        message.member_id, message.generation_id_or_member_epoch, topic_id, asked.item.partition_index
+    )
 
 
 def _find_partitions(
@@ -151,20 +163,13 @@ def _expire_timestamp(request: Request, message: m.OffsetCommitRequest, now: int
     return FOREVER
 
 
-def _may_commit(group: Group | None, request: Request, message: m.OffsetCommitRequest) -> ErrorCode:
+def _may_commit(group: AnyGroup | None, request: Request, message: m.OffsetCommitRequest) -> ErrorCode:
     generation = message.generation_id_or_member_epoch
     if group is None:
         if generation < 0:
             return ErrorCode.NONE
         return ErrorCode.GROUP_ID_NOT_FOUND if request.version >= GROUP_NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION
-    if group.state is State.EMPTY and generation < 0:
-        return ErrorCode.NONE
-    if generation < 0 and not message.member_id and message.group_instance_id is None:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    error = group.check_member(message.member_id, message.group_instance_id, generation)
-    if not error and group.state is State.COMPLETING:
-        error = ErrorCode.REBALANCE_IN_PROGRESS
-    return error
+    return group.check_commit(message.member_id, message.group_instance_id, generation, request.version)
 
 
 # ---- OffsetFetch
@@ -172,7 +177,7 @@ def _may_commit(group: Group | None, request: Request, message: m.OffsetCommitRe
 
 def fetch(
     effects: EffectCollector,
-    groups: Mapping[str, Group],
+    groups: Mapping[str, AnyGroup],
     topics: TopicNames,
     request: Request,
     message: m.OffsetFetchRequest,
@@ -203,7 +208,7 @@ _Found = list[tuple[str, list[tuple[int, Committed]]]]
 P = TypeVar("P")
 
 
-def _look_up(group: Group | None, wanted: Sequence[tuple[str, Sequence[int]]] | None) -> _Found:
+def _look_up(group: AnyGroup | None, wanted: Sequence[tuple[str, Sequence[int]]] | None) -> _Found:
     """Return what is committed for the partitions wanted; for None, for all there are."""
     offsets = {} if group is None else group.offsets
     if wanted is None:
@@ -228,16 +233,20 @@ def _partitions(kind: Callable[..., P], partitions: Sequence[tuple[int, Committe
 
 
 def _fetch_groups(
-    groups: Mapping[str, Group], topics: TopicNames, wanted: Sequence[m.OffsetFetchRequestGroup], *, by_id: bool
+    groups: Mapping[str, AnyGroup], topics: TopicNames, wanted: Sequence[m.OffsetFetchRequestGroup], *, by_id: bool
 ) -> list[m.OffsetFetchResponseGroup]:
     answers = []
     returned_whole = set()
     for asked in wanted:
         answer = m.OffsetFetchResponseGroup(group_id=asked.group_id)
+        group = groups.get(asked.group_id)
+        error = ErrorCode.NONE if group is None else group.check_fetch(asked.member_id, asked.member_epoch)
         if asked.topics is None and asked.group_id in returned_whole:
             answer.error_code = ErrorCode.INVALID_REQUEST
+        elif error:
+            answer.error_code = error
         else:
-            answer.topics = _fetch_topics(groups.get(asked.group_id), topics, asked.topics, by_id)
+            answer.topics = _fetch_topics(group, topics, asked.topics, by_id)
         if asked.topics is None and answer.topics:
             returned_whole.add(asked.group_id)
         answers.append(answer)
@@ -245,7 +254,7 @@ def _fetch_groups(
 
 
 def _fetch_topics(
-    group: Group | None, topics: TopicNames, wanted: Sequence[m.OffsetFetchRequestTopics] | None, by_id: bool
+    group: AnyGroup | None, topics: TopicNames, wanted: Sequence[m.OffsetFetchRequestTopics] | None, by_id: bool
 ) -> list[m.OffsetFetchResponseTopics]:
     answers = []
     names = None
@@ -288,7 +297,7 @@ def _unknown_topic(topic: m.OffsetFetchRequestTopics) -> m.OffsetFetchResponseTo
 
 def delete(
     effects: EffectCollector,
-    groups: Mapping[str, Group],
+    groups: Mapping[str, AnyGroup],
     topics: TopicNames,
     request: Request,
     message: m.OffsetDeleteRequest,
@@ -300,7 +309,7 @@ def delete(
     group = groups.get(message.group_id)
     if group is None:
         return effects.reply(request, refusal(message, request.version, ErrorCode.GROUP_ID_NOT_FOUND), effects.deleted)
-    if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
+    if not group.is_empty and group.protocol_type != CONSUMER:
         return effects.reply(request, refusal(message, request.version, ErrorCode.NON_EMPTY_GROUP))
     existing, outcomes = _find_to_delete(topics, message)
     records: list[LogRecord] = []
@@ -333,7 +342,7 @@ def _delete_answer(outcomes: Sequence[tuple[str, int, ErrorCode]]) -> m.OffsetDe
     return m.OffsetDeleteResponse(topics=list(answers.values()))
 
 
-def _forget(group: Group, topic: str, partition: int) -> bool:
+def _forget(group: AnyGroup, topic: str, partition: int) -> bool:
     partitions = group.offsets.get(topic, {})
     gone = partitions.pop(partition, None) is not None
     if gone and not partitions:
@@ -341,7 +350,7 @@ def _forget(group: Group, topic: str, partition: int) -> bool:
     return gone
 
 
-def forget_topic(effects: EffectCollector, groups: dict[str, Group], topic: str) -> None:
+def forget_topic(effects: EffectCollector, groups: dict[str, AnyGroup], topic: str) -> None:
     """Remove what all groups have committed to a topic that has been deleted."""
     for group in groups.values():
         records = [offset_tombstone(group, topic, partition) for partition in group.offsets.pop(topic, ())]
@@ -349,32 +358,23 @@ def forget_topic(effects: EffectCollector, groups: dict[str, Group], topic: str)
             effects.append(group, records)
 
 
-def expire(effects: EffectCollector, groups: dict[str, Group], retention_ms: int) -> None:
+def expire(effects: EffectCollector, groups: dict[str, AnyGroup], retention_ms: int) -> None:
     """Remove offsets that have not been used for too long, and groups of which nothing is left (KIP-211)."""
     for group in list(groups.values()):
-        if not _may_expire(group):
+        if not group.may_expire:
             continue
         records = []
         for topic, partition in list(_expired(group, effects.now, retention_ms)):
             _forget(group, topic, partition)
             records.append(offset_tombstone(group, topic, partition))
-        if group.state is State.EMPTY and not group.offsets and not group.pending:
+        if group.is_unused and not group.offsets:
             effects.delete(group, groups, [*records, *tombstones(group)])
         elif records:
             effects.append(group, records)
 
 
-def _may_expire(group: Group) -> bool:
-    """Offsets expire in a group that never had members, in one that has none now, and in a Stable one of consumers,
-    whose subscriptions say which topics are in use."""
-    if group.protocol_type is None or group.state is State.EMPTY:
-        return True
-    return group.state is State.STABLE and group.subscribed is not None
-
-
-def _expired(group: Group, now: int, retention_ms: int) -> Iterator[tuple[str, int]]:
+def _expired(group: AnyGroup, now: int, retention_ms: int) -> Iterator[tuple[str, int]]:
     """Yield topic and partition of the group's offsets that have expired."""
-    had_members = group.protocol_type is not None and group.state is State.EMPTY
     for topic, partitions in group.offsets.items():
         if group.is_subscribed(topic):
             continue
@@ -382,7 +382,6 @@ def _expired(group: Group, now: int, retention_ms: int) -> Iterator[tuple[str, i
             if committed.expire_timestamp != FOREVER:
                 has_expired = now >= committed.expire_timestamp
             else:
-                unused_since = group.state_since if had_members else committed.commit_timestamp
-                has_expired = now - unused_since >= retention_ms
+                has_expired = now - group.unused_since(committed) >= retention_ms
             if has_expired:
                 yield topic, partition

@@ -9,6 +9,7 @@ __all__ = [
     "BATCH_FIND_FROM",
     "BATCH_LEAVE_FROM",
     "CREATED_CONFIGS_FROM",
+    "FEATURES_FROM_0_FROM",
     "FETCH_ERROR_FROM",
     "FETCH_SESSION_FROM",
     "GROUP_NOT_FOUND_FROM",
@@ -61,6 +62,7 @@ GROUP_TYPE_FROM: Final = 5  # ListGroups (KIP-848)
 
 # topics
 SOFTWARE_NAMED_FROM: Final = 3  # ApiVersions (KIP-511)
+FEATURES_FROM_0_FROM: Final = 4  # ApiVersions: lists features whose range begins at 0 (KAFKA-17011)
 TOPIC_OPERATIONS_FROM: Final = 8  # Metadata (KIP-430)
 NULLABLE_TOPIC_NAME_FROM: Final = 12  # Metadata: topics may be asked for by id alone (KIP-516)
 TOPIC_UUIDS_FROM: Final = 13  # Produce and Fetch (KIP-516)

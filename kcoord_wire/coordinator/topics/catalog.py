@@ -50,10 +50,12 @@ class Catalog:
     """The topics of a cluster.
 
     :param cluster_id: ids of topics are made of it
+    :ivar changes: how often a topic was created, deleted or given more partitions
     """
 
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
+        self.changes = 0
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._created = 0
@@ -89,6 +91,7 @@ class Catalog:
         self._created += 1
         topic = Topic(name, topic_id, partitions, configs or {})
         self._by_name[name] = self._by_id[topic.id] = topic
+        self.changes += 1
         return topic
 
     def delete(self, name: str) -> Topic:
@@ -98,6 +101,7 @@ class Catalog:
         """
         topic = self._by_name.pop(name)
         del self._by_id[topic.id]
+        self.changes += 1
         return topic
 
     def add_partitions(self, name: str, count: int) -> int:
@@ -111,6 +115,7 @@ class Catalog:
             raise ValueError(f"{count} partitions cannot be added")
         check_partition_count(f"topic {name!r}", len(logs) + count)
         logs += [PartitionLog() for _ in range(count)]
+        self.changes += 1
         return len(logs)
 
     def configure(self, name: str, configs: Mapping[str, str]) -> None:

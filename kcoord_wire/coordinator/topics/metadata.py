@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 import uuid
+from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.core.versions import NULLABLE_TOPIC_NAME_FROM, SOFTWARE_NAMED_FROM
+from kcoord_wire.coordinator.core.versions import FEATURES_FROM_0_FROM, NULLABLE_TOPIC_NAME_FROM, SOFTWARE_NAMED_FROM
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, check_partition_count, is_topic_name
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.partition_log import LEADER_EPOCH
@@ -27,6 +28,10 @@ _MAX_NODE_ID = (1 << 31) - 1
 # Bit sets of AclOperation codes: a broker without ACLs answers all that exist for the resource.
 _TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+
+
+_FEATURES: Final = {"group.version": 1}
+"""Feature levels of the cluster: 1 of ``group.version`` is KIP-848."""
 
 
 class ClusterMetadata:
@@ -75,8 +80,21 @@ class ClusterMetadata:
         """Answer ApiVersions."""
         asked: m.ApiVersionsRequest = request.message
         error = self._wrong_api_versions(asked, request.version)
-        # No features are listed: there are none, and v3 must not have those that begin at 0 (KAFKA-17011).
-        return m.ApiVersionsResponse(error_code=error, api_keys=[] if error else [*self._api_keys])
+        if error:
+            return m.ApiVersionsResponse(error_code=error)
+        response = m.ApiVersionsResponse(api_keys=[*self._api_keys])
+        if request.version >= SOFTWARE_NAMED_FROM:
+            response.finalized_features_epoch = 0
+            response.finalized_features = [
+                m.ApiVersionsResponseFinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                for name, level in _FEATURES.items()
+            ]
+        if request.version >= FEATURES_FROM_0_FROM:
+            response.supported_features = [
+                m.ApiVersionsResponseSupportedFeatureKey(name=name, min_version=0, max_version=level)
+                for name, level in _FEATURES.items()
+            ]
+        return response
 
     def _wrong_api_versions(self, asked: m.ApiVersionsRequest, version: int) -> ErrorCode:
         named = _SOFTWARE.match(asked.client_software_name) and _SOFTWARE.match(asked.client_software_version)

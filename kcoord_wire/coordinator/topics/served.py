@@ -38,6 +38,8 @@ SERVED: Final[Mapping[int, range]] = MappingProxyType(
         ApiKey.DELETE_GROUPS: range(4),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: range(2),
         ApiKey.OFFSET_DELETE: range(1),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: range(2),
+        ApiKey.CONSUMER_GROUP_DESCRIBE: range(2),
         ApiKey.LIST_CONFIG_RESOURCES: range(2),
     }
 )

@@ -130,6 +130,15 @@ class Topics:
         self._oldest = deque(log for log in self._oldest if log not in gone)
         return [TopicDeleted(name), *self._fetches.wake_all(topic.logs)]
 
+    @property
+    def changes(self) -> int:
+        """How often a topic was created, deleted or given more partitions."""
+        return self.catalog.changes
+
+    def names(self) -> list[str]:
+        """Return the names of all topics."""
+        return [topic.name for topic in self.catalog]
+
     def partitions(self, name: str) -> int | None:
         """Return the number of partitions; None if the topic does not exist."""
         topic = self.catalog.named(name)

@@ -405,7 +405,8 @@ class Cluster(VirtualSystem):
 
     def _group(self, group: str) -> Group | None:
         machine = self._coordinator.machine
-        return None if machine is None else machine.groups.get(group)
+        found = None if machine is None else machine.groups.get(group)
+        return found if isinstance(found, Group) else None
 
     def state(self, group: str = "group") -> State | None:
         """Return the state of a group; None if there is no such group, or the coordinator is down."""

@@ -206,7 +206,8 @@ class Invariants:
                 self._note_reply(effect, before if effect.token == present else None)
         if not isinstance(event, events.Load | events.Resign):
             for group_id in touched:
-                self._check_state(group_id, machine.groups.get(group_id), event)
+                group = machine.groups.get(group_id)
+                self._check_state(group_id, group if isinstance(group, Group) else None, event)
         self._check_patience(now)
 
     def _note_event(self, machine: GroupMachine, event: events.Event, now: int, touched: set[str]) -> None:

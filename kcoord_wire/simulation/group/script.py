@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from kcoord_wire.consumer.events import CLIENT_VERSIONS
 from kcoord_wire.coordinator.core.config import GroupConfig
@@ -56,7 +56,7 @@ class GroupScript(Script[Cluster, Report]):
     """
 
     topics: Mapping[str, int]
-    config: Mapping[str, int] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
     segment_bytes: int = 65_536
     min_compaction_bytes: int = 65_536
 

@@ -20,6 +20,15 @@ class VirtualTopics:
                 raise ValueError(f"topic {topic!r} needs one partition or more, not {count!r}")
         self.counts = dict(counts)
 
+    @property
+    def changes(self) -> int:
+        """Number of partitions of all topics: they are only ever added."""
+        return sum(self.counts.values())
+
+    def names(self) -> list[str]:
+        """Return the names of all topics."""
+        return list(self.counts)
+
     def partitions(self, name: str) -> int | None:
         """Return the number of partitions; None if there is no such topic."""
         return self.counts.get(name)

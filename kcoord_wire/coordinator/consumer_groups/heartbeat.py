@@ -1,0 +1,339 @@
+"""ConsumerGroupHeartbeat: joining, staying, reporting what is held, leaving.
+
+Laws:
+
+* A request is checked before anything changes: one that is refused leaves no trace.
+* A heartbeat with an epoch that is not the member's is refused with FENCED_MEMBER_EPOCH, except the previous one from a
+  member that holds no more than it was assigned: the answer that moved it on may have been lost.
+* The answer says what the member may hold when it joins, when it asks by sending everything, and when that has changed.
+
+Source: KIP-848, KIP-1082 (member ids made by clients); Kafka's `GroupCoordinatorService.java`,
+`GroupMetadataManager.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from kcoord_wire import messages as m
+from kcoord_wire.coordinator.consumer_groups import records as log
+from kcoord_wire.coordinator.consumer_groups.assignment import preferred_assignor
+from kcoord_wire.coordinator.consumer_groups.group import (
+    AWAY,
+    JOINING,
+    LEAVING,
+    ConsumerGroup,
+    Held,
+    Member,
+    MemberState,
+    Refused,
+)
+from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records
+from kcoord_wire.coordinator.consumer_groups.regexes import InvalidRegexError
+from kcoord_wire.coordinator.core.events import Request, Trigger
+from kcoord_wire.coordinator.core.groups import AnyGroup
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = ["Heartbeats"]
+
+_MADE_BY_CLIENTS_FROM: Final = 1  # member ids (KIP-1082)
+_UNCHANGED: Final = -1  # the rebalance timeout of a heartbeat that does not say it
+
+Upgrade = Callable[[AnyGroup], ConsumerGroup]
+"""Returns what a classic group becomes; raises `Refused` if it may not."""
+
+
+class Heartbeats:
+    """Answers ConsumerGroupHeartbeat.
+
+    :param upgrade: makes a group of this protocol of a classic one; the classic one is not changed
+    :param install: replaces a classic group by what `upgrade` has made of it, and returns the records of that
+    """
+
+    def __init__(
+        self, progress: Progress, upgrade: Upgrade, install: Callable[[AnyGroup, ConsumerGroup], Records]
+    ) -> None:
+        self._progress = progress
+        self._shared = progress.shared
+        self._upgrade = upgrade
+        self._install = install
+
+    def handle(self, request: Request, message: m.ConsumerGroupHeartbeatRequest) -> None:
+        """Answer a heartbeat."""
+        try:
+            self._check(request, message)
+            if message.member_epoch < JOINING:
+                self._leave(request, message)
+            else:
+                self._beat(request, message)
+        except Refused as refused:
+            answer = m.ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.text)
+            self._shared.effects.reply(request, answer)
+
+    def _check(self, request: Request, message: m.ConsumerGroupHeartbeatRequest) -> None:
+        """Refuse what is wrong whatever the group."""
+        epoch = message.member_epoch
+        needs_id = request.version >= _MADE_BY_CLIENTS_FROM or epoch > JOINING or epoch == LEAVING
+        wrong = next((text for text, is_wrong in _WRONG.items() if is_wrong(message)), None)
+        if needs_id and not message.member_id.strip():
+            wrong = "The member id must not be empty."
+        if wrong is not None:
+            raise Refused(ErrorCode.INVALID_REQUEST, wrong)
+        known = self._shared.config.consumer_assignors
+        if message.server_assignor is not None and message.server_assignor not in known:
+            text = f"There is no assignor {message.server_assignor}; there are {', '.join(known)}."
+            raise Refused(ErrorCode.UNSUPPORTED_ASSIGNOR, text)
+
+    # ---- joining and staying
+
+    def _beat(self, request: Request, message: m.ConsumerGroupHeartbeatRequest) -> None:
+        joins = message.member_epoch == JOINING
+        existing = self._shared.groups.get(message.group_id)
+        group = self._group(message.group_id, existing, joins)
+        self._check_size(group, message)
+        member_id = message.member_id or request.unique
+        member, replaced = self._member(group, member_id, message)
+        updated = self._updated(member, request, message)
+        self._check_regex(group, member, updated)
+
+        records: Records = []
+        if existing is not group:
+            if existing is not None:
+                records += self._install(existing, group)
+            self._shared.groups[group.group_id] = group
+        if replaced is not None:
+            member = self._replace(group, replaced, member, records)
+            updated = replace(updated, assigned=member.assigned, revoking=member.revoking)
+        has_new_topics = self._update(group, member, updated, replaced, records)
+        self._progress.assign(group, records)
+        updated = self._progress.step(group, updated, message.topic_partitions, records, has_new_topics=has_new_topics)
+        self._progress.keep_alive(group, updated)
+        if records:
+            self._shared.effects.append(group, records)
+        answer = m.ConsumerGroupHeartbeatResponse(
+            member_id=updated.member_id,
+            member_epoch=updated.epoch,
+            heartbeat_interval_ms=self._shared.config.consumer_heartbeat_interval_ms,
+        )
+        if joins or _is_full(message) or updated.assigned != member.assigned:
+            answer.assignment = _assignment(updated.assigned)
+        self._shared.effects.reply(request, answer, group.written)
+        self._progress.resolve_regexes(group, updated)
+
+    def _group(self, group_id: str, existing: AnyGroup | None, joins: bool) -> ConsumerGroup:
+        """Return the group of a heartbeat; a new one, or what a classic one becomes, if the member joins."""
+        if isinstance(existing, ConsumerGroup):
+            return existing
+        if not joins:
+            text = "not found" if existing is None else "is not a consumer group"
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {text}.")
+        if existing is None:
+            return ConsumerGroup(group_id, self._shared.effects.now)
+        return self._upgrade(existing)
+
+    def _check_size(self, group: ConsumerGroup, message: m.ConsumerGroupHeartbeatRequest) -> None:
+        is_known = message.member_id in group.members or group.static_member(message.instance_id) is not None
+        if not is_known and len(group.members) >= self._shared.config.consumer_max_size:
+            text = f"The group has {len(group.members)} members, as many as it may have."
+            raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
+
+    def _member(
+        self, group: ConsumerGroup, member_id: str, message: m.ConsumerGroupHeartbeatRequest
+    ) -> tuple[Member, Member | None]:
+        """Return the member of a heartbeat as it was before, and the static member whose place it takes."""
+        instance_id, epoch = message.instance_id, message.member_epoch
+        if epoch != JOINING:
+            member = group.member(member_id, instance_id)
+            _check_epoch(member, message)
+            return member, None
+        if instance_id is None:
+            return group.members.get(member_id) or Member(member_id=member_id), None
+        holder = group.static_member(instance_id)
+        if holder is None:
+            return group.members.get(member_id) or Member(member_id=member_id), None
+        if holder.classic is None and holder.epoch != AWAY:
+            text = f"Instance {instance_id} still belongs to member {holder.member_id}."
+            raise Refused(ErrorCode.UNRELEASED_INSTANCE_ID, text)
+        return replace(holder, member_id=member_id, epoch=0, previous_epoch=0), holder
+
+    def _updated(self, member: Member, request: Request, message: m.ConsumerGroupHeartbeatRequest) -> Member:
+        """Return the member with what the heartbeat says of it."""
+        names = message.subscribed_topic_names
+        topics = member.topics if names is None else tuple(sorted(set(names)))
+        regex = member.regex if message.subscribed_topic_regex is None else message.subscribed_topic_regex
+        timeout = message.rebalance_timeout_ms
+        fields = (
+            message.instance_id if message.instance_id is not None else member.instance_id,
+            message.rack_id if message.rack_id is not None else member.rack_id,
+            member.rebalance_timeout_ms if timeout == _UNCHANGED else timeout,
+            message.server_assignor if message.server_assignor is not None else member.assignor,
+            topics,
+            regex,
+            request.client_id,
+            request.client_host,
+            None,
+        )
+        if fields == _own(member):
+            return member
+        instance_id, rack_id, timeout, assignor, *_ = fields
+        return replace(
+            member,
+            instance_id=instance_id,
+            rack_id=rack_id,
+            rebalance_timeout_ms=timeout,
+            assignor=assignor,
+            topics=topics,
+            regex=regex,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            classic=None,
+        )
+
+    def _check_regex(self, group: ConsumerGroup, member: Member, updated: Member) -> None:
+        if not updated.regex or updated.regex == member.regex or updated.regex in group.matching:
+            return
+        try:
+            self._shared.compile_regex(updated.regex)
+        except InvalidRegexError as cause:
+            text = f"The pattern {updated.regex} is not valid: {cause}."
+            raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from None
+
+    def _replace(self, group: ConsumerGroup, old: Member, member: Member, records: Records) -> Member:
+        """Put a static member in the place of the one that it was before."""
+        target = group.target.get(old.member_id, {})
+        records += log.member_tombstones(group, old.member_id)
+        group.remove(old.member_id)
+        group.put(member)
+        group.target[member.member_id] = target
+        records.append(log.member_record(group, member))
+        records.append(log.target_record(group, member.member_id))
+        records.append(log.assignment_record(group, member))
+        return member
+
+    def _update(
+        self, group: ConsumerGroup, member: Member, updated: Member, replaced: Member | None, records: Records
+    ) -> bool:
+        """Store what a heartbeat says of a member, and begin a group epoch if an assignment depends on it.
+
+        :returns: whether the member's subscription has changed
+        """
+        if updated is member and group.topics_seen == self._shared.topics.changes:
+            return False
+        default = self._shared.config.consumer_assignors[0]
+        is_new = member.member_id not in group.members
+        assignor = preferred_assignor(group, default)
+        if updated != member or is_new:
+            group.put(updated)
+            records.append(log.member_record(group, updated))
+        has_new_regex = updated.regex != member.regex
+        if has_new_regex:
+            records += self._progress.drop_regex(group, member.regex)
+        is_resolved = has_new_regex and (updated.regex in group.regexes or not updated.regex)
+        has_new_names = updated.topics != member.topics
+        has_new_assignor = preferred_assignor(group, default) != assignor
+        if has_new_names or is_resolved or has_new_assignor:
+            trigger = _trigger(is_new, replaced is not None, has_new_names or has_new_regex)
+            self._progress.bump(group, trigger, updated, records)
+        else:
+            self._progress.refresh(group, updated, records)
+        return has_new_names or has_new_regex
+
+    # ---- leaving
+
+    def _leave(self, request: Request, message: m.ConsumerGroupHeartbeatRequest) -> None:
+        group = self._shared.groups.get(message.group_id)
+        if not isinstance(group, ConsumerGroup):
+            text = "not found" if group is None else "is not a consumer group"
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {message.group_id} {text}.")
+        member = group.member(message.member_id, message.instance_id)
+        if message.member_epoch == AWAY:
+            held = {topic: dict.fromkeys(partitions, 0) for topic, partitions in member.assigned.items()}
+            away = replace(member, epoch=AWAY, assigned=held, revoking={})
+            group.put(away)
+            self._shared.effects.append(group, [log.assignment_record(group, away)])
+        else:
+            self._progress.lose(group, [member], Trigger.MEMBER_LEFT, "left")
+        answer = m.ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=message.member_epoch)
+        self._shared.effects.reply(request, answer, self._shared.effects.appended)
+
+
+def _check_epoch(member: Member, message: m.ConsumerGroupHeartbeatRequest) -> None:
+    epoch, owned = message.member_epoch, message.topic_partitions
+    text = None
+    if epoch > member.epoch:
+        text = f"The member's epoch {epoch} is greater than {member.epoch}, which the coordinator knows."
+    elif epoch < member.epoch:
+        is_subset = owned is not None and all(
+            partition in member.assigned.get(item.topic_id, ()) for item in owned for partition in item.partitions
+        )
+        if epoch != member.previous_epoch or not is_subset:
+            text = f"The member's epoch {epoch} is smaller than {member.epoch}, which the coordinator knows."
+    elif member.state is MemberState.UNKNOWN and (owned is None or owned):
+        text = "The coordinator does not know the member's state."
+    if text is not None:
+        raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, f"{text} The member must give up its partitions and join again.")
+
+
+def _trigger(is_new: bool, is_replaced: bool, is_subscription: bool) -> Trigger:
+    if is_replaced:
+        return Trigger.STATIC_REPLACED
+    if is_new:
+        return Trigger.NEW_MEMBER
+    return Trigger.SUBSCRIPTION_CHANGED if is_subscription else Trigger.ASSIGNOR_CHANGED
+
+
+def _own(member: Member) -> tuple[object, ...]:
+    """Return what a heartbeat may change of a member, in the order of `Heartbeats._updated`."""
+    return (
+        member.instance_id,
+        member.rack_id,
+        member.rebalance_timeout_ms,
+        member.assignor,
+        member.topics,
+        member.regex,
+        member.client_id,
+        member.client_host,
+        member.classic,
+    )
+
+
+def _is_full(message: m.ConsumerGroupHeartbeatRequest) -> bool:
+    subscribes = message.subscribed_topic_names is not None or message.subscribed_topic_regex is not None
+    return message.rebalance_timeout_ms != _UNCHANGED and subscribes and message.topic_partitions is not None
+
+
+def _assignment(held: Held) -> m.ConsumerGroupHeartbeatResponseAssignment:
+    return m.ConsumerGroupHeartbeatResponseAssignment(
+        topic_partitions=[
+            m.ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+            for topic_id, partitions in held.items()
+        ]
+    )
+
+
+def _is_blank(text: str | None) -> bool:
+    return text is not None and not text.strip()
+
+
+_WRONG: Final[dict[str, Callable[[m.ConsumerGroupHeartbeatRequest], bool]]] = {
+    "The group id must not be empty.": lambda message: _is_blank(message.group_id),
+    "The instance id must not be empty.": lambda message: _is_blank(message.instance_id),
+    "The rack id must not be empty.": lambda message: _is_blank(message.rack_id),
+    "A member that joins must name its rebalance timeout.": lambda message: (
+        message.member_epoch == JOINING and message.rebalance_timeout_ms == _UNCHANGED
+    ),
+    "A member that joins must say that it owns no partitions.": lambda message: (
+        message.member_epoch == JOINING and (message.topic_partitions is None or bool(message.topic_partitions))
+    ),
+    "A member that joins must subscribe to topics by name or pattern.": lambda message: (
+        message.member_epoch == JOINING
+        and message.subscribed_topic_names is None
+        and message.subscribed_topic_regex is None
+    ),
+    "Only a member with an instance id can leave for a while.": lambda message: (
+        message.member_epoch == AWAY and message.instance_id is None
+    ),
+    "There is no such member epoch.": lambda message: message.member_epoch < AWAY,
+}
