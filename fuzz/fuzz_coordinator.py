@@ -6,6 +6,7 @@ from typing import Any
 
 import kcoord_wire as kw
 from kcoord_wire.assignors.embedded import subscribed_topics
+from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.error_responses import can_refuse
 from kcoord_wire.coordinator.core.events import Append, Event, Load, LogRecord, Reply, Request, Resign, Tick
@@ -15,7 +16,7 @@ from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.records import encode_offsets_record
 
-ENDPOINT = Endpoint(0, "localhost", 9092)
+BROKERS = Brokers([Endpoint(0, "localhost", 9092)])
 LIMITS = TopicLimits(max_partitions=100)
 STEP_MS = (0, 1, 1_000, 10_000, 60_000)
 SASL_APIS = (17, 36)  # a connection's affair, not the coordinator's
@@ -27,8 +28,8 @@ class World:
 
     def __init__(self) -> None:
         self.now = 1_700_000_000_000
-        self.topics = Topics(ENDPOINT, {"orders": 2}, cluster_id="fuzz", auto_create_partitions=1, limits=LIMITS)
-        self.groups = GroupMachine(ENDPOINT, self.topics, subscribed_topics, GroupConfig(max_size=3))
+        self.topics = Topics(BROKERS, {"orders": 2}, cluster_id="fuzz", auto_create_partitions=1, limits=LIMITS)
+        self.groups = GroupMachine(BROKERS, self.topics, subscribed_topics, GroupConfig(max_size=3))
         self.open: dict[int, Request] = {}
         self.log: list[LogRecord] = []
         self.handle(self.groups, Load([]))

@@ -112,6 +112,14 @@ class Background:
             self._loop.call_soon_threadsafe(run)
         return done.result(STOP_SECONDS)
 
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine in its event loop, and return the result; not from its own thread. Errors as `call`."""
+        if self._loop is None or not self._loop.is_running():
+            raise RuntimeError(f"the {self._what} does not run")
+        if threading.current_thread() is self._thread:
+            raise RuntimeError(f"the thread of the {self._what} would wait for itself")
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result(STOP_SECONDS)
+
     def _run(self, started: Future[None]) -> None:
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:

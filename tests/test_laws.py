@@ -26,7 +26,7 @@ GENERATORS = re.compile(r"kcoord_wire\.schema\.(emit_\w+|generate)(\.|$)")
 
 # What a room may import of this package besides itself; "" means the package's own public names. A room without a row
 # belongs to the room around it.
-DATA = {"errors", "extras", "api_keys", "error_codes", "client_bugs", "lazy_names"}
+DATA = {"errors", "extras", "api_keys", "error_codes", "client_bugs", "key_partitions", "lazy_names"}
 PROTOCOL = {"", "messages", "codec", "assignors"} | DATA
 FRAMES = {"", "messages", "codec", "codec.columns", "records", "capture", "recorder"} | DATA
 MAY_IMPORT = {

@@ -49,6 +49,7 @@ examples:
   group.min.session.timeout.ms=6000           group.max.session.timeout.ms=1800000
   group.new.member.join.timeout.ms=300000     offset.metadata.max.bytes=4096
   offsets.retention.minutes=10080             offsets.retention.check.interval.ms=600000
+  offsets.topic.num.partitions=50
 
 --sasl-users: a password works with PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512
   [users.alice]
@@ -108,6 +109,13 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     command.add_argument(
         "--port", type=argument(parse_port), default=9092, help="0 takes a free one (default: %(default)s)"
+    )
+    command.add_argument(
+        "--brokers",
+        type=argument(parse_positive),
+        default=1,
+        metavar="NUMBER",
+        help="brokers, each with a port of its own: --port and those that follow it (default: %(default)s)",
     )
     command.add_argument(
         "--advertise",
@@ -172,6 +180,7 @@ def _run(args: argparse.Namespace) -> None:
         topics_of(args.topics),
         host=args.host,
         port=args.port,
+        brokers=args.brokers,
         data_dir=args.data_dir,
         config=GroupConfig.from_properties(dict(args.config)),
         faults=args.faults and Faults.from_file(args.faults),

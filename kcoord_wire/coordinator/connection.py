@@ -84,6 +84,7 @@ class ConnectionOwner(Protocol):
 
     limits: PeerLimits
     metrics: Metrics
+    broker: int
 
     def opened(self, connection: Connection, /) -> None:
         """Count a connection whose client has connected; it may be closed at once."""
@@ -115,6 +116,7 @@ class RequestHandler(Protocol):
 class Connection(asyncio.Protocol):
     """One client. Idle, it holds a few hundred bytes: a framer exists only while bytes wait.
 
+    :ivar broker: the one that it leads to
     :ivar codec: of the request in hand, or of the last one
     :ivar correlation_id: of the same request
     :ivar client_id: of the same request
@@ -130,12 +132,13 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_bodies", "_choked", "_framer", "_out", "_owner", "_paused", "_pumping", "_requests", "_scheduler",
-        "_transport", "active_at", "client_id", "codec", "correlation_id", "exchange", "finish", "held", "host",
-        "session", "stuck_at", "token",
+        "_transport", "active_at", "broker", "client_id", "codec", "correlation_id", "exchange", "finish", "held",
+        "host", "session", "stuck_at", "token",
     )  # fmt: skip
 
     def __init__(self, owner: ConnectionOwner, requests: RequestHandler, scheduler: Scheduler) -> None:
         self._owner = owner
+        self.broker = owner.broker
         self._requests = requests
         self._scheduler = scheduler
         self._transport: asyncio.Transport | None = None
@@ -162,9 +165,9 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.host = sys.intern(f"/{peer[0]}" if isinstance(peer, tuple) else "/")
         self.active_at = time.monotonic()
+        transport.set_write_buffer_limits(self._owner.limits.write_high_water)
         self._transport = transport
         self._owner.opened(self)
-        transport.set_write_buffer_limits(self._owner.limits.write_high_water)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._requests.forget(self)
@@ -199,6 +202,9 @@ class Connection(asyncio.Protocol):
         self._hold()
 
     def resume_writing(self) -> None:
+        if isinstance(self._transport, _Paused):
+            self._transport.was_choked = False
+            return
         self._choked = False
         self._hold()
         self.pump()
@@ -318,6 +324,30 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    # ---- a paused broker
+
+    def pause(self) -> None:
+        """Take no more requests, and let answers wait, until `resume`."""
+        transport = self._transport
+        if transport is not None and not isinstance(transport, _Paused):
+            transport.pause_reading()
+            self._transport = _Paused(transport, self._paused, self._choked)
+            self._choked = True
+
+    def resume(self) -> None:
+        """Send the answers that have waited, and take requests again."""
+        paused = self._transport
+        if isinstance(paused, _Paused):
+            self._transport, self._choked = paused.transport, paused.was_choked
+            if not paused.stays_unread:
+                paused.transport.resume_reading()
+            if paused.written:
+                paused.transport.write(bytes(paused.written))
+            self.active_at = time.monotonic()
+            self.stuck_at = None
+            self.pump()
+            self._scheduler.settle_soon()
+
     # ---- bounds
 
     def overdue(self) -> str | None:
@@ -353,3 +383,41 @@ class Connection(asyncio.Protocol):
         elif self.stuck_at is None:
             self.stuck_at = time.monotonic()
         owner.hold(self, waiting + (transport.get_write_buffer_size() if self._choked else 0))
+
+
+class _Paused(asyncio.Transport):
+    """Stands in for the transport of a connection whose broker is paused.
+
+    :ivar transport: the connection's own
+    :ivar stays_unread: whether reading is to stay paused when the broker goes on
+    :ivar was_choked: whether the peer did not read its answers
+    :ivar written: answers that wait
+    """
+
+    def __init__(self, transport: asyncio.Transport, stays_unread: bool, was_choked: bool) -> None:
+        super().__init__()
+        self.transport = transport
+        self.stays_unread = stays_unread
+        self.was_choked = was_choked
+        self.written = bytearray()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def pause_reading(self) -> None:
+        self.stays_unread = True
+
+    def resume_reading(self) -> None:
+        self.stays_unread = False
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.written)
+
+    def is_closing(self) -> bool:
+        return self.transport.is_closing()
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def abort(self) -> None:
+        self.transport.abort()

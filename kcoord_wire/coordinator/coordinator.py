@@ -20,12 +20,14 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.background import Background
+from kcoord_wire.coordinator.broker_control import BrokerControl
 from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
+from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.inspection import Inspection
@@ -41,10 +43,12 @@ from kcoord_wire.net import WILDCARD_HOSTS, local_address
 
 __all__ = ["Coordinator"]
 
+MOST_BROKERS: Final = 64
+
 T = TypeVar("T")
 
 
-class Coordinator(Inspection):
+class Coordinator(BrokerControl, Inspection):
     """A group coordinator that any Kafka client can connect to, started and stopped by ``with`` or ``async with``.
 
     ::
@@ -54,21 +58,24 @@ class Coordinator(Inspection):
 
     :param topics: name to number of partitions; their records are kept in memory
     :param host: the address to listen on
-    :param port: 0 takes a free one
+    :param port: the first broker's; the others have those that follow it. 0 takes free ones
+    :param brokers: how many there are, each with a port of its own; node ids count from 0
     :param data_dir: the folder for groups and offsets; None keeps them in memory, so a restart begins without any
     :param config: the settings of a Kafka broker that concern groups; Kafka's defaults
     :param faults: what goes wrong; see `Fault`. More can be added while it runs
     :param tls: a server's context; plain text is not served then
     :param users: who may connect, by SASL; without them everybody may
     :param permissions: who may do what; without them everything is allowed
-    :param advertise: host and port that clients are sent to; by default those it listens on
+    :param advertise: host and port that clients are sent to, of further brokers the ports that follow; by default those
+        it listens on
     :param auto_create_partitions: of a topic that a client asks for and that does not exist; None creates none
     :param metrics_port: serves Prometheus metrics over HTTP; 0 takes a free port, None serves none
     :param limits: what clients may cost
     :ivar host: as given
-    :ivar port: the chosen one, once it has started
+    :ivar port: the first broker's, once it has started
+    :ivar ports: of all brokers, by node id, once it has started
     :ivar metrics_port: likewise
-    :raises ValueError: a topic's name or number of partitions is not allowed
+    :raises ValueError: a topic's name or number of partitions is not allowed, or there would be no broker, or too many
     :raises TypeError: an argument has the wrong type
     """
 
@@ -78,6 +85,7 @@ class Coordinator(Inspection):
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        brokers: int = 1,
         data_dir: Path | str | None = None,
         config: GroupConfig | None = None,
         faults: Faults | None = None,
@@ -101,21 +109,27 @@ class Coordinator(Inspection):
         ):  # checked here: otherwise the first client's request would fail, in another thread
             if value is not None and not isinstance(value, kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
+        if type(brokers) is not int or not 1 <= brokers <= MOST_BROKERS:
+            raise ValueError(f"there can be 1 to {MOST_BROKERS} brokers, not {brokers!r}")
         super().__init__()
         self.host, self.port = host, port
+        self.ports: list[int] = []
         self._data_dir = None if data_dir is None else Path(data_dir)
         self.metrics_port = metrics_port
         self._tls = tls
         self._advertise = advertise
-        unknown = Endpoint(0, host, port)  # replaced once the socket is open
+        self._brokers = Brokers(  # endpoints are replaced once the sockets are open
+            [Endpoint(node_id, host, port) for node_id in range(brokers)],
+            offsets_partitions=(config or GroupConfig()).offsets_topic_partitions,
+        )
         self._topics = Topics(
-            unknown,
+            self._brokers,
             topics,
             cluster_id=_cluster_id(self._data_dir),
             sasl=users is not None,
             auto_create_partitions=auto_create_partitions,
         )
-        self._machine = CoordinatorMachine(unknown, self._topics, subscribed_topics, config)
+        self._machine = CoordinatorMachine(self._brokers, self._topics, subscribed_topics, config)
         self._users, self._permissions, self._faults, self._limits = users, permissions, faults, limits
         self._life = Background("coordinator", self._serve, thread="kcoord")
         self._server: Server | None = None
@@ -162,8 +176,13 @@ class Coordinator(Inspection):
 
     @property
     def address(self) -> str:
-        """The address for ``bootstrap.servers``: ``HOST:PORT``."""
-        return local_address(self.host, self.port)
+        """The address for ``bootstrap.servers``: ``HOST:PORT``, with several brokers all of theirs, with commas."""
+        return ",".join(self.addresses)
+
+    @property
+    def addresses(self) -> list[str]:
+        """The address of each broker, by node id."""
+        return [local_address(self.host, port) for port in self.ports or [self.port]]
 
     def metrics(self) -> str:
         """Return its metrics, in Prometheus's text format."""
@@ -199,6 +218,13 @@ class Coordinator(Inspection):
             raise RuntimeError("the coordinator is not running")
         return self._life.call(lambda: what(server))
 
+    def _run(self, what: Callable[[Server], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine of the server in its loop."""
+        server = self._server
+        if server is None:
+            raise RuntimeError("the coordinator is not running")
+        return self._life.run(lambda: what(server))
+
     # ---- in its thread
 
     async def _serve(self, ready: Callable[[], None], stopping: asyncio.Event) -> None:
@@ -215,12 +241,9 @@ class Coordinator(Inspection):
         )
         metrics: MetricsServer | None = None
         try:
-            self.port = await server.listen(self.host, self.port, self._tls)
-            host, port = self._advertise or (
-                socket.gethostname() if self.host in WILDCARD_HOSTS else self.host,
-                self.port,
-            )
-            self._machine.endpoint = self._topics.cluster.endpoint = Endpoint(0, host, port)
+            self.ports = await server.listen(self.host, self.port, self._tls)
+            self.port = self.ports[0]
+            self._brokers.endpoints[:] = self._endpoints()
             if not await _done_before(stopping, server.load()):
                 return
             if self.metrics_port is not None:
@@ -235,6 +258,13 @@ class Coordinator(Inspection):
             await server.close()
             if metrics is not None:
                 await asyncio.to_thread(metrics.stop)
+
+    def _endpoints(self) -> list[Endpoint]:
+        if self._advertise is not None:
+            host, first = self._advertise
+            return [Endpoint(node_id, host, first + node_id) for node_id in range(len(self.ports))]
+        host = socket.gethostname() if self.host in WILDCARD_HOSTS else self.host
+        return [Endpoint(node_id, host, port) for node_id, port in enumerate(self.ports)]
 
 
 async def _done_before(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
+from kcoord_wire.coordinator.core.events import Load, Resign
 from kcoord_wire.coordinator.log.store import CorruptLogError, Sync
 from kcoord_wire.coordinator.metrics import Metrics
 from kcoord_wire.coordinator.runtime import Runtime
@@ -39,6 +40,7 @@ class Durability:
     def __init__(self, runtime: Runtime, metrics: Metrics, clock: Clock, *, in_memory: bool) -> None:
         self._runtime = runtime
         self._store = runtime.store
+        self._brokers = runtime.machine.brokers
         self._metrics = metrics
         self._clock = clock
         self._in_memory = in_memory
@@ -48,6 +50,8 @@ class Durability:
         self._syncing: asyncio.Future[None] | None = None
         self._compacting: asyncio.Future[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._failures = 0  # writes that failed, each of which drops all groups
         self._is_stopping = False
 
     async def load(self) -> None:
@@ -57,6 +61,44 @@ class Durability:
             _log.warning("the log ended in %d bytes of a write that a crash had torn; they are cut away", lost)
         self._synced_to = 0
         self._runtime.load(records, self._clock())
+        self._brokers.set_loading(())
+
+    def reload(self, partitions: frozenset[int], then: Callable[[], None]) -> asyncio.Task[None]:
+        """Drop the groups of some partitions of ``__consumer_offsets``, whose coordinator changes, and read them from
+        the log again. Parked requests are answered NOT_COORDINATOR.
+
+        :param then: as for `commit`
+        :return: ends when the partitions are served again, or the log has failed
+        """
+        self._runtime.submit(Resign(partitions), self._clock())
+        self._brokers.set_loading(self._brokers.loading | partitions)
+        if self._loading is None:
+            self._loading = self._loop.create_task(self._load_partitions(then))
+        return self._loading
+
+    async def _load_partitions(self, then: Callable[[], None]) -> None:
+        failures = self._failures
+        try:
+            while (partitions := self._brokers.loading) and not self._is_stopping:
+                while self._runtime.durable < self._runtime.machine.appended and failures == self._failures:
+                    self.commit(then)
+                    if self._syncing is not None:
+                        await asyncio.wait([self._syncing])
+                belongs = partial(self._belongs, partitions)
+                records = await self._loop.run_in_executor(self._threads, self._store.read, belongs)
+                if failures != self._failures:
+                    return  # what is being read again is all groups
+                self._runtime.submit(Load(records, partitions), self._clock())
+                self._brokers.set_loading(self._brokers.loading - partitions)
+                then()
+        except (OSError, CorruptLogError) as error:
+            if failures == self._failures:
+                _log.error("groups that have moved cannot be read: %s", error)
+        finally:
+            self._loading = None
+
+    def _belongs(self, partitions: frozenset[int], group_id: str) -> bool:
+        return self._brokers.partition_of_group(group_id) in partitions
 
     def commit(self, then: Callable[[], None]) -> None:
         """Begin to write what was appended, unless a write is under way; `then` is called when a write in the
@@ -80,6 +122,7 @@ class Durability:
         if error is None:
             self._end_sync(sync, began)
         else:
+            self._failures += 1
             _log.error("the log cannot be written: %s; groups are refused until it can", error)
             self._runtime.sync_failed(self._clock())
             if self._reloading is None and not self._is_stopping:
@@ -117,8 +160,9 @@ class Durability:
     async def finish(self, settle: Callable[[], None]) -> None:
         """Write what is answered, and wait for it. Requests that are parked are refused afterwards."""
         self._is_stopping = True
-        if self._reloading is not None:
-            self._reloading.cancel()
+        for task in (self._reloading, self._loading):
+            if task is not None:
+                task.cancel()
         settle()
         while (work := self._syncing or self._compacting) is not None:
             await asyncio.wait([work])

@@ -42,19 +42,30 @@ _log = logging.getLogger("kcoord_wire.coordinator")
 
 
 class Listener:
-    """All connections of a coordinator, in one event loop.
+    """All connections of one broker, in one event loop.
 
     :param users: who may connect, by SASL; None lets every client connect
     :param make: makes a connection that this listener owns
+    :param broker: whose connections they are
+    :param share: listeners among which the open files are divided
     :ivar limits: of each connection, and of all together
+    :ivar broker: as given
     :ivar metrics: counts connections
     :ivar connections: those that are open, oldest first; the values are None
     """
 
     def __init__(
-        self, limits: PeerLimits, metrics: Metrics, users: Users | None, make: Callable[[ConnectionOwner], Connection]
+        self,
+        limits: PeerLimits,
+        metrics: Metrics,
+        users: Users | None,
+        make: Callable[[ConnectionOwner], Connection],
+        broker: int = 0,
+        *,
+        share: int = 1,
     ) -> None:
         self.limits = limits
+        self.broker = broker
         self.metrics = metrics
         self.connections: dict[Connection, None] = {}  # in order, so that a simulation repeats
         self.new_connection = partial(make, self)
@@ -66,6 +77,9 @@ class Listener:
         self._tls_sockets: list[socket.socket] = []
         self._handshakes: dict[Connection, asyncio.Task[None]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
+        self._share = share
+        self._tls: ssl.SSLContext | None = None
+        self._is_paused = False
         self._is_closed = False
         self._warnings = LogLimiter()
         self._not_served: set[str] = set()  # what was logged
@@ -84,7 +98,8 @@ class Listener:
             return await self.listen(host, chosen, tls)
         self._plain = plain
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)  # a connection takes one; the log must not go without
-        self._most = min(self.limits.max_connections, max(files - SPARE_FILES, SPARE_FILES))
+        self._most = min(self.limits.max_connections, max((files - SPARE_FILES) // self._share, SPARE_FILES))
+        self._tls = tls
         if tls is not None:
             for bound in plain.sockets:
                 listening = socket.socket(fileno=os.dup(bound.fileno()))
@@ -96,6 +111,23 @@ class Listener:
         shortest_ms = min(limits.frame_ms, limits.unread_ms, limits.idle_ms, limits.unauthenticated_ms)
         self._sweep(max(SHORTEST_SWEEP_SECONDS, shortest_ms / 1000 / SWEEPS))
         return chosen
+
+    def pause(self) -> None:
+        """Read nothing more, and let answers wait; the sockets stay open."""
+        self._is_paused = True
+        for listening in self._tls_sockets:
+            self._loop.remove_reader(listening)
+        for connection in self.connections:
+            connection.pause()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._is_paused = False
+        if self._tls is not None:
+            for listening in self._tls_sockets:
+                self._accept_more(listening, self._tls)
+        for connection in list(self.connections):
+            connection.resume()
 
     async def stop_accepting(self) -> None:
         """Close the listening sockets, and end the TLS handshakes."""
@@ -148,7 +180,7 @@ class Listener:
             handshake.add_done_callback(partial(self._handshake_ended, connection, client))
 
     def _accept_more(self, listening: socket.socket, tls: ssl.SSLContext) -> None:
-        if not self._is_closed:
+        if not (self._is_closed or self._is_paused):
             self._loop.add_reader(listening, self._accept, listening, tls)
 
     async def _shake_hands(self, connection: Connection, client: socket.socket, host: str, tls: ssl.SSLContext) -> None:
@@ -177,6 +209,8 @@ class Listener:
             self._drop(connection, "too many", f"{len(self.connections)} connections are open")
         elif self._users is not None:
             connection.session = Session(self._users)
+        if self._is_paused:
+            connection.pause()
 
     def lost(self, connection: Connection) -> None:
         """Forget a connection that has ended."""
@@ -211,7 +245,7 @@ class Listener:
     # ---- bounds
 
     def _sweep(self, interval: float) -> None:
-        for connection in list(self.connections):
+        for connection in () if self._is_paused else list(self.connections):
             why = connection.overdue()
             if why is not None:
                 self._drop(connection, why)

@@ -49,7 +49,7 @@ from kcoord_wire.coordinator.core.config import SettingsError, read_rules
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["ANONYMOUS", "Finish", "Operation", "Permissions", "Rule"]
+__all__ = ["ANONYMOUS", "Finish", "Operation", "Permissions", "Rule", "merge"]
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a connection without SASL."""
@@ -284,7 +284,7 @@ def _refuse(response: Any) -> _Split:
     return None, lambda _: response
 
 
-def _merge(verdicts: Sequence[bool], refused: Sequence[Any], answered: Sequence[Any]) -> list[Any]:
+def merge(verdicts: Sequence[bool], refused: Sequence[Any], answered: Sequence[Any]) -> list[Any]:
     """Return the answers to the parts of a request in their order; surplus answers come last."""
     refusals, answers = iter(refused), iter(answered)
     merged = [next(answers if verdict else refusals, None) for verdict in verdicts]
@@ -319,7 +319,7 @@ class _Parts(NamedTuple):
         def finish(response: Any) -> Any:
             if getattr(response, "error_code", 0):
                 return response
-            merged = _merge(verdicts, refused, getattr(response, self.answered))
+            merged = merge(verdicts, refused, getattr(response, self.answered))
             return replace(response, **{self.answered: merged})
 
         return replace(request, **{self.asked: [part for part, allowed in parts if allowed]}), finish
@@ -496,7 +496,7 @@ def _split_offset_fetch(asker: _Asker, request: m.OffsetFetchRequest, version: i
         answered = [
             group if finish is None else finish(group) for group, finish in zip(response.groups, finishes, strict=True)
         ]
-        return replace(response, groups=_merge(verdicts, refused, answered))
+        return replace(response, groups=merge(verdicts, refused, answered))
 
     return replace(request, groups=asked), finish
 
@@ -527,7 +527,7 @@ def _split_fetched(asker: _Asker, group: Any, topic_class: type, partition_class
             refused.append(part)
 
     def finish(answer: Any) -> Any:
-        return answer if answer.error_code else replace(answer, topics=_merge(verdicts, refused, answer.topics))
+        return answer if answer.error_code else replace(answer, topics=merge(verdicts, refused, answer.topics))
 
     topics = [topic for topic, allowed in zip(group.topics, verdicts, strict=True) if allowed]
     return replace(group, topics=topics), finish

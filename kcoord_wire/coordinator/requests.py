@@ -2,10 +2,10 @@
 
 Laws:
 
-* A request passes, in this order, the session's admission, the bounds of its api, the faults, the permissions; the
-  response passes permissions and faults on its way back.
+* A request passes, in this order, the session's admission, the bounds of its api, the faults, the permissions, the
+  routing; the response passes routing, permissions and faults on its way back.
 * An answer that promises durability leaves after the append it waits for is on disk (runtime.py).
-* Without faults, permissions and SASL a request costs nothing for them.
+* Without faults, permissions, SASL and other brokers a request costs nothing for them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from kcoord_wire.api_keys import API_NAMES, ApiKey
@@ -28,6 +29,7 @@ from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.metrics import GroupCounts, Metrics
 from kcoord_wire.coordinator.permissions import ANONYMOUS, Permissions
 from kcoord_wire.coordinator.rebalance_log import RebalanceLog
+from kcoord_wire.coordinator.routing import route
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.scheduler import Clock
 from kcoord_wire.coordinator.security import FAILURE_DELAY_MS, Admission, Session
@@ -73,6 +75,7 @@ class Requests:
         self.topics = topics
         self.permissions = permissions
         self.faults = faults
+        self._brokers = machine.brokers
         self._group_requests = machine.serves  # all others are the topics'
         self._metrics = metrics
         self._clock = clock
@@ -141,21 +144,33 @@ class Requests:
         if self.permissions is not None:
             session = connection.session
             principal = ANONYMOUS if session is None or session.principal is None else session.principal
-            asked, finish = self.permissions.split(message, codec.version, principal, self.topics.name_of)
-            if finish is not None and isinstance(message, ProduceRequest) and message.acks == 0:
+            asked, connection.finish = self.permissions.split(message, codec.version, principal, self.topics.name_of)
+            if connection.finish is not None and isinstance(message, ProduceRequest) and message.acks == 0:
                 connection.close()  # Kafka's only way to report it
                 return
-            connection.finish = finish
             if asked is None:
                 self._send(token, None)
                 return
             message = asked
-        request = Request(token, message, codec.version, connection.client_id, connection.host)
+        if not self._brokers.is_plain and type(message) in self._group_requests:
+            message = self._route(connection, codec, message)
+            if message is None:
+                self._send(token, None)
+                return
+        request = Request(token, message, codec.version, connection.client_id, connection.host, "", connection.broker)
         self._hand_over(request, connection, codec.api_key)
         for _ in range(copies - 1):  # their replies find no connection
             self._token += 1
-            again = Request(self._token, message, codec.version, connection.client_id, connection.host)
+            again = replace(request, token=self._token)
             self._hand_over(again, connection, codec.api_key)
+
+    def _route(self, connection: Connection, codec: ApiCodec, message: Any) -> Any | None:
+        """Return what of a request the broker coordinates; None if nothing."""
+        asked, finish = route(self._brokers, message, codec.version, connection.broker)
+        if finish is not None:
+            outer = connection.finish
+            connection.finish = finish if outer is None else lambda response: outer(finish(response))
+        return asked
 
     def _hand_over(self, request: Request, connection: Connection, api_key: int) -> None:
         if type(request.message) in self._group_requests:

@@ -1,5 +1,6 @@
-"""The coordinator on a socket: one event loop, and the objects that share the work.
+"""The coordinator on sockets: one event loop, and the objects that share the work.
 
+    Cluster       brokers that stop, pause and come back                  cluster.py
     Listener      sockets, TLS handshakes, what connections may cost      listener.py
     Connection    bytes to requests, answers to bytes                     connection.py
     Requests      authentication, faults, permissions, routing            requests.py
@@ -18,6 +19,7 @@ import logging
 import ssl
 from functools import partial
 
+from kcoord_wire.coordinator.cluster import Cluster
 from kcoord_wire.coordinator.connection import Connection, PeerLimits
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.durability import Durability
@@ -42,7 +44,7 @@ class Server:
 
     :param disk: the store's; one in memory is written at once, without another thread
     :ivar metrics: what is counted
-    :ivar listener: the connections
+    :ivar cluster: the brokers, with their connections
     :ivar requests: what becomes of their requests
     :ivar clock: what the machines take for the time
     :ivar scheduler: who goes on, and when
@@ -72,14 +74,18 @@ class Server:
         self.clock = clock
         self.scheduler = Scheduler(self.requests, self._durability, clock)
         make = partial(Connection, requests=self.requests, scheduler=self.scheduler)
-        self.listener = Listener(limits, self.metrics, users, make)
+        brokers = machine.brokers
+        listener = partial(Listener, limits, self.metrics, users, make, share=len(brokers.endpoints))
+        self.cluster = Cluster(brokers, topics.catalog, self._durability, self.scheduler, listener)
 
-    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Open the sockets, and return the port: group requests are answered COORDINATOR_LOAD_IN_PROGRESS until `load`.
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> list[int]:
+        """Open the sockets, and return the port of each broker: group requests are answered
+        COORDINATOR_LOAD_IN_PROGRESS until `load`.
 
-        :raises OSError: the port is taken, or the host is not an address of this machine
+        :param port: the first broker's, the others have those that follow; with 0 all have free ones
+        :raises OSError: a port is taken, or the host is not an address of this machine
         """
-        return await self.listener.listen(host, port, tls)
+        return await self.cluster.listen(host, port, tls)
 
     async def load(self) -> None:
         """Read the log and begin to serve groups. Errors as `Store.recover`."""
@@ -88,8 +94,8 @@ class Server:
 
     async def close(self, grace_ms: int = 1_000) -> None:
         """Write what is answered, answer what is parked, and close everything."""
-        await self.listener.stop_accepting()
+        await self.cluster.stop_accepting()
         await self._durability.finish(self.scheduler.settle)
-        await self.listener.close(grace_ms)
+        await self.cluster.close(grace_ms)
         self.scheduler.close()
         self._durability.close()

@@ -49,6 +49,7 @@ from kcoord_wire.records.offsets import (
     OffsetsRecord,
     decode_offsets_record,
     encode_offsets_record,
+    group_of_key,
     read_offsets,
 )
 from kcoord_wire.records.reader import read_records
@@ -78,6 +79,7 @@ __all__ = [
     "encode_message_set",
     "encode_offsets_record",
     "end_transaction_record",
+    "group_of_key",
     "read_offsets",
     "read_records",
 ]

@@ -37,11 +37,14 @@ __all__ = [
     "OffsetsRecord",
     "decode_offsets_record",
     "encode_offsets_record",
+    "group_of_key",
     "read_offsets",
 ]
 
 UNKNOWN: Final = "Unknown"
 _VERSION_SIZE: Final = 2
+_GROUP_SIZE_AT: Final = 2  # in every key, behind the record type
+_GROUP_AT: Final = 4
 _NEWEST_WRITTEN: Final = 3
 _WITH_EXPIRY: Final = 1
 
@@ -158,6 +161,20 @@ def decode_offsets_record(
             members = tuple(_consumer_member(member, strict) for member in message.members)
     kind = key_codec.name.removesuffix("Key")
     return OffsetsRecord(kind, record_type, key_message, message, version, members, key, value)
+
+
+def group_of_key(key: bytes) -> str:
+    """Return the group id in the key of a record: keys of all types begin with it.
+
+    :raises DecodeError: the key is too short, or the id is not UTF-8
+    """
+    end = _GROUP_AT + int.from_bytes(key[_GROUP_SIZE_AT:_GROUP_AT], "big")
+    if len(key) < max(end, _GROUP_AT):
+        raise DecodeError("truncated", 0, "key.group", f"{len(key)} bytes of {max(end, _GROUP_AT)}")
+    try:
+        return key[_GROUP_AT:end].decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError("utf8", _GROUP_AT, "key.group", str(error)) from None
 
 
 def encode_offsets_record(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceReport, Request
 from kcoord_wire.coordinator.core.machine import GroupMachine
@@ -24,7 +25,7 @@ class Host:
 
     def __init__(self, disk: MemoryDisk | None = None) -> None:
         config = GroupConfig(initial_rebalance_delay_ms=0)
-        machine = GroupMachine(Endpoint(1, "localhost", 9092), Topics(), subscribed, config)
+        machine = GroupMachine(Brokers([Endpoint(1, "localhost", 9092)]), Topics(), subscribed, config)
         self.disk = disk or MemoryDisk()
         self.answers: dict[int, Any] = {}
         self.accounts: list[RebalanceReport] = []

@@ -26,7 +26,7 @@ from kcoord_wire.records import (
     RecordBatch,
     read_records,
 )
-from tests.support.broker import EACH, ENDPOINT, GOOD, NO_ID, OURS, Broker, batch, values, versions
+from tests.support.broker import BROKERS, EACH, GOOD, NO_ID, OURS, Broker, batch, values, versions
 from tests.support.strategies import messages
 
 # ---- what is served
@@ -203,7 +203,7 @@ def test_topics_by_name_and_id(broker: Broker) -> None:
     known = topics.id_of("orders")
     assert known is not None
     assert known == Broker({"orders": 9}).topics.id_of("orders")
-    assert known != Topics(ENDPOINT, {"orders": 2}, cluster_id="d").id_of("orders")
+    assert known != Topics(BROKERS, {"orders": 2}, cluster_id="d").id_of("orders")
     assert (topics.partitions("orders"), topics.name_of(known)) == (2, "orders")
     assert (topics.partitions("x"), topics.id_of("x"), topics.name_of(NO_ID)) == (None, None, None)
     assert topics.catalog.add_partitions("orders", 3) == topics.partitions("orders") == 5

@@ -10,6 +10,7 @@ import pytest
 import kcoord_wire
 from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
+from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.events import Reply, Request, Tick, TopicDeleted
 from kcoord_wire.coordinator.topics.served import SERVED
@@ -22,8 +23,8 @@ from kcoord_wire.records import (
 from kcoord_wire.records.batch import crc32c
 
 __all__ = [
+    "BROKERS",
     "EACH",
-    "ENDPOINT",
     "GOOD",
     "NO_ID",
     "OURS",
@@ -37,7 +38,7 @@ __all__ = [
     "versions",
 ]
 
-ENDPOINT = Endpoint(3, "127.0.0.1", 9092)
+BROKERS = Brokers([Endpoint(3, "127.0.0.1", 9092)])
 
 
 NO_ID = uuid.UUID(int=0)
@@ -60,7 +61,7 @@ class Broker:
     """Topics with a clock, and tokens that run on."""
 
     def __init__(self, topics: dict[str, int] | None = None, **options: Any) -> None:
-        self.topics = Topics(ENDPOINT, {"orders": 2} if topics is None else topics, cluster_id="c", **options)
+        self.topics = Topics(BROKERS, {"orders": 2} if topics is None else topics, cluster_id="c", **options)
         self.now = 1_000
         self.token = 0
         self.asked: dict[int, tuple[type, int]] = {}

@@ -8,7 +8,8 @@ from typing import Any
 from kcoord_wire import messages as m
 from kcoord_wire.central.rewrite.coordinator import RewriteCoordinator
 from kcoord_wire.central.rewrite.events import CoordinatorSettings
-from kcoord_wire.central.rewrite.layout import metadata_path, parse_metadata, shard_of, topic_record
+from kcoord_wire.central.rewrite.layout import metadata_path, parse_metadata, topic_record
+from kcoord_wire.key_partitions import partition_of
 from kcoord_wire.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send, Tick
 from kcoord_wire.zookeeper.layout import ROOTS, topic_path
 from kcoord_wire.zookeeper.memory import MemoryZooKeeper
@@ -18,7 +19,7 @@ from kcoord_wire.zookeeper.model import ANY_VERSION, Ask, Create, Multi, Read, S
 SETTINGS = CoordinatorSettings(shards=4)
 SESSION_MS = 9_000  # of ZooKeeper; the lease is 3,000
 GROUP = "billing"
-SHARD = shard_of(GROUP, SETTINGS.shards)
+SHARD = partition_of(GROUP, SETTINGS.shards)
 ORDERS = {"orders": 3}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import kcoord_wire as kw
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
+from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import (
     Append,
@@ -93,7 +94,9 @@ class Script:
 
     def __post_init__(self) -> None:
         self.topics = Topics()
-        self.machine = CoordinatorMachine(Endpoint(1, "localhost", 9092), self.topics, subscribed, self.config)
+        self.machine = CoordinatorMachine(
+            Brokers([Endpoint(1, "localhost", 9092)]), self.topics, subscribed, self.config
+        )
         self.answers: dict[int, Any] = {}
         self.after: dict[int, int] = {}
         self.log: list[list[LogRecord]] = []

@@ -41,7 +41,6 @@ __all__ = [
     "parse_metadata",
     "parse_owners",
     "parse_topic",
-    "shard_of",
     "shard_path",
     "topic_record",
 ]
@@ -68,17 +67,6 @@ def is_legal_name(name: str) -> bool:
     Source: kafka.common.Topic, and kafka.consumer.ConsumerConfig.validateGroupId, which has the same characters.
     """
     return _LEGAL.fullmatch(name) is not None
-
-
-def shard_of(group: str, shards: int) -> int:
-    """Return the shard of a group: Java's hash of the id, made positive, modulo the number of shards, as Kafka finds
-    the partition of the offsets topic."""
-    code = 0
-    units = group.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        code = (31 * code + int.from_bytes(units[at : at + 2], "big")) % _INT32
-    signed = code - _INT32 if code >= _INT32 // 2 else code
-    return (0 if signed == -_INT32 // 2 else abs(signed)) % shards
 
 
 def shard_path(shard: int) -> str:

@@ -26,10 +26,10 @@ from kcoord_wire.central.rewrite.layout import (
     metadata_path,
     parse_metadata,
     parse_owners,
-    shard_of,
     shard_path,
 )
 from kcoord_wire.central.rewrite.outbox import Outbox
+from kcoord_wire.key_partitions import partition_of
 from kcoord_wire.procedures import Procedure
 from kcoord_wire.zookeeper.model import Check, Multi, Node, Outcome, Read, ReadChildren, SetData, Write
 from kcoord_wire.zookeeper.procedures import RegistryError, create_missing
@@ -83,11 +83,11 @@ class Shards:
 
     def owner(self, group: str) -> int | None:
         """Return the broker that coordinates a group, as far as this one knows."""
-        return self.owners[shard_of(group, len(self.owners))] if self.owners else None
+        return self.owners[partition_of(group, len(self.owners))] if self.owners else None
 
     def find(self, group: str) -> Shard | None:
         """Return the shard of a group if it is this broker's."""
-        return self.own.get(shard_of(group, len(self.owners))) if self.owners else None
+        return self.own.get(partition_of(group, len(self.owners))) if self.owners else None
 
     def clear(self) -> None:
         """Lose all shards."""

@@ -1,6 +1,6 @@
 """The groups of a coordinator, of the classic protocol and of KIP-848, as one pure object.
 
-    machine = CoordinatorMachine(endpoint, topics, subscribed, config)
+    machine = CoordinatorMachine(brokers, topics, subscribed, config)
     machine.handle(Load([]), now)
     effects = machine.handle(Request(1, ConsumerGroupHeartbeatRequest(...), version=1, ...), now)
 
@@ -29,7 +29,8 @@ from kcoord_wire.coordinator.consumer_groups.progress import Progress, Shared
 from kcoord_wire.coordinator.consumer_groups.records import replay_groups
 from kcoord_wire.coordinator.consumer_groups.regexes import CompileRegex, compile_regex
 from kcoord_wire.coordinator.core import events
-from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
+from kcoord_wire.coordinator.core.brokers import Brokers
+from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.groups import AnyGroup, Subscribed, TopicNames
 from kcoord_wire.coordinator.core.machine import GroupMachine
 
@@ -44,14 +45,14 @@ class CoordinatorMachine(GroupMachine):
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        brokers: Brokers,
         topics: TopicNames,
         subscribed: Subscribed,
         config: GroupConfig | None = None,
         *,
         compile_regex: CompileRegex = compile_regex,
     ) -> None:
-        super().__init__(endpoint, topics, subscribed, config)
+        super().__init__(brokers, topics, subscribed, config)
         shared = Shared(
             self.groups, topics, self.config, self._timers, self._effects, compile_regex, ConsumerProtocol()
         )
@@ -62,8 +63,8 @@ class CoordinatorMachine(GroupMachine):
         self._handlers[m.ConsumerGroupDescribeRequest] = partial(describe, shared)
         self.serves = frozenset({m.FindCoordinatorRequest, *self._handlers})
 
-    def _load(self, records: Sequence[events.LogRecord]) -> None:
-        super()._load(records)
+    def _load(self, records: Sequence[events.LogRecord], partitions: frozenset[int] | None) -> None:
+        super()._load(records, partitions)
         for group_id, group in replay_groups(records, self._effects.now).items():
             before = self.groups.get(group_id)
             if before is not None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import versions
+from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Request
@@ -25,9 +26,10 @@ OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8  # read, delete and describe, as KI
 
 
 def find_coordinator(
-    effects: EffectCollector, endpoint: Endpoint, request: Request, message: m.FindCoordinatorRequest
+    effects: EffectCollector, brokers: Brokers, request: Request, message: m.FindCoordinatorRequest
 ) -> None:
-    """Answer FindCoordinator: this coordinator serves every group, but no transactions and no share groups."""
+    """Answer FindCoordinator: the broker that leads the group's partition; there are no transactions and no share
+    groups."""
     if message.key_type != GROUP_KEY:
         error = ErrorCode.INVALID_REQUEST
         if message.key_type == TRANSACTION_KEY:
@@ -36,19 +38,21 @@ def find_coordinator(
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return effects.reply(request, refusal(message, request.version, error))
     if request.version < versions.BATCH_FIND_FROM:
-        answer = m.FindCoordinatorResponse(
-            error_message="NONE", node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port
-        )
-    else:
-        answer = m.FindCoordinatorResponse(
-            coordinators=[
-                m.FindCoordinatorResponseCoordinator(
-                    key=key, node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port
-                )
-                for key in message.coordinator_keys
-            ]
-        )
-    return effects.reply(request, answer)
+        endpoint = brokers.coordinator_of_group(message.key)
+        if endpoint is None:
+            return effects.reply(request, refusal(message, request.version, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        return effects.reply(request, m.FindCoordinatorResponse(error_message="NONE", **endpoint._asdict()))
+    found = [_coordinator(key, brokers.coordinator_of_group(key)) for key in message.coordinator_keys]
+    return effects.reply(request, m.FindCoordinatorResponse(coordinators=found))
+
+
+def _coordinator(key: str, endpoint: Endpoint | None) -> m.FindCoordinatorResponseCoordinator:
+    if endpoint is not None:
+        return m.FindCoordinatorResponseCoordinator(key=key, **endpoint._asdict())
+    error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return m.FindCoordinatorResponseCoordinator(
+        key=key, node_id=-1, host="", port=-1, error_code=error, error_message=error.meaning
+    )
 
 
 def list_groups(

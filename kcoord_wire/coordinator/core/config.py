@@ -24,6 +24,7 @@ _PROPERTIES = {
     "group.consumer.assignment.interval.ms": ("consumer_assignment_interval_ms", 1),
     "group.consumer.regex.refresh.interval.ms": ("consumer_regex_refresh_interval_ms", 1),
     "offset.metadata.max.bytes": ("offset_metadata_max_bytes", 1),
+    "offsets.topic.num.partitions": ("offsets_topic_partitions", 1),
     "offsets.retention.minutes": ("offsets_retention_ms", 60_000),
     "offsets.retention.ms": ("offsets_retention_ms", 1),
     "offsets.retention.check.interval.ms": ("offsets_retention_check_interval_ms", 1),
@@ -34,6 +35,7 @@ _POSITIVE = {
     "consumer_session_timeout_ms",
     "consumer_heartbeat_interval_ms",
     "offsets_retention_check_interval_ms",
+    "offsets_topic_partitions",
 }
 _NOT_NUMBERS = {"consumer_assignors", "consumer_migration_policy"}
 
@@ -86,6 +88,7 @@ class GroupConfig:
     :ivar offset_metadata_max_bytes: length of the text with a committed offset, in UTF-16 units, as Java counts it
     :ivar offsets_retention_ms: how long offsets outlive their last use (KIP-211)
     :ivar offsets_retention_check_interval_ms: how often expired offsets are removed
+    :ivar offsets_topic_partitions: of ``__consumer_offsets``; a group belongs to one of them
     :ivar consumer_session_timeout_ms: how long a member of KIP-848 may be silent
     :ivar consumer_heartbeat_interval_ms: how often such a member is to send a heartbeat
     :ivar consumer_max_size: members a group of KIP-848 may have
@@ -105,6 +108,7 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
+    offsets_topic_partitions: int = 50
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_max_size: int = 0x7FFFFFFF

@@ -61,6 +61,7 @@ class Request:
     :ivar client_id: from the request's header; empty for null
     :ivar client_host: the peer, as Kafka writes it: ``/127.0.0.1``
     :ivar unique: text that no other request has (a random UUID); member ids are made of it
+    :ivar broker: the broker that has received it, as `Brokers` counts them
     """
 
     token: int
@@ -69,6 +70,7 @@ class Request:
     client_id: str = ""
     client_host: str = ""
     unique: str = ""
+    broker: int = 0
 
 
 @dataclass(slots=True)
@@ -76,15 +78,23 @@ class Load:
     """The log has been read: the coordinator begins to serve.
 
     :ivar records: of the log, in their order
+    :ivar partitions: of ``__consumer_offsets``, to serve these besides those that are served; None for all
     """
 
     records: Sequence[LogRecord]
+    partitions: frozenset[int] | None = None
 
 
 @dataclass(slots=True)
 class Resign:
-    """The log has failed, or the coordinator is being stopped: parked requests are answered NOT_COORDINATOR (16), all
-    groups are dropped, and only `Load` makes it serve again."""
+    """Groups are dropped, their parked requests are answered NOT_COORDINATOR (16), and only `Load` makes them served
+    again.
+
+    :ivar partitions: of ``__consumer_offsets``, whose coordinator changes; None for all, because the log has failed or
+        the coordinator is being stopped
+    """
+
+    partitions: frozenset[int] | None = None
 
 
 @dataclass(slots=True)

@@ -523,6 +523,10 @@ class Group(AnyGroup):
     def end(self, now: int) -> None:
         """See `AnyGroup`."""
         self.move(Move.RESIGN, now)
+        sessions = [member.session for member in self.members.values()]
+        for timer in (self.join_timer, self.sync_timer, *self.pending.values(), *sessions):
+            if timer is not None:
+                timer.cancel()
 
 
 class EffectCollector:

@@ -1,6 +1,6 @@
 """The group coordinator as a pure object: the classic protocol, every version of it.
 
-    machine = GroupMachine(endpoint, topics, subscribed, config)
+    machine = GroupMachine(brokers, topics, subscribed, config)
     machine.handle(Load([]), now)
     effects = machine.handle(Request(1, JoinGroupRequest(...), version=9, client_id="c1", unique=...), now)
 
@@ -33,7 +33,8 @@ from typing import Any, Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import admin, events, offsets, versions
-from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
+from kcoord_wire.coordinator.core.brokers import Brokers
+from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.groups import (
     AnyGroup,
@@ -63,7 +64,7 @@ class GroupMachine:
     """All groups of one coordinator. Until the first `Load`, it answers COORDINATOR_LOAD_IN_PROGRESS (14), except to
     Heartbeat (answered without an error, as Kafka does) and FindCoordinator.
 
-    :param endpoint: what FindCoordinator answers
+    :param brokers: what FindCoordinator answers, and which partition of ``__consumer_offsets`` a group belongs to
     :param topics: the topics that exist; commits to others are refused
     :param subscribed: decodes the topics of a subscription
     :param config: Kafka's defaults if None
@@ -72,9 +73,9 @@ class GroupMachine:
     """
 
     def __init__(
-        self, endpoint: Endpoint, topics: TopicNames, subscribed: Subscribed, config: GroupConfig | None = None
+        self, brokers: Brokers, topics: TopicNames, subscribed: Subscribed, config: GroupConfig | None = None
     ) -> None:
-        self.endpoint = endpoint
+        self.brokers = brokers
         self.topics = topics
         self.config = config or GroupConfig()
         self.groups: dict[str, AnyGroup] = {}
@@ -117,13 +118,13 @@ class GroupMachine:
         elif isinstance(event, events.Tick):
             self._timers.run_due(now)
         elif isinstance(event, events.Load):
-            self._load(event.records)
+            self._load(event.records, event.partitions)
         elif isinstance(event, events.Rebalance):
             self._rebalance_requested(event)
         elif isinstance(event, events.TopicDeleted):
             offsets.forget_topic(self._effects, self.groups, event.name)
         else:
-            self._resign()
+            self._resign(event.partitions)
         return effects
 
     def _request(self, request: events.Request) -> None:
@@ -132,7 +133,7 @@ class GroupMachine:
         if handler is None:
             if not isinstance(message, m.FindCoordinatorRequest):
                 raise TypeError(f"a group coordinator does not serve {type(message).__name__}")
-            admin.find_coordinator(self._effects, self.endpoint, request, message)
+            admin.find_coordinator(self._effects, self.brokers, request, message)
         elif self._unavailable is None:
             handler(request, message)
         elif isinstance(message, m.HeartbeatRequest) and self._unavailable is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -653,25 +654,30 @@ class GroupMachine:
 
     # ---- the whole coordinator
 
-    def _load(self, records: Sequence[events.LogRecord]) -> None:
-        self._timers.clear()
-        self.groups.clear()
-        self.groups.update(replay(records, self._effects.now))
-        self._unavailable = None
-        for group in [group for group in self.groups.values() if isinstance(group, Group)]:
+    def _load(self, records: Sequence[events.LogRecord], partitions: frozenset[int] | None) -> None:
+        loaded = replay(records, self._effects.now)
+        if partitions is None:
+            self._timers.clear()
+            self.groups.clear()
+            self._unavailable = None
+        self.groups.update(loaded)
+        for group in loaded.values():
             group.read_subscriptions(self._subscribed)
             for member in group.members.values():
                 self._keep_alive(group, member)
             if len(group.members) > self.config.max_size:
                 self._prepare(group, events.Trigger.GROUP_TOO_LARGE, next(reversed(group.members.values())), None)
-        self._expire_offsets_later()
+        if partitions is None:
+            self._expire_offsets_later()
 
-    def _resign(self) -> None:
-        self._unavailable = ErrorCode.NOT_COORDINATOR
-        for group in self.groups.values():
-            self._release(group)
-        self.groups.clear()
-        self._timers.clear()
+    def _resign(self, partitions: frozenset[int] | None) -> None:
+        for group in list(self.groups.values()):
+            if partitions is None or self.brokers.partition_of_group(group.group_id) in partitions:
+                self._release(group)
+                del self.groups[group.group_id]
+        if partitions is None:
+            self._unavailable = ErrorCode.NOT_COORDINATOR
+            self._timers.clear()
 
     def _release(self, group: AnyGroup) -> None:
         """Give up a group: another coordinator has it now, or this one after the next `Load`."""

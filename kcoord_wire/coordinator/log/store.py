@@ -23,7 +23,7 @@ Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import EIO
 from itertools import chain
@@ -41,7 +41,15 @@ from kcoord_wire.coordinator.log.segments import (
 )
 from kcoord_wire.disk import Disk, DiskFile
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.records import OffsetsRecord, Record, decode_offsets_record, encode_batch, encode_offsets_record
+from kcoord_wire.records import (
+    OffsetsRecord,
+    Record,
+    RecordBatch,
+    decode_offsets_record,
+    encode_batch,
+    encode_offsets_record,
+    group_of_key,
+)
 from kcoord_wire.records.model import MAX_INT64
 
 __all__ = ["CorruptLogError", "Recovered", "Store", "Sync"]
@@ -276,6 +284,36 @@ class Store:
         self.recovered = Recovered(len(found), ignored, self._bytes, truncated)
         self._usable = True
         return found
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """Yield the batches that are durable now, in their order. May run in any thread, during appends and syncs;
+        compaction waits until it has ended.
+
+        :raises CorruptLogError: the log cannot be read back
+        :raises OSError: the disk fails, or the log has to be recovered first
+        """
+        with self._compacting:
+            with self._writing:
+                self._active()
+                names, end = [*self._closed, self._name], self._end
+            for name in names:
+                for batch in read_batches(self._disk, name, base_offset(name), last=name == names[-1]):
+                    if batch.base_offset >= end:
+                        return
+                    yield batch
+
+    def read(self, wanted: Callable[[str], bool]) -> list[LogRecord]:
+        """Return the last durable record of every key whose group is wanted, in the order in which they were
+        written, without tombstones. Threads and errors as `batches`."""
+        latest: dict[bytes, bytes] = {}
+        for batch in self.batches():
+            for record in batch.records:
+                if record.key is not None and wanted(group_of_key(record.key)):
+                    latest.pop(record.key, None)
+                    if record.value is not None:
+                        latest[record.key] = record.value
+        decoded = [decode_offsets_record(key, value) for key, value in latest.items()]
+        return [LogRecord(record.key, record.value) for record in decoded if record.key is not None]
 
     # ---- compaction
 

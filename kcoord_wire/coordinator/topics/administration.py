@@ -135,8 +135,8 @@ class Administration:
         if wanted.num_partitions < _DEFAULT or wanted.num_partitions == 0:
             detail = "Number of partitions was set to an invalid non-positive value."
             raise Refused(ErrorCode.INVALID_PARTITIONS, detail)
-        replicas = 1 if wanted.replication_factor == _DEFAULT else wanted.replication_factor
         brokers = len(self._cluster.node_ids)
+        replicas = brokers if wanted.replication_factor == _DEFAULT else wanted.replication_factor
         if replicas > brokers:
             detail = (
                 f"Unable to replicate the partition {replicas} time(s): The target replication factor of {replicas} "

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from kcoord_wire.coordinator.core.brokers import Brokers, Leaders
 from kcoord_wire.coordinator.topics.batch_header import Refused
 from kcoord_wire.coordinator.topics.partition_log import LEADER_EPOCH, PartitionLog
 from kcoord_wire.error_codes import ErrorCode
@@ -34,15 +35,17 @@ class Topic:
     :ivar name: at most 249 characters
     :ivar id: as Metadata returns it
     :ivar logs: its partitions
+    :ivar leaders: who leads them
     :ivar configs: settings that differ from their defaults, by Kafka's names
     """
 
-    __slots__ = ("configs", "id", "logs", "name")
+    __slots__ = ("configs", "id", "leaders", "logs", "name")
 
-    def __init__(self, name: str, topic_id: uuid.UUID, partitions: int, configs: Mapping[str, str]) -> None:
+    def __init__(self, name: str, topic_id: uuid.UUID, leaders: Leaders, configs: Mapping[str, str]) -> None:
         self.name = name
         self.id = topic_id
-        self.logs = [PartitionLog() for _ in range(partitions)]
+        self.leaders = leaders
+        self.logs = [PartitionLog() for _ in leaders.of]
         self.configs = dict(configs)
 
 
@@ -50,11 +53,13 @@ class Catalog:
     """The topics of a cluster.
 
     :param cluster_id: ids of topics are made of it
+    :param brokers: among which the leaders of partitions are chosen
     :ivar changes: how often a topic was created, deleted or given more partitions
     """
 
-    def __init__(self, cluster_id: str) -> None:
+    def __init__(self, cluster_id: str, brokers: Brokers) -> None:
         self.cluster_id = cluster_id
+        self.brokers = brokers
         self.changes = 0
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
@@ -89,7 +94,7 @@ class Catalog:
         check_partition_count(f"topic {name!r}", partitions)
         topic_id = uuid.uuid5(uuid.NAMESPACE_OID, f"{self.cluster_id}/{name}/{self._created}")
         self._created += 1
-        topic = Topic(name, topic_id, partitions, configs or {})
+        topic = Topic(name, topic_id, self.brokers.place(name, partitions), configs or {})
         self._by_name[name] = self._by_id[topic.id] = topic
         self.changes += 1
         return topic
@@ -110,13 +115,14 @@ class Catalog:
         :raises KeyError: the topic does not exist
         :raises ValueError: `count` is less than one, or the topic would have more than 100,000
         """
-        logs = self._by_name[name].logs
+        topic = self._by_name[name]
         if type(count) is int and count < 1:
             raise ValueError(f"{count} partitions cannot be added")
-        check_partition_count(f"topic {name!r}", len(logs) + count)
-        logs += [PartitionLog() for _ in range(count)]
+        check_partition_count(f"topic {name!r}", len(topic.logs) + count)
+        topic.logs += [PartitionLog() for _ in range(count)]
+        topic.leaders.grow(count)
         self.changes += 1
-        return len(logs)
+        return len(topic.logs)
 
     def configure(self, name: str, configs: Mapping[str, str]) -> None:
         """Give a topic these configs in place of those that it had.
@@ -134,16 +140,19 @@ class Catalog:
         return self._by_name.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     @staticmethod
-    def log(topic: Topic | ErrorCode, index: int, leader_epoch: int = -1) -> PartitionLog:
+    def log(topic: Topic | ErrorCode, index: int, broker: int, leader_epoch: int = -1) -> PartitionLog:
         """Return a partition of what `find` has returned.
 
+        :param broker: the one that is asked
         :param leader_epoch: that the client knows (KIP-320); -1 if it says none
-        :raises Refused: the partition does not exist, or has another leader epoch
+        :raises Refused: the partition does not exist, has another leader, or another leader epoch
         """
         if isinstance(topic, ErrorCode):
             raise Refused(topic)
         if not 0 <= index < len(topic.logs):
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if topic.leaders.of[index] != broker:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if leader_epoch not in (-1, LEADER_EPOCH):
             newer = leader_epoch > LEADER_EPOCH
             raise Refused(ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH)

@@ -93,7 +93,7 @@ class Configuration:
     def __init__(self, catalog: Catalog, cluster: ClusterMetadata, start: Mapping[str, str]) -> None:
         self._catalog = catalog
         self._cluster = cluster
-        self._start = start
+        self._start = {"node.id": "", "broker.id": "", **start}  # of each broker its own
         self._altered: dict[tuple[Resource, str], dict[str, str]] = {}  # of brokers and groups
 
     # ---- values
@@ -116,12 +116,13 @@ class Configuration:
             yield from self._of_broker(config.broker)
             yield _Value(config.broker, config.default, Source.DEFAULT)
 
-    def _of_broker(self, name: str) -> Iterator[_Value]:
-        node = str(self._cluster.endpoint.node_id)
+    def _of_broker(self, name: str, node: str | None = None) -> Iterator[_Value]:
+        """Yield the values that a config of a broker has; without a `node`, of the first."""
+        node = str(self._cluster.node_ids[0]) if node is None else node
         for values, source in (
             (self._altered.get((Resource.BROKER, node), {}), Source.BROKER),
             (self._altered.get((Resource.BROKER, _ALL_BROKERS), {}), Source.ALL_BROKERS),
-            (self._start, Source.START),
+            (self._start | {"node.id": node, "broker.id": node}, Source.START),
         ):
             if name in values:
                 yield _Value(name, values[name], source)
@@ -190,7 +191,7 @@ class Configuration:
         layers = (self._altered.get((Resource.BROKER, each), {}) for each in (name, _ALL_BROKERS))
         found = {}
         for key in {*defaults, *self._start, *chain.from_iterable(layers)}:
-            values = list(self._of_broker(key))
+            values = list(self._of_broker(key, name))
             if key in defaults:
                 values.append(_Value(key, defaults[key], Source.DEFAULT))
             if values:

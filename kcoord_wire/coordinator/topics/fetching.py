@@ -105,7 +105,7 @@ class Fetches:
                 )
                 answers.append(answer)
                 try:
-                    log = self._catalog.log(topic, wanted.partition, wanted.current_leader_epoch)
+                    log = self._catalog.log(topic, wanted.partition, request.broker, wanted.current_leader_epoch)
                     if not log.start_offset <= wanted.fetch_offset <= log.end_offset:
                         raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
                 except Refused as refused:

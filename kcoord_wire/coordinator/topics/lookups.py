@@ -39,7 +39,7 @@ def list_offsets(catalog: Catalog, request: Request) -> m.ListOffsetsResponse:
                     raise Refused(ErrorCode.INVALID_REQUEST)
                 if wanted.timestamp < 0 and request.version < _SPECIAL_TIMES.get(wanted.timestamp, 1 << 15):
                     raise Refused(ErrorCode.UNSUPPORTED_VERSION)
-                log = catalog.log(topic, wanted.partition_index, wanted.current_leader_epoch)
+                log = catalog.log(topic, wanted.partition_index, request.broker, wanted.current_leader_epoch)
             except Refused as refused:
                 answer.error_code = refused.error
                 continue
@@ -64,7 +64,7 @@ def offset_for_leader_epoch(catalog: Catalog, request: Request) -> m.OffsetForLe
             answer = m.OffsetForLeaderEpochResponseEpochEndOffset(partition=wanted.partition)
             answers.append(answer)
             try:
-                log = catalog.log(topic, wanted.partition, wanted.current_leader_epoch)
+                log = catalog.log(topic, wanted.partition, request.broker, wanted.current_leader_epoch)
             except Refused as refused:
                 answer.error_code = refused.error
                 continue

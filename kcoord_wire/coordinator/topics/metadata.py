@@ -11,7 +11,7 @@ from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.api_keys import ApiKey
-from kcoord_wire.coordinator.core.config import Endpoint
+from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.versions import FEATURES_FROM_0_FROM, NULLABLE_TOPIC_NAME_FROM, SOFTWARE_NAMED_FROM
@@ -37,7 +37,7 @@ _FEATURES: Final = {"group.version": 1}
 class ClusterMetadata:
     """Answers ApiVersions and Metadata.
 
-    :param endpoint: the one broker; it is the controller and leads every partition
+    :param brokers: those that run are listed, the first is the controller
     :param catalog: the topics
     :param sasl: whether ApiVersions offers SASL
     :param auto_create_partitions: partitions of a topic that a Metadata request creates; None creates none
@@ -45,7 +45,7 @@ class ClusterMetadata:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        brokers: Brokers,
         catalog: Catalog,
         *,
         sasl: bool,
@@ -54,7 +54,7 @@ class ClusterMetadata:
     ) -> None:
         if auto_create_partitions is not None:
             check_partition_count("a topic that is created", auto_create_partitions)
-        self.endpoint = endpoint
+        self.brokers = brokers
         self.catalog = catalog
         self._auto_create = auto_create_partitions
         self._limits = limits
@@ -69,7 +69,7 @@ class ClusterMetadata:
     @property
     def node_ids(self) -> list[int]:
         """The ids of the brokers."""
-        return [self.endpoint.node_id]
+        return [endpoint.node_id for endpoint in self.brokers.endpoints]
 
     def api_versions_fallback(self) -> m.ApiVersionsResponse:
         """Return the answer, in version 0, to an ApiVersions request of a version that is not served (KIP-511)."""
@@ -79,7 +79,7 @@ class ClusterMetadata:
     def api_versions(self, request: Request) -> m.ApiVersionsResponse:
         """Answer ApiVersions."""
         asked: m.ApiVersionsRequest = request.message
-        error = self._wrong_api_versions(asked, request.version)
+        error = self._wrong_api_versions(asked, request)
         if error:
             return m.ApiVersionsResponse(error_code=error)
         response = m.ApiVersionsResponse(api_keys=[*self._api_keys])
@@ -96,14 +96,16 @@ class ClusterMetadata:
             ]
         return response
 
-    def _wrong_api_versions(self, asked: m.ApiVersionsRequest, version: int) -> ErrorCode:
+    def _wrong_api_versions(self, asked: m.ApiVersionsRequest, request: Request) -> ErrorCode:
         named = _SOFTWARE.match(asked.client_software_name) and _SOFTWARE.match(asked.client_software_version)
-        if (version >= SOFTWARE_NAMED_FROM and not named) or (asked.cluster_id is None) != (asked.node_id == -1):
+        nameless = request.version >= SOFTWARE_NAMED_FROM and not named
+        if nameless or (asked.cluster_id is None) != (asked.node_id == -1):
             return ErrorCode.INVALID_REQUEST
         if asked.cluster_id is None:
             return ErrorCode.NONE
         # Java consumers give the connection to their coordinator an id of its own, counted down from the greatest.
-        ours = (self.endpoint.node_id, _MAX_NODE_ID - self.endpoint.node_id)
+        node_id = self.brokers.endpoints[request.broker].node_id
+        ours = (node_id, _MAX_NODE_ID - node_id)
         is_ours = asked.cluster_id == self.catalog.cluster_id and asked.node_id in ours
         return ErrorCode.NONE if is_ours else ErrorCode.REBOOTSTRAP_REQUIRED
 
@@ -118,10 +120,11 @@ class ClusterMetadata:
             for topic in found:
                 if topic.name is not None:
                     topic.topic_authorized_operations = _TOPIC_OPERATIONS
+        endpoints, running = self.brokers.endpoints, self.brokers.running
         response = m.MetadataResponse(
-            brokers=[m.MetadataResponseBroker(**self.endpoint._asdict())],
+            brokers=[m.MetadataResponseBroker(**endpoints[broker]._asdict()) for broker in running],
             cluster_id=self.catalog.cluster_id,
-            controller_id=self.endpoint.node_id,
+            controller_id=endpoints[running[0]].node_id,
             topics=found,
         )
         if asked.include_cluster_authorized_operations:
@@ -141,13 +144,22 @@ class ClusterMetadata:
         return [self._describe_name(name, asked.allow_auto_topic_creation) for name in names]
 
     def _describe(self, topic: Topic) -> m.MetadataResponseTopic:
-        node = self.endpoint.node_id
-        partitions = [
-            m.MetadataResponsePartition(
-                partition_index=index, leader_id=node, leader_epoch=LEADER_EPOCH, replica_nodes=[node], isr_nodes=[node]
+        ids = self.node_ids
+        partitions = []
+        for index, leader in enumerate(topic.leaders.of):
+            replicas = topic.leaders.replicas(index)
+            described = m.MetadataResponsePartition(
+                partition_index=index,
+                leader_id=NO_LEADER,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=[ids[broker] for broker in replicas],
+                isr_nodes=[ids[broker] for broker in replicas if self.brokers.runs(broker)],
             )
-            for index in range(len(topic.logs))
-        ]
+            if leader == NO_LEADER:
+                described.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+            else:
+                described.leader_id = ids[leader]
+            partitions.append(described)
         return m.MetadataResponseTopic(name=topic.name, topic_id=topic.id, partitions=partitions)
 
     def _describe_id(self, topic_id: uuid.UUID) -> m.MetadataResponseTopic:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.config import Endpoint
+from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicDeleted
 from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM, ZSTD_FROM
@@ -54,7 +54,7 @@ _ACKS: Final = (-1, 0, 1)
 class Topics:
     """The topics of a broker, as a machine: requests and the time go in, replies come out.
 
-    :param endpoint: the one broker, as Metadata returns it; it is the controller and leads every partition
+    :param brokers: the brokers of the cluster
     :param topics: name to number of partitions
     :param cluster_id: as Metadata returns it; topic ids are made of it and the topic's name
     :param sasl: whether ApiVersions offers SASL
@@ -67,7 +67,7 @@ class Topics:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        brokers: Brokers,
         topics: Mapping[str, int] | None = None,
         *,
         cluster_id: str,
@@ -78,18 +78,16 @@ class Topics:
     ) -> None:
         for library in ("crc32c", "cramjam"):  # now, not when the first batch arrives
             require(library, "records", "topics in memory")
-        self.catalog = Catalog(cluster_id)
+        self.catalog = Catalog(cluster_id, brokers)
         self._limits = limits or TopicLimits()
         self.cluster = ClusterMetadata(
-            endpoint, self.catalog, sasl=sasl, auto_create_partitions=auto_create_partitions, limits=self._limits
+            brokers, self.catalog, sasl=sasl, auto_create_partitions=auto_create_partitions, limits=self._limits
         )
         partitions = auto_create_partitions or 1
         start = {
-            "node.id": str(endpoint.node_id),
-            "broker.id": str(endpoint.node_id),
             "auto.create.topics.enable": str(auto_create_partitions is not None).lower(),
             "num.partitions": str(partitions),
-            "default.replication.factor": "1",
+            "default.replication.factor": str(len(brokers.endpoints)),
             "delete.topic.enable": "true",
             **(broker_configs or {}),
         }
@@ -247,7 +245,7 @@ class Topics:
             response = m.ProduceResponse()
             for part in asked.topic_data:
                 topic = self.catalog.find(part.name, part.topic_id, request.version >= TOPIC_UUIDS_FROM)
-                outcomes = [self._append(topic, data, request.version, grown) for data in part.partition_data]
+                outcomes = [self._append(topic, data, request, grown) for data in part.partition_data]
                 response.responses.append(
                     m.ProduceResponseTopicProduceResponse(
                         name=part.name, topic_id=part.topic_id, partition_responses=outcomes
@@ -262,15 +260,15 @@ class Topics:
         self,
         topic: Topic | ErrorCode,
         data: m.ProduceRequestPartitionProduceData,
-        version: int,
+        request: Request,
         grown: list[tuple[PartitionLog, int]],
     ) -> m.ProduceResponsePartitionProduceResponse:
         outcome = m.ProduceResponsePartitionProduceResponse(index=data.index, base_offset=-1)
         try:
-            log = self.catalog.log(topic, data.index)
+            log = self.catalog.log(topic, data.index, request.broker)
             batch = check_batch(data.records, self._limits.max_message_bytes)
             assert data.records is not None
-            if version < ZSTD_FROM and batch.compression == Compression.ZSTD:
+            if request.version < ZSTD_FROM and batch.compression == Compression.ZSTD:
                 raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             outcome.base_offset, size = log.append(batch, data.records)
         except Refused as refused:

@@ -23,6 +23,7 @@ from typing import Final
 
 from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.codec.framing import Framer
+from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.core.machine import GroupMachine
@@ -68,8 +69,8 @@ class VirtualBroker:
         self.host = world.host(name)
         self.address = f"{name}:{PORT}"
         self._world = world
-        self._endpoint = Endpoint(0, name, PORT)
-        self._topics = Topics(self._endpoint, topics, cluster_id=_CLUSTER_ID, sasl=users is not None)
+        self._brokers = Brokers([Endpoint(0, name, PORT)])
+        self._topics = Topics(self._brokers, topics, cluster_id=_CLUSTER_ID, sasl=users is not None)
         self._users = users
         self._config = config
         self._faults = faults
@@ -96,7 +97,7 @@ class VirtualBroker:
         if self._server is None:
             return
         self._past = self.rebalances
-        for connection in list(self._server.listener.connections):
+        for connection in list(self._server.cluster.listeners[0].connections):
             self._server.requests.forget(connection)  # withdraws what is parked at the topics
         self._server = None
         self.host.kill()
@@ -104,7 +105,7 @@ class VirtualBroker:
         self._world.at(self._world.now + seconds, self.up)
 
     async def _serve(self) -> None:
-        machine = GroupMachine(self._endpoint, self._topics, subscribed_topics, self._config)
+        machine = GroupMachine(self._brokers, self._topics, subscribed_topics, self._config)
         self._server = server = Server(
             machine, Store(self._disk), self._topics, disk=self._disk, users=self._users, faults=self._faults
         )

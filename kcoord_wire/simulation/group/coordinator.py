@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.embedded import subscribed_topics
+from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport, Request
 from kcoord_wire.coordinator.core.groups import IllegalMoveError, TopicNames
@@ -168,7 +169,8 @@ class VirtualCoordinator:
 
     def _start(self, load_ms: int) -> None:
         self.boot += 1
-        self.machine = GroupMachine(Endpoint(1, "127.0.0.1", 9092), self._topics, subscribed_topics, self.config)
+        brokers = Brokers([Endpoint(1, "127.0.0.1", 9092)])
+        self.machine = GroupMachine(brokers, self._topics, subscribed_topics, self.config)
         watched: Any = Watched(self.machine, self._invariants)
         store = Store(self.disk, **self._store_options)
         self._runtime = Runtime(watched, store, self._reply, self._report)

@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.central.rewrite.layout import SHARDS, GroupMetadata, parse_metadata, shard_of
+from kcoord_wire.central.rewrite.layout import SHARDS, GroupMetadata, parse_metadata
+from kcoord_wire.key_partitions import partition_of
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.violation import ViolationError
 from kcoord_wire.zookeeper.layout import CONSUMERS
@@ -83,7 +84,7 @@ class Invariants:
         self.overlaps: list[Overlap] = []
         self._clock = clock
         self._group = group
-        self._shard = shard_of(group, shards)
+        self._shard = partition_of(group, shards)
         self._allows_overlaps = allows_overlaps
         self._writer = 0  # the session that has taken the group's shard over
         self._owners: dict[tuple[int, TopicPartition], str] = {}

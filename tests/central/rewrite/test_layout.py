@@ -14,7 +14,6 @@ from kcoord_wire.central.rewrite.layout import (
     parse_metadata,
     parse_owners,
     parse_topic,
-    shard_of,
     topic_record,
 )
 
@@ -71,13 +70,6 @@ def test_topics_are_read_as_kafka_0_8_writes_them() -> None:
     for data in (b'{"partitions":{"0":[1],"2":[1]}}', b'{"partitions":{"0":["1"]}}', b'{"partitions":[[1]]}'):
         with pytest.raises(ValueError, match="not a topic"):
             parse_topic(data)
-
-
-def test_a_group_has_kafkas_partition_of_the_offsets_topic() -> None:
-    """Numbers of java.lang.String.hashCode, modulo 50. That of "polygenelubricants" is Integer.MIN_VALUE."""
-    assert shard_of("polygenelubricants", 50) == 0
-    assert shard_of("hello", 50) == 99162322 % 50
-    assert shard_of("billing", 50) == abs(-109829509) % 50
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-1", "...", "x" * 249])

@@ -1,0 +1,157 @@
+"""The brokers of a cluster, and which of them leads what.
+
+Brokers are counted from 0 here; their node ids are in their endpoints. One process holds one cluster state, so every
+broker has every partition: a broker is a place where requests arrive.
+
+Laws:
+
+* The leader of a partition is the first running broker of its replicas, so it is the same whatever happened before, and
+  a broker that runs again leads what it led. `Leaders.move` puts a broker first, as a reassignment would.
+* The broker that leads a group's partition of ``__consumer_offsets`` coordinates the group, and the one that leads a
+  transactional id's partition of ``__transaction_state`` that id (`partition_of`).
+* A single broker that loads nothing serves whatever it is asked: `Brokers.is_plain` says so in one comparison.
+
+Source: kafka `ReplicationControlManager.java`, `StripedReplicaPlacer.java`, `PartitionLeaderStrategy`; KIP-631.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+from zlib import crc32
+
+from kcoord_wire.coordinator.core.config import Endpoint
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.key_partitions import partition_of
+
+__all__ = ["INTERNAL_TOPICS", "NO_LEADER", "OFFSETS_TOPIC", "TRANSACTIONS_TOPIC", "Brokers", "Leaders"]
+
+NO_LEADER: Final = -1
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+
+
+class Leaders:
+    """Who leads the partitions of one topic.
+
+    :param name: of the topic; topics begin at different brokers
+    :param runs: for each broker whether it leads what it may; shared with `Brokers`
+    :ivar of: for each partition the broker that leads it; `NO_LEADER` if none runs
+    """
+
+    __slots__ = ("_first", "_moved", "_runs", "of")
+
+    def __init__(self, name: str, partitions: int, runs: Sequence[bool]) -> None:
+        self.of: list[int] = []
+        self._first = crc32(name.encode())
+        self._moved: dict[int, int] = {}
+        self._runs = runs
+        self.grow(partitions)
+
+    def grow(self, count: int) -> None:
+        """Add partitions."""
+        self.of += [self._elected(partition) for partition in range(len(self.of), len(self.of) + count)]
+
+    def replicas(self, partition: int) -> list[int]:
+        """Return the brokers of a partition, the preferred leader first; the others follow in another order each time
+        around, so that what a broker leads spreads over all others when it stops."""
+        brokers = len(self._runs)
+        turn, first = divmod(self._first + partition, brokers)
+        others = [(first + 1 + (turn + at) % (brokers - 1)) % brokers for at in range(brokers - 1)]
+        replicas = [first, *others]
+        if (moved := self._moved.get(partition)) is not None:
+            replicas.sort(key=lambda broker: broker != moved)
+        return replicas
+
+    def move(self, partition: int, to: int) -> None:
+        """Prefer a broker from now on; `elect` makes it the leader."""
+        self._moved[partition] = to
+
+    def elect(self) -> list[int]:
+        """Elect the leaders anew, and return the partitions that have another one now."""
+        elected = [self._elected(partition) for partition in range(len(self.of))]
+        changed = [partition for partition, leader in enumerate(elected) if leader != self.of[partition]]
+        self.of[:] = elected
+        return changed
+
+    def _elected(self, partition: int) -> int:
+        return next((broker for broker in self.replicas(partition) if self._runs[broker]), NO_LEADER)
+
+
+class Brokers:
+    """All brokers of a cluster.
+
+    :param endpoints: of each broker
+    :param offsets_partitions: of ``__consumer_offsets`` (``offsets.topic.num.partitions``)
+    :param transactions_partitions: of ``__transaction_state`` (``transaction.state.log.num.partitions``)
+    :ivar endpoints: may be replaced while it runs
+    :ivar groups: the leaders of ``__consumer_offsets``, which coordinate groups
+    :ivar transactions: likewise of ``__transaction_state``
+    :ivar loading: partitions of ``__consumer_offsets`` whose groups are being read from the log
+    :ivar is_plain: whether any request may be served by the broker that receives it
+    """
+
+    def __init__(
+        self, endpoints: Iterable[Endpoint], *, offsets_partitions: int = 50, transactions_partitions: int = 50
+    ) -> None:
+        self.endpoints = list(endpoints)
+        self.loading: frozenset[int] = frozenset()
+        self.is_plain = len(self.endpoints) == 1
+        self._runs = [True] * len(self.endpoints)
+        self.groups = self.place(OFFSETS_TOPIC, offsets_partitions)
+        self.transactions = self.place(TRANSACTIONS_TOPIC, transactions_partitions)
+
+    # ---- brokers
+
+    @property
+    def running(self) -> list[int]:
+        """The brokers that run, in order; the first is the controller."""
+        return [broker for broker, runs in enumerate(self._runs) if runs]
+
+    def runs(self, broker: int) -> bool:
+        """Return whether a broker runs."""
+        return self._runs[broker]
+
+    def set_running(self, broker: int, runs: bool) -> None:
+        """Note that a broker has begun or ceased to run; `Leaders.elect` draws the consequences for each topic."""
+        self._runs[broker] = runs
+
+    def place(self, name: str, partitions: int) -> Leaders:
+        """Return the leaders of a new topic."""
+        return Leaders(name, partitions, self._runs)
+
+    # ---- coordinators
+
+    def set_loading(self, partitions: Iterable[int]) -> None:
+        """Note which partitions of ``__consumer_offsets`` are being read."""
+        self.loading = frozenset(partitions)
+        self.is_plain = len(self.endpoints) == 1 and not self.loading
+
+    def partition_of_group(self, group_id: str) -> int:
+        """Return the partition of ``__consumer_offsets`` that a group belongs to."""
+        return partition_of(group_id, len(self.groups.of))
+
+    def coordinator_of_group(self, group_id: str) -> Endpoint | None:
+        """Return the broker that coordinates a group; None if none runs."""
+        return self._leading(self.groups, group_id)
+
+    def coordinator_of_transactions(self, transactional_id: str) -> Endpoint | None:
+        """Return the broker that coordinates the transactions of an id; None if none runs."""
+        return self._leading(self.transactions, transactional_id)
+
+    def _leading(self, leaders: Leaders, key: str) -> Endpoint | None:
+        leader = leaders.of[partition_of(key, len(leaders.of))]
+        return None if leader == NO_LEADER else self.endpoints[leader]
+
+    def refuses_group(self, group_id: str, broker: int) -> ErrorCode:
+        """Return why a broker cannot serve a group: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS; NONE if it can."""
+        partition = self.partition_of_group(group_id)
+        if self.groups.of[partition] != broker:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if partition in self.loading else ErrorCode.NONE
+
+    def refuses_transactions(self, transactional_id: str, broker: int) -> ErrorCode:
+        """Return why a broker cannot serve a transactional id: NOT_COORDINATOR; NONE if it can."""
+        partition = partition_of(transactional_id, len(self.transactions.of))
+        return ErrorCode.NONE if self.transactions.of[partition] == broker else ErrorCode.NOT_COORDINATOR

@@ -1,0 +1,159 @@
+"""Several brokers in one process: groups move, brokers stop, pause and come back."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire.coordinator.coordinator import Coordinator
+from kcoord_wire.coordinator.core.config import GroupConfig
+from kcoord_wire.error_codes import ErrorCode
+from tests.support.fixtures import StartCoordinator
+from tests.support.group_client import become_stable, commit, committed, join_request, until
+from tests.support.wire import Wire
+
+
+def found(c: Coordinator, group: str, at: int) -> int:
+    """The coordinator of a group, as a broker names it."""
+    with Wire(c.addresses[at]) as wire:
+        (answer,) = wire.call(kw.FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators
+    assert c.addresses[answer.node_id] == f"{answer.host}:{answer.port}"
+    node: int = answer.node_id
+    return node
+
+
+def test_every_broker_names_all_brokers_leaders_and_coordinators(coordinator: StartCoordinator) -> None:
+    c = coordinator(brokers=3)
+    assert len(set(c.ports)) == 3
+    for address in c.addresses:
+        with Wire(address) as wire:
+            answer = wire.call(kw.MetadataRequest(topics=[kw.MetadataRequestTopic(name="orders")]), 9)
+        assert [f"{broker.host}:{broker.port}" for broker in answer.brokers] == c.addresses
+        assert answer.controller_id == 0
+        (topic,) = answer.topics
+        leaders = [partition.leader_id for partition in topic.partitions]
+        assert leaders == [c.leader_of("orders", index) for index in range(len(leaders))]
+    assert {found(c, "g", at) for at in range(3)} == {c.coordinator_of("g")}
+
+
+def test_a_group_moves_with_its_members_and_offsets(coordinator: StartCoordinator) -> None:
+    c = coordinator(brokers=3)
+    old = c.coordinator_of("g")
+    new = (old + 1) % 3
+    with Wire(c.addresses[old]) as at_old, Wire(c.addresses[new]) as at_new:
+        beat = become_stable(at_old, "g")
+        assert commit(at_old, "other", 1) in (0, ErrorCode.NOT_COORDINATOR)
+        mine = kw.OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+        topics = [kw.OffsetCommitRequestTopic(name="orders", partitions=[mine])]
+        request = kw.OffsetCommitRequest(
+            group_id="g", generation_id_or_member_epoch=1, member_id=beat.member_id, topics=topics
+        )
+        assert at_old.call(request, 8).topics[0].partitions[0].error_code == 0
+        assert at_new.call(beat, 4).error_code == ErrorCode.NOT_COORDINATOR
+        c.move_coordinator("g", new)
+        assert at_old.call(beat, 4).error_code == ErrorCode.NOT_COORDINATOR
+        assert at_new.call(beat, 4).error_code == 0
+        assert committed(at_new, "g") == 7
+    assert {found(c, "g", at) for at in range(3)} == {new}
+
+
+def test_parked_requests_of_a_group_that_moves_are_refused(coordinator: StartCoordinator) -> None:
+    c = coordinator(brokers=2, config=GroupConfig(initial_rebalance_delay_ms=60_000))
+    old = c.coordinator_of("g")
+    with Wire(c.addresses[old]) as wire:
+        first = wire.call(join_request("g"), 9)
+        parked = wire.send(join_request("g", first.member_id), 9)
+        until(lambda: "PreparingRebalance" in c.metrics())
+        c.move_coordinator("g", 1 - old)
+        assert wire.receive(parked).error_code == ErrorCode.NOT_COORDINATOR
+        assert wire.call(join_request("g"), 9).error_code == ErrorCode.NOT_COORDINATOR
+    with Wire(c.addresses[1 - old]) as wire:
+        assert wire.call(join_request("g"), 9).error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_a_stopped_broker_is_replaced_and_comes_back(coordinator: StartCoordinator) -> None:
+    c = coordinator(brokers=3)
+    node = c.coordinator_of("g")
+    with Wire(c.addresses[node]) as wire:
+        beat = become_stable(wire, "g")
+        c.stop_broker(node)
+        assert wire.is_closed_by_peer()
+    assert c.brokers[node] == "stopped"
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", c.ports[node]))
+    other = c.coordinator_of("g")
+    assert other != node
+    with Wire(c.addresses[other]) as wire:
+        assert wire.call(beat, 4).error_code == 0
+        brokers = wire.call(kw.MetadataRequest(topics=[]), 9).brokers
+        assert [broker.node_id for broker in brokers] == [each for each in range(3) if each != node]
+        assert all(c.leader_of("orders", index) != node for index in range(2))
+        c.stop_broker(node)  # once more changes nothing
+        c.restart_broker(node)
+        assert wire.call(beat, 4).error_code == ErrorCode.NOT_COORDINATOR
+    assert c.coordinator_of("g") == node
+    with Wire(c.addresses[node]) as wire:
+        assert wire.call(beat, 4).error_code == 0
+
+
+def test_a_paused_broker_accepts_and_answers_nothing(coordinator: StartCoordinator) -> None:
+    c = coordinator(brokers=3)
+    node = c.coordinator_of("g")
+    with Wire(c.addresses[node]) as wire:
+        beat = become_stable(wire, "g")
+        c.pause_broker(node)
+        assert c.brokers[node] == "paused"
+        asked = wire.send(beat, 4)
+        with Wire(c.addresses[node], timeout=0.3) as late, pytest.raises(TimeoutError):
+            late.call(beat, 4)
+        assert c.coordinator_of("g") == node
+        c.resume_broker(node)
+        assert wire.receive(asked).error_code == 0
+
+
+def test_what_a_paused_broker_led_moves_after_a_time(coordinator: StartCoordinator) -> None:
+    c = coordinator(brokers=3)
+    node = c.coordinator_of("g")
+    with Wire(c.addresses[node]) as wire:
+        beat = become_stable(wire, "g")
+        c.pause_broker(node, failover_ms=50)
+        until(lambda: c.coordinator_of("g") != node)
+        with Wire(c.addresses[c.coordinator_of("g")]) as other:
+            until(lambda: other.call(beat, 4).error_code == 0)
+        c.resume_broker(node)
+        assert wire.call(beat, 4).error_code == 0
+
+
+def test_a_single_broker_can_be_stopped_and_restarted(coordinator: StartCoordinator) -> None:
+    c = coordinator()
+    with Wire(c.address) as wire:
+        assert commit(wire, "g", 5) == 0
+    c.stop_broker(0)
+    assert c.coordinator_of("g") == -1
+    c.restart_broker(0)
+    with Wire(c.address) as wire:
+        assert committed(wire, "g") == 5
+
+
+def test_a_taken_port_leaves_a_broker_stopped(coordinator: StartCoordinator) -> None:
+    c = coordinator(brokers=2)
+    c.stop_broker(1)
+    with closing(socket.create_server(("127.0.0.1", c.ports[1]))):
+        with pytest.raises(OSError, match=str(c.ports[1])):
+            c.restart_broker(1)
+        assert c.brokers == ["running", "stopped"]
+    c.restart_broker(1)
+    assert c.brokers == ["running", "running"]
+
+
+def test_produce_and_fetch_are_refused_elsewhere(coordinator: StartCoordinator) -> None:
+    c = coordinator(brokers=2, topics={"orders": 2})
+    wrong = 1 - c.leader_of("orders", 0)
+    with Wire(c.addresses[wrong]) as wire:
+        part = kw.ListOffsetsRequestListOffsetsPartition(partition_index=0, timestamp=-1)
+        asked = kw.ListOffsetsRequestListOffsetsTopic(name="orders", partitions=[part])
+        answer = wire.call(kw.ListOffsetsRequest(topics=[asked]), 7)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
