@@ -93,6 +93,7 @@ MAY_IMPORT = {
     "forensics.log": {"forensics"} | FRAMES - {"recorder", "capture"},
     "forensics.marshal": {"forensics", "forensics.detectors", "marshal", "messages"} | DATA,
     "forensics.detectors": {"forensics"} | DATA,
+    "control": {"", "coordinator", "coordinator.core"},
     "report": {"report.page", "forensics", "fields"} | DATA,
     "report.page": {"report", "forensics"} | DATA,
     "watch": {"forensics", "forensics.detectors", "forensics.log", "report", "exposition", "librdkafka"} | DATA,

@@ -24,6 +24,7 @@ from kcoord_wire.cli import (
     analyze,
     capture,
     central,
+    control,
     decode,
     explain_line,
     marshal,
@@ -39,7 +40,20 @@ from kcoord_wire.extras import MissingLibraryError
 
 __all__ = ["build_parser", "main"]
 
-COMMANDS: Final = (decode, schemas, capture, analyze, explain_line, watch, record, serve, simulate, central, marshal)
+COMMANDS: Final = (
+    decode,
+    schemas,
+    capture,
+    analyze,
+    explain_line,
+    watch,
+    record,
+    serve,
+    control,
+    simulate,
+    central,
+    marshal,
+)
 """The modules of the commands, in the order in which the help lists them."""
 
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,8 @@ from kcoord_wire.net import parse_port
 if TYPE_CHECKING:
     import ssl
 
+    from kcoord_wire.coordinator.coordinator import Coordinator
+
 __all__ = ["add_parser"]
 
 EXAMPLES = """\
@@ -41,6 +45,8 @@ examples:
       on a free port, which it prints; groups and offsets are kept in ./data
   kcoord serve --topics orders:12 --config group.initial.rebalance.delay.ms=0 --faults faults.toml
       for tests: the first member does not wait for others, and heartbeats fail by script
+  kcoord serve --topics orders:12 --control 9180
+      with a page that shows a rebalance as it happens, and for `kcoord control 127.0.0.1:9180 ...`
   kcoord serve --host 0.0.0.0 --advertise kafka.local:9093 --port 9093 --topics orders:12 \\
       --tls-cert cert.pem --tls-key key.pem --sasl-users users.toml --permissions permissions.toml
 
@@ -146,6 +152,19 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         "--metrics-port", type=argument(parse_port), metavar="PORT", help="serve Prometheus metrics over HTTP here"
     )
     command.add_argument(
+        "--control",
+        type=argument(parse_port),
+        metavar="PORT",
+        help="let `kcoord control` and a page steer it over HTTP, on the loopback; the token is printed, or that of the"
+        " environment variable KCOORD_CONTROL_TOKEN",
+    )
+    command.add_argument(
+        "--control-token-file",
+        type=Path,
+        metavar="FILE",
+        help="write the token of --control here, for its owner alone, instead of printing it",
+    )
+    command.add_argument(
         "--log-format",
         choices=("text", "json"),
         default="text",
@@ -194,11 +213,12 @@ def _run(args: argparse.Namespace) -> None:
     log_to_stderr(_Lines() if args.log_format == "json" else None)
     allow_many_connections()
     try:
-        with until_terminated():
+        with until_terminated(), ExitStack() as stack:
             coordinator.start()
             metrics = "" if coordinator.metrics_port is None else f", metrics on port {coordinator.metrics_port}"
             kept = "in memory" if args.data_dir is None else f"in {args.data_dir}"
-            print(f"kcoord serves on {coordinator.address}, groups {kept}{metrics}", flush=True)
+            control = _control(coordinator, args, stack)
+            print(f"kcoord serves on {coordinator.address}, groups {kept}{metrics}{control}", flush=True)
             coordinator.wait()
     except socket.gaierror as error:
         raise ValueError(f"--host {args.host}: {error.strerror}") from error
@@ -208,6 +228,24 @@ def _run(args: argparse.Namespace) -> None:
         raise ValueError(f"{args.data_dir}: {error}; nothing was changed; use another folder to start empty") from error
     finally:
         coordinator.stop()
+
+
+def _control(coordinator: Coordinator, args: argparse.Namespace, stack: ExitStack) -> str:
+    """Serve the control port until the stack is left, and return what the first line says of it."""
+    if args.control is None:
+        if args.control_token_file is not None:
+            raise ValueError("--control-token-file needs --control")
+        return ""
+    from kcoord_wire.control import ControlServer
+
+    server = stack.enter_context(ControlServer(coordinator, args.control))
+    if args.control_token_file is None:
+        return f", control at {server.page}"
+    args.control_token_file.unlink(missing_ok=True)  # it may be another's, or readable for others
+    descriptor = os.open(args.control_token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="ascii") as file:
+        file.write(server.token)
+    return f", control at {server.url}"
 
 
 def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:

@@ -68,6 +68,9 @@ class GroupDescription:
     :ivar joining: member ids that were given out and are not used yet (KIP-394)
     :ivar offsets: topic to partition to committed offset
     :ivar rebalance: the account of the rebalance in progress; None if there is none
+    :ivar is_settled: no rebalance is in progress, and none is certain to follow: the group is Stable, every member has
+        fetched its assignment, and no member owned a partition that it was not assigned. A cooperative member revokes
+        such a partition and joins again (KIP-429).
     """
 
     group_id: str
@@ -81,17 +84,7 @@ class GroupDescription:
     joining: tuple[str, ...]
     offsets: Mapping[str, Mapping[int, int]]
     rebalance: RebalanceAccount | None
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether no rebalance is in progress, and none is certain to follow.
-
-        The group is Stable, every member has fetched its assignment, and no member owned a partition that it was not
-        assigned: a cooperative member revokes such a partition and joins again (KIP-429).
-        """
-        return self.state == State.STABLE and not any(
-            member.awaited or _revoked(member.owned, member.assignment) for member in self.members
-        )
+    is_settled: bool
 
     @property
     def owners(self) -> dict[tuple[str, int], list[str]]:
@@ -118,6 +111,7 @@ def describe_group(group: AnyGroup, topics: TopicNames) -> GroupDescription:
     rebalance = group.rebalance
     if rebalance is not None:
         rebalance = replace(rebalance, joins=[*rebalance.joins], removed=[*rebalance.removed])
+    members = tuple(_describe_member(group, member) for member in group.members.values())
     return GroupDescription(
         group_id=group.group_id,
         state=str(group.state),
@@ -126,10 +120,11 @@ def describe_group(group: AnyGroup, topics: TopicNames) -> GroupDescription:
         protocol_type=group.protocol_type,
         protocol=group.protocol,
         leader_id=group.leader_id,
-        members=tuple(_describe_member(group, member) for member in group.members.values()),
+        members=members,
         joining=tuple(group.pending),
         offsets=_offsets(group),
         rebalance=rebalance,
+        is_settled=_is_settled(str(group.state), members),
     )
 
 
@@ -149,6 +144,19 @@ def _describe_consumer_group(group: ConsumerGroup, topics: TopicNames) -> GroupD
         names = ((topics.name_of(topic_id), sorted(partitions)) for topic_id, partitions in held.items())
         return {name: tuple(partitions) for name, partitions in names if name is not None}
 
+    members = tuple(
+        MemberDescription(
+            member_id=member.member_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            group_instance_id=member.instance_id,
+            topics=tuple(sorted(group.subscription(member))),
+            owned={},
+            assignment=by_name(member.assigned),
+            awaited="ConsumerGroupHeartbeat" if member.member_id in group.unsettled else None,
+        )
+        for member in group.members.values()
+    )
     return GroupDescription(
         group_id=group.group_id,
         state=str(group.state),
@@ -157,22 +165,17 @@ def _describe_consumer_group(group: ConsumerGroup, topics: TopicNames) -> GroupD
         protocol_type=group.protocol_type,
         protocol=None if rebalance is None else rebalance.protocol,
         leader_id=None,
-        members=tuple(
-            MemberDescription(
-                member_id=member.member_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                group_instance_id=member.instance_id,
-                topics=tuple(sorted(group.subscription(member))),
-                owned={},
-                assignment=by_name(member.assigned),
-                awaited="ConsumerGroupHeartbeat" if member.member_id in group.unsettled else None,
-            )
-            for member in group.members.values()
-        ),
+        members=members,
         joining=(),
         offsets=_offsets(group),
         rebalance=rebalance,
+        is_settled=_is_settled(str(group.state), members),
+    )
+
+
+def _is_settled(state: str, members: Iterable[MemberDescription]) -> bool:
+    return state == State.STABLE.value and not any(
+        member.awaited or _revoked(member.owned, member.assignment) for member in members
     )
 
 

@@ -27,6 +27,7 @@ Laws:
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields
@@ -164,11 +165,13 @@ class Tally(NamedTuple):
     :ivar fault: the rule
     :ivar matches: requests or responses that it was for
     :ivar hits: those that it has struck
+    :ivar number: names the rule among those of its `Faults`; never used twice
     """
 
     fault: Fault
     matches: int
     hits: int
+    number: int
 
 
 class Faults:
@@ -179,7 +182,8 @@ class Faults:
     """
 
     def __init__(self, rules: Iterable[Fault] = ()) -> None:
-        self._rules = [_Rule(fault) for fault in rules]
+        self._numbers = itertools.count(1)
+        self._rules = [_Rule(fault, next(self._numbers)) for fault in rules]
         self._index: dict[tuple[str, int], list[_Rule]] = {}
         self._reindex()
 
@@ -205,7 +209,7 @@ class Faults:
 
     def add(self, *rules: Fault) -> None:
         """Add rules. TypeError: one is not a `Fault`."""
-        self._rules += [_Rule(fault) for fault in rules]
+        self._rules += [_Rule(fault, next(self._numbers)) for fault in rules]
         self._reindex()
 
     def remove(self, rule: Fault) -> None:
@@ -217,6 +221,14 @@ class Faults:
         del self._rules[place]
         self._reindex()
 
+    def remove_number(self, number: int) -> None:
+        """Remove the rule of this number. KeyError: there is none."""
+        left = [rule for rule in self._rules if rule.number != number]
+        if len(left) == len(self._rules):
+            raise KeyError(f"no fault {number}")
+        self._rules = left
+        self._reindex()
+
     def clear(self) -> None:
         """Remove all rules."""
         self._rules.clear()
@@ -224,7 +236,7 @@ class Faults:
 
     def tallies(self) -> list[Tally]:
         """Return what each rule has done so far, in the order of the rules."""
-        return [Tally(rule.fault, rule.matches, rule.hits) for rule in self._rules]
+        return [Tally(rule.fault, rule.matches, rule.hits, rule.number) for rule in self._rules]
 
     def decide(self, on: str, api_key: int, message: Any, version: int, client_id: str, elapsed_ms: int) -> Injection:
         """Return what happens to a request, or to the response to it, and count a match for each rule that matches.
@@ -262,12 +274,12 @@ class Faults:
 class _Rule:
     """A fault with its counts."""
 
-    __slots__ = ("fault", "hits", "matches")
+    __slots__ = ("fault", "hits", "matches", "number")
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: Fault, number: int) -> None:
         if not isinstance(fault, Fault):
             raise TypeError(f"must be a Fault, not {fault!r}")
-        self.fault, self.matches, self.hits = fault, 0, 0
+        self.fault, self.matches, self.hits, self.number = fault, 0, 0, number
 
     def strikes(self, message: Any, version: int, client_id: str, elapsed_ms: int) -> bool:
         fault = self.fault

@@ -49,7 +49,11 @@ class Inspection:
         """Call `what` in the thread of the loop, which owns the server."""
         raise NotImplementedError
 
-    # ---- groups
+    # ---- topics and groups
+
+    def topics(self) -> dict[str, int]:
+        """Return each topic with its number of partitions."""
+        return self._call(lambda server: {topic.name: len(topic.logs) for topic in server.requests.topics.catalog})
 
     def groups(self) -> list[GroupDescription]:
         """Return all groups as they are now, by id."""
@@ -248,6 +252,17 @@ class Inspection:
             with suppress(RuntimeError):  # it has been stopped
                 self._call(end)
 
+    @contextmanager
+    def watching(self, look: Callable[[], None]) -> Iterator[None]:
+        """Have `look` called whenever the coordinator has handled something, during the block. It is called in the
+        coordinator's thread, so it must be quick and must not call it."""
+        self._call(lambda server: server.scheduler.watchers.add(look))
+        try:
+            yield
+        finally:
+            with suppress(RuntimeError):  # it has been stopped
+                self._call(lambda server: server.scheduler.watchers.discard(look))
+
     def _end_waits(self) -> None:
         """The coordinator stops: let no wait go on. Called in the thread of the loop."""
         for wait in self._waits:
@@ -275,6 +290,21 @@ class Inspection:
             server.requests.faults = None
 
         self._call(clear)
+
+    def fault_tallies(self) -> list[Tally]:
+        """Return what each fault has done so far, in the order in which they were added."""
+        return self._call(_tallies)
+
+    def remove_fault(self, number: int) -> None:
+        """Remove the fault of this number (`Tally.number`).
+
+        :raises KeyError: there is no such fault
+        """
+
+        def remove(server: Server) -> None:
+            (server.requests.faults or Faults()).remove_number(number)
+
+        self._call(remove)
 
     @contextmanager
     def faults(self, *faults: Fault) -> Iterator[InjectedFaults]:

@@ -89,11 +89,23 @@ def test_rules_strike_between_their_times() -> None:
     assert not faults
 
 
+def test_rules_are_removed_by_number_or_by_identity() -> None:
+    first, twin, other = Fault("drop"), Fault("drop"), Fault("drop", api="Heartbeat")
+    faults = Faults([first, twin, other])
+    faults.remove(twin)
+    assert [tally.fault is first for tally in faults.tallies()] == [True, False]
+    faults.remove_number(1)
+    with pytest.raises(KeyError, match="no fault 1"):
+        faults.remove_number(1)
+    faults.add(first)
+    assert [tally.number for tally in faults.tallies()] == [3, 4]
+
+
 def test_only_what_matches_counts() -> None:
     faults = Faults([Fault("drop", group="g", after=1)])
     assert strikes(faults, 2, message=kw.HeartbeatRequest(group_id="other")) == []
     assert strikes(faults, 3) == [2, 3]
-    assert faults.tallies() == [Tally(Fault("drop", group="g", after=1), matches=3, hits=2)]
+    assert faults.tallies() == [Tally(Fault("drop", group="g", after=1), matches=3, hits=2, number=1)]
 
 
 @pytest.mark.parametrize(

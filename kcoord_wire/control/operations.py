@@ -1,0 +1,276 @@
+"""What can be asked of a coordinator over HTTP: one row for each operation, from which requests are routed and checked,
+and from which the OpenAPI description is made.
+
+Laws:
+
+* A body is checked before its operation runs: names, types, and what is missing.
+* Waits are bounded by `LONGEST_WAIT_MS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl
+
+from kcoord_wire.coordinator import Coordinator, Fault, GroupDescription, RebalanceAccount
+from kcoord_wire.coordinator.core.config import SettingsError, suggestion
+
+__all__ = [
+    "LONGEST_WAIT_MS",
+    "OPERATIONS",
+    "FaultCounts",
+    "Item",
+    "Operation",
+    "Topic",
+    "checked_body",
+    "checked_query",
+]
+
+LONGEST_WAIT_MS: Final = 600_000
+_MOST_IN_QUERY: Final = 10
+
+
+class Item(NamedTuple):
+    """A member of a body, or a parameter of a query.
+
+    :ivar kind: ``str``, ``int``, or ``object`` for what the operation itself checks
+    """
+
+    kind: type
+    about: str
+    required: bool = False
+
+
+class Topic(NamedTuple):
+    """A topic and how many partitions it has."""
+
+    name: str
+    partitions: int
+
+
+class FaultCounts(NamedTuple):
+    """A fault in force: how many requests or responses it was for, and how many it has struck."""
+
+    number: int
+    fault: Fault
+    matches: int
+    hits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation.
+
+    :ivar method: of HTTP
+    :ivar path: a template, as OpenAPI writes it; a part in braces is an argument
+    :ivar name: its ``operationId``
+    :ivar summary: what it does
+    :ivar result: the type of what it returns; None for nothing (204)
+    :ivar run: called with the coordinator, and the arguments of path, query and body by name
+    :ivar body: members of the body
+    :ivar query: parameters of the query
+    """
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    result: Any
+    run: Callable[..., Any]
+    body: Mapping[str, Item] | None = None
+    query: Mapping[str, Item] | None = None
+
+
+def checked_body(operation: Operation, body: Any) -> dict[str, Any]:
+    """Return the arguments that a body has for an operation.
+
+    :raises SettingsError: it is no object, names what does not exist, has a wrong type, or lacks something
+    """
+    known = operation.body or {}
+    if not isinstance(body, dict):
+        raise SettingsError("body", "must be a JSON object")
+    for name, value in body.items():
+        if name not in known:
+            raise SettingsError(f"body.{name}"[:100], f"unknown; {suggestion(name, known) if known else 'it is empty'}")
+        if known[name].kind is not object and type(value) is not known[name].kind:
+            kind = {"str": "text", "int": "a whole number"}[known[name].kind.__name__]
+            raise SettingsError(f"body.{name}", f"must be {kind}")
+    for name, item in known.items():
+        if item.required and name not in body:
+            raise SettingsError(f"body.{name}", f"is missing: {item.about}")
+    return body
+
+
+def checked_query(operation: Operation, query: str) -> dict[str, Any]:
+    """Return the arguments that the query of an address has for an operation.
+
+    :raises ValueError: it names what does not exist, or has too many parts
+    """
+    given = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_IN_QUERY))
+    for name in given:
+        if name not in (operation.query or {}):
+            raise SettingsError(f"query.{name}"[:100], "unknown")
+    return given
+
+
+# ---- what they do
+
+
+def _timeout(timeout_ms: int) -> float:
+    if not 0 <= timeout_ms <= LONGEST_WAIT_MS:
+        raise SettingsError("body.timeout_ms", f"must be from 0 to {LONGEST_WAIT_MS}, not {timeout_ms}")
+    return timeout_ms / 1000
+
+
+def _describe(c: Coordinator, group: str) -> GroupDescription:
+    return c.describe(group)
+
+
+def _rebalances(c: Coordinator, group: str | None = None) -> list[RebalanceAccount]:
+    return [account for account in c.rebalances if group in (None, account.group_id)]
+
+
+def _rebalance(c: Coordinator, group: str, reason: str = "asked for over HTTP") -> GroupDescription:
+    c.trigger_rebalance(group, reason)
+    return c.describe(group)
+
+
+def _wait_until_stable(
+    c: Coordinator, group: str, members: int | None = None, timeout_ms: int = 60_000
+) -> GroupDescription:
+    return c.wait_until_stable(group, members, _timeout(timeout_ms))
+
+
+def _wait_for_commit(
+    c: Coordinator, group: str, topic: str, partition: int, offset: int, timeout_ms: int = 60_000
+) -> GroupDescription:
+    c.wait_for_commit(group, topic, partition, offset, _timeout(timeout_ms))
+    return c.describe(group)
+
+
+def _faults(c: Coordinator) -> list[FaultCounts]:
+    return [FaultCounts(tally.number, tally.fault, tally.matches, tally.hits) for tally in c.fault_tallies()]
+
+
+def _add_fault(c: Coordinator, **rule: Any) -> FaultCounts:
+    fault = Fault(**rule)
+    c.add_fault(fault)
+    return next(each for each in reversed(_faults(c)) if each.fault == fault)
+
+
+def _remove_fault(c: Coordinator, number: str) -> None:
+    if not (number.isascii() and number.isdecimal()):
+        raise KeyError(f"no fault {number}")
+    c.remove_fault(int(number))
+
+
+def _topics(c: Coordinator) -> list[Topic]:
+    return [Topic(*topic) for topic in c.topics().items()]
+
+
+def _create_topic(c: Coordinator, name: str, partitions: int) -> Topic:
+    c.create_topic(name, partitions)
+    return Topic(name, partitions)
+
+
+def _delete_topic(c: Coordinator, topic: str) -> None:
+    _known(c, topic)
+    c.delete_topic(topic)
+
+
+def _add_partitions(c: Coordinator, topic: str, count: int) -> Topic:
+    _known(c, topic)
+    return Topic(topic, c.add_partitions(topic, count))
+
+
+def _known(c: Coordinator, topic: str) -> None:
+    if topic not in c.topics():
+        raise KeyError(f"no topic {topic!r}")
+
+
+_TIMEOUT = Item(int, f"ms; 60,000 if left out, at most {LONGEST_WAIT_MS:,}")
+_FAULT = {field.name: Item(object, "as in kcoord_wire.coordinator.Fault") for field in fields(Fault)}
+_FAULT["action"] = Item(str, "delay, drop, duplicate, error or disconnect", required=True)
+
+OPERATIONS: Final = (
+    Operation("GET", "/groups", "groups", "All groups as they are now", list[GroupDescription], Coordinator.groups),
+    Operation("GET", "/groups/{group}", "group", "A group as it is now", GroupDescription, _describe),
+    Operation(
+        "POST",
+        "/groups/{group}/rebalance",
+        "rebalance",
+        "Let a group rebalance: its members learn of it by their next heartbeat, and join again",
+        GroupDescription,
+        _rebalance,
+        {"reason": Item(str, "for the account of the rebalance")},
+    ),
+    Operation(
+        "POST",
+        "/groups/{group}/wait-until-stable",
+        "waitUntilStable",
+        "Wait until a group is Stable, every member has its assignment, and no rebalance is certain to follow",
+        GroupDescription,
+        _wait_until_stable,
+        {"members": Item(int, "how many it must have; any number but 0 if left out"), "timeout_ms": _TIMEOUT},
+    ),
+    Operation(
+        "POST",
+        "/groups/{group}/wait-for-commit",
+        "waitForCommit",
+        "Wait until a group has committed at least an offset",
+        GroupDescription,
+        _wait_for_commit,
+        {
+            "topic": Item(str, "its name", required=True),
+            "partition": Item(int, "its number", required=True),
+            "offset": Item(int, "the least one", required=True),
+            "timeout_ms": _TIMEOUT,
+        },
+    ),
+    Operation(
+        "GET",
+        "/rebalances",
+        "rebalances",
+        "The last rebalances that have ended, oldest first",
+        list[RebalanceAccount],
+        _rebalances,
+        query={"group": Item(str, "of this group only")},
+    ),
+    Operation("GET", "/faults", "faults", "The faults and how often they have struck", list[FaultCounts], _faults),
+    Operation("POST", "/faults", "addFault", "Add a fault, which applies from now on", FaultCounts, _add_fault, _FAULT),
+    Operation("DELETE", "/faults", "clearFaults", "Remove all faults", None, Coordinator.clear_faults),
+    Operation("DELETE", "/faults/{number}", "removeFault", "Remove a fault", None, _remove_fault),
+    Operation("GET", "/topics", "topics", "All topics", list[Topic], _topics),
+    Operation(
+        "POST",
+        "/topics",
+        "createTopic",
+        "Create a topic",
+        Topic,
+        _create_topic,
+        {
+            "name": Item(str, "of at most 249 letters, digits and ._-", required=True),
+            "partitions": Item(int, "how many, from 1 to 100,000", required=True),
+        },
+    ),
+    Operation(
+        "DELETE",
+        "/topics/{topic}",
+        "deleteTopic",
+        "Delete a topic, its records, and what groups have committed to it",
+        None,
+        _delete_topic,
+    ),
+    Operation(
+        "POST",
+        "/topics/{topic}/partitions",
+        "addPartitions",
+        "Give a topic more partitions",
+        Topic,
+        _add_partitions,
+        {"count": Item(int, "how many more", required=True)},
+    ),
+)
+"""All operations on a coordinator. The description, the page, its events and the end are the server's own."""

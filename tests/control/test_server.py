@@ -1,0 +1,260 @@
+"""The control port: every operation on a real coordinator, who may use it, and what a client may cost."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import jsonschema
+import pytest
+
+from kcoord_wire.control import ControlServer
+from kcoord_wire.control.openapi import openapi
+from kcoord_wire.control.server import MOST_CONNECTIONS, TOKEN_VARIABLE
+from kcoord_wire.coordinator import Coordinator
+from kcoord_wire.error_codes import ErrorCode
+from tests.support.control_client import ask, events
+from tests.support.fixtures import StartCoordinator
+from tests.support.group_client import become_stable, commit, until
+from tests.support.wire import Wire
+
+
+@pytest.fixture
+def c(coordinator: StartCoordinator) -> Coordinator:
+    return coordinator()
+
+
+@pytest.fixture
+def control(c: Coordinator) -> Iterator[ControlServer]:
+    with ControlServer(c) as server:
+        yield server
+
+
+def checked(control: ControlServer, method: str, path: str, body: Any = None, template: str | None = None) -> Any:
+    """The result of an operation, which must be as the description says."""
+    status, answer = ask(control, method, path, body)
+    description = openapi(control.url)
+    described = description["paths"][template or path.partition("?")[0]][method.lower()]["responses"][str(status)]
+    schema = described.get("content", {}).get("application/json", {}).get("schema")
+    assert (schema is None) == (answer is None)
+    if schema is not None:
+        schema = {**schema, "components": description["components"]}
+        jsonschema.validate(answer, schema, jsonschema.Draft202012Validator)
+    assert status < 400, answer
+    return answer
+
+
+def test_groups_and_rebalances(c: Coordinator, control: ControlServer) -> None:
+    with Wire(c.address) as wire:
+        heartbeat = become_stable(wire, "a/b c")
+        [group] = checked(control, "GET", "/groups")
+        assert (group["group_id"], group["state"], group["is_settled"]) == ("a/b c", "Stable", True)
+        path = "/groups/a%2Fb%20c"
+        assert checked(control, "GET", path, template="/groups/{group}") == group
+        group = checked(control, "POST", f"{path}/rebalance", {"reason": "why"}, "/groups/{group}/rebalance")
+        assert group["rebalance"]["reason"] == "why"
+        assert wire.call(heartbeat, 4).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        become_stable(wire, "other")
+    assert [each["group_id"] for each in checked(control, "GET", "/rebalances")] == ["a/b c", "other"]
+    assert [each["group_id"] for each in checked(control, "GET", "/rebalances?group=other")] == ["other"]
+
+
+def test_waits(c: Coordinator, control: ControlServer) -> None:
+    path = "/groups/billing/wait-until-stable"
+    assert ask(control, "POST", path, {"timeout_ms": 10})[0] == 504
+    assert "there is no such group" in ask(control, "POST", path, {"timeout_ms": 10})[1]["error"]
+    with Wire(c.address) as wire:
+        become_stable(wire, "billing")
+        group = checked(control, "POST", path, {"members": 1}, "/groups/{group}/wait-until-stable")
+        assert len(group["members"]) == 1
+        assert commit(wire, "offsets", 7) == 0
+    wanted = {"topic": "orders", "partition": 0, "offset": 6}
+    group = checked(control, "POST", "/groups/offsets/wait-for-commit", wanted, "/groups/{group}/wait-for-commit")
+    assert group["offsets"] == {"orders": {"0": 7}}
+
+
+def test_faults(c: Coordinator, control: ControlServer) -> None:
+    rule = {"action": "error", "api": "Heartbeat", "error": "REBALANCE_IN_PROGRESS", "count": 1}
+    first = checked(control, "POST", "/faults", rule)
+    second = checked(control, "POST", "/faults", {"action": "drop", "api": "Heartbeat", "after": 9})
+    with Wire(c.address) as wire:
+        heartbeat = become_stable(wire, "billing")
+        assert [wire.call(heartbeat, 4).error_code for _ in range(2)] == [ErrorCode.REBALANCE_IN_PROGRESS, 0]
+    assert [each["hits"] for each in checked(control, "GET", "/faults")] == [1, 0]
+    checked(control, "DELETE", f"/faults/{first['number']}", template="/faults/{number}")
+    assert [each["number"] for each in checked(control, "GET", "/faults")] == [second["number"]]
+    checked(control, "DELETE", "/faults")
+    assert checked(control, "GET", "/faults") == []
+    for path in (f"/faults/{second['number']}", "/faults/x", "/faults/99999999999999999999"):
+        assert ask(control, "DELETE", path)[0] == 404
+    assert ask(control, "POST", "/faults", {"action": "explode"})[0] == 400
+    assert ask(control, "POST", "/faults", {"action": "drop", "versions": [1]})[0] == 400
+
+
+def test_topics(c: Coordinator, control: ControlServer) -> None:
+    assert checked(control, "POST", "/topics", {"name": "payments", "partitions": 3})["partitions"] == 3
+    grown = checked(control, "POST", "/topics/payments/partitions", {"count": 2}, "/topics/{topic}/partitions")
+    assert grown == {"name": "payments", "partitions": 5}
+    assert {"name": "orders", "partitions": 12} in checked(control, "GET", "/topics")
+    assert ask(control, "POST", "/topics", {"name": "payments", "partitions": 3})[0] == 400
+    checked(control, "DELETE", "/topics/payments", template="/topics/{topic}")
+    for method, path, body in (("DELETE", "/topics/payments", None), ("POST", "/topics/x/partitions", {"count": 1})):
+        assert ask(control, method, path, body)[0] == 404
+
+
+def test_the_coordinator_is_stopped(c: Coordinator, control: ControlServer) -> None:
+    status, answer = ask(control, "POST", "/stop")
+    assert (status, answer) == (204, None)
+    c.wait()
+    status, answer = ask(control, "GET", "/groups")
+    assert (status, answer) == (503, {"error": "the coordinator is not running"})
+
+
+def test_events_are_sent_when_something_changes(c: Coordinator, control: ControlServer) -> None:
+    with Wire(c.address) as wire, closing(events(control)) as stream:
+        assert next(stream)["groups"] == []
+        become_stable(wire, "billing")
+        shown = next(each for each in stream if each["rebalances"])
+        assert [group["group_id"] for group in shown["groups"]] == ["billing"]
+        c.stop()
+        assert list(stream)[1:] == [], "the stream ends with the coordinator"
+
+
+def test_streams_end_with_the_server(c: Coordinator) -> None:
+    before = threading.active_count()
+    with ControlServer(c) as control:
+        stream = events(control)
+        next(stream)
+    assert list(stream) == []
+    until(lambda: threading.active_count() == before)
+
+
+# ---- who may use it
+
+
+@pytest.mark.parametrize("authorization", ["", "Bearer ", "Bearer wrong", "Basic {}", "Bearer {}x", "Bearer é"])
+def test_nothing_without_the_token(control: ControlServer, authorization: str) -> None:
+    headers = {"Authorization": authorization.format(control.token[:-1])}
+    for method, path in (("GET", "/groups"), ("POST", "/stop"), ("GET", "/events"), ("GET", "/nothing")):
+        status, answer = ask(control, method, path, headers=headers)
+        assert (status, answer) == (401, {"error": "the header Authorization must be: Bearer TOKEN"})
+    assert ask(control, "GET", "/openapi.json", headers=headers)[0] == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:{}", "127.0.0.1", "127.0.0.1:1", "localhost:{}.evil"])
+def test_the_host_header_must_be_its_own(control: ControlServer, host: str) -> None:
+    """Against DNS rebinding: a browser sends the name of the page's site."""
+    for path in ("/groups", "/openapi.json", "/"):
+        assert ask(control, "GET", path, headers={"Host": host.format(control.port)})[0] == 403
+    assert ask(control, "GET", "/groups", headers={"Host": f"localhost:{control.port}"})[0] == 200
+
+
+def test_the_token_is_chosen(c: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ControlServer(c) as first, ControlServer(c) as second:
+        assert first.token != second.token
+        assert len(first.token) >= 32
+    monkeypatch.setenv(TOKEN_VARIABLE, "from-the-environment")
+    with ControlServer(c) as control:
+        assert control.token == "from-the-environment"
+    for token in ("short", "x" * 15, "a token with spaces", "with\nnewline-in-it", "ünïcödé-ünïcödé-ünï"):
+        with pytest.raises(ValueError, match="a token has at least 16 characters"):
+            ControlServer(c, token=token)
+
+
+def test_it_listens_on_the_loopback_alone(coordinator: StartCoordinator) -> None:
+    everywhere = coordinator(host="0.0.0.0")
+    with ControlServer(everywhere) as control:
+        assert control.url == f"http://127.0.0.1:{control.port}"
+        with pytest.raises(OSError, match="in use"):
+            ControlServer(everywhere, control.port)
+        assert control._server.socket.getsockname()[0] == "127.0.0.1"
+
+
+# ---- what a client may send
+
+
+def raw(control: ControlServer, data: bytes) -> bytes:
+    """What is answered to these bytes until the connection is closed."""
+    with socket.create_connection(("127.0.0.1", control.port), 60) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def head(control: ControlServer, line: str, *headers: str) -> bytes:
+    lines = [line, f"Host: 127.0.0.1:{control.port}", f"Authorization: Bearer {control.token}", *headers, "", ""]
+    return "\r\n".join(lines).encode("latin-1")
+
+
+@pytest.mark.parametrize(
+    ("line", "headers", "body", "status"),
+    [
+        ("POST /topics HTTP/1.1", ["Content-Length: 65537"], b"", 413),
+        ("POST /topics HTTP/1.1", [f"Content-Length: {'9' * 5000}"], b"", 413),
+        ("POST /topics HTTP/1.1", ["Content-Length: -1"], b"", 400),
+        ("POST /topics HTTP/1.1", ["Content-Length: ²"], b"", 400),
+        ("POST /topics HTTP/1.1", ["Transfer-Encoding: chunked"], b"5\r\nhello\r\n0\r\n\r\n", 400),
+        ("POST /topics HTTP/1.1", ["Content-Length: 2", "Content-Type: text/plain"], b"{}", 400),
+        ("POST /topics HTTP/1.1", ["Content-Length: 2", "Content-Type: application/json"], b"{]", 400),
+        ("POST /topics HTTP/1.1", ["Content-Length: 60000", "Content-Type: application/json"], b"[" * 60000, 400),
+        ("POST /topics HTTP/1.1", ["Content-Length: 2", "Content-Type: application/json"], b"\xff\xff", 400),
+        ("PUT /topics HTTP/1.1", [], b"", 501),
+        ("PATCH / HTTP/1.1", [], b"", 501),
+        ("POST /groups HTTP/1.1", [], b"", 405),
+        ("DELETE /rebalances HTTP/1.1", [], b"", 405),
+        ("GET /nothing HTTP/1.1", [], b"", 404),
+        ("GET /groups/missing HTTP/1.1", [], b"", 404),
+        ("GET /groups?x=1 HTTP/1.1", [], b"", 400),
+        ("GET /rebalances?" + "&".join(["group=g"] * 50) + " HTTP/1.1", [], b"", 400),
+        ("GET /groups HTTP/1.1", ["Host: evil.example"], b"", 403),
+        ("GET /" + "x" * 70000 + " HTTP/1.1", [], b"", 414),
+        ("GET /groups HTTP/1.1", [f"X-{number}: 1" for number in range(200)], b"", 431),
+        ("GET http://evil.example/groups HTTP/1.1", [], b"", 400),
+    ],
+)  # fmt: skip
+def test_wrong_requests_are_refused(
+    control: ControlServer, line: str, headers: list[str], body: bytes, status: int
+) -> None:
+    answer = raw(control, head(control, line, *headers) + body)
+    first, _, rest = answer.partition(b"\r\n")
+    assert first.split(b" ")[1:2] == [str(status).encode()], answer[:200]
+    assert b"Connection: close" in rest
+    assert list(json.loads(rest.partition(b"\r\n\r\n")[2])) == ["error"]
+    assert ask(control, "GET", "/groups") == (200, [])
+
+
+def test_bytes_that_are_not_http_are_refused(control: ControlServer) -> None:
+    for data in (b"nonsense\r\n\r\n", b"\x16\x03\x01\x00\xff" * 100, b"\0" * 70_000, b"\r\n" * 100, b""):
+        assert not raw(control, data).startswith(b"HTTP/1.1 200")
+    assert ask(control, "GET", "/groups") == (200, [])
+
+
+def test_a_connection_is_used_again(control: ControlServer) -> None:
+    request = head(control, "GET /topics HTTP/1.1")
+    assert raw(control, request * 3).count(b"HTTP/1.1 200 OK") == 3
+
+
+def test_connections_are_bounded(control: ControlServer) -> None:
+    idle = [socket.create_connection(("127.0.0.1", control.port), 60) for _ in range(MOST_CONNECTIONS)]
+    try:
+        until(lambda: control._server._room._value == 0)
+        assert raw(control, b"").startswith(b"HTTP/1.1 503 ")
+    finally:
+        for each in idle:
+            each.close()
+    until(lambda: control._server._room._value == MOST_CONNECTIONS)
+    assert ask(control, "GET", "/groups") == (200, [])
+
+
+def test_no_other_site_may_read_or_embed_it(control: ControlServer) -> None:
+    for path in ("/", "/openapi.json", "/groups"):
+        answer = raw(control, head(control, f"GET {path} HTTP/1.1", "Origin: http://evil.example")).decode()
+        headers = answer.partition("\r\n\r\n")[0]
+        assert "Access-Control" not in headers
+        assert "Content-Security-Policy: default-src 'none'" in headers
+        assert "X-Content-Type-Options: nosniff" in headers
+        assert "Cache-Control: no-store" in headers
