@@ -44,11 +44,14 @@ NAME_LISTS: Final[Mapping[ApiKey, tuple[str, ...]]] = {
     ApiKey.DESCRIBE_GROUPS: ("groups",),
     ApiKey.CREATE_TOPICS: ("topics",),
     ApiKey.DELETE_TOPICS: ("topics", "topic_names"),
+    ApiKey.CREATE_ACLS: ("creations",),
+    ApiKey.DELETE_ACLS: ("filters",),
     ApiKey.DESCRIBE_CONFIGS: ("resources",),
     ApiKey.ALTER_CONFIGS: ("resources",),
     ApiKey.CREATE_PARTITIONS: ("topics",),
     ApiKey.DELETE_GROUPS: ("groups_names",),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ("resources",),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("topics",),
 }
 """The fields of each request that are lists of names, or of parts that have one."""
 

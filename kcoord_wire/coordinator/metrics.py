@@ -68,6 +68,9 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "CreatePartitionsResponse": ("results",),
     "DescribeConfigsResponse": ("results",),
     "AlterConfigsResponse": ("responses",),
+    "CreateAclsResponse": ("results",),
+    "DeleteAclsResponse": ("filter_results",),
+    "DescribeTopicPartitionsResponse": ("topics",),
     "IncrementalAlterConfigsResponse": ("responses",),
 }
 

@@ -25,10 +25,12 @@ InitProducerId                                                  write (any topic
 CreateTopics                                                    create
 DeleteTopics                                                    delete
 CreatePartitions                                                alter
+DescribeTopicPartitions                                         describe
 ====================================================  ========  ==================
 
 DescribeConfigs needs describe_configs, AlterConfigs and IncrementalAlterConfigs alter_configs: of the topic, of the
-group, or, for configs of the broker, of the cluster. ListConfigResources needs describe_configs of the cluster.
+group, or, for configs of the broker, of the cluster. Of the cluster ListConfigResources needs describe_configs,
+ListPartitionReassignments and DescribeAcls describe, CreateAcls and DeleteAcls alter. DescribeCluster needs nothing.
 
 Sources: Kafka's KafkaApis.scala, AclAuthorizer and StandardAuthorizer; KIP-11, 430.
 """
@@ -397,6 +399,7 @@ _TOPICS_CREATED = _by_refusal("topics", m.CreateTopicsResponse, "topics", _NO_TO
 _PARTITIONS_CREATED = _by_refusal("topics", m.CreatePartitionsResponse, "results", _NO_TOPIC)
 _TOPICS_DELETED = _by_refusal("topics", m.DeleteTopicsResponse, "responses", _NO_TOPIC)
 _NAMES_DELETED = _by_refusal("topic_names", m.DeleteTopicsResponse, "responses", _NO_TOPIC)
+_PARTITIONS_DESCRIBED = _by_refusal("topics", m.DescribeTopicPartitionsResponse, "topics", _NO_TOPIC)
 _CONFIGS_DESCRIBED = _Parts("resources", m.DescribeConfigsResponse, "results", _refuse_resources("results"))
 _CONFIGS_ALTERED = _Parts("resources", m.AlterConfigsResponse, "responses", _refuse_resources("responses"))
 _CONFIGS_CHANGED = _CONFIGS_ALTERED._replace(response=m.IncrementalAlterConfigsResponse)
@@ -594,10 +597,38 @@ def _split_delete_topics(asker: _Asker, request: m.DeleteTopicsRequest, version:
     return _TOPICS_DELETED.split(request, version, [asker.may_topic(Operation.DELETE, each) for each in request.topics])
 
 
-def _split_list_configs(asker: _Asker, request: m.ListConfigResourcesRequest, version: int) -> _Split:
-    if asker.permissions.allows_cluster(asker.principal, Operation.DESCRIBE_CONFIGS):
+def _split_describe_partitions(asker: _Asker, request: m.DescribeTopicPartitionsRequest, version: int) -> _Split:
+    verdicts = [asker.may_topic(Operation.DESCRIBE, topic) for topic in request.topics]
+    allowed, finish = _PARTITIONS_DESCRIBED.split(request, version, verdicts)
+    if allowed is None:
+        return allowed, finish
+
+    def finish_with_bits(response: Any) -> Any:
+        whole = response if finish is None else finish(response)
+        topics = [
+            topic if topic.error_code else replace(topic, topic_authorized_operations=asker.bits_of_topic(topic))
+            for topic in whole.topics
+            if topic.error_code or asker.may_topic(Operation.DESCRIBE, topic)  # of all topics, where none is named
+        ]
+        return replace(whole, topics=topics)
+
+    return allowed, finish_with_bits
+
+
+def _split_describe_cluster(asker: _Asker, request: m.DescribeClusterRequest, version: int) -> _Split:
+    if not request.include_cluster_authorized_operations:
         return request, None
-    return _refuse(refusal(request, version, _NO_CLUSTER))
+    bits = sum(1 << each for each in _OF_CLUSTER if asker.permissions.allows_cluster(asker.principal, each))
+    return request, lambda response: replace(response, cluster_authorized_operations=bits)
+
+
+def _by_cluster(operation: Operation) -> Callable[[_Asker, Any, int], _Split]:
+    def split(asker: _Asker, request: Any, version: int) -> _Split:
+        if asker.permissions.allows_cluster(asker.principal, operation):
+            return request, None
+        return _refuse(refusal(request, version, _NO_CLUSTER))
+
+    return split
 
 
 def _by_resource(parts: _Parts, operation: Operation) -> Callable[[_Asker, Any, int], _Split]:
@@ -637,7 +668,13 @@ _SPLITS: dict[type, Callable[[_Asker, Any, int], _Split]] = {
     m.DescribeConfigsRequest: _by_resource(_CONFIGS_DESCRIBED, Operation.DESCRIBE_CONFIGS),
     m.AlterConfigsRequest: _by_resource(_CONFIGS_ALTERED, Operation.ALTER_CONFIGS),
     m.IncrementalAlterConfigsRequest: _by_resource(_CONFIGS_CHANGED, Operation.ALTER_CONFIGS),
-    m.ListConfigResourcesRequest: _split_list_configs,
+    m.ListConfigResourcesRequest: _by_cluster(Operation.DESCRIBE_CONFIGS),
+    m.DescribeTopicPartitionsRequest: _split_describe_partitions,
+    m.DescribeClusterRequest: _split_describe_cluster,
+    m.ListPartitionReassignmentsRequest: _by_cluster(Operation.DESCRIBE),
+    m.DescribeAclsRequest: _by_cluster(Operation.DESCRIBE),
+    m.CreateAclsRequest: _by_cluster(Operation.ALTER),
+    m.DeleteAclsRequest: _by_cluster(Operation.ALTER),
     m.DeleteGroupsRequest: _split_delete_groups,
     m.OffsetDeleteRequest: _split_offset_delete,
 }

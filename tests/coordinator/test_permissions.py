@@ -681,3 +681,34 @@ def test_rules_for_the_cluster(tmp_path: Path) -> None:
     path.write_text('[[allow]]\nprincipals = ["User:alice"]\ncluster = "yes"\noperations = ["all"]\n')
     with pytest.raises(SettingsError, match="cluster: must be true or false"):
         Permissions.from_file(path)
+
+
+def test_describe_topic_partitions() -> None:
+    topic = m.DescribeTopicPartitionsRequestTopicRequest
+    answered = m.DescribeTopicPartitionsResponseTopic
+    allowed, finish = split(m.DescribeTopicPartitionsRequest(topics=[topic(name="secret"), topic(name="orders")]), 0)
+    assert [each.name for each in allowed.topics] == ["orders"]
+    answers = finish(m.DescribeTopicPartitionsResponse(topics=[answered(name="orders")])).topics
+    assert [(each.name, each.error_code) for each in answers] == [("secret", NO_TOPIC), ("orders", 0)]
+    assert answers[1].topic_authorized_operations == 1 << 3 | 1 << 4 | 1 << 8
+    every = m.DescribeTopicPartitionsRequest()
+    allowed, finish = split(every, 0)
+    assert allowed == every
+    answers = finish(
+        m.DescribeTopicPartitionsResponse(topics=[answered(name="secret"), answered(name="orders")])
+    ).topics
+    assert [each.name for each in answers] == ["orders"]
+
+
+def test_what_is_of_the_cluster() -> None:
+    cluster = Permissions([Rule((ALICE,), frozenset((Operation.DESCRIBE,)), cluster=True)])
+    for request in (m.ListPartitionReassignmentsRequest(), m.DescribeAclsRequest()):
+        assert split(request, 0, cluster) == (request, None)
+        allowed, finish = split(request, 0)
+        assert (allowed, finish(None).error_code) == (None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    allowed, finish = split(m.CreateAclsRequest(creations=[m.CreateAclsRequestAclCreation()]), 0, cluster)
+    assert (allowed, finish(None).results[0].error_code) == (None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    assert split(m.DescribeClusterRequest(), 0)[1] is None
+    request = m.DescribeClusterRequest(include_cluster_authorized_operations=True)
+    _, finish = split(request, 0, cluster)
+    assert finish(m.DescribeClusterResponse(cluster_authorized_operations=99)).cluster_authorized_operations == 1 << 8

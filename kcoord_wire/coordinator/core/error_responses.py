@@ -228,6 +228,27 @@ def _create_partitions(request: m.CreatePartitionsRequest, version: int, error: 
     return m.CreatePartitionsResponse(results=[answer(name=topic.name, error_code=error) for topic in request.topics])
 
 
+def _describe_partitions(
+    request: m.DescribeTopicPartitionsRequest, version: int, error: int
+) -> m.DescribeTopicPartitionsResponse:
+    answer = m.DescribeTopicPartitionsResponseTopic
+    return m.DescribeTopicPartitionsResponse(
+        topics=[answer(name=topic.name, error_code=error) for topic in request.topics]
+    )
+
+
+def _create_acls(request: m.CreateAclsRequest, version: int, error: int) -> m.CreateAclsResponse:
+    text = ErrorCode(error).meaning
+    return m.CreateAclsResponse(
+        results=[m.CreateAclsResponseAclCreationResult(error_code=error, error_message=text) for _ in request.creations]
+    )
+
+
+def _delete_acls(request: m.DeleteAclsRequest, version: int, error: int) -> m.DeleteAclsResponse:
+    answer, text = m.DeleteAclsResponseDeleteAclsFilterResult, ErrorCode(error).meaning
+    return m.DeleteAclsResponse(filter_results=[answer(error_code=error, error_message=text) for _ in request.filters])
+
+
 def _describe_configs(request: m.DescribeConfigsRequest, version: int, error: int) -> m.DescribeConfigsResponse:
     return m.DescribeConfigsResponse(
         results=_refused_resources(request, error, m.DescribeConfigsResponseDescribeConfigsResult)
@@ -287,6 +308,18 @@ _BUILDERS: dict[type, Callable[[Any, int, int], Any]] = {
     m.CreateTopicsRequest: _create_topics,
     m.DeleteTopicsRequest: _delete_topics,
     m.CreatePartitionsRequest: _create_partitions,
+    m.DescribeClusterRequest: lambda request, version, error: m.DescribeClusterResponse(
+        error_code=error, error_message=ErrorCode(error).meaning, endpoint_type=request.endpoint_type
+    ),
+    m.DescribeTopicPartitionsRequest: _describe_partitions,
+    m.ListPartitionReassignmentsRequest: lambda request, version, error: m.ListPartitionReassignmentsResponse(
+        error_code=error, error_message=ErrorCode(error).meaning
+    ),
+    m.DescribeAclsRequest: lambda request, version, error: m.DescribeAclsResponse(
+        error_code=error, error_message=ErrorCode(error).meaning
+    ),
+    m.CreateAclsRequest: _create_acls,
+    m.DeleteAclsRequest: _delete_acls,
     m.DescribeConfigsRequest: _describe_configs,
     m.AlterConfigsRequest: _alter_configs,
     m.IncrementalAlterConfigsRequest: _alter_incrementally,

@@ -31,16 +31,22 @@ SERVED: Final[Mapping[int, range]] = MappingProxyType(
         ApiKey.DELETE_TOPICS: range(7),
         ApiKey.INIT_PRODUCER_ID: range(6),  # v6 is in no release yet
         ApiKey.OFFSET_FOR_LEADER_EPOCH: range(5),
+        ApiKey.DESCRIBE_ACLS: range(4),
+        ApiKey.CREATE_ACLS: range(4),
+        ApiKey.DELETE_ACLS: range(4),
         ApiKey.DESCRIBE_CONFIGS: range(5),
         ApiKey.ALTER_CONFIGS: range(3),
         ApiKey.SASL_AUTHENTICATE: range(3),
         ApiKey.CREATE_PARTITIONS: range(4),
         ApiKey.DELETE_GROUPS: range(4),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: range(2),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: range(1),
         ApiKey.OFFSET_DELETE: range(1),
+        ApiKey.DESCRIBE_CLUSTER: range(3),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: range(2),
         ApiKey.CONSUMER_GROUP_DESCRIBE: range(2),
         ApiKey.LIST_CONFIG_RESOURCES: range(2),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: range(1),
     }
 )
 """Api key to the versions that are answered, including group apis and SASL.

@@ -35,6 +35,7 @@ from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM, ZSTD_FROM
 from kcoord_wire.coordinator.topics.administration import Administration
 from kcoord_wire.coordinator.topics.batch_header import Refused, check_batch
 from kcoord_wire.coordinator.topics.catalog import Catalog, Topic
+from kcoord_wire.coordinator.topics.cluster_admin import ClusterAdministration
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration
 from kcoord_wire.coordinator.topics.fetching import Fetches
@@ -93,6 +94,7 @@ class Topics:
         }
         self.configuration = Configuration(self.catalog, self.cluster, start)
         self._administration = Administration(self.catalog, self.cluster, self.configuration, self._limits, partitions)
+        self._cluster_administration = ClusterAdministration(self.catalog, self.cluster)
         self._fetches = Fetches(self.catalog, self._limits)
         self._oldest: deque[PartitionLog] = deque()  # a log for each batch, in the order in which these were appended
         self._held = 0  # bytes
@@ -207,6 +209,18 @@ class Topics:
 
     # ---- topics and configs, by clients
 
+    def _describe_cluster(self, request: Request, now: int) -> list[Effect]:
+        return [Reply(request.token, self._cluster_administration.describe_cluster(request))]
+
+    def _describe_partitions(self, request: Request, now: int) -> list[Effect]:
+        return [Reply(request.token, self._cluster_administration.describe_partitions(request))]
+
+    def _no_reassignments(self, request: Request, now: int) -> list[Effect]:
+        return [Reply(request.token, m.ListPartitionReassignmentsResponse(error_message=None))]
+
+    def _no_acls(self, request: Request, now: int) -> list[Effect]:
+        return [Reply(request.token, refusal(request.message, request.version, ErrorCode.SECURITY_DISABLED))]
+
     def _create_topics(self, request: Request, now: int) -> list[Effect]:
         return [Reply(request.token, self._administration.create_topics(request))]
 
@@ -294,6 +308,12 @@ _HANDLERS: Mapping[type, Callable[[Topics, Request, int], list[Effect]]] = {
     m.ApiVersionsRequest: Topics._api_versions,
     m.InitProducerIdRequest: Topics._init_producer_id,
     m.OffsetForLeaderEpochRequest: Topics._offset_for_leader_epoch,
+    m.DescribeClusterRequest: Topics._describe_cluster,
+    m.DescribeTopicPartitionsRequest: Topics._describe_partitions,
+    m.ListPartitionReassignmentsRequest: Topics._no_reassignments,
+    m.DescribeAclsRequest: Topics._no_acls,
+    m.CreateAclsRequest: Topics._no_acls,
+    m.DeleteAclsRequest: Topics._no_acls,
     m.CreateTopicsRequest: Topics._create_topics,
     m.DeleteTopicsRequest: Topics._delete_topics,
     m.CreatePartitionsRequest: Topics._create_partitions,
