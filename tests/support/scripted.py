@@ -186,7 +186,7 @@ class Script:
         group = self.machine.groups.get(self.group_id)
         if version >= 5:
             more.setdefault("protocol_type", (group and group.protocol_type) or "consumer")
-            more.setdefault("protocol_name", (group and group.protocol) or "range")
+            more.setdefault("protocol_name", getattr(group, "protocol", None) or "range")
         return self.send(
             m.SyncGroupRequest(
                 group_id=self.group_id,

@@ -13,13 +13,13 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.consumer_groups.assignment import preferred_assignor
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Member
 from kcoord_wire.coordinator.consumer_groups.progress import Shared
-from kcoord_wire.coordinator.core.admin import OPERATIONS
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.groups import TopicNames
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["describe"]
 
+_OPERATIONS: Final = sum(1 << code for code in (3, 6, 8, 10, 11))  # read, delete, describe, describe and alter configs
 _CLASSIC: Final = 0
 _CONSUMER: Final = 1
 
@@ -50,7 +50,7 @@ def describe(shared: Shared, request: Request, message: m.ConsumerGroupDescribeR
         else:
             answer = _described(group, shared)
             if message.include_authorized_operations:
-                answer.authorized_operations = OPERATIONS
+                answer.authorized_operations = _OPERATIONS
             if group.members:
                 described.add(group_id)
         answers.append(answer)

@@ -191,7 +191,14 @@ class MemberTimers:
 
     def cancel(self) -> None:
         """Prevent all of them from firing."""
-        for timer in (self.session, self.rebalance, self.join, self.sync):
+        for timer in (self.session, self.rebalance):
+            if timer is not None:
+                timer.cancel()
+        self.end_classic()
+
+    def end_classic(self) -> None:
+        """Prevent those from firing that only classic members have."""
+        for timer in (self.join, self.sync):
             if timer is not None:
                 timer.cancel()
 

@@ -19,7 +19,6 @@ from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.consumer_groups import records as log
-from kcoord_wire.coordinator.consumer_groups.assignment import preferred_assignor
 from kcoord_wire.coordinator.consumer_groups.group import (
     AWAY,
     JOINING,
@@ -30,6 +29,7 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     MemberState,
     Refused,
 )
+from kcoord_wire.coordinator.consumer_groups.migration import upgraded
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records
 from kcoord_wire.coordinator.consumer_groups.regexes import InvalidRegexError
 from kcoord_wire.coordinator.core.events import Request, Trigger
@@ -41,24 +41,20 @@ __all__ = ["Heartbeats"]
 _MADE_BY_CLIENTS_FROM: Final = 1  # member ids (KIP-1082)
 _UNCHANGED: Final = -1  # the rebalance timeout of a heartbeat that does not say it
 
-Upgrade = Callable[[AnyGroup], ConsumerGroup]
-"""Returns what a classic group becomes; raises `Refused` if it may not."""
+Dissolve = Callable[[AnyGroup], None]
+"""Ends a classic group: parked requests are answered, timers are cancelled."""
 
 
 class Heartbeats:
     """Answers ConsumerGroupHeartbeat.
 
-    :param upgrade: makes a group of this protocol of a classic one; the classic one is not changed
-    :param install: replaces a classic group by what `upgrade` has made of it, and returns the records of that
+    :param dissolve: called with a classic group that has become one of KIP-848
     """
 
-    def __init__(
-        self, progress: Progress, upgrade: Upgrade, install: Callable[[AnyGroup, ConsumerGroup], Records]
-    ) -> None:
+    def __init__(self, progress: Progress, dissolve: Dissolve) -> None:
         self._progress = progress
         self._shared = progress.shared
-        self._upgrade = upgrade
-        self._install = install
+        self._dissolve = dissolve
 
     def handle(self, request: Request, message: m.ConsumerGroupHeartbeatRequest) -> None:
         """Answer a heartbeat."""
@@ -100,16 +96,14 @@ class Heartbeats:
 
         records: Records = []
         if existing is not group:
-            if existing is not None:
-                records += self._install(existing, group)
-            self._shared.groups[group.group_id] = group
+            self._install(existing, group, records)
         if replaced is not None:
-            member = self._replace(group, replaced, member, records)
-            updated = replace(updated, assigned=member.assigned, revoking=member.revoking)
-        has_new_topics = self._update(group, member, updated, replaced, records)
+            self._progress.replace_static(group, replaced, member, records)
+        has_new_topics = self._progress.update(group, member, updated, records, is_replaced=replaced is not None)
         self._progress.assign(group, records)
         updated = self._progress.step(group, updated, message.topic_partitions, records, has_new_topics=has_new_topics)
         self._progress.keep_alive(group, updated)
+        group.timers[updated.member_id].end_classic()
         if records:
             self._shared.effects.append(group, records)
         answer = m.ConsumerGroupHeartbeatResponse(
@@ -122,6 +116,16 @@ class Heartbeats:
         self._shared.effects.reply(request, answer, group.written)
         self._progress.resolve_regexes(group, updated)
 
+    def _install(self, existing: AnyGroup | None, group: ConsumerGroup, records: Records) -> None:
+        """Store a new group, or one that was a classic one until now."""
+        if existing is not None:
+            self._dissolve(existing)
+            records += existing.tombstones()
+            records += log.all_records(group) if group.members else []
+            for member in group.members.values():
+                self._progress.keep_alive(group, member)
+        self._shared.groups[group.group_id] = group
+
     def _group(self, group_id: str, existing: AnyGroup | None, joins: bool) -> ConsumerGroup:
         """Return the group of a heartbeat; a new one, or what a classic one becomes, if the member joins."""
         if isinstance(existing, ConsumerGroup):
@@ -131,7 +135,7 @@ class Heartbeats:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {text}.")
         if existing is None:
             return ConsumerGroup(group_id, self._shared.effects.now)
-        return self._upgrade(existing)
+        return upgraded(self._shared, existing)
 
     def _check_size(self, group: ConsumerGroup, message: m.ConsumerGroupHeartbeatRequest) -> None:
         is_known = message.member_id in group.members or group.static_member(message.instance_id) is not None
@@ -200,46 +204,6 @@ class Heartbeats:
             text = f"The pattern {updated.regex} is not valid: {cause}."
             raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from None
 
-    def _replace(self, group: ConsumerGroup, old: Member, member: Member, records: Records) -> Member:
-        """Put a static member in the place of the one that it was before."""
-        target = group.target.get(old.member_id, {})
-        records += log.member_tombstones(group, old.member_id)
-        group.remove(old.member_id)
-        group.put(member)
-        group.target[member.member_id] = target
-        records.append(log.member_record(group, member))
-        records.append(log.target_record(group, member.member_id))
-        records.append(log.assignment_record(group, member))
-        return member
-
-    def _update(
-        self, group: ConsumerGroup, member: Member, updated: Member, replaced: Member | None, records: Records
-    ) -> bool:
-        """Store what a heartbeat says of a member, and begin a group epoch if an assignment depends on it.
-
-        :returns: whether the member's subscription has changed
-        """
-        if updated is member and group.topics_seen == self._shared.topics.changes:
-            return False
-        default = self._shared.config.consumer_assignors[0]
-        is_new = member.member_id not in group.members
-        assignor = preferred_assignor(group, default)
-        if updated != member or is_new:
-            group.put(updated)
-            records.append(log.member_record(group, updated))
-        has_new_regex = updated.regex != member.regex
-        if has_new_regex:
-            records += self._progress.drop_regex(group, member.regex)
-        is_resolved = has_new_regex and (updated.regex in group.regexes or not updated.regex)
-        has_new_names = updated.topics != member.topics
-        has_new_assignor = preferred_assignor(group, default) != assignor
-        if has_new_names or is_resolved or has_new_assignor:
-            trigger = _trigger(is_new, replaced is not None, has_new_names or has_new_regex)
-            self._progress.bump(group, trigger, updated, records)
-        else:
-            self._progress.refresh(group, updated, records)
-        return has_new_names or has_new_regex
-
     # ---- leaving
 
     def _leave(self, request: Request, message: m.ConsumerGroupHeartbeatRequest) -> None:
@@ -274,14 +238,6 @@ def _check_epoch(member: Member, message: m.ConsumerGroupHeartbeatRequest) -> No
         text = "The coordinator does not know the member's state."
     if text is not None:
         raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, f"{text} The member must give up its partitions and join again.")
-
-
-def _trigger(is_new: bool, is_replaced: bool, is_subscription: bool) -> Trigger:
-    if is_replaced:
-        return Trigger.STATIC_REPLACED
-    if is_new:
-        return Trigger.NEW_MEMBER
-    return Trigger.SUBSCRIPTION_CHANGED if is_subscription else Trigger.ASSIGNOR_CHANGED
 
 
 def _own(member: Member) -> tuple[object, ...]:

@@ -21,18 +21,22 @@ from functools import partial
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.embedded import ConsumerProtocol
+from kcoord_wire.coordinator.consumer_groups.classic_members import ClassicMembers
 from kcoord_wire.coordinator.consumer_groups.describe import describe
-from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
+from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Member
 from kcoord_wire.coordinator.consumer_groups.heartbeat import Heartbeats
-from kcoord_wire.coordinator.consumer_groups.migration import Migration
+from kcoord_wire.coordinator.consumer_groups.migration import downgraded, may_downgrade
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Shared
-from kcoord_wire.coordinator.consumer_groups.records import replay_groups
+from kcoord_wire.coordinator.consumer_groups.records import member_tombstones, replay_groups
 from kcoord_wire.coordinator.consumer_groups.regexes import CompileRegex, compile_regex
-from kcoord_wire.coordinator.core import events
+from kcoord_wire.coordinator.core import events, versions
+from kcoord_wire.coordinator.core import groups as classic
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.groups import AnyGroup, Subscribed, TopicNames
+from kcoord_wire.coordinator.core.log_records import group_record
 from kcoord_wire.coordinator.core.machine import GroupMachine
+from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["CoordinatorMachine"]
 
@@ -53,15 +57,104 @@ class CoordinatorMachine(GroupMachine):
         compile_regex: CompileRegex = compile_regex,
     ) -> None:
         super().__init__(brokers, topics, subscribed, config)
-        shared = Shared(
+        self._shared = shared = Shared(
             self.groups, topics, self.config, self._timers, self._effects, compile_regex, ConsumerProtocol()
         )
         self._progress = Progress(shared)
-        self._migration = Migration(self._progress)
-        heartbeats = Heartbeats(self._progress, self._migration.upgraded, self._migration.install)
+        self._progress.downgrade = self._maybe_downgrade
+        self._classic_members = ClassicMembers(self._progress, self._downgrade)
+        heartbeats = Heartbeats(self._progress, self._dissolve)
         self._handlers[m.ConsumerGroupHeartbeatRequest] = heartbeats.handle
         self._handlers[m.ConsumerGroupDescribeRequest] = partial(describe, shared)
         self.serves = frozenset({m.FindCoordinatorRequest, *self._handlers})
+
+    # ---- requests of the classic protocol
+
+    def _join(self, request: events.Request, message: m.JoinGroupRequest) -> None:
+        group = self.groups.get(message.group_id)
+        if not isinstance(group, ConsumerGroup):
+            return super()._join(request, message)
+        if not group.members:
+            return self._join_without_members(request, message, group)
+        if error := self._invalid_join(message):
+            return self._refuse(request, error)
+        return self._classic_members.join(request, message, group)
+
+    def _join_without_members(self, request: events.Request, message: m.JoinGroupRequest, group: ConsumerGroup) -> None:
+        """A group without members becomes a classic one, unless the request is refused anyway."""
+        if message.member_id or self._invalid_join(message):
+            return self._refuse(request, self._invalid_join(message) or ErrorCode.UNKNOWN_MEMBER_ID)
+        new = classic.Group(group.group_id, self._effects.now)
+        new.offsets = group.offsets
+        self._progress.release(group)
+        self.groups[group.group_id] = new
+        self._effects.append(new, [*group.tombstones(), group_record(new)])
+        return super()._join(request, message)
+
+    def _sync(self, request: events.Request, message: m.SyncGroupRequest) -> None:
+        group = self.groups.get(message.group_id)
+        unnamed = request.version >= versions.PROTOCOL_NAMED_FROM and None in (
+            message.protocol_type,
+            message.protocol_name,
+        )
+        if isinstance(group, ConsumerGroup) and not unnamed:
+            self._classic_members.sync(request, message, group)
+        else:
+            super()._sync(request, message)
+
+    def _heartbeat(self, request: events.Request, message: m.HeartbeatRequest) -> None:
+        group = self.groups.get(message.group_id)
+        if isinstance(group, ConsumerGroup):
+            self._classic_members.heartbeat(request, message, group)
+        else:
+            super()._heartbeat(request, message)
+
+    def _leave(self, request: events.Request, message: m.LeaveGroupRequest) -> None:
+        group = self.groups.get(message.group_id)
+        if isinstance(group, ConsumerGroup):
+            self._classic_members.leave(request, message, group)
+        else:
+            super()._leave(request, message)
+
+    # ---- conversions
+
+    def _dissolve(self, group: AnyGroup) -> None:
+        """End a classic group that has become one of KIP-848: its members are to join again."""
+        assert isinstance(group, classic.Group), "only classic groups are upgraded"
+        for member in group.members.values():
+            self._answer_waiting(group, member, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+        self._end_account(group, "interrupted")
+        group.end(self._effects.now)
+
+    def _maybe_downgrade(self, group: ConsumerGroup, leaving: Sequence[Member]) -> bool:
+        """Make a group classic that loses its last members of KIP-848; return whether it has become that."""
+        gone = {member.member_id for member in leaving}
+        if not may_downgrade(self._shared, group, gone):
+            return False
+        records = [record for member_id in gone for record in member_tombstones(group, member_id)]
+        for member_id in gone:
+            group.remove(member_id)
+        self._downgrade(group, leaving[0], records)
+        return True
+
+    def _downgrade(self, group: ConsumerGroup, cause: Member | None, records: Sequence[events.LogRecord] = ()) -> None:
+        """Make a group classic that has only classic members.
+
+        :param cause: the member because of which the group has to rebalance; None if it need not
+        """
+        new, converted = downgraded(self._shared, group)
+        self._progress.release(group)
+        self.groups[group.group_id] = new
+        self._effects.append(new, [*records, *converted])
+        new.read_subscriptions(self._subscribed)
+        for member in new.members.values():
+            self._keep_alive(new, member)
+        if cause is not None:
+            who = classic.Member(cause.member_id, cause.instance_id, cause.client_id, cause.client_host, 0, 0, ())
+            new.removed = group.removed
+            self._prepare(new, events.Trigger.DOWNGRADED, who, None)
+
+    # ---- the whole coordinator
 
     def _load(self, records: Sequence[events.LogRecord], partitions: frozenset[int] | None) -> None:
         super()._load(records, partitions)

@@ -80,6 +80,49 @@ class Progress:
         self.shared = shared
         self.downgrade: Callable[[ConsumerGroup, Sequence[Member]], bool] = lambda group, members: False
 
+    # ---- what members say of themselves
+
+    def replace_static(self, group: ConsumerGroup, old: Member, member: Member, records: Records) -> None:
+        """Put a static member in the place of the one that it was before."""
+        target = group.target.get(old.member_id, {})
+        records += log.member_tombstones(group, old.member_id)
+        group.remove(old.member_id)
+        group.put(member)
+        group.target[member.member_id] = target
+        records.append(log.member_record(group, member))
+        records.append(log.target_record(group, member.member_id))
+        records.append(log.assignment_record(group, member))
+
+    def update(
+        self, group: ConsumerGroup, member: Member, updated: Member, records: Records, *, is_replaced: bool
+    ) -> bool:
+        """Store what a request says of a member, and begin a group epoch if an assignment depends on it.
+
+        :param member: as it was before
+        :param is_replaced: it has taken the place of another static member
+        :returns: whether the member's subscription has changed
+        """
+        if updated is member and group.topics_seen == self.shared.topics.changes:
+            return False
+        default = self.shared.config.consumer_assignors[0]
+        is_new = member.member_id not in group.members
+        assignor = preferred_assignor(group, default)
+        if updated != member or is_new:
+            group.put(updated)
+            records.append(log.member_record(group, updated))
+        has_new_regex = updated.regex != member.regex
+        if has_new_regex:
+            records += self.drop_regex(group, member.regex)
+        is_resolved = has_new_regex and (updated.regex in group.regexes or not updated.regex)
+        has_new_names = updated.topics != member.topics
+        has_new_assignor = preferred_assignor(group, default) != assignor
+        if has_new_names or is_resolved or has_new_assignor:
+            trigger = _trigger(is_new, is_replaced, has_new_names or has_new_regex)
+            self.bump(group, trigger, updated, records)
+        else:
+            self.refresh(group, updated, records)
+        return has_new_names or has_new_regex
+
     # ---- epochs and targets
 
     def bump(
@@ -300,3 +343,11 @@ class Progress:
         """Give up a group that another coordinator has now."""
         self._end_account(group, "interrupted")
         group.end(self.shared.effects.now)
+
+
+def _trigger(is_new: bool, is_replaced: bool, is_subscription: bool) -> events.Trigger:
+    if is_replaced:
+        return events.Trigger.STATIC_REPLACED
+    if is_new:
+        return events.Trigger.NEW_MEMBER
+    return events.Trigger.SUBSCRIPTION_CHANGED if is_subscription else events.Trigger.ASSIGNOR_CHANGED
