@@ -315,6 +315,13 @@ def test_produce_to_a_missing_partition_fails(broker: Broker, version: int) -> N
         assert outcome.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_topic_may_take_larger_batches(broker: Broker) -> None:
+    large = batch(bytes(2 << 20))
+    assert broker.produce(large).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    broker.topics.catalog.configure("orders", {"max.message.bytes": str(3 << 20)})
+    assert broker.produce(large).error_code == ErrorCode.NONE
+
+
 def test_acks_and_transactional_ids(broker: Broker) -> None:
     assert broker.produce(GOOD, acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
     refused = broker.produce(GOOD, transactional_id="t")

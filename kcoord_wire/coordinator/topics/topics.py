@@ -280,7 +280,9 @@ class Topics:
         outcome = m.ProduceResponsePartitionProduceResponse(index=data.index, base_offset=-1)
         try:
             log = self.catalog.log(topic, data.index, request.broker)
-            batch = check_batch(data.records, self._limits.max_message_bytes)
+            assert isinstance(topic, Topic)
+            largest = int(topic.configs.get("max.message.bytes", self._limits.max_message_bytes))
+            batch = check_batch(data.records, largest)
             assert data.records is not None
             if request.version < ZSTD_FROM and batch.compression == Compression.ZSTD:
                 raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)

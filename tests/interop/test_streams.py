@@ -1,0 +1,138 @@
+"""A Kafka Streams application counts words on our coordinator while its instances are killed, frozen and restarted.
+
+It has a topic for repartitioning, a store with a changelog, and a standby of each store. No word may be lost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.support.clients.served import Served
+from tests.support.kafka_broker import make_topics
+from tests.support.streams_app import Application, Counts, judge_at_least_once, judge_exactly_once
+
+PARTITIONS = 4
+VOCABULARY = [f"word-{number}" for number in range(40)]
+PATIENCE = 180.0  # seconds for the last counts, on a busy machine
+GUARANTEES = {"at_least_once": judge_at_least_once}
+
+
+class Writer:
+    """Writes words as long as the block lasts.
+
+    :ivar produced: how often each word was written; all of them are acknowledged when the block has ended
+    """
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._topic = topic
+        self.produced: Counter[str] = Counter()
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        assert self._producer.flush(PATIENCE) == 0
+
+    def _write(self) -> None:
+        while not self._ended.wait(0.2):
+            for word in VOCABULARY:
+                self._producer.produce(self._topic, value=word)
+                self.produced[word] += 1
+            self._producer.poll(0)
+
+
+def read_counts(bootstrap: str, topic: str, is_enough: Callable[[Counts], bool]) -> Counts:
+    """Read what is committed of the counts until it is enough, or the time is over."""
+    options = {"bootstrap.servers": bootstrap, "group.id": "judge", "isolation.level": "read_committed"}
+    consumer = Consumer({**options, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    counts: dict[str, list[int]] = defaultdict(list)
+    end = time.monotonic() + PATIENCE
+    while not is_enough(counts) and time.monotonic() < end:
+        for message in consumer.consume(1_000, 1.0):
+            assert message.error() is None, message.error()
+            counts[message.key().decode()].append(int.from_bytes(message.value(), "big"))
+    consumer.close()
+    return counts
+
+
+def live(application: Application, bootstrap: str) -> tuple[Counter[str], Counts]:
+    """Instances join, are killed, come back, freeze and close; gives what was produced and how it was counted."""
+    with ExitStack() as stack:
+        with Writer(bootstrap, application.words) as writer:
+            a, b = (stack.enter_context(application.start(name)) for name in "ab")
+            application.settle([a, b])
+            c = stack.enter_context(application.start("c"))
+            application.settle([a, b, c])
+            a.kill()
+            application.settle([b, c])
+            a = stack.enter_context(application.start("a"))
+            application.settle([a, b, c])
+            b.freeze()
+            application.settle([a, c])
+            b.thaw()
+            application.settle([a, b, c])
+            c.close()
+            application.settle([a, b])
+        produced = writer.produced
+        return produced, read_counts(bootstrap, application.counts, lambda counts: is_counted(produced, counts))
+
+
+def is_counted(produced: Counter[str], counts: Counts) -> bool:
+    return all(max(counts.get(word, (0,))) >= times for word, times in produced.items())
+
+
+def play(bootstrap: str, folder: Path) -> dict[str, tuple[Counter[str], Counts]]:
+    """Run an application of each guarantee, side by side."""
+    applications = {name: Application(folder / name, folder, bootstrap, name, PARTITIONS) for name in GUARANTEES}
+    topics = [topic for each in applications.values() for topic in (each.words, each.counts)]
+    make_topics(bootstrap, dict.fromkeys(topics, PARTITIONS))
+    with ThreadPoolExecutor(len(applications)) as threads:
+        runs = {name: threads.submit(live, each, bootstrap) for name, each in applications.items()}
+    return {name: run.result() for name, run in runs.items()}
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Counter[str], Counts]]:
+    folder = tmp_path_factory.mktemp("streams")
+    with Served({"unused": 1}, folder / "log") as served:
+        return play(served.address, folder)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_words_are_counted_under_churn(guarantee: str, played: dict[str, tuple[Counter[str], Counts]]) -> None:
+    produced, counts = played[guarantee]
+    print(f"{guarantee}: {produced.total()} words")
+    assert GUARANTEES[guarantee](produced, counts) == []
+
+
+@pytest.mark.parametrize(
+    ("counts", "exactly", "at_least"),
+    [
+        ({"a": [1, 2], "b": [1]}, True, True),
+        ({"a": [1, 2, 2], "b": [1]}, False, True),
+        ({"a": [1, 2, 3], "b": [1]}, False, True),
+        ({"a": [2], "b": [1]}, False, True),
+        ({"a": [1], "b": [1]}, False, False),
+        ({"a": [1, 2]}, False, False),
+        ({"a": [1, 2], "b": [1], "c": [1]}, False, False),
+    ],
+)
+def test_the_judges(counts: Counts, exactly: bool, at_least: bool) -> None:
+    produced = Counter({"a": 2, "b": 1})
+    assert [not judge(produced, counts) for judge in (judge_exactly_once, judge_at_least_once)] == [exactly, at_least]

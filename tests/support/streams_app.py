@@ -1,0 +1,156 @@
+"""Instances of a Kafka Streams application that counts words, and the verdict on its counts.
+
+The program is tests/support/java/StreamsCount.java.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tests.support.clients.members import PATIENCE
+from tests.support.kafka_broker import class_path, compile_java, java, log_file
+
+__all__ = ["Application", "Instance", "judge_at_least_once", "judge_exactly_once"]
+
+SESSION_MS: Final = 10_000
+_SOURCE: Final = Path(__file__).with_name("java") / "StreamsCount.java"
+_STOP_SECONDS: Final = 60
+
+
+class Application:
+    """The program with its settings, for as many instances as are started.
+
+    :param classes: a folder for its classes
+    :param folder: for the state of the instances
+    :param guarantee: of ``processing.guarantee``
+    :param partitions: of the topic of words
+    """
+
+    def __init__(self, classes: Path, folder: Path, bootstrap: str, guarantee: str, partitions: int) -> None:
+        classes.mkdir()
+        self._path = compile_java(_SOURCE, classes, class_path("kafka-streams"))
+        self._folder = folder
+        self.name = f"counting-{guarantee.replace('_', '-')}"
+        self.words, self.counts = f"{self.name}-words", f"{self.name}-counts"
+        self.tasks = sorted(f"{topology}_{number}" for topology in (0, 1) for number in range(partitions))
+        self._settings = {
+            "application.id": self.name,
+            "bootstrap.servers": bootstrap,
+            "processing.guarantee": guarantee,
+            "default.key.serde": "org.apache.kafka.common.serialization.Serdes$StringSerde",
+            "default.value.serde": "org.apache.kafka.common.serialization.Serdes$StringSerde",
+            "num.standby.replicas": "1",
+            "replication.factor": "1",
+            "statestore.cache.max.bytes": "0",  # every count is written, so that a repeated one is seen
+            "commit.interval.ms": "200",
+            "session.timeout.ms": str(SESSION_MS),
+            "heartbeat.interval.ms": "1000",
+            "auto.offset.reset": "earliest",
+        }
+        self._said = threading.Condition()
+
+    def start(self, client: str) -> Instance:
+        """Start an instance; with a name that was there before it finds the state of that one."""
+        settings = {**self._settings, "client.id": client, "state.dir": str(self._folder / self.name / client)}
+        options = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "StreamsCount", self.words, self.counts]
+        command = java(self._path, *options, *(f"{name}={value}" for name, value in settings.items()))
+        return Instance(command, f"{self.name}-{client}", self._said)
+
+    def settle(self, instances: Sequence[Instance]) -> None:
+        """Wait until each task is active once, and the tasks with a store have a standby in another instance."""
+        with self._said:
+            settled = self._said.wait_for(lambda: self._is_settled(instances), 2 * PATIENCE)
+        assert settled, "\n".join(f"{each.name}: {each.said}" for each in instances)
+
+    def _is_settled(self, instances: Sequence[Instance]) -> bool:
+        active = [task for each in instances for task in each.active]
+        standby = [task for each in instances for task in each.standby if task not in each.active]
+        stored = [task for task in self.tasks if task.startswith("1_")]
+        return sorted(active) == self.tasks and set(standby) >= set(stored)
+
+
+class Instance:
+    """One process of the application. As a context manager it is killed at the end of the block, if it still runs.
+
+    :ivar said: its state and tasks, as it wrote them last
+    """
+
+    def __init__(self, command: Sequence[str], name: str, news: threading.Condition) -> None:
+        self.name = name
+        self.said: dict[str, object] = {}
+        self.active: list[str] = []
+        self.standby: list[str] = []
+        self._news = news
+        with log_file(name).open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+
+    def freeze(self) -> None:
+        """Stop it by SIGSTOP, as a machine does that is moved."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it run again."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Terminate it and wait until it has closed."""
+        self._process.terminate()
+        self._process.wait(_STOP_SECONDS)
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join(PATIENCE)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            said = json.loads(line)
+            with self._news:
+                self.said, self.active, self.standby = said, said["active"], said["standby"]
+                self._news.notify_all()
+        with self._news:
+            self.said, self.active, self.standby = {"state": "ended"}, [], []
+            self._news.notify_all()
+
+
+# ---- the verdict
+
+Counts = Mapping[str, Sequence[int]]
+"""Word -> its counts, in the order in which they were written."""
+
+
+def judge_exactly_once(produced: Counter[str], counts: Counts) -> list[str]:
+    """What is wrong: each word has to be counted 1, 2, 3 and so on up to the number produced, and never twice."""
+    return _judge(produced, counts, lambda word: list(counts.get(word, ())) == list(range(1, produced[word] + 1)))
+
+
+def judge_at_least_once(produced: Counter[str], counts: Counts) -> list[str]:
+    """What is wrong: no word may be lost; a crash may count some again."""
+    return _judge(produced, counts, lambda word: max(counts.get(word, (0,))) >= produced[word])
+
+
+def _judge(produced: Iterable[str], counts: Counts, is_right: Callable[[str], bool]) -> list[str]:
+    problems = [f"{word} was never produced" for word in counts if word not in set(produced)]
+    return problems + [f"{word}: {list(counts.get(word, ()))}" for word in produced if not is_right(word)]
