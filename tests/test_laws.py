@@ -42,11 +42,13 @@ MAY_IMPORT = {
     "coordinator.consumer_groups": {"", "messages", "assignors", "coordinator.core", "timers"} | DATA,
     "coordinator.log": {"coordinator.core", "records", "disk"} | DATA,
     "coordinator.topics": {"", "messages", "coordinator.core", "records"} | DATA,
+    "coordinator.transactions": {"", "messages", "coordinator.core", "timers"} | DATA,
     "coordinator": {
         "coordinator.consumer_groups",
         "coordinator.core",
         "coordinator.log",
         "coordinator.topics",
+        "coordinator.transactions",
         "background",
         "disk",
         "exposition",
@@ -107,6 +109,8 @@ STATE_MACHINES = (
     "coordinator.core.machine",
     "coordinator.consumer_groups.machine",
     "coordinator.topics.topics",
+    "coordinator.transactions.machine",
+    "coordinator.transaction_flow",
     "coordinator.fault_injection",
     "coordinator.permissions",
     "consumer.machine",
@@ -156,6 +160,10 @@ MOST_COMPLEX = 15
 TESTED_IN = {
     # Plain data: these tests construct and compare the instances.
     "coordinator.core.events": "coordinator/test_machine.py",
+    # What the machine keeps and answers: its tests run on it.
+    "coordinator.transactions.operators": "coordinator/test_transactions_machine.py",
+    # Two pairs of functions, with which the store's tests run.
+    "coordinator.log.formats": "coordinator/test_store.py",
     "coordinator.topics.limits": "coordinator/test_topics.py",
     "coordinator.topics.served": "coordinator/test_topics.py",
     # Parts of the topics, whose tests send every request through the whole.

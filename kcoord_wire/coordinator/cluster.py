@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from kcoord_wire.coordinator.core.brokers import Brokers, Leaders
-from kcoord_wire.coordinator.durability import Durability
+from kcoord_wire.coordinator.durability import GroupDurability
 from kcoord_wire.coordinator.listener import Listener
 from kcoord_wire.coordinator.scheduler import Scheduler
 from kcoord_wire.coordinator.topics.catalog import Catalog
@@ -52,7 +52,7 @@ class Cluster:
         self,
         brokers: Brokers,
         catalog: Catalog,
-        durability: Durability,
+        durability: GroupDurability,
         scheduler: Scheduler,
         listener: Callable[[int], Listener],
     ) -> None:

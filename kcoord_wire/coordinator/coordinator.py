@@ -31,7 +31,8 @@ from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.inspection import Inspection
-from kcoord_wire.coordinator.log.disk import FileDisk
+from kcoord_wire.coordinator.log.disk import FileDisk, FolderDisk
+from kcoord_wire.coordinator.log.formats import TRANSACTIONS
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.permissions import Permissions
 from kcoord_wire.coordinator.security import Users
@@ -234,6 +235,9 @@ class Coordinator(BrokerControl, Inspection):
             Store(disk),
             self._topics,
             disk=disk,
+            transactions=None
+            if self._data_dir is None
+            else Store(FolderDisk(self._data_dir / "transactions"), TRANSACTIONS),
             users=self._users,
             permissions=self._permissions,
             faults=self._faults,

@@ -15,15 +15,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from kcoord_wire.coordinator.core.events import Load, Resign
+from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import CorruptLogError, Sync
 from kcoord_wire.coordinator.metrics import Metrics
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.scheduler import Clock
 
-__all__ = ["Durability"]
+__all__ = ["Durability", "GroupDurability"]
 
 RELOAD_MS: Final = (500, 30_000)  # first and longest pause before the log is read again after a failure
 THREADS: Final = 2  # a write, and a compaction beside it
@@ -37,10 +38,9 @@ class Durability:
     :param in_memory: whether the log is in memory, and so needs no thread
     """
 
-    def __init__(self, runtime: Runtime, metrics: Metrics, clock: Clock, *, in_memory: bool) -> None:
+    def __init__(self, runtime: Runtime[Any], metrics: Metrics, clock: Clock, *, in_memory: bool) -> None:
         self._runtime = runtime
         self._store = runtime.store
-        self._brokers = runtime.machine.brokers
         self._metrics = metrics
         self._clock = clock
         self._in_memory = in_memory
@@ -50,7 +50,6 @@ class Durability:
         self._syncing: asyncio.Future[None] | None = None
         self._compacting: asyncio.Future[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
-        self._loading: asyncio.Task[None] | None = None
         self._failures = 0  # writes that failed, each of which drops all groups
         self._is_stopping = False
 
@@ -61,53 +60,18 @@ class Durability:
             _log.warning("the log ended in %d bytes of a write that a crash had torn; they are cut away", lost)
         self._synced_to = 0
         self._runtime.load(records, self._clock())
-        self._brokers.set_loading(())
 
-    def reload(self, partitions: frozenset[int], then: Callable[[], None]) -> asyncio.Task[None]:
-        """Drop the groups of some partitions of ``__consumer_offsets``, whose coordinator changes, and read them from
-        the log again. Parked requests are answered NOT_COORDINATOR.
-
-        :param then: as for `commit`
-        :return: ends when the partitions are served again, or the log has failed
-        """
-        self._runtime.submit(Resign(partitions), self._clock())
-        self._brokers.set_loading(self._brokers.loading | partitions)
-        if self._loading is None:
-            self._loading = self._loop.create_task(self._load_partitions(then))
-        return self._loading
-
-    async def _load_partitions(self, then: Callable[[], None]) -> None:
-        failures = self._failures
-        try:
-            while (partitions := self._brokers.loading) and not self._is_stopping:
-                while self._runtime.durable < self._runtime.machine.appended and failures == self._failures:
-                    self.commit(then)
-                    if self._syncing is not None:
-                        await asyncio.wait([self._syncing])
-                belongs = partial(self._belongs, partitions)
-                records = await self._loop.run_in_executor(self._threads, self._store.read, belongs)
-                if failures != self._failures:
-                    return  # what is being read again is all groups
-                self._runtime.submit(Load(records, partitions), self._clock())
-                self._brokers.set_loading(self._brokers.loading - partitions)
-                then()
-        except (OSError, CorruptLogError) as error:
-            if failures == self._failures:
-                _log.error("groups that have moved cannot be read: %s", error)
-        finally:
-            self._loading = None
-
-    def _belongs(self, partitions: frozenset[int], group_id: str) -> bool:
-        return self._brokers.partition_of_group(group_id) in partitions
-
-    def commit(self, then: Callable[[], None]) -> None:
+    def commit(self, then: Callable[[], None]) -> bool:
         """Begin to write what was appended, unless a write is under way; `then` is called when a write in the
-        background, or the reading of the log after its failure, has ended."""
+        background, or the reading of the log after its failure, has ended.
+
+        :return: whether something was written at once
+        """
         if self._syncing is not None:
-            return
+            return False
         sync = self._runtime.begin_sync()
         if sync is None:
-            return
+            return False
         began = time.monotonic()
         if self._in_memory:
             sync.run()
@@ -115,6 +79,7 @@ class Durability:
         else:
             self._syncing = self._loop.run_in_executor(self._threads, sync.run)
             self._syncing.add_done_callback(partial(self._synced, sync, began, then))
+        return self._in_memory
 
     def _synced(self, sync: Sync, began: float, then: Callable[[], None], done: asyncio.Future[None]) -> None:
         self._syncing = None
@@ -160,9 +125,8 @@ class Durability:
     async def finish(self, settle: Callable[[], None]) -> None:
         """Write what is answered, and wait for it. Requests that are parked are refused afterwards."""
         self._is_stopping = True
-        for task in (self._reloading, self._loading):
-            if task is not None:
-                task.cancel()
+        if self._reloading is not None:
+            self._reloading.cancel()
         settle()
         while (work := self._syncing or self._compacting) is not None:
             await asyncio.wait([work])
@@ -173,3 +137,63 @@ class Durability:
         """Close the log; `finish` comes before."""
         self._threads.shutdown()
         self._store.close()
+
+
+class GroupDurability(Durability):
+    """Makes durable what groups have appended, and reads those that get another coordinator.
+
+    :param in_memory: as for `Durability`
+    """
+
+    def __init__(self, runtime: Runtime[GroupMachine], metrics: Metrics, clock: Clock, *, in_memory: bool) -> None:
+        super().__init__(runtime, metrics, clock, in_memory=in_memory)
+        self._brokers = runtime.machine.brokers
+        self._loading: asyncio.Task[None] | None = None
+
+    async def load(self) -> None:
+        """See `Durability`."""
+        await super().load()
+        self._brokers.set_loading(())
+
+    async def finish(self, settle: Callable[[], None]) -> None:
+        """See `Durability`."""
+        if self._loading is not None:
+            self._loading.cancel()
+        await super().finish(settle)
+
+    def reload(self, partitions: frozenset[int], then: Callable[[], None]) -> asyncio.Task[None]:
+        """Drop the groups of some partitions of ``__consumer_offsets``, whose coordinator changes, and read them from
+        the log again. Parked requests are answered NOT_COORDINATOR.
+
+        :param then: as for `commit`
+        :return: ends when the partitions are served again, or the log has failed
+        """
+        self._runtime.submit(Resign(partitions), self._clock())
+        self._brokers.set_loading(self._brokers.loading | partitions)
+        if self._loading is None:
+            self._loading = self._loop.create_task(self._load_partitions(then))
+        return self._loading
+
+    async def _load_partitions(self, then: Callable[[], None]) -> None:
+        failures = self._failures
+        try:
+            while (partitions := self._brokers.loading) and not self._is_stopping:
+                while self._runtime.durable < self._runtime.machine.appended and failures == self._failures:
+                    self.commit(then)
+                    if self._syncing is not None:
+                        await asyncio.wait([self._syncing])
+                belongs = partial(self._belongs, partitions)
+                records = await self._loop.run_in_executor(self._threads, self._store.read, belongs)
+                if failures != self._failures:
+                    return  # what is being read again is all groups
+                self._runtime.submit(Load(records, partitions), self._clock())
+                self._brokers.set_loading(self._brokers.loading - partitions)
+                then()
+        except (OSError, CorruptLogError) as error:
+            if failures == self._failures:
+                _log.error("groups that have moved cannot be read: %s", error)
+        finally:
+            self._loading = None
+
+    def _belongs(self, partitions: frozenset[int], group_id: str) -> bool:
+        return self._brokers.partition_of_group(group_id) in partitions

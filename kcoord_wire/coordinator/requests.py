@@ -21,7 +21,7 @@ from kcoord_wire.codec.framing import frame
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, NotServedError, api_codec, read_client_id
 from kcoord_wire.coordinator.connection import Connection, PeerLimits
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicDeleted
+from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicDeleted, WriteMarkers
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Injection
 from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
@@ -34,7 +34,9 @@ from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.scheduler import Clock
 from kcoord_wire.coordinator.security import FAILURE_DELAY_MS, Admission, Session
 from kcoord_wire.coordinator.topics.served import SERVED
-from kcoord_wire.coordinator.topics.topics import Topics
+from kcoord_wire.coordinator.topics.topics import Topics, VerifiedProduce
+from kcoord_wire.coordinator.transaction_flow import TransactionFlow
+from kcoord_wire.coordinator.transactions.machine import TransactionMachine
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages.produce import ProduceRequest
@@ -52,7 +54,9 @@ class Requests:
     """Answers the requests of all connections.
 
     :ivar runtime: the group machine with its log
-    :ivar topics: answers what is not about groups
+    :ivar transactions: the transaction machine with its log
+    :ivar flow: what transactions need of groups and topics
+    :ivar topics: answers what is about neither
     :ivar permissions: who may do what; None allows everything
     :ivar faults: what goes wrong; None where nothing can
     :ivar rebalances: accounts of rebalances
@@ -66,6 +70,7 @@ class Requests:
         metrics: Metrics,
         clock: Clock,
         *,
+        transactions: Store,
         limits: PeerLimits,
         permissions: Permissions | None,
         faults: Faults | None,
@@ -73,10 +78,26 @@ class Requests:
         self.rebalances = RebalanceLog(metrics)
         self.runtime = Runtime(machine, store, self._send, self.rebalances.report)
         self.topics = topics
+        self.transactions = Runtime(
+            TransactionMachine(topics, machine.brokers.partition_of_group, machine.config),
+            transactions,
+            self._send,
+            self._write_markers,
+        )
+        self.flow = TransactionFlow(
+            transactions=self.transactions.submit,
+            groups=self.runtime.submit,
+            topics=self._submit_to_topics,
+            unverified=topics.unverified,
+            offsets_partition=machine.brokers.partition_of_group,
+            send=self._send,
+            new_token=self._new_token,
+        )
         self.permissions = permissions
         self.faults = faults
         self._brokers = machine.brokers
-        self._group_requests = machine.serves  # all others are the topics'
+        self._group_requests = machine.serves
+        self._transaction_requests = self.transactions.machine.serves  # all others are the topics'
         self._metrics = metrics
         self._clock = clock
         self._started_at = clock()
@@ -138,8 +159,7 @@ class Requests:
 
     def submit(self, connection: Connection, codec: ApiCodec, message: Any, copies: int = 1) -> None:
         """Give a request, or what the permissions leave of it, to the machine that serves its api."""
-        self._token = token = self._token + 1
-        connection.token = token
+        connection.token = token = self._new_token()
         self._waiting[token] = connection
         if self.permissions is not None:
             session = connection.session
@@ -160,8 +180,7 @@ class Requests:
         request = Request(token, message, codec.version, connection.client_id, connection.host, "", connection.broker)
         self._hand_over(request, connection, codec.api_key)
         for _ in range(copies - 1):  # their replies find no connection
-            self._token += 1
-            again = replace(request, token=self._token)
+            again = replace(request, token=self._new_token())
             self._hand_over(again, connection, codec.api_key)
 
     def _route(self, connection: Connection, codec: ApiCodec, message: Any) -> Any | None:
@@ -182,9 +201,25 @@ class Requests:
             if connection.session is not None:
                 self._after_authentication(connection, connection.session)
         else:
-            self._submit_to_topics(request, self._clock())
+            self._hand_to_others(request, self._clock())
 
-    def _submit_to_topics(self, event: Event, now: int) -> None:
+    def _hand_to_others(self, request: Request, now: int) -> None:
+        message = request.message
+        if type(message) in self._transaction_requests:
+            self.transactions.submit(request, now)
+        elif isinstance(message, ProduceRequest) and message.transactional_id is not None:
+            self.flow.produce(request, now)
+        else:
+            self._submit_to_topics(request, now)
+
+    def _write_markers(self, effect: WriteMarkers) -> None:
+        self.flow.write_markers(effect, self._clock())
+
+    def _new_token(self) -> int:
+        self._token += 1
+        return self._token
+
+    def _submit_to_topics(self, event: Event | VerifiedProduce, now: int) -> None:
         self._execute(self.topics.handle(event, now), now)
 
     def _execute(self, effects: Iterable[Effect], now: int) -> None:
@@ -215,6 +250,7 @@ class Requests:
     def _send(self, token: int, message: Any) -> None:
         connection = self._waiting.pop(token, None)
         if connection is None:
+            self.flow.answered(token, message, self._clock())
             return
         if connection.finish is not None:
             finish, connection.finish = connection.finish, None
@@ -259,8 +295,8 @@ class Requests:
     @property
     def deadline(self) -> int | None:
         """When `tick` is due, in ms; None if nothing is."""
-        group, topic = self.runtime.deadline, self.topics.deadline
-        return group if topic is None or (group is not None and group < topic) else topic
+        machines = (self.runtime, self.topics, self.transactions, self.flow)
+        return min((due for machine in machines if (due := machine.deadline) is not None), default=None)
 
     def tick(self) -> None:
         """Let the machines do what is due."""
@@ -269,6 +305,9 @@ class Requests:
             self.runtime.submit(Tick(), now)
         if (due := self.topics.deadline) is not None and due <= now:
             self._submit_to_topics(Tick(), now)
+        if (due := self.transactions.deadline) is not None and due <= now:
+            self.transactions.submit(Tick(), now)
+        self.flow.tick(now)
 
     def _count_groups(self) -> GroupCounts:
         groups = list(self.runtime.machine.groups.values())

@@ -1,4 +1,4 @@
-"""The group machine with its log: appends are written to disk, and replies that depend on them are held until then.
+"""A machine with its log: appends are written to disk, and replies that depend on them are held until then.
 
 The server and the simulation both run this, so that a crash in the one is a crash in the other.
 
@@ -6,7 +6,8 @@ Laws:
 
 * It has no clock, thread or socket: the host passes the time, and says when to write and when the write has ended.
 * An append reaches the store before any reply of the same call is sent, so that machine and store number appends alike.
-* A reply is sent no earlier than the append it names is on disk. Everything appended during one write goes into the
+* A reply is sent, and markers are written, no earlier than the append they name is on disk, and in the order of these
+  appends. Everything appended during one write goes into the
   next: one fsync for many requests.
 * After a failed write the state in memory is dropped: replies that are held are replaced by NOT_COORDINATOR (16), and
   `recover` starts over from the disk.
@@ -16,41 +17,67 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.events import Append, Event, Load, LogRecord, RebalanceReport, Reply, Resign
-from kcoord_wire.coordinator.core.machine import GroupMachine
+from kcoord_wire.coordinator.core.events import (
+    Append,
+    Effect,
+    Event,
+    Load,
+    LogRecord,
+    Reply,
+    Resign,
+    WriteMarkers,
+)
 from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["Runtime"]
 
 
-class Runtime:
-    """A `GroupMachine` with its log.
+class LoggedMachine(Protocol):
+    """A machine with a log."""
+
+    @property
+    def deadline(self) -> int | None:
+        """When the next `Tick` is due, in ms; None if nothing is."""
+
+    @property
+    def appended(self) -> int:
+        """Number of `Append` effects so far."""
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        """Return the effects of `event`."""
+
+
+M = TypeVar("M", bound=LoggedMachine)
+
+
+class Runtime(Generic[M]):
+    """A `GroupMachine` or a `TransactionMachine` with its log.
 
     :param send: called with the token of a request and the response to it, once for each request
-    :param account: called for each phase of each rebalance
-    :ivar machine: the group machine
+    :param perform: called with each other effect
+    :ivar machine: the machine
     :ivar store: the log
     :ivar durable: number of the last append on disk, as the machine counts
     """
 
     def __init__(
         self,
-        machine: GroupMachine,
+        machine: M,
         store: Store,
         send: Callable[[int, Any], None],
-        account: Callable[[RebalanceReport], None] | None = None,
+        perform: Callable[[Any], None] | None = None,
     ) -> None:
         self.machine = machine
         self.store = store
         self._send = send
-        self._account = account
+        self._perform = perform
         self.durable = 0
         self._base = 0  # what the machine had appended when the store began to count
-        self._held: list[tuple[int, int, Reply]] = []  # a heap: by append, then by age
+        self._held: list[tuple[int, int, Reply | WriteMarkers]] = []  # a heap: by append, then by age
         self._age = 0
 
     @property
@@ -83,14 +110,17 @@ class Runtime:
             if isinstance(effect, Append):
                 self.store.append(effect.records, now)
         for effect in effects:
-            if isinstance(effect, Reply):
-                if effect.after <= self.durable:
-                    self._send(effect.token, effect.message)
-                else:
-                    self._age += 1
-                    heapq.heappush(self._held, (effect.after, self._age, effect))
-            elif isinstance(effect, RebalanceReport) and self._account is not None:
-                self._account(effect)
+            if isinstance(effect, Reply | WriteMarkers) and effect.after > self.durable:
+                self._age += 1
+                heapq.heappush(self._held, (effect.after, self._age, effect))
+            elif not isinstance(effect, Append):
+                self._release(effect)
+
+    def _release(self, effect: Effect) -> None:
+        if isinstance(effect, Reply):
+            self._send(effect.token, effect.message)
+        elif self._perform is not None:
+            self._perform(effect)
 
     def begin_sync(self) -> Sync | None:
         """Return what has to be written next; None if nothing. Its `run` may be called in another thread."""
@@ -101,14 +131,15 @@ class Runtime:
         self.store.end_sync(sync)
         self.durable = self._base + sync.last
         while self._held and self._held[0][0] <= self.durable:
-            reply = heapq.heappop(self._held)[2]
-            self._send(reply.token, reply.message)
+            self._release(heapq.heappop(self._held)[2])
 
     def sync_failed(self, now: int) -> None:
         """Note that the write has failed, or that the coordinator stops: refuse what is held and parked. After
         `recover` it serves again."""
         held, self._held = sorted(self._held), []
         for _, _, reply in held:
+            if isinstance(reply, WriteMarkers):
+                continue  # they are written when the log has been read again
             assert reply.request is not None, "a reply that is held names its request"
             request = reply.request
             self._send(reply.token, refusal(request.message, request.version, ErrorCode.NOT_COORDINATOR))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 __all__ = ["Clock", "Log", "Machines", "Pumped", "Scheduler", "steady_clock"]
@@ -45,11 +45,14 @@ class Machines(Protocol):
 
 
 class Log(Protocol):
-    """The log that the machines write."""
+    """A log that the machines write."""
 
-    def commit(self, then: Callable[[], None], /) -> None:
+    def commit(self, then: Callable[[], None], /) -> bool:
         """Begin to write what was appended, unless a write is under way. `then` is called when one that goes on in the
-        background has ended."""
+        background has ended.
+
+        :return: whether something was written at once
+        """
 
 
 class Scheduler:
@@ -59,11 +62,11 @@ class Scheduler:
     :ivar watchers: called when events from outside have been settled
     """
 
-    def __init__(self, machines: Machines, log: Log, clock: Clock) -> None:
+    def __init__(self, machines: Machines, logs: Sequence[Log], clock: Clock) -> None:
         self.ready: deque[Pumped] = deque()
         self.watchers: set[Callable[[], None]] = set()
         self._machines = machines
-        self._log = log
+        self._logs = logs
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._settling = False
@@ -83,8 +86,8 @@ class Scheduler:
         while True:
             while ready:
                 ready.popleft().pump()
-            self._log.commit(self.settle)
-            if not ready:
+            wrote = [log.commit(self.settle) for log in self._logs]
+            if not ready and not any(wrote):
                 break
         due = self._machines.deadline
         if due is not None and (self._timer is None or due < self._timer_at):

@@ -22,9 +22,10 @@ from functools import partial
 from kcoord_wire.coordinator.cluster import Cluster
 from kcoord_wire.coordinator.connection import Connection, PeerLimits
 from kcoord_wire.coordinator.core.machine import GroupMachine
-from kcoord_wire.coordinator.durability import Durability
+from kcoord_wire.coordinator.durability import Durability, GroupDurability
 from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.listener import Listener
+from kcoord_wire.coordinator.log.formats import TRANSACTIONS
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.metrics import Metrics
 from kcoord_wire.coordinator.permissions import Permissions
@@ -43,6 +44,7 @@ class Server:
     """A coordinator's machines on sockets, in the event loop that runs where this is made.
 
     :param disk: the store's; one in memory is written at once, without another thread
+    :param transactions: the log of transactional ids, on a disk of the same kind; in memory if None
     :ivar metrics: what is counted
     :ivar cluster: the brokers, with their connections
     :ivar requests: what becomes of their requests
@@ -57,6 +59,7 @@ class Server:
         topics: Topics,
         *,
         disk: Disk,
+        transactions: Store | None = None,
         users: Users | None = None,
         permissions: Permissions | None = None,
         faults: Faults | None = None,
@@ -67,16 +70,25 @@ class Server:
         self.metrics = Metrics()
         self.metrics.read_log_bytes = lambda: store.size
         self.requests = Requests(
-            machine, store, topics, self.metrics, clock, limits=limits, permissions=permissions, faults=faults
+            machine,
+            store,
+            topics,
+            self.metrics,
+            clock,
+            transactions=transactions or Store(MemoryDisk(), TRANSACTIONS),
+            limits=limits,
+            permissions=permissions,
+            faults=faults,
         )
         in_memory = isinstance(disk, MemoryDisk)
-        self._durability = Durability(self.requests.runtime, self.metrics, clock, in_memory=in_memory)
+        groups = GroupDurability(self.requests.runtime, self.metrics, clock, in_memory=in_memory)
+        self._logs = [groups, Durability(self.requests.transactions, self.metrics, clock, in_memory=in_memory)]
         self.clock = clock
-        self.scheduler = Scheduler(self.requests, self._durability, clock)
+        self.scheduler = Scheduler(self.requests, self._logs, clock)
         make = partial(Connection, requests=self.requests, scheduler=self.scheduler)
         brokers = machine.brokers
         listener = partial(Listener, limits, self.metrics, users, make, share=len(brokers.endpoints))
-        self.cluster = Cluster(brokers, topics.catalog, self._durability, self.scheduler, listener)
+        self.cluster = Cluster(brokers, topics.catalog, groups, self.scheduler, listener)
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> list[int]:
         """Open the sockets, and return the port of each broker: group requests are answered
@@ -89,13 +101,16 @@ class Server:
 
     async def load(self) -> None:
         """Read the log and begin to serve groups. Errors as `Store.recover`."""
-        await self._durability.load()
+        for log in self._logs:
+            await log.load()
         self.scheduler.settle()
 
     async def close(self, grace_ms: int = 1_000) -> None:
         """Write what is answered, answer what is parked, and close everything."""
         await self.cluster.stop_accepting()
-        await self._durability.finish(self.scheduler.settle)
+        for log in reversed(self._logs):  # the end of a transaction writes to the groups' log
+            await log.finish(self.scheduler.settle)
         await self.cluster.close(grace_ms)
         self.scheduler.close()
-        self._durability.close()
+        for log in self._logs:
+            log.close()

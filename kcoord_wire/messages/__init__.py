@@ -772,6 +772,13 @@ if TYPE_CHECKING:
         SyncGroupRequestAssignment,
         SyncGroupResponse,
     )
+    from kcoord_wire.messages.transaction_log_key import (
+        TransactionLogKey,
+    )
+    from kcoord_wire.messages.transaction_log_value import (
+        TransactionLogValue,
+        TransactionLogValuePartitionsSchema,
+    )
     from kcoord_wire.messages.txn_offset_commit import (
         TxnOffsetCommitRequest,
         TxnOffsetCommitRequestPartition,
@@ -1361,6 +1368,9 @@ __all__ = [
     "SyncGroupRequest",
     "SyncGroupRequestAssignment",
     "SyncGroupResponse",
+    "TransactionLogKey",
+    "TransactionLogValue",
+    "TransactionLogValuePartitionsSchema",
     "TxnOffsetCommitRequest",
     "TxnOffsetCommitRequestPartition",
     "TxnOffsetCommitRequestTopic",
@@ -2159,6 +2169,11 @@ if not TYPE_CHECKING:  # else a name that does not exist would have the type Any
                 "SyncGroupRequest",
                 "SyncGroupRequestAssignment",
                 "SyncGroupResponse",
+            ),
+            "transaction_log_key": ("TransactionLogKey",),
+            "transaction_log_value": (
+                "TransactionLogValue",
+                "TransactionLogValuePartitionsSchema",
             ),
             "txn_offset_commit": (
                 "TxnOffsetCommitRequest",

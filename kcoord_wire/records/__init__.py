@@ -17,6 +17,7 @@ tuple of `Record` with absolute offsets and timestamps, already decompressed::
 - `encode_batch`, `encode_message_set`: records to bytes
 - `decode_control_record`, `end_transaction_record`: the markers in control batches
 - `read_offsets`, `decode_offsets_record`, `encode_offsets_record`: the group coordinator's own records
+- `decode_transaction_record`, `encode_transaction_record`: the transaction coordinator's
 
 Laws:
 
@@ -54,6 +55,7 @@ from kcoord_wire.records.offsets import (
 )
 from kcoord_wire.records.reader import read_records
 from kcoord_wire.records.segment import SegmentReader, TornTail
+from kcoord_wire.records.transactions import decode_transaction_record, encode_transaction_record
 
 __all__ = [
     "NO_OFFSET",
@@ -75,9 +77,11 @@ __all__ = [
     "TornTail",
     "decode_control_record",
     "decode_offsets_record",
+    "decode_transaction_record",
     "encode_batch",
     "encode_message_set",
     "encode_offsets_record",
+    "encode_transaction_record",
     "end_transaction_record",
     "group_of_key",
     "read_offsets",

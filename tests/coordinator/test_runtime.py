@@ -162,7 +162,7 @@ def test_appends_reach_the_log_though_a_reply_fails(host: Host, monkeypatch: pyt
     def fail(account: RebalanceReport) -> None:
         raise RuntimeError("nobody listens")
 
-    monkeypatch.setattr(host.runtime, "_account", fail)
+    monkeypatch.setattr(host.runtime, "_perform", fail)
     with pytest.raises(RuntimeError, match="nobody listens"):
         host.send(m.LeaveGroupRequest(group_id="g", member_id=member_id), 2)
     monkeypatch.undo()

@@ -21,8 +21,9 @@ class Machines:
         self.deadline = None
         self.ticked.set()
 
-    def commit(self, then: Callable[[], None]) -> None:
+    def commit(self, then: Callable[[], None]) -> bool:
         self.commits += 1
+        return False
 
 
 class Connection:
@@ -37,7 +38,7 @@ class Connection:
 def test_events_of_one_iteration_are_settled_once() -> None:
     async def main() -> int:
         machines = Machines()
-        scheduler = Scheduler(machines, machines, steady_clock())
+        scheduler = Scheduler(machines, [machines], steady_clock())
         for _ in range(5):
             scheduler.settle_soon()
         await asyncio.sleep(0)
@@ -51,9 +52,9 @@ def test_answered_connections_go_on_before_the_write() -> None:
     async def main() -> list[str]:
         machines = Machines()
         happened: list[str] = []
-        scheduler = Scheduler(machines, machines, steady_clock())
+        scheduler = Scheduler(machines, [machines], steady_clock())
         scheduler.ready += [Connection(happened, "a"), Connection(happened, "b")]
-        machines.commit = lambda then: happened.append("commit")  # type: ignore[method-assign]
+        machines.commit = lambda then: bool(happened.append("commit"))  # type: ignore[method-assign]
         scheduler.settle()
         return happened
 
@@ -64,8 +65,8 @@ def test_watchers_look_when_all_is_settled() -> None:
     async def main() -> list[str]:
         machines = Machines()
         happened: list[str] = []
-        scheduler = Scheduler(machines, machines, steady_clock())
-        machines.commit = lambda then: happened.append("commit")  # type: ignore[method-assign]
+        scheduler = Scheduler(machines, [machines], steady_clock())
+        machines.commit = lambda then: bool(happened.append("commit"))  # type: ignore[method-assign]
 
         def look() -> None:
             happened.append("look")
@@ -83,7 +84,7 @@ def test_connections_answered_by_a_write_go_on_at_once() -> None:
     async def main() -> list[str]:
         machines = Machines()
         happened: list[str] = []
-        scheduler = Scheduler(machines, machines, steady_clock())
+        scheduler = Scheduler(machines, [machines], steady_clock())
         answers = [Connection(happened, "a")]
         machines.commit = lambda then: scheduler.ready.extend(answers[len(happened) :])  # type: ignore[method-assign]
         scheduler.settle()
@@ -96,7 +97,7 @@ def test_a_busy_connection_waits_for_others() -> None:
     async def main() -> list[str]:
         machines = Machines()
         happened: list[str] = []
-        scheduler = Scheduler(machines, machines, steady_clock())
+        scheduler = Scheduler(machines, [machines], steady_clock())
         scheduler.wait_for_others(Connection(happened, "busy"))
         happened.append("other")
         await asyncio.sleep(0)
@@ -109,7 +110,7 @@ def test_the_earliest_deadline_decides() -> None:
     async def main() -> int:
         machines = Machines()
         clock = steady_clock()
-        scheduler = Scheduler(machines, machines, clock)
+        scheduler = Scheduler(machines, [machines], clock)
         machines.deadline = clock() + 3_600_000
         scheduler.settle()
         machines.deadline = clock() + 1

@@ -28,21 +28,21 @@ OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8  # read, delete and describe, as KI
 def find_coordinator(
     effects: EffectCollector, brokers: Brokers, request: Request, message: m.FindCoordinatorRequest
 ) -> None:
-    """Answer FindCoordinator: the broker that leads the group's partition; there are no transactions and no share
+    """Answer FindCoordinator: the broker that leads the partition of the group or transactional id; there are no share
     groups."""
-    if message.key_type != GROUP_KEY:
+    if message.key_type not in (GROUP_KEY, TRANSACTION_KEY):
         error = ErrorCode.INVALID_REQUEST
-        if message.key_type == TRANSACTION_KEY:
-            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # producers give up at once on this one
-        elif message.key_type == SHARE_KEY and request.version >= versions.SHARE_GROUPS_FROM:
+        if message.key_type == SHARE_KEY and request.version >= versions.SHARE_GROUPS_FROM:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return effects.reply(request, refusal(message, request.version, error))
+    is_group = message.key_type == GROUP_KEY
+    coordinator_of = brokers.coordinator_of_group if is_group else brokers.coordinator_of_transactions
     if request.version < versions.BATCH_FIND_FROM:
-        endpoint = brokers.coordinator_of_group(message.key)
+        endpoint = coordinator_of(message.key)
         if endpoint is None:
             return effects.reply(request, refusal(message, request.version, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return effects.reply(request, m.FindCoordinatorResponse(error_message="NONE", **endpoint._asdict()))
-    found = [_coordinator(key, brokers.coordinator_of_group(key)) for key in message.coordinator_keys]
+    found = [_coordinator(key, coordinator_of(key)) for key in message.coordinator_keys]
     return effects.reply(request, m.FindCoordinatorResponse(coordinators=found))
 
 

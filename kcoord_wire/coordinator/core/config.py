@@ -28,6 +28,8 @@ _PROPERTIES = {
     "offsets.retention.minutes": ("offsets_retention_ms", 60_000),
     "offsets.retention.ms": ("offsets_retention_ms", 1),
     "offsets.retention.check.interval.ms": ("offsets_retention_check_interval_ms", 1),
+    "transaction.max.timeout.ms": ("transaction_max_timeout_ms", 1),
+    "transactional.id.expiration.ms": ("transactional_id_expiration_ms", 1),
 }
 _POSITIVE = {
     "max_size",
@@ -36,6 +38,8 @@ _POSITIVE = {
     "consumer_heartbeat_interval_ms",
     "offsets_retention_check_interval_ms",
     "offsets_topic_partitions",
+    "transaction_max_timeout_ms",
+    "transactional_id_expiration_ms",
 }
 _NOT_NUMBERS = {"consumer_assignors", "consumer_migration_policy"}
 
@@ -89,6 +93,8 @@ class GroupConfig:
     :ivar offsets_retention_ms: how long offsets outlive their last use (KIP-211)
     :ivar offsets_retention_check_interval_ms: how often expired offsets are removed
     :ivar offsets_topic_partitions: of ``__consumer_offsets``; a group belongs to one of them
+    :ivar transaction_max_timeout_ms: a producer with a longer transaction timeout is refused
+    :ivar transactional_id_expiration_ms: how long a transactional id outlives its last transaction
     :ivar consumer_session_timeout_ms: how long a member of KIP-848 may be silent
     :ivar consumer_heartbeat_interval_ms: how often such a member is to send a heartbeat
     :ivar consumer_max_size: members a group of KIP-848 may have
@@ -116,6 +122,8 @@ class GroupConfig:
     consumer_regex_refresh_interval_ms: int = 600_000
     consumer_assignors: tuple[str, ...] = SERVER_ASSIGNORS
     consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -284,6 +284,75 @@ def _sasl_authenticate(request: m.SaslAuthenticateRequest, version: int, error: 
     return m.SaslAuthenticateResponse(error_code=error, error_message=ErrorCode(error).meaning)
 
 
+def _add_partitions(request: m.AddPartitionsToTxnRequest, version: int, error: int) -> m.AddPartitionsToTxnResponse:
+    if version >= versions.BATCH_ADD_FROM:
+        return m.AddPartitionsToTxnResponse(error_code=error)
+    return m.AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            m.AddPartitionsToTxnResponseAddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    m.AddPartitionsToTxnResponseAddPartitionsToTxnPartitionResult(
+                        partition_index=index, partition_error_code=error
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.v3_and_below_topics
+        ]
+    )
+
+
+def _txn_offset_commit(request: m.TxnOffsetCommitRequest, version: int, error: int) -> m.TxnOffsetCommitResponse:
+    return m.TxnOffsetCommitResponse(
+        topics=[
+            m.TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    m.TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _write_markers(request: m.WriteTxnMarkersRequest, version: int, error: int) -> m.WriteTxnMarkersResponse:
+    return m.WriteTxnMarkersResponse(
+        markers=[
+            m.WriteTxnMarkersResponseWritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    m.WriteTxnMarkersResponseWritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            m.WriteTxnMarkersResponseWritableTxnMarkerPartitionResult(
+                                partition_index=index, error_code=error
+                            )
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+def _describe_transactions(
+    request: m.DescribeTransactionsRequest, version: int, error: int
+) -> m.DescribeTransactionsResponse:
+    return m.DescribeTransactionsResponse(
+        transaction_states=[
+            m.DescribeTransactionsResponseTransactionState(transactional_id=name, error_code=error)
+            for name in request.transactional_ids
+        ]
+    )
+
+
 _BUILDERS: dict[type, Callable[[Any, int, int], Any]] = {
     m.ProduceRequest: _produce,
     m.FetchRequest: _fetch,
@@ -328,4 +397,11 @@ _BUILDERS: dict[type, Callable[[Any, int, int], Any]] = {
     m.ConsumerGroupHeartbeatRequest: _consumer_group_heartbeat,
     m.ConsumerGroupDescribeRequest: _consumer_group_describe,
     m.OffsetDeleteRequest: lambda request, version, error: m.OffsetDeleteResponse(error_code=error),
+    m.AddPartitionsToTxnRequest: _add_partitions,
+    m.AddOffsetsToTxnRequest: lambda request, version, error: m.AddOffsetsToTxnResponse(error_code=error),
+    m.EndTxnRequest: lambda request, version, error: m.EndTxnResponse(error_code=error),
+    m.TxnOffsetCommitRequest: _txn_offset_commit,
+    m.WriteTxnMarkersRequest: _write_markers,
+    m.DescribeTransactionsRequest: _describe_transactions,
+    m.ListTransactionsRequest: lambda request, version, error: m.ListTransactionsResponse(error_code=error),
 }

@@ -20,14 +20,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kcoord_wire.machines import Tick
+from kcoord_wire.messages.write_txn_markers import WriteTxnMarkersRequestWritableTxnMarker as WritableTxnMarker
 
 __all__ = [
     "Append",
+    "AppendMarker",
     "Effect",
     "Event",
     "Load",
     "LogRecord",
+    "MarkersWritten",
     "Phase",
+    "Producer",
     "Rebalance",
     "RebalanceAccount",
     "RebalanceReport",
@@ -38,6 +42,7 @@ __all__ = [
     "Tick",
     "TopicDeleted",
     "Trigger",
+    "WriteMarkers",
 ]
 
 
@@ -120,7 +125,21 @@ class TopicDeleted:
     name: str
 
 
-Event = Request | Tick | Load | Resign | Rebalance | TopicDeleted
+@dataclass(slots=True)
+class MarkersWritten:
+    """The markers of a transaction are on disk: `WriteMarkers` has been carried out.
+
+    :ivar transactional_id: whose transaction has ended
+    :ivar producer_id: of the markers
+    :ivar producer_epoch: likewise
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+Event = Request | Tick | Load | Resign | MarkersWritten | Rebalance | TopicDeleted
 
 
 # ---- effects
@@ -142,14 +161,51 @@ class Reply:
     request: Request | None = None
 
 
+class Producer(NamedTuple):
+    """The producer of a transaction, by whose id readers of a log know which records belong together."""
+
+    producer_id: int
+    epoch: int
+
+
 @dataclass(slots=True)
 class Append:
     """Write records to the log, all or none.
 
     :ivar records: in their order
+    :ivar producer: of the transaction that the records belong to; None if they belong to none
     """
 
     records: list[LogRecord]
+    producer: Producer | None = None
+
+
+@dataclass(slots=True)
+class AppendMarker:
+    """Write the marker that ends the transaction of a producer to the log.
+
+    :ivar producer: whose transaction
+    :ivar committed: whether its records count
+    :ivar coordinator_epoch: of the transaction coordinator
+    """
+
+    producer: Producer
+    committed: bool
+    coordinator_epoch: int
+
+
+@dataclass(slots=True)
+class WriteMarkers:
+    """Write the marker of a transaction to its partitions, until that has succeeded; `MarkersWritten` follows.
+
+    :ivar transactional_id: whose transaction has ended
+    :ivar marker: producer, outcome, partitions
+    :ivar after: the `Append` that must be on disk before; 0 for none
+    """
+
+    transactional_id: str
+    marker: WritableTxnMarker
+    after: int = 0
 
 
 class Trigger(enum.StrEnum):
@@ -247,4 +303,4 @@ class RebalanceReport:
     rebalance: RebalanceAccount
 
 
-Effect = Reply | Append | RebalanceReport | TopicDeleted
+Effect = Reply | Append | AppendMarker | WriteMarkers | RebalanceReport | TopicDeleted

@@ -529,6 +529,15 @@ class Group(AnyGroup):
                 timer.cancel()
 
 
+class Logged(Protocol):
+    """What the log keeps.
+
+    :ivar written: number of the last `Append` that concerns it
+    """
+
+    written: int
+
+
 class EffectCollector:
     """Collects the effects of one call of a machine's `handle`, and knows the time of that call.
 
@@ -555,11 +564,11 @@ class EffectCollector:
         """Answer `request` once append number `after` is on disk."""
         self.effects.append(events.Reply(request.token, message, after, request))
 
-    def append(self, group: AnyGroup, records: list[events.LogRecord]) -> None:
-        """Write records of `group` to the log."""
+    def append(self, owner: Logged, records: list[events.LogRecord], producer: events.Producer | None = None) -> None:
+        """Write records of a group or transactional id to the log, as part of the transaction of `producer` if any."""
         self.appended += 1
-        group.written = self.appended
-        self.effects.append(events.Append(records))
+        owner.written = self.appended
+        self.effects.append(events.Append(records, producer))
 
     def delete(self, group: AnyGroup, groups: dict[str, AnyGroup], records: list[events.LogRecord]) -> None:
         """Remove an empty group from `groups`, and from the log by these records."""
@@ -568,10 +577,10 @@ class EffectCollector:
         self.append(group, records)
         self.deleted = self.appended
 
-    def written(self, group: AnyGroup | None) -> int:
-        """Return the `Append` that must be on disk before an answer may say something of the group, or that it does not
-        exist."""
-        return self.deleted if group is None else group.written
+    def written(self, owner: Logged | None) -> int:
+        """Return the `Append` that must be on disk before an answer may say something of the group or transactional
+        id, or that it does not exist."""
+        return self.deleted if owner is None else owner.written
 
     def report(self, phase: events.Phase, rebalance: events.RebalanceAccount) -> None:
         """Report that a rebalance has reached a phase."""

@@ -123,7 +123,7 @@ class GroupMachine:
             self._rebalance_requested(event)
         elif isinstance(event, events.TopicDeleted):
             offsets.forget_topic(self._effects, self.groups, event.name)
-        else:
+        elif isinstance(event, events.Resign):
             self._resign(event.partitions)
         return effects
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from kcoord_wire import messages as m
+
 __all__ = [
+    "ABORTABLE_FROM",
+    "ADD_TO_TRANSACTION_FROM",
+    "BATCH_ADD_FROM",
     "BATCH_FETCH_FROM",
     "BATCH_FIND_FROM",
     "BATCH_LEAVE_FROM",
+    "BUMPED_FROM",
     "CREATED_CONFIGS_FROM",
     "FEATURES_FROM_0_FROM",
     "FETCH_ERROR_FROM",
@@ -22,6 +28,7 @@ __all__ = [
     "NO_DESCRIPTION_FROM",
     "NULLABLE_PROTOCOL_FROM",
     "NULLABLE_TOPIC_NAME_FROM",
+    "PRODUCER_FENCED_FROM",
     "PROTOCOL_NAMED_FROM",
     "REBALANCE_TIMEOUT_FROM",
     "RETENTION_VERSIONS",
@@ -70,3 +77,20 @@ ZSTD_FROM: Final = 7  # Produce (KIP-110)
 CREATED_CONFIGS_FROM: Final = 5  # CreateTopics: the answer has the new topic's configs (KIP-525)
 FETCH_SESSION_FROM: Final = 7  # Fetch: an error can be at the top (KIP-227)
 LEADER_EPOCH_FROM: Final = 4  # ListOffsets (KIP-320)
+
+# transactions
+BATCH_ADD_FROM: Final = 4  # AddPartitionsToTxn: several transactions, sent by brokers (KIP-890)
+BUMPED_FROM: Final = 5  # EndTxn: it raises the producer's epoch (KIP-890)
+ADD_TO_TRANSACTION_FROM: Final = {m.ProduceRequest: 12, m.TxnOffsetCommitRequest: 5}
+"""The versions from which a write adds its partition to the transaction (KIP-890)."""
+
+ABORTABLE_FROM: Final = {m.ProduceRequest: 11, m.TxnOffsetCommitRequest: 4}
+"""The versions that have TRANSACTION_ABORTABLE; before, it is INVALID_TXN_STATE (KIP-890)."""
+
+PRODUCER_FENCED_FROM: Final = {
+    m.InitProducerIdRequest: 4,
+    m.AddPartitionsToTxnRequest: 2,
+    m.AddOffsetsToTxnRequest: 2,
+    m.EndTxnRequest: 2,
+}
+"""The versions that have PRODUCER_FENCED; before, it is INVALID_PRODUCER_EPOCH (KIP-588)."""

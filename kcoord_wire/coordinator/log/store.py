@@ -1,5 +1,5 @@
-"""The coordinator's log: the segments of ``__consumer_offsets``, synced before anything is acknowledged, and repaired
-after a crash.
+"""The log of a coordinator: the segments of ``__consumer_offsets`` or ``__transaction_state``, synced before anything
+is acknowledged, and repaired after a crash.
 
 A file is named after the offset of its first record and holds record batches (magic 2), as a Kafka broker writes them
 and its dump tool reads them. Each batch begins at the offset where the one before it ended, over all files.
@@ -31,6 +31,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from kcoord_wire.coordinator.core.events import LogRecord
+from kcoord_wire.coordinator.log.formats import OFFSETS, RecordFormat
 from kcoord_wire.coordinator.log.segments import (
     LEADER_EPOCH,
     MAX_OFFSET_DELTA,
@@ -41,15 +42,7 @@ from kcoord_wire.coordinator.log.segments import (
 )
 from kcoord_wire.disk import Disk, DiskFile
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.records import (
-    OffsetsRecord,
-    Record,
-    RecordBatch,
-    decode_offsets_record,
-    encode_batch,
-    encode_offsets_record,
-    group_of_key,
-)
+from kcoord_wire.records import Record, RecordBatch, encode_batch, group_of_key
 from kcoord_wire.records.model import MAX_INT64
 
 __all__ = ["CorruptLogError", "Recovered", "Store", "Sync"]
@@ -100,6 +93,7 @@ class Sync:
 class Store:
     """The log in a folder. All calls come from one thread, except `Sync.run` and `compact`, which may have their own.
 
+    :param record_format: of its records
     :param segment_bytes: a file that would grow beyond this is followed by another
     :param batch_bytes: appends of the same write share a batch up to this size; one append is never divided
     :param min_compaction_bytes: bytes to be written between two compactions, and at least as many as the log had after
@@ -110,6 +104,8 @@ class Store:
     def __init__(
         self,
         disk: Disk,
+        record_format: RecordFormat = OFFSETS,
+        /,
         *,
         segment_bytes: int = 100 * 1024 * 1024,
         batch_bytes: int = 1024 * 1024,
@@ -117,6 +113,7 @@ class Store:
     ) -> None:
         self.recovered = Recovered()
         self._disk = disk
+        self._format = record_format
         self._segment_bytes = segment_bytes
         self._batch_bytes = batch_bytes
         self._min_compaction_bytes = min_compaction_bytes
@@ -153,7 +150,7 @@ class Store:
         :param now: their timestamp, ms
         :raises EncodeError: none was accepted
         """
-        encoded = [encode_offsets_record(key, value) for key, value in records]
+        encoded = [self._format.encode(key, value) for key, value in records]
         self._appended += 1
         if not encoded:
             return
@@ -247,7 +244,7 @@ class Store:
         sizes = self._disk.sizes()
         logs = sorted(name for name in sizes if _SEGMENT.fullmatch(name))
         obsolete: list[str] = []
-        replay = _Replay(self._disk)
+        replay = _Replay(self._disk, self._format)
         if _SWAP in sizes:
             replay.read(_SWAP, 0, last=False)
             obsolete = [name for name in logs if base_offset(name) < replay.end]
@@ -312,8 +309,8 @@ class Store:
                     latest.pop(record.key, None)
                     if record.value is not None:
                         latest[record.key] = record.value
-        decoded = [decode_offsets_record(key, value) for key, value in latest.items()]
-        return [LogRecord(record.key, record.value) for record in decoded if record.key is not None]
+        decoded = [self._format.decode(key, value) for key, value in latest.items()]
+        return [record for record in decoded if record is not None]
 
     # ---- compaction
 
@@ -409,14 +406,15 @@ class _Replay:
     :ivar size: bytes of the last file up to the end of that batch
     """
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, record_format: RecordFormat) -> None:
         self.live = self.end = self.size = 0
         self._disk = disk
+        self._format = record_format
         self._latest: dict[bytes, tuple[bytes, tuple[str, int]]] = {}  # key -> value, file and position
         self._kinds: set[bytes] = set()  # record types with the versions of their values
 
     def read(self, name: str, base: int, *, last: bool) -> None:
-        """Read the next file. Errors as `read_batches`, and for a record that is not of ``__consumer_offsets``."""
+        """Read the next file. Errors as `read_batches`, and for a record that the log does not have."""
         if base != self.end:
             raise CorruptLogError(name, 0, f"begins at offset {base} where {self.end} is due")
         self.size = 0
@@ -433,7 +431,7 @@ class _Replay:
         if (
             kind not in self._kinds
         ):  # one value per (type, version) is decoded: superseded ones need no more, which halves the time
-            _decoded(record.key, value, at)
+            self._decoded(record.key, value, at)
             self._kinds.add(kind)
         old = self._latest.pop(key, None)
         if old is not None:
@@ -444,16 +442,15 @@ class _Replay:
 
     def records(self) -> tuple[list[LogRecord], int]:
         """Return the last record of each key with a value, and the number of those of unknown types."""
-        decoded = [_decoded(key, value, at) for key, (value, at) in self._latest.items()]
-        known = [LogRecord(record.key, record.value) for record in decoded if record.key is not None]
+        decoded = [self._decoded(key, value, at) for key, (value, at) in self._latest.items()]
+        known = [record for record in decoded if record is not None]
         return known, len(decoded) - len(known)
 
-
-def _decoded(key: bytes | None, value: bytes | None, at: tuple[str, int]) -> OffsetsRecord:
-    try:
-        return decode_offsets_record(key, value)
-    except DecodeError as error:
-        raise CorruptLogError(*at, str(error)) from error
+    def _decoded(self, key: bytes | None, value: bytes | None, at: tuple[str, int]) -> LogRecord | None:
+        try:
+            return self._format.decode(key, value)
+        except DecodeError as error:
+            raise CorruptLogError(*at, str(error)) from error
 
 
 def _near(record: Record, first: Record) -> bool:

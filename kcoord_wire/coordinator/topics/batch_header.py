@@ -54,6 +54,16 @@ class Header(NamedTuple):
         return self.attributes & COMPRESSION_MASK
 
     @property
+    def is_transactional(self) -> bool:
+        """Whether it belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is a marker."""
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
     def last_sequence(self) -> int:
         """Sequence number of the last record. After the greatest int32 they continue at 0."""
         return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
@@ -69,8 +79,8 @@ def check_batch(data: bytes | None, max_size: int) -> Header:
     """Return the header of a producer's records, which must be one batch.
 
     :param max_size: bytes (``max.message.bytes``)
-    :raises Refused: CORRUPT_MESSAGE (2) if the size or the checksum is wrong, MESSAGE_TOO_LARGE (10),
-        TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) for a batch of a transaction, else INVALID_RECORD (87)
+    :raises Refused: CORRUPT_MESSAGE (2) if the size or the checksum is wrong, MESSAGE_TOO_LARGE (10), else
+        INVALID_RECORD (87)
     """
     size = _check_frame(data, max_size)
     header = read_header(data or b"")
@@ -100,9 +110,9 @@ def _check_frame(data: bytes | None, max_size: int) -> int:
 
 
 def _check_header(header: Header, size: int) -> None:
-    if header.attributes & TRANSACTIONAL_BIT:
-        raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served")
-    if header.attributes & CONTROL_BIT:
+    if header.is_transactional and header.producer_id < 0:
+        raise Refused(ErrorCode.INVALID_RECORD, "a batch of a transaction without a producer id")
+    if header.is_control:
         raise Refused(ErrorCode.INVALID_RECORD, "control batches are the broker's own")
     if header.compression > Compression.ZSTD:
         raise Refused(ErrorCode.INVALID_RECORD, f"no codec has number {header.compression}")

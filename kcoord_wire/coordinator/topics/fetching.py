@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.error_responses import refusal
@@ -19,9 +20,25 @@ from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["Fetches"]
+__all__ = ["READ_COMMITTED", "Fetches", "Growth"]
+
+READ_COMMITTED: Final = 1
+"""The isolation level in which records count once their transaction is committed."""
 
 _LONGEST_WAIT_MS = 300_000
+
+
+class Growth(NamedTuple):
+    """What an append has added to a partition.
+
+    :ivar log: the partition
+    :ivar size: bytes of the batch
+    :ivar stable_size: bytes that the last stable offset has moved over
+    """
+
+    log: PartitionLog
+    size: int
+    stable_size: int
 
 
 @dataclass(slots=True)
@@ -96,6 +113,7 @@ class Fetches:
         asked: m.FetchRequest = request.message
         read = _Read(m.FetchResponse())
         left = min(asked.max_bytes, self._limits.max_fetch_bytes)
+        committed = asked.isolation_level == READ_COMMITTED
         for part in asked.topics:
             topic = self._catalog.find(part.topic, part.topic_id, request.version >= TOPIC_UUIDS_FROM)
             answers = []
@@ -112,30 +130,34 @@ class Fetches:
                     answer.error_code = refused.error
                     read.failed = True
                     continue
-                records = log.read(wanted.fetch_offset, min(left, wanted.partition_max_bytes), read.size == 0)
+                end = log.stable_offset if committed else log.end_offset
+                records = log.read(wanted.fetch_offset, min(left, wanted.partition_max_bytes), read.size == 0, end)
                 left -= len(records)
                 read.size += len(records)
                 read.logs.append(log)
                 answer.records = records
-                answer.high_watermark = answer.last_stable_offset = log.end_offset
+                answer.high_watermark, answer.last_stable_offset = log.end_offset, log.stable_offset
                 answer.log_start_offset = log.start_offset
-                if asked.isolation_level == 1:
-                    answer.aborted_transactions = []
+                if committed:
+                    answer.aborted_transactions = [
+                        m.FetchResponseAbortedTransaction(
+                            producer_id=aborted.producer_id, first_offset=aborted.first_offset
+                        )
+                        for aborted in (log.aborted_between(wanted.fetch_offset, end) if records else ())
+                    ]
             read.response.responses.append(
                 m.FetchResponseFetchableTopicResponse(topic=part.topic, topic_id=part.topic_id, partitions=answers)
             )
         return read
 
-    def wake(self, grown: Sequence[tuple[PartitionLog, int]]) -> list[Effect]:
-        """Answer the Fetches that have enough bytes now.
-
-        :param grown: the partitions that have grown, with the number of bytes
-        """
+    def wake(self, grown: Sequence[Growth]) -> list[Effect]:
+        """Answer the Fetches that have enough bytes now."""
         ready: dict[int, None] = {}
-        for log, size in grown:
+        for log, size, stable_size in grown:
             for token in self._waiting.get(log, ()):
                 parked = self._parked[token]
-                parked.missing -= size
+                committed = parked.request.message.isolation_level == READ_COMMITTED
+                parked.missing -= stable_size if committed else size
                 if parked.missing <= 0:
                     ready[token] = None
         return [self._answer(token) for token in sorted(ready)]

@@ -12,6 +12,7 @@ from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.versions import LEADER_EPOCH_FROM
 from kcoord_wire.coordinator.topics.batch_header import Refused
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog
+from kcoord_wire.coordinator.topics.fetching import READ_COMMITTED
 from kcoord_wire.coordinator.topics.partition_log import LEADER_EPOCH, PartitionLog
 from kcoord_wire.error_codes import ErrorCode
 
@@ -46,7 +47,8 @@ def list_offsets(catalog: Catalog, request: Request) -> m.ListOffsetsResponse:
             if request.version == 0:
                 answer.old_style_offsets = _offsets_before(log, wanted.timestamp)[: max(wanted.max_num_offsets, 0)]
             else:
-                answer.offset, answer.timestamp = _offset_at(log, wanted.timestamp)
+                end = log.stable_offset if asked.isolation_level == READ_COMMITTED else log.end_offset
+                answer.offset, answer.timestamp = _offset_at(log, wanted.timestamp, end)
                 if answer.offset >= 0 and request.version >= LEADER_EPOCH_FROM:
                     answer.leader_epoch = LEADER_EPOCH
         response.topics.append(m.ListOffsetsResponseListOffsetsTopicResponse(name=part.name, partitions=answers))
@@ -75,15 +77,19 @@ def offset_for_leader_epoch(catalog: Catalog, request: Request) -> m.OffsetForLe
     return response
 
 
-def _offset_at(log: PartitionLog, timestamp: int) -> tuple[int, int]:
-    """Return the offset for a time, special or not, and the time of its record; -1 for each that does not exist."""
+def _offset_at(log: PartitionLog, timestamp: int, end: int) -> tuple[int, int]:
+    """Return the offset for a time, special or not, and the time of its record; -1 for each that does not exist.
+
+    :param end: the offset at which the reader's records end
+    """
     if timestamp == _LATEST:
-        return log.end_offset, -1
+        return end, -1
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         return log.start_offset, -1
     if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING):
         return -1, -1
-    return (log.latest() if timestamp == _MAX_TIMESTAMP else log.first_since(timestamp)) or (-1, -1)
+    found = log.latest() if timestamp == _MAX_TIMESTAMP else log.first_since(timestamp)
+    return (-1, -1) if found is None or found.offset >= end else found
 
 
 def _offsets_before(log: PartitionLog, timestamp: int) -> list[int]:

@@ -36,6 +36,11 @@ class Producers:
         producer = self._known.get(batch.producer_id)
         return None if producer is None else producer.find(batch)
 
+    def epoch(self, producer_id: int) -> int:
+        """Return the epoch of a producer; -1 if it is not known."""
+        producer = self._known.get(producer_id)
+        return -1 if producer is None else producer.epoch
+
     def update(self, batch: Header, base_offset: int) -> None:
         """Note that the log has this batch at this offset."""
         if batch.producer_id < 0:
@@ -43,8 +48,9 @@ class Producers:
         producer = self._known.pop(batch.producer_id, None)
         if producer is None or producer.epoch != batch.producer_epoch:
             producer = _Producer(batch.producer_epoch)
-        producer.batches = (*producer.batches, (batch.base_sequence, batch.last_sequence, base_offset))
-        producer.batches = producer.batches[-_BATCHES_REMEMBERED:]
+        if not batch.is_control:  # a marker has no sequence number, and fences producers with an older epoch
+            producer.batches = (*producer.batches, (batch.base_sequence, batch.last_sequence, base_offset))
+            producer.batches = producer.batches[-_BATCHES_REMEMBERED:]
         self._known[batch.producer_id] = producer
         if len(self._known) > _MOST_REMEMBERED:
             del self._known[next(iter(self._known))]
@@ -72,7 +78,7 @@ class _Producer:
             detail = f"epoch {batch.producer_epoch} of producer {batch.producer_id}, which is at {self.epoch}"
             raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, detail)
         due = 0
-        if batch.producer_epoch == self.epoch:
+        if batch.producer_epoch == self.epoch and self.batches:
             for first, last, offset in self.batches:
                 if (first, last) == (batch.base_sequence, batch.last_sequence):
                     return offset

@@ -11,8 +11,8 @@ Laws:
   answered with whole batches, at least one if there is one.
 * There are no fetch sessions: full requests are answered with session id 0, so that clients go on without one; a
   request in a session is answered FETCH_SESSION_ID_NOT_FOUND (70), as by a broker that has dropped it.
-* There are no transactions: a transactional id is answered TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), which producers
-  do not retry.
+* The first batch of a transaction in a partition is refused unless it comes as `VerifiedProduce`, with which the host
+  says what the transaction coordinator has answered for its partition.
 * Unlike in other machines, the `Reply` to a Produce with acks 0 has the message None: nothing is sent. And `abandon`
   withdraws a parked request.
 
@@ -25,6 +25,8 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from kcoord_wire import messages as m
@@ -33,23 +35,37 @@ from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicDeleted
 from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM, ZSTD_FROM
 from kcoord_wire.coordinator.topics.administration import Administration
-from kcoord_wire.coordinator.topics.batch_header import Refused, check_batch
-from kcoord_wire.coordinator.topics.catalog import Catalog, Topic
+from kcoord_wire.coordinator.topics.batch_header import Header, Refused, check_batch, read_header
+from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic
 from kcoord_wire.coordinator.topics.cluster_admin import ClusterAdministration
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration
-from kcoord_wire.coordinator.topics.fetching import Fetches
+from kcoord_wire.coordinator.topics.fetching import Fetches, Growth
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.lookups import list_offsets, offset_for_leader_epoch
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.coordinator.topics.partition_log import BATCH_OVERHEAD, PartitionLog
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require
-from kcoord_wire.records import Compression
+from kcoord_wire.records import Compression, ControlType
+from kcoord_wire.records.batch import HEADER_SIZE
 
-__all__ = ["Topics"]
+__all__ = ["Topics", "VerifiedProduce"]
 
 _ACKS: Final = (-1, 0, 1)
+Partition = tuple[str, int]  # topic and number
+
+
+@dataclass(slots=True)
+class VerifiedProduce:
+    """A Produce with what the transaction coordinator has said of the partitions that `Topics.unverified` returned.
+
+    :ivar request: the Produce
+    :ivar errors: NONE for those that are in the transaction
+    """
+
+    request: Request
+    errors: Mapping[Partition, ErrorCode]
 
 
 class Topics:
@@ -98,7 +114,6 @@ class Topics:
         self._fetches = Fetches(self.catalog, self._limits)
         self._oldest: deque[PartitionLog] = deque()  # a log for each batch, in the order in which these were appended
         self._held = 0  # bytes
-        self._last_producer_id = -1
         for name, partitions in (topics or {}).items():
             self.catalog.create(name, partitions)
 
@@ -161,11 +176,13 @@ class Topics:
         """When a `Tick` is due, in ms; None if no Fetch is parked."""
         return self._fetches.deadline
 
-    def handle(self, event: Event, now: int) -> list[Effect]:
+    def handle(self, event: Event | VerifiedProduce, now: int) -> list[Effect]:
         """Return the effects of `event`: only replies. `Load` and `Resign` concern the groups' log, and do nothing.
 
         :raises TypeError: a request that is not for the topics
         """
+        if isinstance(event, VerifiedProduce):
+            return self._produce(event.request, now, event.errors)
         if isinstance(event, Request):
             handler = _HANDLERS.get(type(event.message))
             if handler is None:
@@ -193,19 +210,6 @@ class Topics:
 
     def _fetch(self, request: Request, now: int) -> list[Effect]:
         return self._fetches.receive(request, now)
-
-    def _init_producer_id(self, request: Request, now: int) -> list[Effect]:
-        asked: m.InitProducerIdRequest = request.message
-        if asked.transactional_id is not None:
-            empty = not asked.transactional_id
-            error = ErrorCode.INVALID_REQUEST if empty else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            return [Reply(request.token, refusal(asked, request.version, error))]
-        if (asked.producer_id == -1) != (asked.producer_epoch == -1):
-            return [Reply(request.token, refusal(asked, request.version, ErrorCode.INVALID_REQUEST))]
-        # Counted from the time, so that a producer that outlives a restart does not share its id with a new one.
-        self._last_producer_id = max(self._last_producer_id + 1, now)
-        response = m.InitProducerIdResponse(producer_id=self._last_producer_id, producer_epoch=0)
-        return [Reply(request.token, response)]
 
     # ---- topics and configs, by clients
 
@@ -248,18 +252,37 @@ class Topics:
 
     # ---- Produce
 
-    def _produce(self, request: Request, now: int) -> list[Effect]:
+    def unverified(self, request: Request) -> tuple[Header | None, list[Partition]]:
+        """Return the partitions in which a Produce begins its transaction, and the header of the first such batch,
+        which has the producer; None if there is none."""
         asked: m.ProduceRequest = request.message
-        grown: list[tuple[PartitionLog, int]] = []
-        if asked.transactional_id is not None:
-            response = refusal(asked, request.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        elif asked.acks not in _ACKS:
+        first: Header | None = None
+        partitions: list[Partition] = []
+        for part in asked.topic_data:
+            topic = self.catalog.find(part.name, part.topic_id, request.version >= TOPIC_UUIDS_FROM)
+            for data in part.partition_data:
+                if isinstance(topic, ErrorCode) or not 0 <= data.index < len(topic.logs):
+                    continue
+                if data.records is None or len(data.records) < HEADER_SIZE:
+                    continue
+                batch = read_header(data.records)
+                if batch.is_transactional and not topic.logs[data.index].in_transaction(batch):
+                    first = first or batch
+                    partitions.append((topic.name, data.index))
+        return first, partitions
+
+    def _produce(
+        self, request: Request, now: int, verified: Mapping[Partition, ErrorCode] = MappingProxyType({})
+    ) -> list[Effect]:
+        asked: m.ProduceRequest = request.message
+        grown: list[Growth] = []
+        if asked.acks not in _ACKS:
             response = refusal(asked, request.version, ErrorCode.INVALID_REQUIRED_ACKS)
         else:
             response = m.ProduceResponse()
             for part in asked.topic_data:
                 topic = self.catalog.find(part.name, part.topic_id, request.version >= TOPIC_UUIDS_FROM)
-                outcomes = [self._append(topic, data, request, grown) for data in part.partition_data]
+                outcomes = [self._append(topic, data, request, verified, grown) for data in part.partition_data]
                 response.responses.append(
                     m.ProduceResponseTopicProduceResponse(
                         name=part.name, topic_id=part.topic_id, partition_responses=outcomes
@@ -275,7 +298,8 @@ class Topics:
         topic: Topic | ErrorCode,
         data: m.ProduceRequestPartitionProduceData,
         request: Request,
-        grown: list[tuple[PartitionLog, int]],
+        verified: Mapping[Partition, ErrorCode],
+        grown: list[Growth],
     ) -> m.ProduceResponsePartitionProduceResponse:
         outcome = m.ProduceResponsePartitionProduceResponse(index=data.index, base_offset=-1)
         try:
@@ -286,16 +310,63 @@ class Topics:
             assert data.records is not None
             if request.version < ZSTD_FROM and batch.compression == Compression.ZSTD:
                 raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-            outcome.base_offset, size = log.append(batch, data.records)
+            if batch.is_transactional and request.message.transactional_id is None:
+                raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            answer = verified.get((topic.name, data.index))
+            if answer:
+                raise Refused(answer)
+            stable = log.stable_offset
+            outcome.base_offset, size = log.append(batch, data.records, verified=answer is not None)
         except Refused as refused:
             outcome.error_code, outcome.error_message = refused.error, refused.detail
             return outcome
         if size:
-            self._held += size + BATCH_OVERHEAD
-            self._oldest.append(log)
-            grown.append((log, size))
+            grown.append(self._grew(log, size, stable))
         outcome.log_start_offset = log.start_offset
         return outcome
+
+    def _grew(self, log: PartitionLog, size: int, stable_before: int) -> Growth:
+        self._held += size + BATCH_OVERHEAD
+        self._oldest.append(log)
+        return Growth(log, size, log.bytes_between(stable_before, log.stable_offset))
+
+    # ---- WriteTxnMarkers
+
+    def _write_markers(self, request: Request, now: int) -> list[Effect]:
+        asked: m.WriteTxnMarkersRequest = request.message
+        response: m.WriteTxnMarkersResponse = refusal(asked, request.version, ErrorCode.NONE)
+        grown: list[Growth] = []
+        for marker, result in zip(asked.markers, response.markers, strict=True):
+            for topic in result.topics:
+                for answer in topic.partitions:
+                    answer.error_code = self._write_marker(marker, topic.name, answer.partition_index, now, grown)
+        effects: list[Effect] = [Reply(request.token, response)]
+        effects += self._fetches.wake(grown)
+        self._drop_oldest()
+        return effects
+
+    def _write_marker(
+        self,
+        marker: m.WriteTxnMarkersRequestWritableTxnMarker,
+        name: str,
+        index: int,
+        now: int,
+        grown: list[Growth],
+    ) -> ErrorCode:
+        control = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
+        try:
+            topic = self.catalog.find(name, NO_ID, by_id=False)
+            if isinstance(topic, ErrorCode) or not 0 <= index < len(topic.logs):
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            log = topic.logs[index]
+            stable = log.stable_offset
+            _, size = log.end_transaction(
+                marker.producer_id, marker.producer_epoch, control, marker.coordinator_epoch, now
+            )
+        except Refused as refused:
+            return refused.error
+        grown.append(self._grew(log, size, stable))
+        return ErrorCode.NONE
 
     def _drop_oldest(self) -> None:
         while self._held > self._limits.retention_bytes:
@@ -308,7 +379,7 @@ _HANDLERS: Mapping[type, Callable[[Topics, Request, int], list[Effect]]] = {
     m.ListOffsetsRequest: Topics._list_offsets,
     m.MetadataRequest: Topics._metadata,
     m.ApiVersionsRequest: Topics._api_versions,
-    m.InitProducerIdRequest: Topics._init_producer_id,
+    m.WriteTxnMarkersRequest: Topics._write_markers,
     m.OffsetForLeaderEpochRequest: Topics._offset_for_leader_epoch,
     m.DescribeClusterRequest: Topics._describe_cluster,
     m.DescribeTopicPartitionsRequest: Topics._describe_partitions,

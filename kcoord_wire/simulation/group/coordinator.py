@@ -88,7 +88,7 @@ class VirtualCoordinator:
         self._sync_ms = sync_ms
         self._store_options = store_options
         self._outage = (1_000, 100)  # down_ms and load_ms of the next crash
-        self._runtime: Runtime | None = None
+        self._runtime: Runtime[Watched] | None = None
         self._sync: Sync | None = None
         self._wakes_at = NEVER
         self._tokens = 0
@@ -186,7 +186,7 @@ class VirtualCoordinator:
             self._guard(self._recover, self._runtime)
             self.settle()
 
-    def _recover(self, runtime: Runtime) -> None:
+    def _recover(self, runtime: Runtime[Watched]) -> None:
         try:
             runtime.recover(self._clock.time_ms)
             self._clock.record("coordinator", "serves")
@@ -240,7 +240,7 @@ class VirtualCoordinator:
             self._guard(self._run_sync, sync, self._runtime)
             self.settle()
 
-    def _run_sync(self, sync: Sync, runtime: Runtime) -> None:
+    def _run_sync(self, sync: Sync, runtime: Runtime[Watched]) -> None:
         try:
             sync.run()
         except PowerCutError:
@@ -260,7 +260,7 @@ class VirtualCoordinator:
         if runtime.store.compaction_due():
             self._compact(runtime)
 
-    def _compact(self, runtime: Runtime) -> None:
+    def _compact(self, runtime: Runtime[Watched]) -> None:
         self._clock.record("coordinator", "compacts")
         try:
             runtime.store.compact()

@@ -1,0 +1,438 @@
+"""The transaction coordinator as a pure object: producers, their transactions, and what ends them.
+
+    machine = TransactionMachine(topics, offsets_partition, config)
+    machine.handle(Load([]), now)
+    effects = machine.handle(Request(1, InitProducerIdRequest(...), version=5), now)
+
+Theory of operation (KIP-98). A producer with a transactional id is given a producer id and an epoch. It adds the
+partitions that it writes to (or their broker does so, KIP-890), and ends the transaction. The outcome is written to the
+log; then the effect `WriteMarkers` has the host write a marker to each partition, by which readers know what counts.
+`MarkersWritten` completes the transaction.
+
+Laws (besides those of events.py):
+
+* `WriteMarkers` follows the record of the outcome: no marker is written before that is on disk. What is loaded between
+  outcome and completion has its markers written again.
+* Who initialises a transactional id raises its epoch, and aborts the transaction that is open: requests with the old
+  epoch are refused from then on (PRODUCER_FENCED, before that error existed INVALID_PRODUCER_EPOCH).
+* A transaction that is open for longer than its timeout is aborted in the same way, to the millisecond; Kafka looks
+  every 10 s.
+
+Source: KIP-98, KIP-360, KIP-447, KIP-588, KIP-664, KIP-890; Kafka's `TransactionCoordinator.scala`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core import events, versions
+from kcoord_wire.coordinator.core.config import GroupConfig
+from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.groups import EffectCollector, TopicNames
+from kcoord_wire.coordinator.transactions import operators
+from kcoord_wire.coordinator.transactions.model import (
+    BUMPED_AT_END,
+    ENDED,
+    NO_PRODUCER,
+    PREPARED,
+    Move,
+    Partition,
+    State,
+    Transaction,
+)
+from kcoord_wire.coordinator.transactions.records import replay, tombstone, transaction_record
+from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.timers import Timers
+
+__all__ = ["OFFSETS_TOPIC", "TransactionMachine"]
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+"""The topic whose partitions stand for the offsets of groups in a transaction."""
+
+COORDINATOR_EPOCH: Final = 0
+EXPIRY_CHECK_MS: Final = 3_600_000  # transaction.remove.expired.transaction.cleanup.interval.ms
+
+_AddedTopics = Sequence[m.AddPartitionsToTxnRequestAddPartitionsToTxnTopic]
+
+
+class TransactionMachine:
+    """All transactional ids of one coordinator. Until the first `Load` it answers COORDINATOR_LOAD_IN_PROGRESS (14),
+    except to an InitProducerId without a transactional id.
+
+    :param topics: the topics that exist; others cannot be added
+    :param offsets_partition: returns the partition of `OFFSETS_TOPIC` that a group belongs to
+    :param config: Kafka's defaults if None
+    :ivar transactions: by transactional id
+    :ivar serves: the classes of requests that `handle` accepts
+    """
+
+    def __init__(
+        self, topics: TopicNames, offsets_partition: Callable[[str], int], config: GroupConfig | None = None
+    ) -> None:
+        self.config = config or GroupConfig()
+        self.transactions: dict[str, Transaction] = {}
+        self._topics = topics
+        self._offsets_partition = offsets_partition
+        self._timers = Timers()
+        self._effects = EffectCollector()
+        self._unavailable: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._last_producer_id = NO_PRODUCER
+        self._handlers: dict[type, Callable[[events.Request, Any], None]] = {
+            m.InitProducerIdRequest: self._init_producer_id,
+            m.AddPartitionsToTxnRequest: self._add_partitions,
+            m.AddOffsetsToTxnRequest: self._add_offsets,
+            m.EndTxnRequest: self._end,
+            m.DescribeTransactionsRequest: partial(operators.describe, self._effects, self.transactions),
+            m.ListTransactionsRequest: partial(operators.list_transactions, self._effects, self.transactions),
+        }
+        self.serves = frozenset(self._handlers)
+
+    @property
+    def deadline(self) -> int | None:
+        """When the next `Tick` is due, in ms; None if nothing is."""
+        return self._timers.next
+
+    @property
+    def appended(self) -> int:
+        """Number of `Append` effects so far."""
+        return self._effects.appended
+
+    def handle(self, event: events.Event, now: int) -> list[events.Effect]:
+        """Return the effects of `event` at the time `now` (ms).
+
+        :raises TypeError: a request of an api that a transaction coordinator does not serve
+        """
+        effects = self._effects.begin(now)
+        if isinstance(event, events.Request):
+            self._request(event)
+        elif isinstance(event, events.Tick):
+            self._timers.run_due(now)
+        elif isinstance(event, events.MarkersWritten):
+            self._complete(event)
+        elif isinstance(event, events.Load):
+            self._load(event.records)
+        else:
+            self._unavailable = ErrorCode.NOT_COORDINATOR
+            self.transactions.clear()
+            self._timers.clear()
+        return effects
+
+    def _request(self, request: events.Request) -> None:
+        message = request.message
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            raise TypeError(f"a transaction coordinator does not serve {type(message).__name__}")
+        needs_log = not isinstance(message, m.InitProducerIdRequest) or message.transactional_id is not None
+        if needs_log and self._unavailable is not None:
+            self._refuse(request, self._unavailable)
+        else:
+            handler(request, message)
+
+    def _refuse(self, request: events.Request, error: ErrorCode, after: int = 0) -> None:
+        error = _for_version(error, type(request.message), request.version)
+        self._effects.reply(request, refusal(request.message, request.version, error), after)
+
+    # ---- InitProducerId
+
+    def _init_producer_id(self, request: events.Request, message: m.InitProducerIdRequest) -> None:
+        expected = (message.producer_id, message.producer_epoch)
+        if (NO_PRODUCER in expected) != (expected == (NO_PRODUCER, NO_PRODUCER)) or message.transactional_id == "":
+            return self._refuse(request, ErrorCode.INVALID_REQUEST)
+        if message.transactional_id is None:
+            answer = m.InitProducerIdResponse(producer_id=self._new_producer_id(), producer_epoch=0)
+            return self._effects.reply(request, answer)
+        if not 0 < message.transaction_timeout_ms <= self.config.transaction_max_timeout_ms:
+            return self._refuse(request, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        transaction = self.transactions.get(message.transactional_id)
+        if transaction is None:
+            transaction = Transaction(
+                message.transactional_id, self._new_producer_id(), message.transaction_timeout_ms, self._effects.now
+            )
+            self.transactions[message.transactional_id] = transaction
+        return self._initialise(
+            request, message, transaction, None if expected == (NO_PRODUCER, NO_PRODUCER) else expected
+        )
+
+    def _initialise(
+        self,
+        request: events.Request,
+        message: m.InitProducerIdRequest,
+        transaction: Transaction,
+        expected: tuple[int, int] | None,
+    ) -> None:
+        if expected is not None and not transaction.accepts_producer(expected):
+            return self._refuse(request, ErrorCode.PRODUCER_FENCED, transaction.written)
+        if transaction.state in PREPARED:
+            return self._refuse(request, ErrorCode.CONCURRENT_TRANSACTIONS, transaction.written)
+        if transaction.state is State.ONGOING:  # the client repeats its request until the abort is complete
+            self._fence(transaction)
+            return self._refuse(request, ErrorCode.CONCURRENT_TRANSACTIONS, transaction.written)
+        error = transaction.initialise(
+            expected, self._new_producer_id, message.transaction_timeout_ms, self._effects.now
+        )
+        if error:
+            return self._refuse(request, error, transaction.written)
+        self._write(transaction)
+        answer = m.InitProducerIdResponse(
+            producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch
+        )
+        return self._effects.reply(request, answer, transaction.written)
+
+    def _new_producer_id(self) -> int:
+        # Counted from the time, so that a producer that outlives a restart does not share its id with a new one.
+        self._last_producer_id = max(self._last_producer_id + 1, self._effects.now)
+        return self._last_producer_id
+
+    # ---- AddPartitionsToTxn, AddOffsetsToTxn
+
+    def _add_partitions(self, request: events.Request, message: m.AddPartitionsToTxnRequest) -> None:
+        response = m.AddPartitionsToTxnResponse()
+        after = 0
+        if request.version < versions.BATCH_ADD_FROM:
+            asked = m.AddPartitionsToTxnRequestAddPartitionsToTxnTransaction(
+                transactional_id=message.v3_and_below_transactional_id,
+                producer_id=message.v3_and_below_producer_id,
+                producer_epoch=message.v3_and_below_producer_epoch,
+                topics=message.v3_and_below_topics,
+            )
+            response.results_by_topic_v3_and_below, after = self._add_one(asked, request.version)
+        else:
+            for asked in message.transactions:
+                results, written = self._add_one(asked, request.version)
+                response.results_by_transaction.append(
+                    m.AddPartitionsToTxnResponseAddPartitionsToTxnResult(
+                        transactional_id=asked.transactional_id, topic_results=results
+                    )
+                )
+                after = max(after, written)
+        self._effects.reply(request, response, after)
+
+    def _add_one(
+        self, asked: m.AddPartitionsToTxnRequestAddPartitionsToTxnTransaction, version: int
+    ) -> tuple[list[m.AddPartitionsToTxnResponseAddPartitionsToTxnTopicResult], int]:
+        """Return the results by topic, and the `Append` that must be on disk before they may be sent."""
+        partitions = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
+        transaction = self.transactions.get(asked.transactional_id)
+        if asked.verify_only:
+            errors = self._verify(transaction, asked, partitions)
+        else:
+            errors = self._unknown_partitions(partitions)
+            if not errors:
+                error = self._add(transaction, asked, partitions, version)
+                errors = dict.fromkeys(partitions, _for_version(error, m.AddPartitionsToTxnRequest, version))
+        results = [
+            m.AddPartitionsToTxnResponseAddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    m.AddPartitionsToTxnResponseAddPartitionsToTxnPartitionResult(
+                        partition_index=index, partition_error_code=errors[topic.name, index]
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in asked.topics
+        ]
+        return results, self._effects.written(transaction)
+
+    def _unknown_partitions(self, partitions: Sequence[Partition]) -> Mapping[Partition, ErrorCode]:
+        """Return an error for each partition if one of them does not exist, else nothing."""
+        there = {name: self._topics.partitions(name) or 0 for name, _ in partitions}
+        unknown = {(name, index) for name, index in partitions if not 0 <= index < there[name]}
+        if not unknown:
+            return {}
+        return {
+            asked: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if asked in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for asked in partitions
+        }
+
+    def _verify(
+        self,
+        transaction: Transaction | None,
+        asked: m.AddPartitionsToTxnRequestAddPartitionsToTxnTransaction,
+        partitions: Sequence[Partition],
+    ) -> Mapping[Partition, ErrorCode]:
+        """Return for each partition whether the producer may write to it (KIP-890)."""
+        error = self._wrong_producer(transaction, asked.transactional_id, asked.producer_id, asked.producer_epoch)
+        if error or transaction is None:
+            return dict.fromkeys(partitions, error)
+        return {
+            each: ErrorCode.NONE if each in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
+            for each in partitions
+        }
+
+    def _wrong_producer(
+        self, transaction: Transaction | None, transactional_id: str, producer_id: int, producer_epoch: int
+    ) -> ErrorCode:
+        """Return why the producer may not add to its transaction; NONE if it may."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        if transaction is None:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if error := transaction.check_producer(producer_id, producer_epoch):
+            return error
+        return ErrorCode.CONCURRENT_TRANSACTIONS if transaction.state in PREPARED else ErrorCode.NONE
+
+    def _add(
+        self,
+        transaction: Transaction | None,
+        asked: m.AddPartitionsToTxnRequestAddPartitionsToTxnTransaction | m.AddOffsetsToTxnRequest,
+        partitions: Sequence[Partition],
+        version: int,
+    ) -> ErrorCode:
+        error = self._wrong_producer(transaction, asked.transactional_id, asked.producer_id, asked.producer_epoch)
+        if error or transaction is None:
+            return error
+        if transaction.state is State.ONGOING and all(each in transaction.partitions for each in partitions):
+            return ErrorCode.NONE
+        begins = transaction.state is not State.ONGOING
+        transaction.add(partitions, BUMPED_AT_END if version >= versions.BATCH_ADD_FROM else 0, self._effects.now)
+        if begins:
+            self._abort_later(transaction)
+        self._write(transaction)
+        return ErrorCode.NONE
+
+    def _add_offsets(self, request: events.Request, message: m.AddOffsetsToTxnRequest) -> None:
+        transaction = self.transactions.get(message.transactional_id)
+        if not message.group_id:
+            return self._refuse(request, ErrorCode.INVALID_GROUP_ID)
+        partition = (OFFSETS_TOPIC, self._offsets_partition(message.group_id))
+        error = self._add(transaction, message, [partition], 0)
+        return self._refuse(request, error, self._effects.written(transaction))
+
+    # ---- the end of a transaction
+
+    def _end(self, request: events.Request, message: m.EndTxnRequest) -> None:
+        transaction = self.transactions.get(message.transactional_id)
+        if not message.transactional_id:
+            return self._refuse(request, ErrorCode.INVALID_REQUEST)
+        if transaction is None:
+            return self._refuse(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING, self._effects.deleted)
+        repeated = transaction.raised_epoch(message.producer_id, message.producer_epoch)
+        error = ErrorCode.NONE
+        if not repeated:
+            error = transaction.check_producer(message.producer_id, message.producer_epoch)
+        version = BUMPED_AT_END if request.version >= versions.BUMPED_FROM else 0
+        if not error:
+            move = Move.COMMIT if message.committed else Move.ABORT
+            decides, error = _may_end(transaction, move, version, repeated)
+            if decides:
+                transaction.prepare(move, version, self._new_producer_id, self._effects.now)
+                self._write_outcome(transaction)
+        if error:
+            return self._refuse(request, error, transaction.written)
+        producer_id, epoch = transaction.next_producer
+        answer = m.EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
+        return self._effects.reply(request, answer, transaction.written)
+
+    def _fence(self, transaction: Transaction) -> None:
+        transaction.fence(self._effects.now)
+        self._write_outcome(transaction)
+
+    def _timed_out(self, transaction: Transaction) -> None:
+        transaction.timer = None
+        self._fence(transaction)
+
+    def _abort_later(self, transaction: Transaction) -> None:
+        until = transaction.started_at + transaction.timeout_ms
+        transaction.timer = self._timers.start(until, partial(self._timed_out, transaction))
+
+    def _write_outcome(self, transaction: Transaction) -> None:
+        if transaction.timer is not None:
+            transaction.timer.cancel()
+            transaction.timer = None
+        self._write(transaction)
+        self._write_markers(transaction)
+
+    def _write_markers(self, transaction: Transaction) -> None:
+        topics: dict[str, list[int]] = {}
+        for topic, partition in transaction.partitions:
+            topics.setdefault(topic, []).append(partition)
+        marker = m.WriteTxnMarkersRequestWritableTxnMarker(
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            transaction_result=transaction.state is State.PREPARE_COMMIT,
+            topics=[
+                m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name=name, partition_indexes=partitions)
+                for name, partitions in topics.items()
+            ],
+            coordinator_epoch=COORDINATOR_EPOCH,
+            transaction_version=transaction.version,
+        )
+        self._effects.effects.append(events.WriteMarkers(transaction.transactional_id, marker, transaction.written))
+
+    def _complete(self, event: events.MarkersWritten) -> None:
+        transaction = self.transactions.get(event.transactional_id)
+        if transaction is None or transaction.state not in PREPARED:
+            return  # the log has been read again since
+        if (transaction.producer_id, transaction.producer_epoch) == (event.producer_id, event.producer_epoch):
+            transaction.complete(self._effects.now)
+            self._write(transaction)
+
+    # ---- the whole coordinator
+
+    def _write(self, transaction: Transaction) -> None:
+        self._effects.append(transaction, [transaction_record(transaction)])
+
+    def _load(self, records: Sequence[events.LogRecord]) -> None:
+        self._timers.clear()
+        self.transactions.clear()
+        self.transactions.update(replay(records))
+        self._unavailable = None
+        for transaction in self.transactions.values():
+            known = (self._last_producer_id, transaction.producer_id, transaction.next_producer_id)
+            self._last_producer_id = max(known)
+            if transaction.state in PREPARED:
+                self._write_markers(transaction)
+            elif transaction.state is State.ONGOING:
+                self._abort_later(transaction)
+        self._expire_later()
+
+    def _expire_later(self) -> None:
+        self._timers.start(self._effects.now + EXPIRY_CHECK_MS, self._expire)
+
+    def _expire(self) -> None:
+        """Remove transactional ids that have not been used for too long."""
+        unused_since = self._effects.now - self.config.transactional_id_expiration_ms
+        for transaction in list(self.transactions.values()):
+            if transaction.state in ENDED | {State.EMPTY} and transaction.updated_at <= unused_since:
+                transaction.move(Move.EXPIRE, self._effects.now)
+                del self.transactions[transaction.transactional_id]
+                self._effects.append(transaction, [tombstone(transaction.transactional_id)])
+                self._effects.deleted = self._effects.appended
+        self._expire_later()
+
+
+def _for_version(error: ErrorCode, request: type, version: int) -> ErrorCode:
+    """Return the error that a version of a request has."""
+    if error is ErrorCode.PRODUCER_FENCED and version < versions.PRODUCER_FENCED_FROM[request]:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+def _may_end(transaction: Transaction, move: Move, version: int, repeated: bool) -> tuple[bool, ErrorCode]:
+    """Return whether an EndTxn decides the outcome, and else its error; NONE if it was answered before.
+
+    :param move: COMMIT or ABORT
+    :param version: the transaction version of the client
+    :param repeated: see `Transaction.raised_epoch`
+    """
+    state = transaction.state
+    same = state in _OUTCOME[move]
+    if state is State.ONGOING:
+        return True, ErrorCode.NONE
+    if state in PREPARED and (same or not repeated):
+        return False, ErrorCode.CONCURRENT_TRANSACTIONS
+    if state in ENDED and same and (repeated or transaction.version < BUMPED_AT_END):
+        return False, ErrorCode.NONE
+    if state not in PREPARED and move is Move.ABORT and version >= BUMPED_AT_END and not repeated:
+        return True, ErrorCode.NONE
+    return False, ErrorCode.INVALID_TXN_STATE
+
+
+_OUTCOME: Final = {
+    Move.COMMIT: (State.PREPARE_COMMIT, State.COMPLETE_COMMIT),
+    Move.ABORT: (State.PREPARE_ABORT, State.COMPLETE_ABORT),
+}

@@ -1,0 +1,131 @@
+"""The transactions in a partition: the last stable offset, what was aborted, what retention leaves."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcoord_wire.coordinator.topics.batch_header import Refused, check_batch
+from kcoord_wire.coordinator.topics.partition_log import PartitionLog
+from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.records import ControlType, Record, encode_batch, read_records
+
+NOW = 1_700_000_000_000
+
+
+class Log:
+    """A partition with its producers' sequence numbers."""
+
+    def __init__(self) -> None:
+        self.log = PartitionLog()
+        self._next: dict[tuple[int, int], int] = {}
+
+    def write(self, producer: int, *, epoch: int = 0, transactional: bool = True, verified: bool = True) -> int:
+        sequence = self._next.get((producer, epoch), 0)
+        data = encode_batch(
+            [Record(b"k", b"v", NOW)],
+            transactional=transactional,
+            producer_id=producer,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
+        offset, _ = self.log.append(check_batch(data, 1_000), data, verified=verified)
+        self._next[producer, epoch] = sequence + 1
+        return offset
+
+    def end(self, producer: int, control: ControlType, *, epoch: int = 0) -> int:
+        return self.log.end_transaction(producer, epoch, control, 0, NOW)[0]
+
+
+def test_the_stable_offset_is_the_first_that_is_open() -> None:
+    log = Log()
+    log.write(9, transactional=False)
+    assert log.log.stable_offset == 1
+    log.write(1)
+    log.write(2)
+    assert log.log.stable_offset == 1
+    log.end(1, ControlType.COMMIT)
+    assert (log.log.stable_offset, log.log.end_offset) == (2, 4)
+    log.end(2, ControlType.ABORT)
+    assert log.log.stable_offset == log.log.end_offset == 5
+
+
+def test_readers_of_what_is_committed_get_nothing_beyond() -> None:
+    log = Log()
+    for producer in (9, 1, 2):
+        log.write(producer, transactional=producer != 9)
+    batches = list(read_records(log.log.read(0, 1 << 20, True, log.log.stable_offset)))
+    assert [batch.base_offset for batch in batches] == [0]
+    log.end(1, ControlType.COMMIT)
+    batches = list(read_records(log.log.read(0, 1 << 20, True, log.log.stable_offset)))
+    assert [batch.base_offset for batch in batches] == [0, 1]
+    assert log.log.bytes_between(0, log.log.stable_offset) == sum(batch.size for batch in batches)
+
+
+def test_aborted_transactions_are_known_to_their_readers() -> None:
+    log = Log()
+    first = log.write(1)
+    log.write(2)
+    marker = log.end(1, ControlType.ABORT)
+    log.end(2, ControlType.COMMIT)
+    again = log.write(1)
+    log.end(1, ControlType.ABORT)
+    found = log.log.aborted_between(0, log.log.stable_offset)
+    assert [(each.producer_id, each.first_offset) for each in found] == [(1, first), (1, again)]
+    assert [each.first_offset for each in log.log.aborted_between(marker + 1, log.log.stable_offset)] == [again]
+    assert [each.first_offset for each in log.log.aborted_between(0, again)] == [first]
+
+
+def test_the_marker_is_a_control_batch_of_the_producer() -> None:
+    log = Log()
+    log.write(1, epoch=4)
+    offset = log.end(1, ControlType.COMMIT, epoch=4)
+    (_, marker) = read_records(log.log.read(0, 1 << 20, True, 2))
+    assert (marker.base_offset, marker.producer_id, marker.producer_epoch) == (offset, 1, 4)
+    assert (marker.is_control, marker.is_transactional) == (True, True)
+
+
+def test_a_transaction_begins_with_the_coordinators_word_only() -> None:
+    log = Log()
+    with pytest.raises(Refused) as refused:
+        log.write(1, verified=False)
+    assert refused.value.error is E.INVALID_TXN_STATE
+    log.write(1)
+    assert log.write(1, verified=False) == 1, "it is open"
+    with pytest.raises(Refused) as refused:
+        log.write(1, transactional=False)
+    assert refused.value.error is E.INVALID_TXN_STATE
+    log.end(1, ControlType.COMMIT)
+    with pytest.raises(Refused):
+        log.write(1, verified=False)
+
+
+def test_a_marker_keeps_out_older_epochs() -> None:
+    log = Log()
+    log.write(1, epoch=3)
+    log.end(1, ControlType.ABORT, epoch=4)
+    for write in (lambda: log.write(1, epoch=3), lambda: log.end(1, ControlType.COMMIT, epoch=3)):
+        with pytest.raises(Refused) as refused:
+            write()
+        assert refused.value.error is E.INVALID_PRODUCER_EPOCH
+    assert log.write(1, epoch=4) == 2
+
+
+def test_sequence_numbers_go_on_after_a_marker_of_the_same_epoch() -> None:
+    log = Log()
+    log.write(1)
+    log.end(1, ControlType.COMMIT)
+    assert log.write(1) == 2
+
+
+def test_retention_leaves_the_stable_offset_within_the_log() -> None:
+    log = Log()
+    log.write(1)
+    log.write(9, transactional=False)
+    log.log.drop_oldest()
+    assert log.log.stable_offset == log.log.start_offset == 1
+    log.end(1, ControlType.ABORT)
+    assert log.log.stable_offset == log.log.end_offset == 3
+    assert [each.first_offset for each in log.log.aborted_between(1, 3)] == [0]
+    log.log.drop_oldest()
+    log.log.drop_oldest()
+    assert log.log.aborted_between(0, 3) == []

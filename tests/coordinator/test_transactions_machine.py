@@ -1,0 +1,253 @@
+"""The transaction machine: producers and epochs, what is refused, the end of a transaction, restarts."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.config import GroupConfig
+from kcoord_wire.coordinator.core.events import Request
+from kcoord_wire.coordinator.transactions.machine import TransactionMachine
+from kcoord_wire.error_codes import ErrorCode as E
+from tests.support.scripted import Topics
+from tests.support.transactions import TransactionScript
+
+
+def test_a_producer_gets_an_id_and_epochs_that_rise() -> None:
+    script = TransactionScript()
+    first, second = script.producer(), script.producer()
+    assert second == (first[0], first[1] + 1) == (first[0], 1)
+    assert script.producer("y")[0] != first[0]
+
+
+def test_a_producer_without_transactions_needs_no_log() -> None:
+    machine = TransactionMachine(Topics(), len)
+    request = Request(1, m.InitProducerIdRequest(transactional_id=None), 5)
+    (reply,) = machine.handle(request, 5)
+    assert (reply.message.error_code, reply.message.producer_id, reply.message.producer_epoch) == (0, 5, 0)
+    request = Request(2, m.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1), 5)
+    (reply,) = machine.handle(request, 5)
+    assert reply.message.error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize(
+    ("timeout", "had", "name", "error"),
+    [
+        (900_001, (-1, -1), "x", E.INVALID_TRANSACTION_TIMEOUT),
+        (0, (-1, -1), "x", E.INVALID_TRANSACTION_TIMEOUT),
+        (1, (-1, -1), "", E.INVALID_REQUEST),
+        (1, (5, -1), "x", E.INVALID_REQUEST),
+        (1, (-1, 5), "x", E.INVALID_REQUEST),
+    ],
+)
+def test_a_wrong_initialisation_is_refused(timeout: int, had: tuple[int, int], name: str, error: E) -> None:
+    assert TransactionScript().init(name, timeout=timeout, had=had).error_code == error
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_ends_once_its_markers_are_written(commit: bool) -> None:
+    script = TransactionScript()
+    producer = script.producer()
+    assert script.add(producer, ("orders", 1), ("payments", 0)) == [0, 0]
+    assert script.state() == "Ongoing"
+    assert script.end(producer, commit=commit).error_code == 0
+    assert script.add(producer) == [E.CONCURRENT_TRANSACTIONS]
+    assert script.end(producer, commit=commit).error_code == E.CONCURRENT_TRANSACTIONS
+    assert script.init().error_code == E.CONCURRENT_TRANSACTIONS
+    marker = script.write_markers().marker
+    assert (marker.producer_id, marker.producer_epoch) == producer
+    assert (marker.transaction_result, len(marker.topics)) == (commit, 2)
+    assert script.state() == ("CompleteCommit" if commit else "CompleteAbort")
+    assert script.end(producer, commit=commit).error_code == 0, "the answer may have been lost"
+    assert script.end(producer, commit=not commit).error_code == E.INVALID_TXN_STATE
+
+
+def test_version_2_raises_the_epoch_at_each_end() -> None:
+    script = TransactionScript()
+    producer = script.producer()
+    assert script.batch_add(producer, ("orders", 0)) == [0]
+    answer = script.end(producer, version=5)
+    assert (answer.producer_id, answer.producer_epoch) == (producer[0], 1)
+    marker = script.write_markers().marker
+    assert (marker.producer_epoch, marker.transaction_version) == (1, 2)
+    again = script.end(producer, version=5)
+    assert (again.error_code, again.producer_epoch) == (0, 1), "the answer may have been lost"
+    assert script.batch_add(producer, ("orders", 0)) == [E.PRODUCER_FENCED]
+    assert script.batch_add((producer[0], 1), ("orders", 0)) == [0]
+
+
+def test_version_2_may_abort_a_transaction_without_partitions() -> None:
+    script = TransactionScript()
+    producer = script.producer()
+    assert script.end(producer, commit=True, version=5).error_code == E.INVALID_TXN_STATE
+    assert script.end(producer, commit=False, version=4).error_code == E.INVALID_TXN_STATE
+    answer = script.end(producer, commit=False, version=5)
+    assert (answer.error_code, answer.producer_epoch) == (0, 1)
+    assert script.write_markers().marker.topics == []
+    assert script.end((producer[0], 1), commit=False, version=5).producer_epoch == 2
+
+
+def test_a_new_producer_aborts_the_transaction_and_fences() -> None:
+    script = TransactionScript()
+    old = script.producer()
+    script.add(old)
+    assert script.init().error_code == E.CONCURRENT_TRANSACTIONS
+    assert script.add(old) == [E.PRODUCER_FENCED]
+    assert script.add(old, version=1) == [E.INVALID_PRODUCER_EPOCH]
+    marker = script.write_markers().marker
+    assert (marker.producer_epoch > old[1], marker.transaction_result) == (True, False)
+    new = script.producer()
+    assert new[1] > marker.producer_epoch
+    assert script.end(old).error_code == E.PRODUCER_FENCED
+    assert script.init(had=old).error_code == E.PRODUCER_FENCED
+    assert script.init(had=old, version=3).error_code == E.INVALID_PRODUCER_EPOCH
+
+
+def test_a_producer_may_raise_its_own_epoch() -> None:
+    script = TransactionScript()
+    had = script.producer()
+    raised = script.init(had=had)
+    assert (raised.producer_id, raised.producer_epoch) == (had[0], had[1] + 1)
+    repeated = script.init(had=had)
+    assert (repeated.producer_id, repeated.producer_epoch) == (had[0], had[1] + 1)
+    assert script.init(had=(had[0] + 9, 0)).error_code == E.PRODUCER_FENCED
+
+
+def test_an_open_transaction_is_aborted_after_its_timeout() -> None:
+    script = TransactionScript()
+    producer = script.producer()
+    script.add(producer)
+    script.pass_time(59_999)
+    assert script.add(producer, ("orders", 3)) == [0]
+    script.pass_time(1)
+    assert script.state() == "PrepareAbort"
+    marker = script.write_markers().marker
+    assert [topic.partition_indexes for topic in marker.topics] == [[0, 3]]
+    assert script.add(producer) == [E.PRODUCER_FENCED]
+    script.pass_time(3_600_000)
+    assert script.markers == []
+
+
+def test_an_ended_transaction_has_no_timeout() -> None:
+    script = TransactionScript()
+    producer = script.producer()
+    script.add(producer)
+    script.end(producer)
+    script.write_markers()
+    script.pass_time(120_000)
+    assert (script.markers, script.state()) == ([], "CompleteCommit")
+
+
+def test_after_a_restart_transactions_go_on() -> None:
+    script = TransactionScript()
+    open_one, decided, ended = (script.producer(name) for name in "abc")
+    for name, producer in zip("abc", (open_one, decided, ended), strict=True):
+        script.add(producer, name=name)
+    script.end(decided, name="b")
+    script.end(ended, name="c")
+    script.markers.reverse()
+    script.write_markers()
+    script.pass_time(59_000)
+    script.restart()
+    assert [(effect.transactional_id, effect.marker.transaction_result) for effect in script.markers] == [("b", True)]
+    assert [script.state(name) for name in "abc"] == ["Ongoing", "PrepareCommit", "CompleteCommit"]
+    assert script.write_markers().marker.topics[0].name == "orders"
+    script.pass_time(1_000)
+    assert script.state("a") == "PrepareAbort"
+    assert script.producer("d")[0] > max(open_one[0], decided[0], ended[0])
+
+
+def test_partitions_are_added_all_or_none() -> None:
+    script = TransactionScript()
+    producer = script.producer()
+    errors = script.add(producer, ("orders", 0), ("orders", 99), ("nothing", 0))
+    unknown = E.UNKNOWN_TOPIC_OR_PARTITION
+    assert errors == [E.OPERATION_NOT_ATTEMPTED, unknown, unknown]
+    assert script.state() == "Empty"
+
+
+def test_a_brokers_question_changes_nothing() -> None:
+    script = TransactionScript()
+    producer = script.producer()
+    script.add(producer, ("orders", 0))
+    wanted = (("orders", 0), ("orders", 1))
+    assert script.batch_add(producer, *wanted, verify=True) == [0, E.TRANSACTION_ABORTABLE]
+    assert script.batch_add((1, 0), *wanted, verify=True) == [E.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert script.batch_add((producer[0], 7), *wanted, verify=True) == [E.PRODUCER_FENCED] * 2
+    assert script.batch_add(producer, *wanted, verify=True, name="other") == [E.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert script.batch_add(producer, *wanted, verify=True, name="") == [E.INVALID_REQUEST] * 2
+    assert script.end(producer).error_code == 0
+    assert script.batch_add(producer, *wanted, verify=True) == [E.CONCURRENT_TRANSACTIONS] * 2
+
+
+def test_the_offsets_of_a_group_are_a_partition_too() -> None:
+    script = TransactionScript()
+    producer = script.producer()
+    request = m.AddOffsetsToTxnRequest(
+        transactional_id="x", producer_id=producer[0], producer_epoch=producer[1], group_id="four"
+    )
+    assert script.ask(request, 3).error_code == 0
+    script.end(producer)
+    (topic,) = script.write_markers().marker.topics
+    assert (topic.name, topic.partition_indexes) == ("__consumer_offsets", [4])
+    request.group_id = ""
+    assert script.ask(request, 3).error_code == E.INVALID_GROUP_ID
+
+
+def test_unused_ids_expire_and_open_ones_do_not() -> None:
+    script = TransactionScript(transactional_id_expiration_ms=1_000)
+    script.producer("idle")
+    producer = script.producer("busy")
+    script.pass_time(3_599_000)
+    assert script.add(producer, name="busy") == [0]
+    script.pass_time(1_000)
+    answer = script.ask(m.ListTransactionsRequest(), 1)
+    assert [each.transactional_id for each in answer.transaction_states] == ["busy"]
+    script.restart()
+    assert list(script.machine.transactions) == ["busy"]
+
+
+def test_transactions_are_listed_by_state_producer_and_duration() -> None:
+    script = TransactionScript()
+    script.producer("idle")
+    producer = script.producer("busy")
+    script.add(producer, name="busy")
+    script.pass_time(1_000)
+
+    def names(**filters: object) -> list[str]:
+        answer = script.ask(m.ListTransactionsRequest(**filters), 1)  # type: ignore[arg-type] # any of its fields
+        return [each.transactional_id for each in answer.transaction_states]
+
+    assert names() == ["idle", "busy"]
+    assert names(state_filters=["Ongoing", "Nonsense"]) == ["busy"]
+    assert script.ask(m.ListTransactionsRequest(state_filters=["No"]), 1).unknown_state_filters == ["No"]
+    assert names(producer_id_filters=[producer[0]]) == ["busy"]
+    assert names(duration_filter=999) == ["busy"]
+    assert names(duration_filter=1_000) == []
+
+
+def test_a_description_has_the_partitions_by_topic() -> None:
+    script = TransactionScript()
+    producer = script.producer()
+    script.add(producer, ("orders", 1), ("payments", 0), ("orders", 2))
+    request = m.DescribeTransactionsRequest(transactional_ids=["x", "x", "none", ""])
+    found, unknown, empty = script.ask(request, 0).transaction_states
+    assert [(topic.topic, topic.partitions) for topic in found.topics] == [("orders", [1, 2]), ("payments", [0])]
+    assert (found.producer_id, found.producer_epoch, found.transaction_timeout_ms) == (*producer, 60_000)
+    assert (unknown.error_code, empty.error_code) == (E.TRANSACTIONAL_ID_NOT_FOUND, E.INVALID_REQUEST)
+
+
+def test_when_the_log_fails_requests_are_refused() -> None:
+    script = TransactionScript()
+    producer = script.producer()
+    script.resign()
+    assert script.add(producer) == [E.NOT_COORDINATOR]
+    assert script.end(producer).error_code == E.NOT_COORDINATOR
+    assert script.init(None).error_code == 0
+    script.restart()
+    assert script.add(producer) == [0]
+
+
+def test_settings_have_kafkas_names() -> None:
+    config = GroupConfig.from_properties({"transaction.max.timeout.ms": "5", "transactional.id.expiration.ms": 7})
+    assert (config.transaction_max_timeout_ms, config.transactional_id_expiration_ms) == (5, 7)
