@@ -112,6 +112,12 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         metavar="PARTITIONS",
         help="create topics that clients ask for, with this number of partitions",
     )
+    command.add_argument(
+        "--as-version",
+        type=argument(_release),
+        metavar="RELEASE",
+        help="answer as this release of Kafka, 0.11 to 4.4, without apis and versions that are newer",
+    )
     command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     command.add_argument(
         "--port", type=argument(parse_port), default=9092, help="0 takes a free one (default: %(default)s)"
@@ -180,6 +186,13 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _release(text: str) -> str:
+    from kcoord_wire.coordinator.topics.releases import served_by
+
+    served_by(text)
+    return text
+
+
 def _run(args: argparse.Namespace) -> None:
     """Serve until a signal comes.
 
@@ -208,6 +221,7 @@ def _run(args: argparse.Namespace) -> None:
         permissions=args.permissions and Permissions.from_file(args.permissions),
         advertise=args.advertise,
         auto_create_partitions=args.auto_create,
+        as_version=args.as_version,
         metrics_port=args.metrics_port,
     )
     log_to_stderr(_Lines() if args.log_format == "json" else None)

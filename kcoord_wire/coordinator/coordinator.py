@@ -37,6 +37,8 @@ from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.permissions import Permissions
 from kcoord_wire.coordinator.security import Users
 from kcoord_wire.coordinator.server import Server
+from kcoord_wire.coordinator.topics.releases import served_by
+from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.exposition import MetricsServer
@@ -70,13 +72,15 @@ class Coordinator(BrokerControl, Inspection):
     :param advertise: host and port that clients are sent to, of further brokers the ports that follow; by default those
         it listens on
     :param auto_create_partitions: of a topic that a client asks for and that does not exist; None creates none
+    :param as_version: a release of Kafka, such as ``2.8``: newer apis and versions are neither advertised nor answered
     :param metrics_port: serves Prometheus metrics over HTTP; 0 takes a free port, None serves none
     :param limits: what clients may cost
     :ivar host: as given
     :ivar port: the first broker's, once it has started
     :ivar ports: of all brokers, by node id, once it has started
     :ivar metrics_port: likewise
-    :raises ValueError: a topic's name or number of partitions is not allowed, or there would be no broker, or too many
+    :raises ValueError: a topic's name or number of partitions is not allowed, or there would be no broker, or too many,
+        or the release is unknown
     :raises TypeError: an argument has the wrong type
     """
 
@@ -95,6 +99,7 @@ class Coordinator(BrokerControl, Inspection):
         permissions: Permissions | None = None,
         advertise: tuple[str, int] | None = None,
         auto_create_partitions: int | None = None,
+        as_version: str | None = None,
         metrics_port: int | None = None,
         limits: PeerLimits | None = None,
     ) -> None:
@@ -107,6 +112,7 @@ class Coordinator(BrokerControl, Inspection):
             ("permissions", permissions, Permissions),
             ("advertise", advertise, tuple),
             ("limits", limits, PeerLimits),
+            ("as_version", as_version, str),
         ):  # checked here: otherwise the first client's request would fail, in another thread
             if value is not None and not isinstance(value, kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
@@ -129,6 +135,7 @@ class Coordinator(BrokerControl, Inspection):
             cluster_id=_cluster_id(self._data_dir),
             sasl=users is not None,
             auto_create_partitions=auto_create_partitions,
+            served=SERVED if as_version is None else served_by(as_version),
         )
         self._machine = CoordinatorMachine(self._brokers, self._topics, subscribed_topics, config)
         self._users, self._permissions, self._faults, self._limits = users, permissions, faults, limits

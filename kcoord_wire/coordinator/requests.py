@@ -33,7 +33,6 @@ from kcoord_wire.coordinator.routing import route
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.scheduler import Clock
 from kcoord_wire.coordinator.security import FAILURE_DELAY_MS, Admission, Session
-from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics, VerifiedProduce
 from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
@@ -148,7 +147,7 @@ class Requests:
         """Return the codec of an api that is asked for the first time, or of an ApiVersions that is not served: that
         is answered in version 0, whatever it contains (KIP-511)."""
         api_key, version, _, length = REQUEST_HEAD.unpack_from(body, start)
-        if version in SERVED.get(api_key, range(0)):
+        if version in self.topics.cluster.served.get(api_key, range(0)):
             return self._codecs.setdefault(api_key << _VERSION_BITS | version, api_codec(api_key, version))
         if api_key == ApiKey.API_VERSIONS:
             return self._fallback

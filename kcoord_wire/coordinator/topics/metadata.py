@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
 from typing import Final
 
 from kcoord_wire import messages as m
@@ -41,6 +42,8 @@ class ClusterMetadata:
     :param catalog: the topics
     :param sasl: whether ApiVersions offers SASL
     :param auto_create_partitions: partitions of a topic that a Metadata request creates; None creates none
+    :param served: api key to the versions that are answered
+    :ivar served: likewise
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class ClusterMetadata:
         sasl: bool,
         auto_create_partitions: int | None,
         limits: TopicLimits,
+        served: Mapping[int, range] = SERVED,
     ) -> None:
         if auto_create_partitions is not None:
             check_partition_count("a topic that is created", auto_create_partitions)
@@ -58,11 +62,13 @@ class ClusterMetadata:
         self.catalog = catalog
         self._auto_create = auto_create_partitions
         self._limits = limits
+        self.served = served
+        self._features = _FEATURES if ApiKey.CONSUMER_GROUP_HEARTBEAT in served else {}
         self._api_keys = [
             m.ApiVersionsResponseApiVersion(
                 api_key=key, min_version=0 if key == ApiKey.PRODUCE else versions[0], max_version=versions[-1]
             )
-            for key, versions in SERVED.items()
+            for key, versions in served.items()
             if sasl or key not in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
         ]
 
@@ -87,12 +93,12 @@ class ClusterMetadata:
             response.finalized_features_epoch = 0
             response.finalized_features = [
                 m.ApiVersionsResponseFinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-                for name, level in _FEATURES.items()
+                for name, level in self._features.items()
             ]
         if request.version >= FEATURES_FROM_0_FROM:
             response.supported_features = [
                 m.ApiVersionsResponseSupportedFeatureKey(name=name, min_version=0, max_version=level)
-                for name, level in _FEATURES.items()
+                for name, level in self._features.items()
             ]
         return response
 

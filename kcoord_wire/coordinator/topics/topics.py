@@ -45,6 +45,7 @@ from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.lookups import list_offsets, offset_for_leader_epoch
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.coordinator.topics.partition_log import BATCH_OVERHEAD, PartitionLog
+from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require
 from kcoord_wire.records import Compression, ControlType
@@ -77,6 +78,7 @@ class Topics:
     :param sasl: whether ApiVersions offers SASL
     :param auto_create_partitions: partitions of a topic that a Metadata request creates; None creates none
     :param limits: what topics may cost
+    :param served: api key to the versions that are answered
     :param broker_configs: what the broker was started with, by Kafka's names, for DescribeConfigs
     :raises ValueError: a topic's name or number of partitions is not allowed
     :raises MissingLibraryError: the extra ``records`` is not installed
@@ -92,13 +94,19 @@ class Topics:
         auto_create_partitions: int | None = None,
         limits: TopicLimits | None = None,
         broker_configs: Mapping[str, str] | None = None,
+        served: Mapping[int, range] = SERVED,
     ) -> None:
         for library in ("crc32c", "cramjam"):  # now, not when the first batch arrives
             require(library, "records", "topics in memory")
         self.catalog = Catalog(cluster_id, brokers)
         self._limits = limits or TopicLimits()
         self.cluster = ClusterMetadata(
-            brokers, self.catalog, sasl=sasl, auto_create_partitions=auto_create_partitions, limits=self._limits
+            brokers,
+            self.catalog,
+            sasl=sasl,
+            auto_create_partitions=auto_create_partitions,
+            limits=self._limits,
+            served=served,
         )
         partitions = auto_create_partitions or 1
         start = {
