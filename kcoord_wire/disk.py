@@ -12,6 +12,7 @@ Source: POSIX `fsync`.
 from __future__ import annotations
 
 from io import BytesIO
+from operator import itemgetter
 from random import Random
 from typing import BinaryIO, Final, Protocol
 
@@ -22,10 +23,13 @@ SECTOR: Final = 512
 
 
 class DiskFile(Protocol):
-    """A file open for writing at its end. Every method raises `OSError`."""
+    """A file open for writing at its end, and for reading. Every method raises `OSError`."""
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes | bytearray) -> None:
         """Write `data` at the end; after an error some of it may be there."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return `size` bytes from `position` on, or as many as the file has."""
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes."""
@@ -39,7 +43,7 @@ class DiskFile(Protocol):
 
 
 class Disk(Protocol):
-    """A folder of files that are written at their ends. Every method raises `OSError`."""
+    """A folder of files that are written at their ends, and of further folders. Every method raises `OSError`."""
 
     def sizes(self) -> dict[str, int]:
         """Return the size of each file in bytes, by name."""
@@ -57,7 +61,16 @@ class Disk(Protocol):
         """Remove a file."""
 
     def sync_names(self) -> None:
-        """Make creations, renames and removals durable."""
+        """Make creations, renames and removals durable, of files and of folders."""
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders in this one."""
+
+    def folder(self, name: str) -> Disk:
+        """Return a folder in this one; it is made if missing."""
+
+    def remove_folder(self, name: str) -> None:
+        """Remove a folder with the files in it, if it is there."""
 
     def close(self) -> None:
         """Release the folder, so that another process may use it."""
@@ -77,8 +90,12 @@ class _MemoryFile(DiskFile):
         self.synced = 0
         self.uncut: bytes | None = None
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes | bytearray) -> None:
         self.data += data
+
+    def read(self, position: int, size: int) -> bytes:
+        with memoryview(self.data) as view:
+            return bytes(view[position : position + size])
 
     def truncate(self, size: int) -> None:
         if self.uncut is None and size < self.synced:
@@ -114,6 +131,8 @@ class MemoryDisk(Disk):
         self._files: dict[str, _MemoryFile] = {}
         self._durable: dict[str, _MemoryFile] = {}
         self._moves: list[tuple[str | None, str | None, _MemoryFile]] = []  # old name, new name: not durable yet
+        self._folders: dict[str, MemoryDisk] = {}
+        self._durable_folders: dict[str, MemoryDisk] = {}
 
     def sizes(self) -> dict[str, int]:
         return {name: len(file.data) for name, file in self._files.items()}
@@ -144,6 +163,17 @@ class MemoryDisk(Disk):
         if self._moves:
             self._durable = dict(self._files)
             self._moves.clear()
+        if self._durable_folders != self._folders:
+            self._durable_folders = dict(self._folders)
+
+    def folders(self) -> list[str]:
+        return list(self._folders)
+
+    def folder(self, name: str) -> MemoryDisk:
+        return self._folders.setdefault(name, MemoryDisk())
+
+    def remove_folder(self, name: str) -> None:
+        self._folders.pop(name, None)
 
     def close(self) -> None:
         pass
@@ -161,6 +191,15 @@ class MemoryDisk(Disk):
         self._moves.clear()
         for file in dict.fromkeys(self._files.values()):
             file.crash(random)
+        changed = self._folders.items() ^ self._durable_folders.items()
+        for name, folder in sorted(changed, key=itemgetter(0)):
+            if random.random() < 0.5:
+                self._durable_folders[name] = folder
+            else:
+                self._durable_folders.pop(name, None)
+        self._folders = dict(self._durable_folders)
+        for folder in self._folders.values():
+            folder.crash(random)
 
     def _file(self, name: str) -> _MemoryFile:
         try:

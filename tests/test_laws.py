@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "coordinator.core": {"", "messages", "machines", "timers"} | DATA,
     "coordinator.consumer_groups": {"", "messages", "assignors", "coordinator.core", "timers"} | DATA,
     "coordinator.log": {"coordinator.core", "records", "disk"} | DATA,
-    "coordinator.topics": {"", "messages", "coordinator.core", "records"} | DATA,
+    "coordinator.topics": {"", "messages", "coordinator.core", "coordinator.log", "disk", "records"} | DATA,
     "coordinator.transactions": {"", "messages", "coordinator.core", "timers"} | DATA,
     "coordinator": {
         "coordinator.consumer_groups",

@@ -24,6 +24,7 @@ from kcoord_wire.cli.arguments import (
     parse_endpoint,
     parse_positive,
     parse_setting,
+    parse_size,
     parse_topics,
     topics_of,
 )
@@ -40,9 +41,9 @@ __all__ = ["add_parser"]
 EXAMPLES = """\
 examples:
   kcoord serve --topics orders:12
-      for any Kafka client, at 127.0.0.1:9092; groups and offsets are lost when it ends
+      for any Kafka client, at 127.0.0.1:9092; groups, offsets and records are lost when it ends
   kcoord serve --topics orders:12,payments:8 --port 0 --data-dir ./data --metrics-port 9100
-      on a free port, which it prints; groups and offsets are kept in ./data
+      on a free port, which it prints; groups, offsets and records are kept in ./data
   kcoord serve --topics orders:12 --config group.initial.rebalance.delay.ms=0 --faults faults.toml
       for tests: the first member does not wait for others, and heartbeats fail by script
   kcoord serve --topics orders:12 --control 9180
@@ -90,7 +91,7 @@ examples:
   delay_ms = 5000
   every = 10
 
-topics are in memory and empty after a restart; SIGTERM ends with status 0, Ctrl-C with 130
+without --data-dir topics are in memory and empty after a restart; SIGTERM ends with status 0, Ctrl-C with 130
 """
 
 
@@ -136,7 +137,14 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         help="address in responses (default: --host and --port; the machine's name if the host is 0.0.0.0 or ::)",
     )
     command.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="keep groups and offsets here; created if missing"
+        "--data-dir", type=Path, metavar="DIR", help="keep groups, offsets, topics and records here; created if missing"
+    )
+    command.add_argument(
+        "--retention-bytes",
+        type=argument(parse_size),
+        metavar="SIZE",
+        help="records of all topics together, as in 2G; the oldest are dropped beyond that (default: 256M in memory, no"
+        " bound with --data-dir)",
     )
     command.add_argument(
         "--config",
@@ -207,6 +215,7 @@ def _run(args: argparse.Namespace) -> None:
     from kcoord_wire.coordinator.log.store import CorruptLogError
     from kcoord_wire.coordinator.permissions import Permissions
     from kcoord_wire.coordinator.security import Users
+    from kcoord_wire.coordinator.topics.limits import TopicLimits
 
     coordinator = Coordinator(
         topics_of(args.topics),
@@ -214,6 +223,7 @@ def _run(args: argparse.Namespace) -> None:
         port=args.port,
         brokers=args.brokers,
         data_dir=args.data_dir,
+        topic_limits=TopicLimits(retention_bytes=args.retention_bytes),
         config=GroupConfig.from_properties(dict(args.config)),
         faults=args.faults and Faults.from_file(args.faults),
         tls=_tls(args),

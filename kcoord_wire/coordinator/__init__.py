@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kcoord_wire.coordinator.log.store import CorruptLogError
     from kcoord_wire.coordinator.permissions import Permissions
     from kcoord_wire.coordinator.security import Users
+    from kcoord_wire.coordinator.topics.limits import TopicLimits
 
 __all__ = [
     "Coordinator",
@@ -40,6 +41,7 @@ __all__ = [
     "Permissions",
     "RebalanceAccount",
     "SettingsError",
+    "TopicLimits",
     "Trigger",
     "Users",
 ]
@@ -56,6 +58,7 @@ __getattr__, __dir__ = lazy_names(
         "permissions": ("Permissions",),
         "security": ("Users",),
         "connection": ("PeerLimits",),
+        "topics.limits": ("TopicLimits",),
         "log.store": ("CorruptLogError",),
     },
 )

@@ -173,6 +173,7 @@ class Cluster:
         loading = None
         for leaders in changed:
             moved = leaders.elect()
+            self._catalog.raise_epochs(leaders, moved)
             if moved and leaders is self.brokers.groups:
                 loading = self._durability.reload(frozenset(moved), self._scheduler.settle)
         self._scheduler.settle()

@@ -31,12 +31,13 @@ from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.inspection import Inspection
-from kcoord_wire.coordinator.log.disk import FileDisk, FolderDisk
+from kcoord_wire.coordinator.log.disk import OFFSETS_FOLDER, TRANSACTIONS_FOLDER, FileDisk
 from kcoord_wire.coordinator.log.formats import TRANSACTIONS
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.permissions import Permissions
 from kcoord_wire.coordinator.security import Users
 from kcoord_wire.coordinator.server import Server
+from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.releases import served_by
 from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics
@@ -59,11 +60,13 @@ class Coordinator(BrokerControl, Inspection):
         with Coordinator(topics={"orders": 12}) as coordinator:
             consumer = Consumer({"bootstrap.servers": coordinator.address, "group.id": "billing"})
 
-    :param topics: name to number of partitions; their records are kept in memory
+    :param topics: name to number of partitions; those that `data_dir` has already keep their records and get the
+        partitions that are missing
     :param host: the address to listen on
     :param port: the first broker's; the others have those that follow it. 0 takes free ones
     :param brokers: how many there are, each with a port of its own; node ids count from 0
-    :param data_dir: the folder for groups and offsets; None keeps them in memory, so a restart begins without any
+    :param data_dir: the folder for groups, offsets, topics and records; None keeps them in memory, so a restart begins
+        without any
     :param config: the settings of a Kafka broker that concern groups; Kafka's defaults
     :param faults: what goes wrong; see `Fault`. More can be added while it runs
     :param tls: a server's context; plain text is not served then
@@ -75,6 +78,7 @@ class Coordinator(BrokerControl, Inspection):
     :param as_version: a release of Kafka, such as ``2.8``: newer apis and versions are neither advertised nor answered
     :param metrics_port: serves Prometheus metrics over HTTP; 0 takes a free port, None serves none
     :param limits: what clients may cost
+    :param topic_limits: what topics may cost, as how many bytes of records are kept
     :ivar host: as given
     :ivar port: the first broker's, once it has started
     :ivar ports: of all brokers, by node id, once it has started
@@ -102,6 +106,7 @@ class Coordinator(BrokerControl, Inspection):
         as_version: str | None = None,
         metrics_port: int | None = None,
         limits: PeerLimits | None = None,
+        topic_limits: TopicLimits | None = None,
     ) -> None:
         for name, value, kind in (
             ("topics", topics, Mapping),
@@ -113,6 +118,7 @@ class Coordinator(BrokerControl, Inspection):
             ("advertise", advertise, tuple),
             ("limits", limits, PeerLimits),
             ("as_version", as_version, str),
+            ("topic_limits", topic_limits, TopicLimits),
         ):  # checked here: otherwise the first client's request would fail, in another thread
             if value is not None and not isinstance(value, kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
@@ -136,6 +142,7 @@ class Coordinator(BrokerControl, Inspection):
             sasl=users is not None,
             auto_create_partitions=auto_create_partitions,
             served=SERVED if as_version is None else served_by(as_version),
+            limits=topic_limits,
         )
         self._machine = CoordinatorMachine(self._brokers, self._topics, subscribed_topics, config)
         self._users, self._permissions, self._faults, self._limits = users, permissions, faults, limits
@@ -237,14 +244,14 @@ class Coordinator(BrokerControl, Inspection):
 
     async def _serve(self, ready: Callable[[], None], stopping: asyncio.Event) -> None:
         disk = MemoryDisk() if self._data_dir is None else FileDisk(self._data_dir)
+        offsets, transactions = disk.folder(OFFSETS_FOLDER), disk.folder(TRANSACTIONS_FOLDER)
+        disk.sync_names()
         server = Server(
             self._machine,
-            Store(disk),
+            Store(offsets),
             self._topics,
             disk=disk,
-            transactions=None
-            if self._data_dir is None
-            else Store(FolderDisk(self._data_dir / "transactions"), TRANSACTIONS),
+            transactions=None if self._data_dir is None else Store(transactions, TRANSACTIONS),
             users=self._users,
             permissions=self._permissions,
             faults=self._faults,
@@ -252,6 +259,8 @@ class Coordinator(BrokerControl, Inspection):
         )
         metrics: MetricsServer | None = None
         try:
+            if self._data_dir is not None:
+                await asyncio.to_thread(self._topics.open, disk)
             self.ports = await server.listen(self.host, self.port, self._tls)
             self.port = self.ports[0]
             self._brokers.endpoints[:] = self._endpoints()
@@ -267,6 +276,8 @@ class Coordinator(BrokerControl, Inspection):
             self._server = None
             self._end_waits()
             await server.close()
+            self._topics.close()
+            disk.close()
             if metrics is not None:
                 await asyncio.to_thread(metrics.stop)
 

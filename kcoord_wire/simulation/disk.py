@@ -24,12 +24,14 @@ class PowerCutError(OSError):
 
 
 class _VirtualFile(DiskFile):
+    """A file; `name` is its path from the disk's own folder."""
+
     def __init__(self, disk: VirtualDisk, name: str, file: DiskFile) -> None:
         self._disk = disk
         self._name = name
         self._file = file
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes | bytearray) -> None:
         try:
             self._disk.spend()
         except OSError:
@@ -40,9 +42,12 @@ class _VirtualFile(DiskFile):
         self._disk.unsynced.add(self._name)
         self._file.append(data)
 
+    def read(self, position: int, size: int) -> bytes:
+        return self._file.read(position, size)
+
     def truncate(self, size: int) -> None:
         self._disk.spend()
-        if size < self._disk.sizes().get(self._name, 0):
+        if self._file.read(size, 1):
             self._disk.unsynced.add(self._name)
         self._file.truncate(size)
 
@@ -55,7 +60,64 @@ class _VirtualFile(DiskFile):
         self._file.close()
 
 
-class VirtualDisk(Disk):
+class _VirtualFolder(Disk):
+    """A folder of a `VirtualDisk`.
+
+    :param at: its path from the disk's own folder, with a slash at the end
+    """
+
+    def __init__(self, disk: VirtualDisk, memory: MemoryDisk, at: str) -> None:
+        self._virtual = disk
+        self._disk = memory
+        self._at = at
+
+    def sizes(self) -> dict[str, int]:
+        return self._disk.sizes()
+
+    def read(self, name: str) -> BinaryIO:
+        return self._disk.read(name)
+
+    def open(self, name: str, *, new: bool = False) -> DiskFile:
+        self._virtual.spend()
+        return _VirtualFile(self._virtual, self._at + name, self._disk.open(name, new=new))
+
+    def rename(self, old: str, new: str) -> None:
+        self._virtual.spend()
+        self._disk.rename(old, new)
+        unsynced = self._virtual.unsynced
+        if self._at + old in unsynced:
+            unsynced.remove(self._at + old)
+            unsynced.add(self._at + new)
+        else:
+            unsynced.discard(self._at + new)
+
+    def remove(self, name: str) -> None:
+        self._virtual.spend()
+        self._disk.remove(name)
+        self._virtual.unsynced.discard(self._at + name)
+
+    def sync_names(self) -> None:
+        self._virtual.spend()
+        self._disk.sync_names()
+
+    def folders(self) -> list[str]:
+        return self._disk.folders()
+
+    def folder(self, name: str) -> Disk:
+        self._virtual.spend()
+        return _VirtualFolder(self._virtual, self._disk.folder(name), f"{self._at}{name}/")
+
+    def remove_folder(self, name: str) -> None:
+        self._virtual.spend()
+        self._disk.remove_folder(name)
+        lost = {path for path in self._virtual.unsynced if path.startswith(f"{self._at}{name}/")}
+        self._virtual.unsynced -= lost
+
+    def close(self) -> None:
+        self._disk.close()
+
+
+class VirtualDisk(_VirtualFolder):
     """A `MemoryDisk` that can lose power, or fail, at any operation.
 
     :ivar random: decides what a hit append and a crash leave
@@ -73,7 +135,7 @@ class VirtualDisk(Disk):
         self.power_left: int | None = None
         self.is_off = False
         self.unsynced: set[str] = set()
-        self._disk = MemoryDisk()
+        super().__init__(self, MemoryDisk(), "")
 
     def spend(self) -> None:
         """Count one operation that changes the disk.
@@ -97,34 +159,3 @@ class VirtualDisk(Disk):
         self._disk.crash(self.random)
         self.power_left = self.fails_in = None
         self.unsynced.clear()
-
-    def sizes(self) -> dict[str, int]:
-        return self._disk.sizes()
-
-    def read(self, name: str) -> BinaryIO:
-        return self._disk.read(name)
-
-    def open(self, name: str, *, new: bool = False) -> DiskFile:
-        self.spend()
-        return _VirtualFile(self, name, self._disk.open(name, new=new))
-
-    def rename(self, old: str, new: str) -> None:
-        self.spend()
-        self._disk.rename(old, new)
-        if old in self.unsynced:
-            self.unsynced.remove(old)
-            self.unsynced.add(new)
-        else:
-            self.unsynced.discard(new)
-
-    def remove(self, name: str) -> None:
-        self.spend()
-        self._disk.remove(name)
-        self.unsynced.discard(name)
-
-    def sync_names(self) -> None:
-        self.spend()
-        self._disk.sync_names()
-
-    def close(self) -> None:
-        self._disk.close()

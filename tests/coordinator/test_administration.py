@@ -9,9 +9,8 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.topics.limits import TopicLimits
-from kcoord_wire.coordinator.topics.partition_log import BATCH_OVERHEAD
 from kcoord_wire.error_codes import ErrorCode as E
-from tests.support.broker import GOOD, Broker, versions
+from tests.support.broker import GOOD, Broker, batch, versions
 
 
 def topic(name: str, partitions: int = 1, replicas: int = 1, **more: Any) -> m.CreateTopicsRequestCreatableTopic:
@@ -182,12 +181,13 @@ def test_a_fetch_that_waits_for_it_is_answered(broker: Broker) -> None:
 
 
 def test_its_records_make_room_for_others() -> None:
-    broker = Broker({"orders": 1, "other": 1}, limits=TopicLimits(retention_bytes=3 * (len(GOOD) + BATCH_OVERHEAD)))
-    broker.produce(GOOD)
-    broker.produce(GOOD)
+    broker = Broker({"orders": 1, "other": 1}, limits=TopicLimits(retention_bytes=100_000))
+    large = batch(bytes(30_000))
+    broker.produce(large)
+    broker.produce(large)
     delete(broker, "orders")
     for _ in range(2):
-        broker.produce(GOOD, topic="other")
+        broker.produce(large, topic="other")
     assert broker.fetch(0, topic="other").log_start_offset == 0
     create(broker, topic("orders"))
     assert broker.fetch(0).high_watermark == 0

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer
 
 import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode
@@ -194,6 +195,54 @@ SERVE = (
     *("-m", "kcoord_wire", "serve", "--topics", f"{TOPIC}:{PARTITIONS}", "--port", "0"),
     *("--config", "group.initial.rebalance.delay.ms=0", "--config", "group.min.session.timeout.ms=100"),
 )
+
+
+def produce(address: str, first: int, count: int) -> None:
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True})
+    errors: list[object] = []
+    for number in range(first, first + count):
+        producer.produce(TOPIC, b"%d" % number, partition=0, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(PATIENCE) == 0
+    assert errors == [None] * count
+
+
+def consume(address: str, group: str, count: int) -> list[int]:
+    """Read so many records, commit after the last, and return their values."""
+    settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": address, "session.timeout.ms": 60_000, **settings})
+    consumer.subscribe([TOPIC])
+    found: list[int] = []
+    until = time.monotonic() + PATIENCE
+    while len(found) < count and time.monotonic() < until:
+        for message in consumer.consume(count - len(found), timeout=1):
+            assert message.error() is None, message.error()
+            found.append(int(message.value() or b""))
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return found
+
+
+def test_records_go_on_where_the_committed_offset_is(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    serve = (*SERVE, "--data-dir", str(tmp_path / "data"))
+    with running(*serve, log=log) as server:
+        address = server.line().split()[3].rstrip(",")
+        produce(address, 0, 150)
+        assert consume(address, "g", 100) == list(range(100))
+        assert epoch_of(address) == 0
+    with running(*serve, log=log) as server:
+        address = server.line().split()[3].rstrip(",")
+        produce(address, 150, 150)
+        assert consume(address, "g", 200) == list(range(100, 300))
+        assert consume(address, "new", 300) == list(range(300))
+        assert epoch_of(address) == 1
+
+
+def epoch_of(address: str) -> int:
+    """The leader epoch of the topic's first partition."""
+    with Wire(address, timeout=PATIENCE) as wire:
+        (topic,) = wire.call(kw.MetadataRequest(topics=[kw.MetadataRequestTopic(name=TOPIC)]), 9).topics
+    return min(part.leader_epoch for part in topic.partitions if part.partition_index == 0)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.coordinator.log.disk import FileDisk, LogInUseError
+from kcoord_wire.coordinator.log.disk import FileDisk, FolderDisk, LogInUseError
 from tests.support.logs import (
     STATES,
     WRITES,
@@ -35,7 +35,7 @@ def test_a_full_disk_takes_a_part_of_a_write(tmp_path: Path, monkeypatch: pytest
 
     real = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:7]))
-    disk = FileDisk(tmp_path)
+    disk = FolderDisk(tmp_path / "__consumer_offsets-0")
     store, _ = recovered(disk)
     write(store, *WRITES)
     monkeypatch.undo()

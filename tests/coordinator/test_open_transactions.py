@@ -6,6 +6,8 @@ import pytest
 
 from kcoord_wire.coordinator.topics.batch_header import Refused, check_batch
 from kcoord_wire.coordinator.topics.partition_log import PartitionLog
+from kcoord_wire.coordinator.topics.storage import Storage
+from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.error_codes import ErrorCode as E
 from kcoord_wire.records import ControlType, Record, encode_batch, read_records
 
@@ -16,7 +18,7 @@ class Log:
     """A partition with its producers' sequence numbers."""
 
     def __init__(self) -> None:
-        self.log = PartitionLog()
+        self.log = PartitionLog(Storage(MemoryDisk(), segment_bytes=1), "orders-0")  # a segment for each batch
         self._next: dict[tuple[int, int], int] = {}
 
     def write(self, producer: int, *, epoch: int = 0, transactional: bool = True, verified: bool = True) -> int:
@@ -121,11 +123,11 @@ def test_retention_leaves_the_stable_offset_within_the_log() -> None:
     log = Log()
     log.write(1)
     log.write(9, transactional=False)
-    log.log.drop_oldest()
+    log.log.drop_first_segment()
     assert log.log.stable_offset == log.log.start_offset == 1
     log.end(1, ControlType.ABORT)
     assert log.log.stable_offset == log.log.end_offset == 3
     assert [each.first_offset for each in log.log.aborted_between(1, 3)] == [0]
-    log.log.drop_oldest()
-    log.log.drop_oldest()
+    log.log.drop_first_segment()
+    log.log.drop_first_segment()
     assert log.log.aborted_between(0, 3) == []

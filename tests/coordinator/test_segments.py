@@ -9,7 +9,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.core.events import LogRecord
-from kcoord_wire.coordinator.log.disk import FileDisk
+from kcoord_wire.coordinator.log.disk import FolderDisk
 from kcoord_wire.coordinator.log.store import CorruptLogError, Store
 from kcoord_wire.disk import SECTOR, MemoryDisk
 from kcoord_wire.records import (
@@ -151,7 +151,7 @@ def test_log_bytes_in_a_torn_record_are_not_a_batch() -> None:
 
 
 def test_a_wild_length_costs_no_memory(tmp_path: Path) -> None:
-    disk = FileDisk(tmp_path)
+    disk = FolderDisk(tmp_path / "__consumer_offsets-0")
     store, _ = recovered(disk)
     write(store, [commit("a", 0, 1)])
     bound = disk.sizes()[FIRST]
@@ -162,7 +162,7 @@ def test_a_wild_length_costs_no_memory(tmp_path: Path) -> None:
         file.write(((1 << 31) - 1).to_bytes(4, "big"))
     tracemalloc.start()
     try:
-        store, found = recovered(FileDisk(tmp_path))
+        store, found = recovered(FolderDisk(tmp_path / "__consumer_offsets-0"))
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()

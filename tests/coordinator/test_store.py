@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.core.events import LogRecord
-from kcoord_wire.coordinator.log.disk import FileDisk
+from kcoord_wire.coordinator.log.disk import FolderDisk
 from kcoord_wire.coordinator.log.store import CorruptLogError, Store, _batches_without_gap
 from kcoord_wire.disk import Disk, DiskFile, MemoryDisk
 from kcoord_wire.records import (
@@ -143,7 +143,7 @@ class Trap:
 
 @pytest.fixture(params=["file", "memory"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
-    disk: Disk = FileDisk(tmp_path / "data" / "kcoord") if request.param == "file" else MemoryDisk()
+    disk: Disk = FolderDisk(tmp_path / "data" / "kcoord") if request.param == "file" else MemoryDisk()
     yield disk
     disk.close()
 
@@ -163,7 +163,7 @@ def test_what_was_written_comes_back_without_what_it_replaced(disk: Disk) -> Non
 
 
 def test_the_log_is_where_kafka_has_it_and_as_kafka_writes_it(tmp_path: Path) -> None:
-    store, _ = recovered(FileDisk(tmp_path))
+    store, _ = recovered(FolderDisk(tmp_path / "__consumer_offsets-0"))
     member = kw.GroupMetadataValueMemberMetadata(member_id="m", client_id="c", client_host="/::1", assignment=b"x")
     value = kw.GroupMetadataValue(protocol_type="share", generation=3, protocol="p", leader="m", members=[member])
     write(store, [LogRecord(kw.GroupMetadataKey(group="a"), value)], [commit("a", 0, 1), removal("a", 1)])

@@ -19,7 +19,7 @@ import pytest
 import kcoord_wire as kw
 from kcoord_wire.coordinator import Coordinator, GroupConfig
 from kcoord_wire.coordinator.core.events import LogRecord
-from kcoord_wire.coordinator.log.disk import FileDisk
+from kcoord_wire.coordinator.log.disk import FolderDisk
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.records import OffsetsRecord, SegmentReader, read_offsets
 from tests.interop.exchanges import SETTINGS, TOPICS, VERSION_OF
@@ -120,7 +120,7 @@ def test_kafkas_tool_reads_segments_and_what_compaction_leaves(played: Played, t
     """What all scripts wrote, in segments of a tenth of the size, with a compaction halfway and one at the end."""
     (source,) = segments(played.our_folders["plain"])
     records = [LogRecord(record.key, record.value) for _, record in read(source)]
-    store = Store(FileDisk(tmp_path), segment_bytes=source.stat().st_size // 10)
+    store = Store(FolderDisk(tmp_path / "__consumer_offsets-0"), segment_bytes=source.stat().st_size // 10)
     store.recover()
     for number, record in enumerate(records):
         store.append([record], now=number)

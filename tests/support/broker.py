@@ -15,6 +15,7 @@ from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.events import Reply, Request, Tick, TopicDeleted
 from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics
+from kcoord_wire.disk import Disk
 from kcoord_wire.records import (
     Record,
     encode_batch,
@@ -60,8 +61,10 @@ def versions(key: int, least: int = 0) -> pytest.MarkDecorator:
 class Broker:
     """Topics with a clock, and tokens that run on."""
 
-    def __init__(self, topics: dict[str, int] | None = None, **options: Any) -> None:
+    def __init__(self, topics: dict[str, int] | None = None, disk: Disk | None = None, **options: Any) -> None:
         self.topics = Topics(BROKERS, {"orders": 2} if topics is None else topics, cluster_id="c", **options)
+        if disk is not None:
+            self.topics.open(disk)
         self.now = 1_000
         self.token = 0
         self.asked: dict[int, tuple[type, int]] = {}
@@ -170,8 +173,8 @@ def resealed(data: bytes, at: int, new: bytes) -> bytes:
     return changed(data, 17, crc32c(data[21:]).to_bytes(4, "big"))
 
 
-def sequenced(sequence: int, epoch: int = 0, count: int = 2, producer_id: int = 5) -> bytes:
-    return batch(*[b"v"] * count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+def sequenced(sequence: int, epoch: int = 0, count: int = 2, producer_id: int = 5, **options: Any) -> bytes:
+    return batch(*[b"v"] * count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **options)
 
 
 GOOD = batch(b"a", b"b")

@@ -23,7 +23,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.versions import CREATED_CONFIGS_FROM
 from kcoord_wire.coordinator.topics.batch_header import Refused
-from kcoord_wire.coordinator.topics.catalog import MOST_PARTITIONS, NO_ID, Catalog
+from kcoord_wire.coordinator.topics.catalog import MOST_PARTITIONS, NO_ID, Catalog, disk_work
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration
 from kcoord_wire.coordinator.topics.limits import TopicLimits
@@ -79,14 +79,15 @@ class Administration:
                 if times[wanted.name] > 1:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 partitions, replicas = self._check_new(wanted, room, taken)
+                configs = {config.name: config.value or "" for config in wanted.configs}
+                if not asked.validate_only:
+                    with disk_work():
+                        answer.topic_id = self._catalog.create(wanted.name, partitions, configs).id
+                    taken[wanted.name.translate(_COLLIDING)] = wanted.name
             except Refused as refused:
                 answer.error_code, answer.error_message = refused.error, refused.detail
             else:
                 room -= partitions
-                configs = {config.name: config.value or "" for config in wanted.configs}
-                if not asked.validate_only:
-                    answer.topic_id = self._catalog.create(wanted.name, partitions, configs).id
-                    taken[wanted.name.translate(_COLLIDING)] = wanted.name
                 if request.version >= CREATED_CONFIGS_FROM:
                     answer.num_partitions, answer.replication_factor = partitions, replicas
                     answer.configs = self._configuration.describe_created(configs)
@@ -179,13 +180,13 @@ class Administration:
 
     # ---- DeleteTopics
 
-    def delete_topics(self, request: Request) -> tuple[m.DeleteTopicsResponse, list[str]]:
-        """Return the answer to DeleteTopics, and the topics that are to be deleted."""
+    def delete_topics(self, request: Request) -> m.DeleteTopicsResponse:
+        """Return the answer to DeleteTopics: topics with error NONE are to be deleted."""
         asked: m.DeleteTopicsRequest = request.message
         wanted = [(topic.name, topic.topic_id) for topic in asked.topics]
         wanted += [(name, NO_ID) for name in asked.topic_names]
         times = Counter(wanted)
-        gone: dict[str, None] = {}
+        gone: set[str] = set()
         response = m.DeleteTopicsResponse()
         for name, topic_id in times:
             answer = m.DeleteTopicsResponseDeletableTopicResult(name=name, topic_id=topic_id)
@@ -201,8 +202,8 @@ class Administration:
             except Refused as refused:
                 answer.error_code, answer.error_message = refused.error, refused.detail
             else:
-                gone[answer.name] = None
-        return response, list(gone)
+                gone.add(answer.name)
+        return response
 
     def _find(self, name: str | None, topic_id: uuid.UUID) -> tuple[str, uuid.UUID]:
         if name is None and topic_id == NO_ID:
@@ -228,11 +229,11 @@ class Administration:
                 if times[wanted.name] > 1:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 more = self._check_growth(wanted)
+                if not asked.validate_only:
+                    with disk_work():
+                        self._catalog.add_partitions(wanted.name, more)
             except Refused as refused:
                 answer.error_code, answer.error_message = refused.error, refused.detail
-            else:
-                if not asked.validate_only:
-                    self._catalog.add_partitions(wanted.name, more)
         return response
 
     def _check_growth(self, wanted: m.CreatePartitionsRequestCreatePartitionsTopic) -> int:

@@ -21,7 +21,8 @@ __all__ = ["MAX_SEQUENCE", "Header", "Refused", "check_batch", "read_header"]
 MAX_SEQUENCE: Final = (1 << 31) - 1
 """Sequence numbers of idempotent producers go on at 0 after this one."""
 
-_MAGIC: Final = 2
+MAGIC: Final = 2
+"""Of the batches that are taken: those of Kafka 0.11 and later."""
 
 
 class Refused(Exception):
@@ -92,8 +93,8 @@ def _check_frame(data: bytes | None, max_size: int) -> int:
     """Return the size of a batch whose size and checksum are right."""
     if not data:
         raise Refused(ErrorCode.INVALID_RECORD, "one record batch is needed, none was sent")
-    if len(data) > AT_MAGIC and data[AT_MAGIC] != _MAGIC:
-        raise Refused(ErrorCode.INVALID_RECORD, f"magic {data[AT_MAGIC]} where {_MAGIC} is needed")
+    if len(data) > AT_MAGIC and data[AT_MAGIC] != MAGIC:
+        raise Refused(ErrorCode.INVALID_RECORD, f"magic {data[AT_MAGIC]} where {MAGIC} is needed")
     if len(data) > max_size:
         raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"{len(data)} bytes, at most {max_size} are taken")
     if len(data) < HEADER_SIZE:

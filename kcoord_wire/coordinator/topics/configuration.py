@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.topics.batch_header import Refused
-from kcoord_wire.coordinator.topics.catalog import Catalog, Topic
+from kcoord_wire.coordinator.topics.catalog import Catalog, Topic, disk_work
 from kcoord_wire.coordinator.topics.configs import (
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
@@ -274,7 +274,8 @@ class Configuration:
 
     def _keep(self, kind: Resource, name: str, configs: dict[str, str]) -> None:
         if kind is Resource.TOPIC:
-            self._catalog.configure(name, configs)
+            with disk_work():
+                self._catalog.configure(name, configs)
         elif configs:
             self._altered[kind, name] = configs
         else:

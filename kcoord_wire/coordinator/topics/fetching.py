@@ -126,12 +126,13 @@ class Fetches:
                     log = self._catalog.log(topic, wanted.partition, request.broker, wanted.current_leader_epoch)
                     if not log.start_offset <= wanted.fetch_offset <= log.end_offset:
                         raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
+                    end = log.stable_offset if committed else log.end_offset
+                    most = min(left, wanted.partition_max_bytes)
+                    records = log.read(wanted.fetch_offset, most, read.size == 0, end)
                 except Refused as refused:
                     answer.error_code = refused.error
                     read.failed = True
                     continue
-                end = log.stable_offset if committed else log.end_offset
-                records = log.read(wanted.fetch_offset, min(left, wanted.partition_max_bytes), read.size == 0, end)
                 left -= len(records)
                 read.size += len(records)
                 read.logs.append(log)

@@ -13,7 +13,7 @@ from kcoord_wire.coordinator.core.versions import LEADER_EPOCH_FROM
 from kcoord_wire.coordinator.topics.batch_header import Refused
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog
 from kcoord_wire.coordinator.topics.fetching import READ_COMMITTED
-from kcoord_wire.coordinator.topics.partition_log import LEADER_EPOCH, PartitionLog
+from kcoord_wire.coordinator.topics.partition_log import PartitionLog, RecordAt
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["list_offsets", "offset_for_leader_epoch"]
@@ -22,6 +22,7 @@ __all__ = ["list_offsets", "offset_for_leader_epoch"]
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 _SPECIAL_TIMES = {_LATEST: 0, _EARLIEST: 0, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
 _SPECIAL_TIMES[_EARLIEST_PENDING] = 11
+_NOTHING = RecordAt(-1, -1, -1)
 
 
 def list_offsets(catalog: Catalog, request: Request) -> m.ListOffsetsResponse:
@@ -41,16 +42,17 @@ def list_offsets(catalog: Catalog, request: Request) -> m.ListOffsetsResponse:
                 if wanted.timestamp < 0 and request.version < _SPECIAL_TIMES.get(wanted.timestamp, 1 << 15):
                     raise Refused(ErrorCode.UNSUPPORTED_VERSION)
                 log = catalog.log(topic, wanted.partition_index, request.broker, wanted.current_leader_epoch)
+                if request.version == 0:
+                    answer.old_style_offsets = _offsets_before(log, wanted.timestamp)[: max(wanted.max_num_offsets, 0)]
+                    continue
+                end = log.stable_offset if asked.isolation_level == READ_COMMITTED else log.end_offset
+                found = _offset_at(log, wanted.timestamp, end)
             except Refused as refused:
                 answer.error_code = refused.error
                 continue
-            if request.version == 0:
-                answer.old_style_offsets = _offsets_before(log, wanted.timestamp)[: max(wanted.max_num_offsets, 0)]
-            else:
-                end = log.stable_offset if asked.isolation_level == READ_COMMITTED else log.end_offset
-                answer.offset, answer.timestamp = _offset_at(log, wanted.timestamp, end)
-                if answer.offset >= 0 and request.version >= LEADER_EPOCH_FROM:
-                    answer.leader_epoch = LEADER_EPOCH
+            answer.offset, answer.timestamp = found.offset, found.timestamp
+            if request.version >= LEADER_EPOCH_FROM:
+                answer.leader_epoch = found.leader_epoch
         response.topics.append(m.ListOffsetsResponseListOffsetsTopicResponse(name=part.name, partitions=answers))
     return response
 
@@ -70,26 +72,27 @@ def offset_for_leader_epoch(catalog: Catalog, request: Request) -> m.OffsetForLe
             except Refused as refused:
                 answer.error_code = refused.error
                 continue
-            if wanted.leader_epoch == LEADER_EPOCH:
-                answer.leader_epoch, answer.end_offset = LEADER_EPOCH, log.end_offset
+            end = log.epochs.end_of(wanted.leader_epoch, log.end_offset)
+            if end is not None:
+                answer.leader_epoch, answer.end_offset = end
         result = m.OffsetForLeaderEpochResponseOffsetForLeaderTopicResult(topic=part.topic, partitions=answers)
         response.topics.append(result)
     return response
 
 
-def _offset_at(log: PartitionLog, timestamp: int, end: int) -> tuple[int, int]:
-    """Return the offset for a time, special or not, and the time of its record; -1 for each that does not exist.
+def _offset_at(log: PartitionLog, timestamp: int, end: int) -> RecordAt:
+    """Return the record for a time, special or not; -1 for each part of it that does not exist.
 
     :param end: the offset at which the reader's records end
     """
     if timestamp == _LATEST:
-        return end, -1
+        return RecordAt(end, -1, log.leader_epoch)
     if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
-        return log.start_offset, -1
+        return RecordAt(log.start_offset, -1, log.epochs.at(log.start_offset))
     if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING):
-        return -1, -1
+        return _NOTHING
     found = log.latest() if timestamp == _MAX_TIMESTAMP else log.first_since(timestamp)
-    return (-1, -1) if found is None or found.offset >= end else found
+    return _NOTHING if found is None or found.offset >= end else found
 
 
 def _offsets_before(log: PartitionLog, timestamp: int) -> list[int]:

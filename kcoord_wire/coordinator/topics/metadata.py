@@ -16,9 +16,16 @@ from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.versions import FEATURES_FROM_0_FROM, NULLABLE_TOPIC_NAME_FROM, SOFTWARE_NAMED_FROM
-from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, check_partition_count, is_topic_name
+from kcoord_wire.coordinator.topics.batch_header import Refused
+from kcoord_wire.coordinator.topics.catalog import (
+    NO_ID,
+    Catalog,
+    Topic,
+    check_partition_count,
+    disk_work,
+    is_topic_name,
+)
 from kcoord_wire.coordinator.topics.limits import TopicLimits
-from kcoord_wire.coordinator.topics.partition_log import LEADER_EPOCH
 from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.error_codes import ErrorCode
 
@@ -157,7 +164,7 @@ class ClusterMetadata:
             described = m.MetadataResponsePartition(
                 partition_index=index,
                 leader_id=NO_LEADER,
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=topic.logs[index].leader_epoch,
                 replica_nodes=[ids[broker] for broker in replicas],
                 isr_nodes=[ids[broker] for broker in replicas if self.brokers.runs(broker)],
             )
@@ -182,5 +189,9 @@ class ClusterMetadata:
             return m.MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name or "")
         count = self._auto_create if may_create else None
         if count is not None and self.catalog.partitions + count <= self._limits.max_partitions:
-            return self._describe(self.catalog.create(name, count))
+            try:
+                with disk_work():
+                    return self._describe(self.catalog.create(name, count))
+            except Refused as refused:
+                return m.MetadataResponseTopic(error_code=refused.error, name=name)
         return m.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)

@@ -1,48 +1,57 @@
-"""One partition's records in memory: batches as the producer wrote them, found by offset and by time.
+"""One partition's records: batches as the producer wrote them, in segments on a disk, found by offset and by time.
 
 Laws:
 
 * The bytes of a batch are kept; only base offset and leader epoch are set, which the checksum does not cover.
+* A batch is given to the disk as a whole before it is acknowledged, and so survives the end of the process. fsync is
+  left to the operating system, as Kafka leaves it.
 * Records are read only to find one by its time, in one batch, and at most `_MOST_READ` of them: reading all, as Kafka
   does, would let a few compressed bytes stop the server for minutes.
-* Offsets are assigned without a gap, from 0. The only leader epoch is `LEADER_EPOCH`.
+* Offsets are assigned without a gap. Records are dropped from the start of the log, segment by segment.
 * What is derived from the batches is a function of their headers and markers, in their order, which is computed in one
-  place.
+  place: when a batch is appended, and when the log is read after a restart.
 * No batch begins a transaction unless the coordinator has said that the partition is in it (KIP-890).
+* When the disk fails, the request is answered KAFKA_STORAGE_ERROR (56), the log is as it was, and the next request
+  tries again.
 
-Source: kafka/storage `UnifiedLog.java`.
+Source: kafka/storage `UnifiedLog.java`, `LogLoader.java`.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 import struct
-from bisect import bisect_left
+from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.topics.batch_header import Header, Refused, read_header
+from kcoord_wire.coordinator.topics.leader_epochs import LeaderEpochs
 from kcoord_wire.coordinator.topics.open_transactions import AbortedTransaction, OpenTransactions
 from kcoord_wire.coordinator.topics.producers import Producers
+from kcoord_wire.coordinator.topics.segments import INDEX_SIZE, Segment
+from kcoord_wire.coordinator.topics.storage import SEGMENT_OVERHEAD, Storage
+from kcoord_wire.disk import Disk
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.records import (
-    ControlType,
-    decode_control_record,
-    encode_batch,
-    end_transaction_record,
-    read_records,
-)
-from kcoord_wire.records.batch import AT_LEADER_EPOCH
+from kcoord_wire.records import ControlType, decode_control_record, encode_batch, end_transaction_record, read_records
+from kcoord_wire.records.batch import AT_LEADER_EPOCH, UNCHECKED
+from kcoord_wire.records.model import MAX_INT64
 
-__all__ = ["BATCH_OVERHEAD", "LEADER_EPOCH", "Appended", "PartitionLog", "RecordAt"]
+__all__ = ["Appended", "PartitionLog", "RecordAt"]
 
-LEADER_EPOCH = 0
-BATCH_OVERHEAD = 384  # bytes that CPython needs for a stored batch, besides those of the batch
 _MOST_READ = 50_000  # records, 0.15 s
 _MOST_DECOMPRESSED = 16 << 20
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
+_BASE_OFFSET = attrgetter("base_offset")
+_SEGMENT = re.compile(r"(\d{20})\.log")
+
+_log = logging.getLogger("kcoord_wire.coordinator")
 
 
 class Appended(NamedTuple):
@@ -61,42 +70,71 @@ class RecordAt(NamedTuple):
 
     offset: int
     timestamp: int
-
-
-class _Stored(NamedTuple):
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-    data: bytes
-
-
-_LAST_OFFSET = attrgetter("last_offset")
-_DROPPED = _Stored(-1, -1, -1, b"")
+    leader_epoch: int
 
 
 class PartitionLog:
     """The batches of one partition.
 
+    :param storage: what it shares with others
+    :param name: of the partition and of its folder: topic and number
+    :param leader_epoch: the present one
+    :ivar name: as given
     :ivar start_offset: of the first record that is kept
     :ivar end_offset: of the next record; also the high watermark, as there is no other replica
+    :ivar epochs: the leader epochs of its records, and the present one
+    :ivar size: bytes of its batches
     """
 
-    __slots__ = ("_batches", "_first", "_producers", "_transactions", "end_offset", "start_offset")
+    __slots__ = (
+        "_folder",
+        "_is_failing",
+        "_producers",
+        "_segments",
+        "_storage",
+        "_transactions",
+        "end_offset",
+        "epochs",
+        "name",
+        "size",
+        "start_offset",
+    )
 
-    def __init__(self) -> None:
-        self.start_offset = 0
-        self.end_offset = 0
-        self._batches: list[_Stored] = []
-        self._first = 0  # index of the first that is kept; those before it are removed together now and then
+    def __init__(self, storage: Storage, name: str, leader_epoch: int = 0) -> None:
+        self.name = name
+        self.start_offset = self.end_offset = self.size = 0
+        self.epochs = LeaderEpochs(leader_epoch, 0)
+        self._storage = storage
+        self._folder: Disk | None = None
+        self._segments: list[Segment] = []
         self._producers = Producers()
         self._transactions = OpenTransactions()
+        self._is_failing = False
+
+    @property
+    def topic(self) -> str:
+        """The topic that it is a partition of."""
+        return self.name.rpartition("-")[0]
+
+    @property
+    def leader_epoch(self) -> int:
+        """The present leader epoch."""
+        return self.epochs.latest
+
+    @property
+    def first_segment(self) -> Segment | None:
+        """The segment that is dropped next; None if there is none."""
+        return self._segments[0] if self._segments else None
+
+    # ---- writing
 
     def append(self, batch: Header, data: bytes, *, verified: bool = False) -> Appended:
         """Store a batch that a producer has sent.
 
         :param batch: the header that `check_batch` returned for `data`
         :param verified: the coordinator has said that the partition is in the producer's transaction
-        :raises Refused: OUT_OF_ORDER_SEQUENCE_NUMBER (45), INVALID_PRODUCER_EPOCH (47), INVALID_TXN_STATE (48)
+        :raises Refused: OUT_OF_ORDER_SEQUENCE_NUMBER (45), INVALID_PRODUCER_EPOCH (47), INVALID_TXN_STATE (48),
+            KAFKA_STORAGE_ERROR (56)
         """
         before = self._producers.find(batch)
         if before is not None:
@@ -120,7 +158,7 @@ class PartitionLog:
         marker keeps out producers with an older epoch.
 
         :param now: its timestamp, ms
-        :raises Refused: INVALID_PRODUCER_EPOCH (47)
+        :raises Refused: INVALID_PRODUCER_EPOCH (47), KAFKA_STORAGE_ERROR (56)
         """
         known = self._producers.epoch(producer_id)
         if epoch < known:
@@ -140,70 +178,209 @@ class PartitionLog:
         """Return the aborted transactions of which a reader of the offsets from `first` up to `end` has to know."""
         return self._transactions.aborted_between(first, end)
 
-    def bytes_between(self, first: int, end: int) -> int:
-        """Return the bytes of the batches from offset `first` up to `end`, where batches begin."""
-        at = bisect_left(self._batches, first, self._first, key=_LAST_OFFSET)
-        until = bisect_left(self._batches, end, at, key=_LAST_OFFSET)
-        return sum(len(batch.data) for batch in islice(self._batches, at, until))
-
     def _store(self, batch: Header, data: bytes) -> Appended:
-        base = self.end_offset
+        base, epoch = self.end_offset, self.epochs.latest
         patched = bytearray(data)
         _OFFSET.pack_into(patched, 0, base)
-        _EPOCH.pack_into(patched, AT_LEADER_EPOCH, LEADER_EPOCH)
-        self._batches.append(_Stored(base, base + batch.last_offset_delta, batch.max_timestamp, bytes(patched)))
-        self._account(batch, base, data)
+        _EPOCH.pack_into(patched, AT_LEADER_EPOCH, epoch)
+        try:
+            segment = self._segments[-1] if self._segments else None
+            if segment is None or (segment.size and segment.size + len(data) > self._storage.segment_bytes):
+                segment = self._begin_segment()
+            segment.append(patched, base + batch.last_offset_delta, batch.max_timestamp)
+        except OSError as error:
+            raise self._refusal("written", error) from error
+        self._is_failing = False
+        segment.stamp = self._storage.stamp()
+        self._grow(len(data))
+        self._account(batch, base, epoch, data)
         return Appended(base, len(data))
 
-    def _account(self, batch: Header, base_offset: int, data: bytes) -> None:
+    def _account(self, batch: Header, base_offset: int, leader_epoch: int, data: bytes) -> None:
         """Update what is derived from the headers of the batches in the log, and from the markers: for a batch that was
         appended, and for each in its turn when the log is read."""
         self._producers.update(batch, base_offset)
         if batch.is_transactional:
             self._transactions.update(batch, base_offset, _marker(data) if batch.is_control else None)
+        self.epochs.begin(leader_epoch, base_offset)
         self.end_offset = base_offset + batch.last_offset_delta + 1
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Take a greater leader epoch, that of all batches from now on. `Catalog.raise_epochs` also keeps it."""
+        self.epochs.begin(epoch, self.end_offset)
+
+    def _begin_segment(self) -> Segment:
+        if self._folder is None:
+            self._folder = self._storage.disk.folder(self.name)
+        segment = Segment(self._folder, self._storage.files, self.end_offset)
+        segment.create()
+        self._segments.append(segment)
+        segment.stamp = self._storage.stamp()
+        self._storage.held += SEGMENT_OVERHEAD
+        self._storage.began(self, segment)
+        return segment
+
+    def _grow(self, size: int) -> None:
+        self.size += size
+        self._storage.held += size + INDEX_SIZE
+
+    # ---- reading
+
     def read(self, offset: int, max_bytes: int, first_whole: bool, end: int) -> bytes:
-        """Return whole batches from the one with `offset` on, which may begin before it, up to those before `end`.
+        """Return whole batches from the one with `offset` on, which may begin before it.
 
         :param first_whole: return the first batch even if it is larger than `max_bytes`
+        :param end: the offset at which the reader's records end; a batch begins there, or the log ends
+        :raises Refused: KAFKA_STORAGE_ERROR (56)
         """
+        if offset >= end:
+            return b""
         parts: list[bytes] = []
-        left = max_bytes
-        for index in range(bisect_left(self._batches, offset, self._first, key=_LAST_OFFSET), len(self._batches)):
-            if self._batches[index].base_offset >= end:
-                break
-            data = self._batches[index].data
-            left -= len(data)
-            if left < 0 and not (first_whole and not parts):
-                break
-            parts.append(data)
-        return b"".join(parts)
+        first = max(bisect_right(self._segments, offset, key=_BASE_OFFSET) - 1, 0)
+        try:
+            for segment in islice(self._segments, first, None):
+                part = segment.read(offset, end, max_bytes, first_whole and not parts)
+                if not part and segment.end_offset > offset:
+                    break
+                max_bytes -= len(part)
+                parts.append(part)
+        except OSError as error:
+            raise self._refusal("read", error) from error
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def bytes_between(self, first: int, end: int) -> int:
+        """Return the bytes of the batches from offset `first` up to `end`, where batches begin."""
+        return sum(segment.bytes_between(first, end) for segment in self._segments)
 
     def first_since(self, timestamp: int) -> RecordAt | None:
-        """Return the first record of this time or later; None if there is none."""
-        for batch in islice(self._batches, self._first, None):
-            if batch.max_timestamp >= timestamp:
-                return _first_since(batch, timestamp)
+        """Return the first record of this time or later; None if there is none.
+
+        :raises Refused: KAFKA_STORAGE_ERROR (56)
+        """
+        try:
+            for segment in self._segments:
+                batch = segment.first_since(timestamp, self.start_offset)
+                if batch is not None:
+                    return _first_since(batch, timestamp, self.start_offset)
+        except OSError as error:
+            raise self._refusal("read", error) from error
         return None
 
     def latest(self) -> RecordAt | None:
-        """Return the first record with the greatest timestamp; None if there is no record."""
+        """Return the first record with the greatest timestamp; None if there is no record.
+
+        :raises Refused: KAFKA_STORAGE_ERROR (56)
+        """
         if self.start_offset == self.end_offset:
             return None
-        batch = max(islice(self._batches, self._first, None), key=attrgetter("max_timestamp"))
-        return _first_since(batch, batch.max_timestamp)
+        return self.first_since(max(segment.latest(self.start_offset) for segment in self._segments))
 
-    def drop_oldest(self) -> int:
-        """Drop the first batch, and return its size in bytes. The log starts after it."""
-        batch, self._batches[self._first] = self._batches[self._first], _DROPPED
-        self._first += 1
-        if self._first > len(self._batches) // 2:
-            del self._batches[: self._first]
-            self._first = 0
-        self.start_offset = batch.last_offset + 1
-        self._transactions.forget_before(self.start_offset)
-        return len(batch.data)
+    # ---- dropping
+
+    def truncate_before(self, offset: int) -> None:
+        """Drop the records before `offset`, as DeleteRecords asks; nothing if the log begins later.
+
+        :raises Refused: OFFSET_OUT_OF_RANGE (1): the log ends before; KAFKA_STORAGE_ERROR (56)
+        """
+        if not 0 <= offset <= self.end_offset:
+            raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if offset <= self.start_offset:
+            return
+        try:
+            self._storage.journal.start_moved(self.name, offset)
+            self._begin_at(offset)
+            while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
+                self._remove_first()
+        except OSError as error:
+            raise self._refusal("truncated", error) from error
+
+    def drop_first_segment(self) -> int:
+        """Drop the oldest records, and return the size of their batches in bytes.
+
+        :raises Refused: KAFKA_STORAGE_ERROR (56)
+        """
+        try:
+            if len(self._segments) == 1:
+                self._begin_segment()  # its name keeps the offset at which the log goes on
+            size = self._remove_first()
+        except OSError as error:
+            raise self._refusal("truncated", error) from error
+        self._begin_at(max(self._segments[0].base_offset, self.start_offset))
+        return size
+
+    def _remove_first(self) -> int:
+        segment = self._segments[0]
+        segment.remove()
+        del self._segments[0]
+        self.size -= segment.size
+        self._storage.held -= segment.size + segment.batches * INDEX_SIZE + SEGMENT_OVERHEAD
+        return segment.size
+
+    def _begin_at(self, offset: int) -> None:
+        self.start_offset = offset
+        self.epochs.forget_before(offset)
+        self._transactions.forget_before(offset)
+
+    def remove(self) -> None:
+        """Remove all records: the topic is deleted. OSError: the disk fails, and files are left."""
+        segments, self._segments = self._segments, []
+        for segment in segments:
+            segment.close()
+            self._storage.held -= segment.size + segment.batches * INDEX_SIZE + SEGMENT_OVERHEAD
+        self.size = 0
+        self._storage.disk.remove_folder(self.name)
+
+    # ---- the disk
+
+    def recover(self, start_offset: int) -> None:
+        """Read the log, at the start; then `repair` it.
+
+        :param start_offset: of the first record that was kept; its segment may begin before
+        :raises CorruptLogError: it is damaged in a way that a crash does not explain; no file was touched
+        :raises OSError: the disk fails
+        """
+        present, self.epochs = self.epochs.latest, LeaderEpochs(-1, MAX_INT64)
+        self._folder = self._storage.disk.folder(self.name)
+        names = sorted(name for name in self._folder.sizes() if _SEGMENT.fullmatch(name))
+        for name in names:
+            base = int(name.partition(".")[0])
+            if self._segments and base != self.end_offset:
+                detail = f"begins at offset {base} where {self.end_offset} is due"
+                raise CorruptLogError(f"{self.name}/{name}", 0, detail)
+            self._recover_segment(base, last=name == names[-1])
+        if self._segments:
+            self._begin_at(max(self._segments[0].base_offset, min(start_offset, self.end_offset)))
+        self.begin_epoch(present)
+
+    def _recover_segment(self, base_offset: int, *, last: bool) -> None:
+        assert self._folder is not None
+        segment = Segment(self._folder, self._storage.files, base_offset)
+        self._segments.append(segment)
+        self.end_offset = base_offset
+        for batch in segment.recover(self.name, max(self.epochs.latest, 0), last=last):
+            self._account(*batch)
+        self.size += segment.size
+        self._storage.held += segment.size + segment.batches * INDEX_SIZE + SEGMENT_OVERHEAD
+
+    def repair(self) -> None:
+        """Cut off what a crash has left of the last write. OSError: the disk fails."""
+        for segment in self._segments[-1:]:
+            if segment.torn:
+                detail = "%s ends in %d bytes of a write that a crash has torn; they are cut off"
+                _log.warning(detail, self.name, segment.torn)
+                segment.repair()
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Its segments, the oldest first."""
+        return self._segments
+
+    def _refusal(self, what: str, error: OSError) -> Refused:
+        """Return the error of a request that the disk has failed. The first is logged, and the next after a success."""
+        if not self._is_failing:
+            _log.error("%s cannot be %s: %s; the request is answered KAFKA_STORAGE_ERROR", self.name, what, error)
+        self._is_failing = True
+        return Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"the log cannot be {what}: {error.strerror}")
 
 
 def _marker(data: bytes) -> ControlType | int:
@@ -212,15 +389,18 @@ def _marker(data: bytes) -> ControlType | int:
     return decode_control_record(batch.records[0]).type
 
 
-def _first_since(stored: _Stored, timestamp: int) -> RecordAt:
-    """Return the record in this batch; from the batch's header, if its records cannot be read or contradict it."""
-    if stored.last_offset - stored.base_offset < _MOST_READ:
+def _first_since(data: bytes, timestamp: int, offset: int) -> RecordAt:
+    """Return the record in this batch, from `offset` on; from the batch's header, if its records cannot be read or
+    contradict it."""
+    base_offset, _, leader_epoch, _, _ = UNCHECKED.unpack_from(data)
+    header = read_header(data)
+    if header.last_offset_delta < _MOST_READ:
         try:
-            (batch,) = read_records(stored.data, check_crc=False, strict=False, max_decompressed=_MOST_DECOMPRESSED)
+            (batch,) = read_records(data, check_crc=False, strict=False, max_decompressed=_MOST_DECOMPRESSED)
         except DecodeError:
             pass
         else:
             for record in batch.records:
-                if record.timestamp >= timestamp:
-                    return RecordAt(record.offset, record.timestamp)
-    return RecordAt(stored.base_offset, stored.max_timestamp)
+                if record.timestamp >= timestamp and record.offset >= offset:
+                    return RecordAt(record.offset, record.timestamp, leader_epoch)
+    return RecordAt(max(base_offset, offset), header.max_timestamp, leader_epoch)

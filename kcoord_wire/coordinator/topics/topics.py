@@ -5,8 +5,7 @@ without a warning, and AdminClients make the topics that they need. A machine as
 
 Laws:
 
-* Records are kept in memory only: a restart begins with empty topics.
-  The bytes of all partitions together are bounded; the oldest batch of all is dropped first.
+* Records are on a disk, which may be memory (partition_log.py, catalog.py). Their bytes are bounded (retention.py).
 * A Fetch is parked until there are ``min_bytes``, or for ``max_wait_ms``; not if one of its partitions fails. It is
   answered with whole batches, at least one if there is one.
 * There are no fetch sessions: full requests are answered with session id 0, so that clients go on without one; a
@@ -23,7 +22,6 @@ KIP-320, KIP-511, KIP-516, KIP-1242.
 from __future__ import annotations
 
 import uuid
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -36,7 +34,7 @@ from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, T
 from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM, ZSTD_FROM
 from kcoord_wire.coordinator.topics.administration import Administration
 from kcoord_wire.coordinator.topics.batch_header import Header, Refused, check_batch, read_header
-from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic
+from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, disk_work
 from kcoord_wire.coordinator.topics.cluster_admin import ClusterAdministration
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration
@@ -44,8 +42,11 @@ from kcoord_wire.coordinator.topics.fetching import Fetches, Growth
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.lookups import list_offsets, offset_for_leader_epoch
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
-from kcoord_wire.coordinator.topics.partition_log import BATCH_OVERHEAD, PartitionLog
+from kcoord_wire.coordinator.topics.partition_log import PartitionLog
+from kcoord_wire.coordinator.topics.retention import Retention
 from kcoord_wire.coordinator.topics.served import SERVED
+from kcoord_wire.coordinator.topics.storage import SEGMENT_BYTES, Storage
+from kcoord_wire.disk import Disk, MemoryDisk
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require
 from kcoord_wire.records import Compression, ControlType
@@ -54,6 +55,8 @@ from kcoord_wire.records.batch import HEADER_SIZE
 __all__ = ["Topics", "VerifiedProduce"]
 
 _ACKS: Final = (-1, 0, 1)
+_MEMORY_BYTES: Final = 256 << 20
+_SEGMENTS: Final = 16  # of what all topics may hold: so much is dropped at a time
 Partition = tuple[str, int]  # topic and number
 
 
@@ -120,10 +123,8 @@ class Topics:
         self._administration = Administration(self.catalog, self.cluster, self.configuration, self._limits, partitions)
         self._cluster_administration = ClusterAdministration(self.catalog, self.cluster)
         self._fetches = Fetches(self.catalog, self._limits)
-        self._oldest: deque[PartitionLog] = deque()  # a log for each batch, in the order in which these were appended
-        self._held = 0  # bytes
-        for name, partitions in (topics or {}).items():
-            self.catalog.create(name, partitions)
+        self._wanted = dict(topics or {})
+        self.open(MemoryDisk())
 
     # ---- topics
 
@@ -147,10 +148,6 @@ class Topics:
         :raises KeyError: the topic does not exist
         """
         topic = self.catalog.delete(name)
-        gone = set(topic.logs)
-        for log in filter(gone.__contains__, self._oldest):
-            self._held -= log.drop_oldest() + BATCH_OVERHEAD
-        self._oldest = deque(log for log in self._oldest if log not in gone)
         return [TopicDeleted(name), *self._fetches.wake_all(topic.logs)]
 
     @property
@@ -161,6 +158,28 @@ class Topics:
     def names(self) -> list[str]:
         """Return the names of all topics."""
         return [topic.name for topic in self.catalog]
+
+    def open(self, disk: Disk) -> None:
+        """Replace the topics by those on a disk, and by those that this was made with and that are missing there.
+
+        :raises CorruptLogError: the disk is damaged in a way that a crash does not explain
+        :raises OSError: the disk fails
+        """
+        total = self._limits.retention_bytes
+        if total is None and isinstance(disk, MemoryDisk):
+            total = _MEMORY_BYTES
+        self.catalog.open(Storage(disk, SEGMENT_BYTES if total is None else min(SEGMENT_BYTES, total // _SEGMENTS)))
+        self._retention = Retention(self.catalog, self.configuration, total)
+        for name, partitions in self._wanted.items():
+            known = self.partitions(name)
+            if known is None:
+                self.catalog.create(name, partitions)
+            elif known < partitions:
+                self.catalog.add_partitions(name, partitions - known)
+
+    def close(self) -> None:
+        """Close the files of the disk."""
+        self.catalog.storage.close()
 
     def partitions(self, name: str) -> int | None:
         """Return the number of partitions; None if the topic does not exist."""
@@ -181,8 +200,9 @@ class Topics:
 
     @property
     def deadline(self) -> int | None:
-        """When a `Tick` is due, in ms; None if no Fetch is parked."""
-        return self._fetches.deadline
+        """When a `Tick` is due, in ms; None if no Fetch is parked, and no record can expire."""
+        fetch, expiry = self._fetches.deadline, self._retention.deadline
+        return expiry if fetch is None or (expiry is not None and expiry < fetch) else fetch
 
     def handle(self, event: Event | VerifiedProduce, now: int) -> list[Effect]:
         """Return the effects of `event`: only replies. `Load` and `Resign` concern the groups' log, and do nothing.
@@ -197,6 +217,8 @@ class Topics:
                 raise TypeError(f"{type(event.message).__name__} is not for the topics")
             return handler(self, event, now)
         if isinstance(event, Tick):
+            if (due := self._retention.deadline) is not None and due <= now:
+                self._retention.check(now)
             return self._fetches.answer_due(now)
         return []
 
@@ -237,10 +259,15 @@ class Topics:
         return [Reply(request.token, self._administration.create_topics(request))]
 
     def _delete_topics(self, request: Request, now: int) -> list[Effect]:
-        response, names = self._administration.delete_topics(request)
+        response = self._administration.delete_topics(request)
         effects: list[Effect] = [Reply(request.token, response)]
-        for name in names:
-            effects += self.delete(name)
+        for answer in response.responses:
+            if answer.error_code == ErrorCode.NONE:
+                try:
+                    with disk_work():
+                        effects += self.delete(answer.name or "")
+                except Refused as refused:
+                    answer.error_code, answer.error_message = refused.error, refused.detail
         return effects
 
     def _create_partitions(self, request: Request, now: int) -> list[Effect]:
@@ -298,7 +325,7 @@ class Topics:
                 )
         effects: list[Effect] = [Reply(request.token, None if asked.acks == 0 else response)]
         effects += self._fetches.wake(grown)
-        self._drop_oldest()
+        self._retention.after_append(now)
         return effects
 
     def _append(
@@ -333,9 +360,8 @@ class Topics:
         outcome.log_start_offset = log.start_offset
         return outcome
 
-    def _grew(self, log: PartitionLog, size: int, stable_before: int) -> Growth:
-        self._held += size + BATCH_OVERHEAD
-        self._oldest.append(log)
+    @staticmethod
+    def _grew(log: PartitionLog, size: int, stable_before: int) -> Growth:
         return Growth(log, size, log.bytes_between(stable_before, log.stable_offset))
 
     # ---- WriteTxnMarkers
@@ -350,7 +376,7 @@ class Topics:
                     answer.error_code = self._write_marker(marker, topic.name, answer.partition_index, now, grown)
         effects: list[Effect] = [Reply(request.token, response)]
         effects += self._fetches.wake(grown)
-        self._drop_oldest()
+        self._retention.after_append(now)
         return effects
 
     def _write_marker(
@@ -375,10 +401,6 @@ class Topics:
             return refused.error
         grown.append(self._grew(log, size, stable))
         return ErrorCode.NONE
-
-    def _drop_oldest(self) -> None:
-        while self._held > self._limits.retention_bytes:
-            self._held -= self._oldest.popleft().drop_oldest() + BATCH_OVERHEAD
 
 
 _HANDLERS: Mapping[type, Callable[[Topics, Request, int], list[Effect]]] = {

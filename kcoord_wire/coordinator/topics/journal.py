@@ -1,0 +1,201 @@
+"""Which topics exist, on the disk: a journal of changes, of which each start makes a new one.
+
+Laws:
+
+* A topic that was created, changed or deleted is durable (fsync) before that is answered. Starts of logs and leader
+  epochs are given to the disk without fsync, like the records.
+* A line is a change, as JSON behind its CRC-32. The last line may be what a crash has left of a write, and is left out;
+  any other damage is a `CorruptLogError`, and no file is touched.
+* `Journal.begin` replaces the journal by one that has the present state alone, or leaves the old one.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+from zlib import crc32
+
+from kcoord_wire.coordinator.log.segments import CorruptLogError
+from kcoord_wire.disk import Disk, DiskFile
+
+__all__ = ["Journal", "KnownTopic", "KnownTopics"]
+
+_NAME: Final = "topics.journal"
+_NEW: Final = "topics.journal.new"
+_FORMAT: Final = 1
+_CRC_DIGITS: Final = 8
+
+
+@dataclass(slots=True)
+class KnownTopic:
+    """A topic.
+
+    :ivar id: its id
+    :ivar configs: settings that differ from their defaults
+    :ivar epochs: the leader epoch of each partition
+    """
+
+    id: uuid.UUID
+    configs: dict[str, str]
+    epochs: list[int]
+
+
+@dataclass(slots=True)
+class KnownTopics:
+    """What the journal says.
+
+    :ivar topics: by name
+    :ivar deleted: names of topics whose files may be left
+    :ivar starts: the start offset of partitions that had records deleted, by their names
+    :ivar created: number of topics that were ever created
+    :ivar producer_ids: ids of producers below this may have been given away
+    """
+
+    topics: dict[str, KnownTopic] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
+    starts: dict[str, int] = field(default_factory=dict)
+    created: int = 0
+    producer_ids: int = 0
+
+    def apply(self, change: Mapping[str, Any]) -> None:
+        """Make a change. KeyError, TypeError or ValueError: it is none."""
+        match change["change"]:
+            case "format":
+                if change["number"] != _FORMAT:
+                    raise ValueError(f"format {change['number']} where {_FORMAT} is known")
+            case "topic":
+                known = KnownTopic(uuid.UUID(change["id"]), dict(change["configs"]), list(change["epochs"]))
+                self.topics[change["name"]] = known
+                self.deleted.discard(change["name"])
+                self.created = int(change["created"])
+            case "deleted":
+                topic = self.topics.pop(change["name"])
+                self.deleted.add(change["name"])
+                for number in range(len(topic.epochs)):
+                    self.starts.pop(f"{change['name']}-{number}", None)
+            case "start":
+                self.starts[change["partition"]] = int(change["offset"])
+            case "epoch":
+                self.topics[change["name"]].epochs[change["index"]] = int(change["epoch"])
+            case "producer ids":
+                self.producer_ids = int(change["below"])
+            case other:
+                raise ValueError(f"{other!r} is not a change")
+
+
+class Journal:
+    """The journal in a folder. Its methods raise OSError: the disk fails, and the change is not made."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._file: DiskFile | None = None
+        self._size = 0
+        self._is_dirty = False
+
+    def load(self) -> KnownTopics:
+        """Read what is known.
+
+        :raises CorruptLogError: it is damaged in a way that a crash does not explain
+        """
+        known = KnownTopics()
+        if _NAME not in self._disk.sizes():
+            return known
+        with self._disk.read(_NAME) as source:
+            data = source.read()
+        position = 0
+        for line in data.splitlines(keepends=True):
+            try:
+                known.apply(_decode(line))
+            except (ValueError, KeyError, TypeError, IndexError) as error:
+                if position + len(line) == len(data) and not _is_whole(line):
+                    break
+                raise CorruptLogError(_NAME, position, f"not a change: {error}") from None
+            position += len(line)
+        return known
+
+    def begin(self, known: KnownTopics) -> None:
+        """Replace the journal by one that says what is known."""
+        file = self._disk.open(_NEW, new=True)
+        changes: list[dict[str, Any]] = [{"change": "format", "number": _FORMAT}]
+        changes.append({"change": "producer ids", "below": known.producer_ids})
+        changes += [_topic(name, topic, known.created) for name, topic in known.topics.items()]
+        changes += [{"change": "start", "partition": name, "offset": offset} for name, offset in known.starts.items()]
+        data = b"".join(map(_encode, changes))
+        file.append(data)
+        file.sync()
+        self._disk.rename(_NEW, _NAME)
+        self._disk.sync_names()
+        self._file, self._size, self._is_dirty = file, len(data), False
+
+    def topic_changed(self, name: str, topic: KnownTopic, created: int) -> None:
+        """Note that a topic was created, or has other configs or more partitions.
+
+        :param created: number of topics that were ever created
+        """
+        self._write(_topic(name, topic, created), sync=True)
+
+    def topic_deleted(self, name: str) -> None:
+        """Note that a topic was deleted."""
+        self._write({"change": "deleted", "name": name}, sync=True)
+
+    def start_moved(self, partition: str, offset: int) -> None:
+        """Note that the log of a partition begins at `offset`."""
+        self._write({"change": "start", "partition": partition, "offset": offset}, sync=False)
+
+    def epoch_raised(self, topic: str, index: int, epoch: int) -> None:
+        """Note the leader epoch of a partition."""
+        self._write({"change": "epoch", "name": topic, "index": index, "epoch": epoch}, sync=False)
+
+    def producer_ids_reserved(self, below: int) -> None:
+        """Note that ids of producers below `below` may be given away."""
+        self._write({"change": "producer ids", "below": below}, sync=True)
+
+    def _write(self, change: Mapping[str, Any], *, sync: bool) -> None:
+        file = self._file
+        assert file is not None, "the journal has begun"
+        if self._is_dirty:
+            file.truncate(self._size)
+        data = _encode(change)
+        self._is_dirty = True
+        try:
+            file.append(data)
+            if sync:
+                file.sync()
+        except OSError:
+            with suppress(OSError):  # a process that dies now should not leave what was refused
+                file.truncate(self._size)
+                self._is_dirty = False
+            raise
+        self._is_dirty = False
+        self._size += len(data)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _topic(name: str, topic: KnownTopic, created: int) -> dict[str, Any]:
+    fields = {"id": str(topic.id), "configs": topic.configs, "epochs": topic.epochs, "created": created}
+    return {"change": "topic", "name": name, **fields}
+
+
+def _encode(change: Mapping[str, Any]) -> bytes:
+    text = json.dumps(change, separators=(",", ":")).encode()
+    return b"%0*x %s\n" % (_CRC_DIGITS, crc32(text), text)
+
+
+def _is_whole(line: bytes) -> bool:
+    return line.endswith(b"\n") and line[:_CRC_DIGITS] == b"%0*x" % (_CRC_DIGITS, crc32(line[_CRC_DIGITS + 1 : -1]))
+
+
+def _decode(line: bytes) -> dict[str, Any]:
+    if not _is_whole(line):
+        raise ValueError("the checksum is wrong")
+    change: dict[str, Any] = json.loads(line[_CRC_DIGITS + 1 :])
+    return change

@@ -1,0 +1,271 @@
+"""One file of a partition's log: record batches, found by an index in memory.
+
+Laws:
+
+* The file has Kafka's format, and is named after the offset of its first record as Kafka names it.
+* The index has 24 bytes for each batch: its last offset, its greatest timestamp, its place. Records are on the disk.
+* Only batches that were written as a whole are in the index. What a failed write has left is cut off before the next.
+* When a file is read, each batch is checked: its checksum, its offset, its leader epoch. The last file of a partition
+  may end in what a crash leaves of a write, a batch that is not whole and that no whole batch follows; `Segment.repair`
+  cuts it off. Anything else is a `CorruptLogError`, and no file is touched.
+
+Source: kafka/storage `LogSegment.java` (recover); kafka/clients `DefaultRecordBatch.java`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from errno import EIO
+from typing import Final, NamedTuple
+
+from kcoord_wire.coordinator.log.segments import CorruptLogError
+from kcoord_wire.coordinator.topics.batch_header import MAGIC, Header, read_header
+from kcoord_wire.coordinator.topics.open_files import OpenFiles
+from kcoord_wire.disk import Disk
+from kcoord_wire.records.batch import AT_CHECKED, AT_MAGIC, HEADER_SIZE, LENGTH_FROM, UNCHECKED, crc32c
+
+__all__ = ["INDEX_SIZE", "Segment", "StoredBatch"]
+
+INDEX_SIZE: Final = 24
+"""Bytes of the index for each batch."""
+
+
+class StoredBatch(NamedTuple):
+    """A batch that was read from a file.
+
+    :ivar header: its fields that a log needs
+    :ivar base_offset: of its first record
+    :ivar leader_epoch: in which it was written
+    :ivar data: all of it
+    """
+
+    header: Header
+    base_offset: int
+    leader_epoch: int
+    data: bytes
+
+
+class Segment:
+    """A file of a partition's log.
+
+    :param folder: of the partition
+    :param files: what may be open
+    :param base_offset: of its first record
+    :ivar size: bytes of its batches
+    :ivar max_timestamp: the greatest of its records; -1 without records
+    :ivar stamp: when its last batch was appended, as the partitions of a disk count; 0 for one that was read
+    :ivar torn: bytes after the last whole batch when the file was read
+    """
+
+    __slots__ = (
+        "_ends",
+        "_files",
+        "_folder",
+        "_is_dirty",
+        "_name",
+        "_places",
+        "_times",
+        "base_offset",
+        "max_timestamp",
+        "size",
+        "stamp",
+        "torn",
+    )
+
+    def __init__(self, folder: Disk, files: OpenFiles, base_offset: int) -> None:
+        self._folder = folder
+        self._files = files
+        self._name = f"{base_offset:020}.log"
+        self._ends = array("q")
+        self._times = array("q")
+        self._places = array("q")
+        self._is_dirty = False
+        self.base_offset = base_offset
+        self.size = self.stamp = self.torn = 0
+        self.max_timestamp = -1
+
+    # ---- writing
+
+    def create(self) -> None:
+        """Make the file, empty. OSError: the disk fails."""
+        self._files.get(self._folder, self._name, new=True)
+
+    def append(self, data: bytes | bytearray, last_offset: int, max_timestamp: int) -> None:
+        """Write a batch at the end. OSError: the disk fails, and the segment is as before."""
+        file = self._files.get(self._folder, self._name)
+        if self._is_dirty:
+            file.truncate(self.size)
+        self._is_dirty = True
+        file.append(data)
+        self._is_dirty = False
+        self._add(last_offset, max_timestamp, len(data))
+
+    def _add(self, last_offset: int, max_timestamp: int, size: int) -> None:
+        self._ends.append(last_offset)
+        self._times.append(max_timestamp)
+        self._places.append(self.size)
+        self.size += size
+        self.max_timestamp = max(self.max_timestamp, max_timestamp)
+
+    def repair(self) -> None:
+        """Cut off what a crash has left of the last write. OSError: the disk fails."""
+        if self.torn:
+            self._files.get(self._folder, self._name).truncate(self.size)
+            self.torn = 0
+
+    def close(self) -> None:
+        """Close the file, if it is open."""
+        self._files.close(self._folder, self._name)
+
+    def remove(self) -> None:
+        """Remove the file. OSError: the disk fails."""
+        self.close()
+        self._folder.remove(self._name)
+        self._folder.sync_names()
+
+    # ---- reading
+
+    @property
+    def batches(self) -> int:
+        """Number of batches."""
+        return len(self._ends)
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after its last record."""
+        return self._ends[-1] + 1 if self._ends else self.base_offset
+
+    def read(self, offset: int, end: int, max_bytes: int, first_whole: bool) -> bytes:
+        """Return whole batches from the one with `offset` on. OSError: the disk fails.
+
+        :param end: the offset at which they end; a batch begins there, or the segment ends before
+        :param first_whole: return the first batch even if it is larger than `max_bytes`
+        """
+        first = bisect_left(self._ends, offset)
+        after = bisect_left(self._ends, end, first)  # the first batch that is left out
+        if first == after:
+            return b""
+        begin = self._places[first]
+        if self._place(after) - begin > max_bytes:
+            after = max(bisect_right(self._places, begin + max_bytes, first, after) - 1, first)
+            if after == first:
+                if not first_whole:
+                    return b""
+                after += 1
+        return self._bytes(begin, self._place(after) - begin)
+
+    def bytes_between(self, first: int, end: int) -> int:
+        """Return the bytes of its batches from offset `first` up to `end`, where batches begin."""
+        at = bisect_left(self._ends, first)
+        return self._place(max(bisect_left(self._ends, end), at)) - self._place(at)
+
+    def first_since(self, timestamp: int, offset: int) -> bytes | None:
+        """Return the first batch with a record of this time or later, from `offset` on; None if there is none.
+
+        :raises OSError: the disk fails
+        """
+        if self.max_timestamp >= timestamp:
+            for index in range(bisect_left(self._ends, offset), len(self._ends)):
+                if self._times[index] >= timestamp:
+                    return self._batch(index)
+        return None
+
+    def latest(self, offset: int) -> int:
+        """Return the greatest timestamp of the batches from `offset` on; -1 if there is none."""
+        return max(self._times[bisect_left(self._ends, offset) :], default=-1)
+
+    def _batch(self, index: int) -> bytes:
+        begin = self._places[index]
+        return self._bytes(begin, self._place(index + 1) - begin)
+
+    def _place(self, index: int) -> int:
+        """Return where a batch begins; of the one after the last, where the segment ends."""
+        return self._places[index] if index < len(self._places) else self.size
+
+    def _bytes(self, position: int, size: int) -> bytes:
+        data = self._files.get(self._folder, self._name).read(position, size)
+        if len(data) != size:
+            raise OSError(EIO, f"{len(data)} bytes at {position}, where {size} were written", self._name)
+        return data
+
+    # ---- reading all of it, at the start
+
+    def recover(self, partition: str, least_epoch: int, *, last: bool) -> Iterator[StoredBatch]:
+        """Read the file, make the index, and yield each batch.
+
+        :param partition: its name, for errors
+        :param least_epoch: leader epoch of the batch before
+        :param last: whether it is the last file of the partition
+        :raises CorruptLogError: it is damaged in a way that a crash does not explain
+        :raises OSError: the disk fails
+        """
+        total = self._folder.sizes()[self._name]
+        end = self.base_offset
+        with self._folder.read(self._name) as source:
+            while self.size < total:
+                head = source.read(HEADER_SIZE)
+                size = _size(head)
+                fault = f"{size} bytes of a batch, where {total - self.size} are left"
+                if HEADER_SIZE <= size <= total - self.size:
+                    data = head + source.read(size - HEADER_SIZE)
+                    base, _, epoch, _, crc = UNCHECKED.unpack_from(data)
+                    fault = _fault(data, crc, (base, end), (epoch, least_epoch))
+                if fault:
+                    source.seek(self.size)
+                    self._give_up(partition, fault, source.read(total - self.size), end, last)
+                    return
+                header = read_header(data)
+                end, least_epoch = base + header.last_offset_delta + 1, epoch
+                self._add(end - 1, header.max_timestamp, size)
+                yield StoredBatch(header, base, epoch, data)
+
+    def _give_up(self, partition: str, fault: str, rest: bytes, end: int, last: bool) -> None:
+        if not last or not _is_torn(rest, end):
+            raise CorruptLogError(f"{partition}/{self._name}", self.size, fault)
+        self.torn = len(rest)
+
+
+def _size(head: bytes) -> int:
+    """Return the size of the batch that begins with `head`; 0 if none does."""
+    if len(head) < HEADER_SIZE or head[AT_MAGIC] != MAGIC:
+        return 0
+    size: int = UNCHECKED.unpack_from(head)[1] + LENGTH_FROM
+    return size
+
+
+def _fault(data: bytes, crc: int, offsets: tuple[int, int], epochs: tuple[int, int]) -> str:
+    """Return what is wrong with a batch; empty if nothing is.
+
+    :param offsets: of the batch, and the one that is due
+    :param epochs: of the batch, and of the one before it
+    """
+    if crc32c(memoryview(data)[AT_CHECKED:]) != crc:
+        return "a batch with a wrong checksum"
+    if offsets[0] != offsets[1]:
+        return f"a batch of offset {offsets[0]} where {offsets[1]} is due"
+    if epochs[0] < epochs[1]:
+        return f"a batch of leader epoch {epochs[0]} after one of {epochs[1]}"
+    return ""
+
+
+def _is_torn(rest: bytes, end: int) -> bool:
+    """Return whether `rest`, the end of a file, can be what a crash leaves of the batch of offset `end`.
+
+    A killed process leaves the beginning of the batch. Where the power failed as well, any part of it may be missing,
+    but no whole batch of a later offset follows.
+    """
+    size = _size(rest[:HEADER_SIZE])
+    if size > len(rest) and UNCHECKED.unpack_from(rest)[0] == end:
+        return True  # whatever its records look like
+    at = rest.find(MAGIC, AT_MAGIC + 1)
+    while at >= 0:
+        begin = at - AT_MAGIC
+        size = _size(rest[begin : begin + HEADER_SIZE])
+        if HEADER_SIZE <= size <= len(rest) - begin:
+            base, _, _, _, crc = UNCHECKED.unpack_from(rest, begin)
+            if base >= end and crc32c(memoryview(rest)[begin + AT_CHECKED : begin + size]) == crc:
+                return False
+        at = rest.find(MAGIC, at + 1)
+    return True

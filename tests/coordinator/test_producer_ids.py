@@ -1,0 +1,40 @@
+"""Ids of producers: counted, never given away twice."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kcoord_wire.coordinator.topics.journal import Journal
+from kcoord_wire.coordinator.topics.producer_ids import ProducerIds
+from kcoord_wire.disk import MemoryDisk
+from kcoord_wire.simulation.disk import VirtualDisk
+
+
+def begun(disk: MemoryDisk | VirtualDisk) -> ProducerIds:
+    journal = Journal(disk)
+    known = journal.load()
+    journal.begin(known)
+    return ProducerIds(journal, known.producer_ids)
+
+
+def test_ids_go_on_after_a_power_failure() -> None:
+    disk = MemoryDisk()
+    given: list[int] = []
+    for seed in range(5):
+        ids = begun(disk)
+        given += [ids.take(now=500) for _ in range(seed * 700 + 1)]
+        disk.crash(Random(seed))
+    assert given[0] == 500
+    assert len(set(given)) == len(given)
+    assert given == sorted(given)
+
+
+def test_no_id_is_given_away_when_the_disk_fails() -> None:
+    disk = VirtualDisk(Random(1))
+    ids = begun(disk)
+    disk.fails_in = 0
+    with pytest.raises(OSError, match="failed"):
+        ids.take(now=500)
+    assert ids.take(now=500) == 500

@@ -1,0 +1,141 @@
+"""Files of partitions: reads by the index, and what is made of a file that a crash has left, or that is damaged."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kcoord_wire.coordinator.log.store import CorruptLogError
+from kcoord_wire.coordinator.topics.batch_header import check_batch
+from kcoord_wire.coordinator.topics.open_files import OpenFiles
+from kcoord_wire.coordinator.topics.segments import Segment
+from kcoord_wire.disk import MemoryDisk
+from kcoord_wire.records import Record, encode_batch
+from kcoord_wire.simulation.disk import VirtualDisk
+from tests.support.broker import values
+from tests.support.logs import content, disk_of
+
+NAME = "00000000000000000100.log"
+
+
+def batch(offset: int, value: bytes = b"v", epoch: int = 0, at: int = 0) -> bytes:
+    return encode_batch([Record(None, value, at, offset)], partition_leader_epoch=epoch)
+
+
+def filled(count: int = 5, disk: MemoryDisk | VirtualDisk | None = None) -> Segment:
+    """A segment of batches with one record, from offset 100 on, with the times 100, 110, 105 ..."""
+    segment = Segment(MemoryDisk() if disk is None else disk, OpenFiles(), 100)
+    segment.create()
+    for number in range(count):
+        data = batch(100 + number, at=100 + 10 * (number % 2) + number // 2)
+        segment.append(data, 100 + number, check_batch(data, 1 << 20).max_timestamp)
+    return segment
+
+
+def read(data: bytes, *, last: bool = True, least_epoch: int = 0) -> tuple[Segment, list[int]]:
+    segment = Segment(disk_of({NAME: data}), OpenFiles(), 100)
+    return segment, [found.base_offset for found in segment.recover("orders-0", least_epoch, last=last)]
+
+
+def offsets(data: bytes) -> list[int]:
+    return [offset for offset, _ in values(data)]
+
+
+def test_whole_batches_up_to_a_size_and_an_offset() -> None:
+    segment = filled()
+    size = segment.size // 5
+    assert offsets(segment.read(100, 105, 1 << 20, False)) == [100, 101, 102, 103, 104]
+    assert offsets(segment.read(102, 105, 2 * size, False)) == [102, 103]
+    assert offsets(segment.read(102, 105, 2 * size - 1, False)) == [102]
+    assert [offsets(segment.read(102, 105, least, True)) for least in (-5, 0, 1)] == [[102]] * 3
+    assert segment.read(102, 105, size - 1, False) == b""
+    assert offsets(segment.read(100, 102, 1 << 20, False)) == [100, 101]
+    assert segment.read(105, 109, 1 << 20, True) == segment.read(102, 102, 1 << 20, True) == b""
+    assert [segment.bytes_between(*bounds) for bounds in ((100, 105), (102, 104), (104, 102))] == [
+        5 * size,
+        2 * size,
+        0,
+    ]
+
+
+def test_the_first_batch_of_a_time() -> None:
+    segment = filled()
+    found = [segment.first_since(time, 100) for time in (0, 101, 111, 112)]
+    assert [offsets(data or b"") for data in found] == [[100], [101], [103], []]
+    assert offsets(segment.first_since(0, 103) or b"") == [103]
+    assert (segment.latest(100), segment.latest(104), segment.latest(105)) == (111, 102, -1)
+
+
+@pytest.mark.parametrize("cut", range(1, len(batch(104))))
+def test_a_torn_last_batch_is_cut_off(cut: int) -> None:
+    whole = content_of(filled())
+    segment, found = read(whole[:-cut])
+    assert found == [100, 101, 102, 103]
+    assert segment.torn == len(batch(104)) - cut
+    segment.repair()
+    assert segment.torn == 0
+    data = batch(104, b"again")
+    segment.append(data, 104, 0)
+    assert values(segment.read(103, 105, 1 << 20, True)) == [(103, b"v"), (104, b"again")]
+
+
+def content_of(segment: Segment) -> bytes:
+    return segment.read(100, 1 << 40, 1 << 30, True)
+
+
+def test_a_torn_batch_that_holds_a_batch() -> None:
+    """A record may have any value, a whole batch of a later offset too."""
+    whole = content_of(filled(1)) + batch(101, batch(102) * 3)
+    segment, found = read(whole[:-5])
+    assert found == [100]
+    assert segment.torn == len(batch(101, batch(102) * 3)) - 5
+
+
+def test_sectors_that_were_never_written() -> None:
+    whole = content_of(filled())
+    segment, found = read(whole[: -len(batch(104))] + bytes(700))
+    assert (found, segment.torn) == ([100, 101, 102, 103], 700)
+
+
+DAMAGE = {
+    "a bit": (lambda data, size: data[: size + 65] + bytes([data[size + 65] ^ 1]) + data[size + 66 :], "checksum"),
+    "a batch twice": (lambda data, size: data[:size] + data, "offset 100 where 101 is due"),
+    "a hole": (lambda data, size: data[:size] + bytes(9) + data[size:], "0 bytes of a batch, where"),
+    "an epoch": (lambda data, size: batch(100, epoch=2) + data[size:], "leader epoch 0 after one of 2"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_that_a_crash_does_not_explain(name: str) -> None:
+    damage, reason = DAMAGE[name]
+    whole = content_of(filled())
+    with pytest.raises(CorruptLogError, match=rf"orders-0/{NAME} at byte \d+: .*{reason}") as caught:
+        read(damage(whole, len(batch(100))))
+    assert caught.value.position == len(batch(100))
+
+
+def test_a_file_that_others_follow_must_be_whole() -> None:
+    with pytest.raises(CorruptLogError, match="orders-0/"):
+        read(content_of(filled())[:-1], last=False)
+
+
+def test_a_failed_write_leaves_the_segment_as_it_was() -> None:
+    for seed in range(10):
+        disk = VirtualDisk(Random(seed))
+        segment = filled(3, disk)
+        disk.fails_in = 0
+        with pytest.raises(OSError, match="failed"):
+            segment.append(batch(103), 103, 0)
+        assert offsets(content_of(segment)) == [100, 101, 102]
+        segment.append(batch(103, b"next"), 103, 0)
+        assert values(content_of(segment))[3:] == [(103, b"next")]
+        assert content(disk)[NAME] == content_of(segment)
+
+
+def test_a_file_that_has_become_shorter_is_an_error() -> None:
+    disk = MemoryDisk()
+    segment = filled(3, disk)
+    disk.open(NAME).truncate(10)
+    with pytest.raises(OSError, match="10 bytes at 0, where"):
+        content_of(segment)
