@@ -28,6 +28,7 @@ from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
 from kcoord_wire.control.forms import json_form
+from kcoord_wire.control.live import live_page, live_policy
 from kcoord_wire.control.openapi import openapi
 from kcoord_wire.control.operations import OPERATIONS, Operation, checked_body, checked_query
 from kcoord_wire.coordinator import Coordinator
@@ -189,9 +190,10 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.path.startswith("/") or self.path.startswith("//"):
             raise _FailedRequest(400, "a request names a path, without a host")
         address = urlsplit(self.path)
-        if self.command == "GET" and address.path in _STATIC:
-            kind, text = _STATIC[address.path]
-            return self._send(200, text or self.server.description, kind)
+        if (self.command, address.path) == ("GET", "/"):
+            return self._send(200, live_page(), "text/html; charset=utf-8", policy=live_policy())
+        if (self.command, address.path) == ("GET", "/openapi.json"):
+            return self._send(200, self.server.description)
         sent = self.headers.get("Authorization", "").removeprefix("Bearer ").encode("latin-1", "replace")
         if not hmac.compare_digest(sent, self.server.token):
             raise _FailedRequest(
@@ -242,7 +244,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self) -> None:
         """Send the groups and rebalances now and when they have changed, until the client goes or the server stops."""
-        coordinator, changed, sent = self.server.coordinator, threading.Event(), b""
+        coordinator, changed, sent = self.server.coordinator, threading.Event(), ""
         self.close_connection = True
         self._head(200, "text/event-stream")
         self.end_headers()
@@ -250,17 +252,25 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(RuntimeError, OSError), coordinator.watching(changed.set):
             while not self.server.stopping.is_set():
                 changed.clear()
-                data = json.dumps(snapshot(coordinator)).encode()
-                self.wfile.write(b"data: " + data + b"\n\n" if data != sent else b": still here\n\n")
+                data = json.dumps(snapshot(coordinator))
+                event = f'data: {{"now": {time.time_ns() // 1_000_000}, {data[1:]}' if data != sent else ": still here"
+                self.wfile.write(f"{event}\n\n".encode())
                 sent = data
                 time.sleep(EVENT_SECONDS)
                 changed.wait(KEEP_ALIVE_SECONDS)
         self.server.streams.discard(changed)
 
     def _send(
-        self, status: int, body: bytes = b"", kind: str = "application/json", headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        body: bytes = b"",
+        kind: str = "application/json",
+        *,
+        headers: Mapping[str, str] | None = None,
+        policy: str = "default-src 'none'",
     ) -> None:
         self._head(status, kind)
+        self.send_header("Content-Security-Policy", policy)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
         if self.close_connection:
@@ -275,7 +285,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Content-Security-Policy", _POLICY)
         self.send_header("Referrer-Policy", "no-referrer")
 
 
@@ -306,7 +315,3 @@ def _find(method: str, path: str) -> tuple[Operation, dict[str, Any]]:
     if others:
         raise _FailedRequest(405, f"{path[:100]} has {' and '.join(others)} only", Allow=", ".join(others))
     raise _FailedRequest(404, f"there is nothing at {path[:100]}; /openapi.json has all paths")
-
-
-_POLICY: Final = "default-src 'none'"
-_STATIC: Final[dict[str, tuple[str, bytes]]] = {"/openapi.json": ("application/json", b"")}
