@@ -78,7 +78,7 @@ class Requests:
         self.runtime = Runtime(machine, store, self._send, self.rebalances.report)
         self.topics = topics
         self.transactions = Runtime(
-            TransactionMachine(topics, machine.brokers.partition_of_group, machine.config),
+            TransactionMachine(topics, machine.brokers.partition_of_group, topics.new_producer_id, machine.config),
             transactions,
             self._send,
             self._write_markers,

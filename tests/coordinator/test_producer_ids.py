@@ -31,10 +31,12 @@ def test_ids_go_on_after_a_power_failure() -> None:
     assert given == sorted(given)
 
 
-def test_no_id_is_given_away_when_the_disk_fails() -> None:
+def test_ids_that_cannot_be_reserved_are_counted_from_the_time(caplog: pytest.LogCaptureFixture) -> None:
     disk = VirtualDisk(Random(1))
     ids = begun(disk)
     disk.fails_in = 0
-    with pytest.raises(OSError, match="failed"):
-        ids.take(now=500)
-    assert ids.take(now=500) == 500
+    assert [ids.take(now=500), ids.take(now=500)] == [500, 501]
+    assert [record.message for record in caplog.records] == [
+        "ids of producers from 500 on cannot be reserved: [Errno 5] the disk has failed"
+    ]
+    assert begun(disk).take(now=600) == 1_501  # reserved with the second

@@ -21,7 +21,7 @@ def test_a_producer_gets_an_id_and_epochs_that_rise() -> None:
 
 
 def test_a_producer_without_transactions_needs_no_log() -> None:
-    machine = TransactionMachine(Topics(), len)
+    machine = TransactionMachine(Topics(), len, lambda now: now)
     request = Request(1, m.InitProducerIdRequest(transactional_id=None), 5)
     (reply,) = machine.handle(request, 5)
     assert (reply.message.error_code, reply.message.producer_id, reply.message.producer_epoch) == (0, 5, 0)

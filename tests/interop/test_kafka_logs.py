@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 import kcoord_wire as kw
-from kcoord_wire.coordinator import Coordinator, GroupConfig
+from kcoord_wire.coordinator import Coordinator, GroupConfig, TopicLimits
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.log.disk import FolderDisk
 from kcoord_wire.coordinator.log.store import Store
@@ -261,3 +262,39 @@ def test_both_remember_the_same_of_either_log(played: Played, tmp_path: Path) ->
         assert len(groups) > 100
         for group in groups:
             assert ours[group] == kafka[group], f"{group} in the log of {name}"
+
+
+DATA_BATCH = re.compile(
+    r"baseOffset: (?P<first>\d+) lastOffset: (?P<last>\d+) count: (?P<count>\d+) .*"
+    r"partitionLeaderEpoch: (?P<epoch>\d+) .* compresscodec: (?P<codec>\w+) .* isvalid: true"
+)
+
+
+def test_kafkas_tool_reads_the_records_of_topics(tmp_path: Path) -> None:
+    """Of two runs of the coordinator: an idempotent producer, compression, segments, and leader epochs."""
+    for run, codec in enumerate(("none", "zstd")):
+        with Coordinator({"orders": 1}, data_dir=tmp_path, topic_limits=TopicLimits(retention_bytes=4 << 20)) as ours:
+            settings = {"enable.idempotence": True, "compression.type": codec, "batch.size": 20_000, "linger.ms": 5}
+            producer = Producer({"bootstrap.servers": ours.address, **settings})
+            for number in range(300):
+                producer.produce("orders", b"%d-%d " % (run, number) * 400, b"k", partition=0)
+            assert producer.flush(60) == 0
+    files = sorted((tmp_path / "orders-0").iterdir())
+    assert len(files) > 1
+    end = 0
+    seen = set()
+    for file in files:
+        text = run_java(class_path(), "kafka.tools.DumpLogSegments", "--files", str(file))
+        lines = [line for line in text.splitlines() if line.startswith("baseOffset:")]
+        for line in lines:
+            batch = DATA_BATCH.match(line)
+            assert batch is not None, line
+            assert int(batch["first"]) == end
+            end = int(batch["last"]) + 1
+            seen.add((batch["epoch"], batch["codec"]))
+        with file.open("rb") as source:
+            reader = SegmentReader(source)
+            assert [read.last_offset for read in reader][-1] == end - 1
+            assert reader.torn_tail is None
+    assert end == 600
+    assert seen == {("0", "none"), ("1", "zstd")}

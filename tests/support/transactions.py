@@ -44,11 +44,16 @@ class TransactionScript:
         self.log: list[LogRecord] = []
         self.markers: list[WriteMarkers] = []
         self._token = 0
+        self._given = 4_000
         self.restart()
+
+    def _producer_id(self, now: int) -> int:
+        self._given += 1
+        return self._given
 
     def restart(self) -> None:
         """Begin anew from the log; what was in memory is lost."""
-        self.machine = TransactionMachine(Topics(), lambda group: len(group), self.config)
+        self.machine = TransactionMachine(Topics(), lambda group: len(group), self._producer_id, self.config)
         self.markers = []
         self._take(self.machine.handle(Load(list(self.log)), self.now))
 

@@ -196,6 +196,10 @@ class Topics:
         topic = self.catalog.with_id(topic_id)
         return topic.name if topic else None
 
+    def new_producer_id(self, now: int) -> int:
+        """Return an id that no producer has or had."""
+        return self.catalog.producer_ids.take(now)
+
     # ---- the machine
 
     @property

@@ -64,13 +64,18 @@ class TransactionMachine:
 
     :param topics: the topics that exist; others cannot be added
     :param offsets_partition: returns the partition of `OFFSETS_TOPIC` that a group belongs to
+    :param producer_id: returns an id that no producer has or had, given the time
     :param config: Kafka's defaults if None
     :ivar transactions: by transactional id
     :ivar serves: the classes of requests that `handle` accepts
     """
 
     def __init__(
-        self, topics: TopicNames, offsets_partition: Callable[[str], int], config: GroupConfig | None = None
+        self,
+        topics: TopicNames,
+        offsets_partition: Callable[[str], int],
+        producer_id: Callable[[int], int],
+        config: GroupConfig | None = None,
     ) -> None:
         self.config = config or GroupConfig()
         self.transactions: dict[str, Transaction] = {}
@@ -79,7 +84,7 @@ class TransactionMachine:
         self._timers = Timers()
         self._effects = EffectCollector()
         self._unavailable: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        self._last_producer_id = NO_PRODUCER
+        self._producer_id = producer_id
         self._handlers: dict[type, Callable[[events.Request, Any], None]] = {
             m.InitProducerIdRequest: self._init_producer_id,
             m.AddPartitionsToTxnRequest: self._add_partitions,
@@ -182,9 +187,7 @@ class TransactionMachine:
         return self._effects.reply(request, answer, transaction.written)
 
     def _new_producer_id(self) -> int:
-        # Counted from the time, so that a producer that outlives a restart does not share its id with a new one.
-        self._last_producer_id = max(self._last_producer_id + 1, self._effects.now)
-        return self._last_producer_id
+        return self._producer_id(self._effects.now)
 
     # ---- AddPartitionsToTxn, AddOffsetsToTxn
 
@@ -382,8 +385,6 @@ class TransactionMachine:
         self.transactions.update(replay(records))
         self._unavailable = None
         for transaction in self.transactions.values():
-            known = (self._last_producer_id, transaction.producer_id, transaction.next_producer_id)
-            self._last_producer_id = max(known)
             if transaction.state in PREPARED:
                 self._write_markers(transaction)
             elif transaction.state is State.ONGOING:
