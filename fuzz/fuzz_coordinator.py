@@ -6,11 +6,11 @@ from typing import Any
 
 import kcoord_wire as kw
 from kcoord_wire.assignors.embedded import subscribed_topics
+from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.error_responses import can_refuse
 from kcoord_wire.coordinator.core.events import Append, Event, Load, LogRecord, Reply, Request, Resign, Tick
-from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics
@@ -29,7 +29,7 @@ class World:
     def __init__(self) -> None:
         self.now = 1_700_000_000_000
         self.topics = Topics(BROKERS, {"orders": 2}, cluster_id="fuzz", auto_create_partitions=1, limits=LIMITS)
-        self.groups = GroupMachine(BROKERS, self.topics, subscribed_topics, GroupConfig(max_size=3))
+        self.groups = CoordinatorMachine(BROKERS, self.topics, subscribed_topics, GroupConfig(max_size=3))
         self.open: dict[int, Request] = {}
         self.log: list[LogRecord] = []
         self.handle(self.groups, Load([]))

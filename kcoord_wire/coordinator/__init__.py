@@ -16,6 +16,7 @@ from kcoord_wire.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kcoord_wire.coordinator.connection import PeerLimits
+    from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
     from kcoord_wire.coordinator.coordinator import Coordinator
     from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig, SettingsError
     from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Coordinator",
+    "CoordinatorMachine",
     "CorruptLogError",
     "Endpoint",
     "Fault",
@@ -55,6 +57,7 @@ __getattr__, __dir__ = lazy_names(
         "description": ("GroupDescription", "MemberDescription"),
         "fault_injection": ("Fault", "Faults"),
         "core.machine": ("GroupMachine",),
+        "consumer_groups.machine": ("CoordinatorMachine",),
         "permissions": ("Permissions",),
         "security": ("Users",),
         "connection": ("PeerLimits",),

@@ -51,6 +51,8 @@ NAME_LISTS: Final[Mapping[ApiKey, tuple[str, ...]]] = {
     ApiKey.CREATE_PARTITIONS: ("topics",),
     ApiKey.DELETE_GROUPS: ("groups_names",),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ("resources",),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: ("subscribed_topic_names",),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: ("group_ids",),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("topics",),
 }
 """The fields of each request that are lists of names, or of parts that have one."""
@@ -124,7 +126,7 @@ def _check_of(api_key: int) -> Callable[[Any, str], None] | None:
 
     def check(message: Any, client_id: str) -> None:
         for name in names:
-            if len(getattr(message, name)) > MAX_NAMES:
+            if len(getattr(message, name) or ()) > MAX_NAMES:
                 raise DecodeError("length", 0, name, f"more than {MAX_NAMES} in one request")
 
     return check

@@ -60,6 +60,7 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "FindCoordinatorResponse": ("coordinators",),
     "LeaveGroupResponse": ("members",),
     "DescribeGroupsResponse": ("groups",),
+    "ConsumerGroupDescribeResponse": ("groups",),
     "OffsetForLeaderEpochResponse": ("topics", "partitions"),
     "DeleteGroupsResponse": ("results",),
     "OffsetDeleteResponse": ("topics", "partitions"),

@@ -13,6 +13,8 @@ Laws:
 api                                                   group     topic
 ====================================================  ========  ==================
 JoinGroup, SyncGroup, Heartbeat, LeaveGroup           read
+ConsumerGroupHeartbeat                                read      describe
+ConsumerGroupDescribe                                 describe  describe
 OffsetCommit                                          read      read
 OffsetFetch                                           describe  describe
 FindCoordinator, DescribeGroups, ListGroups           describe
@@ -335,6 +337,7 @@ def _by_refusal(asked: str, response: type, answered: str, error: ErrorCode) -> 
 
 _FOUND = _by_refusal("coordinator_keys", m.FindCoordinatorResponse, "coordinators", _NO_GROUP)
 _DESCRIBED = _by_refusal("groups", m.DescribeGroupsResponse, "groups", _NO_GROUP)
+_CONSUMERS_DESCRIBED = _by_refusal("group_ids", m.ConsumerGroupDescribeResponse, "groups", _NO_GROUP)
 _DELETED = _by_refusal("groups_names", m.DeleteGroupsResponse, "results", _NO_GROUP)
 _COMMITTED = _by_refusal("topics", m.OffsetCommitResponse, "topics", _NO_TOPIC)
 _PRODUCED = _by_refusal("topic_data", m.ProduceResponse, "responses", _NO_TOPIC)
@@ -417,6 +420,15 @@ def _split_member(asker: _Asker, request: Any, version: int) -> _Split:
     return _refuse(refusal(request, version, _NO_GROUP))
 
 
+def _split_consumer_heartbeat(asker: _Asker, request: m.ConsumerGroupHeartbeatRequest, version: int) -> _Split:
+    may_describe = partial(asker.permissions.allows_topic, asker.principal, Operation.DESCRIBE)
+    if asker.may_group(Operation.READ, request.group_id) and not all(
+        map(may_describe, request.subscribed_topic_names or ())
+    ):
+        return _refuse(refusal(request, version, _NO_TOPIC))
+    return _split_member(asker, request, version)
+
+
 def _split_find_coordinator(asker: _Asker, request: m.FindCoordinatorRequest, version: int) -> _Split:
     if request.key_type != _GROUP_KEY:
         return request, None
@@ -443,6 +455,31 @@ def _split_describe_groups(asker: _Asker, request: m.DescribeGroupsRequest, vers
         return replace(whole, groups=groups)
 
     return allowed, finish_with_bits
+
+
+def _split_describe_consumers(asker: _Asker, request: m.ConsumerGroupDescribeRequest, version: int) -> _Split:
+    """A group is described to those who may describe its topics, too."""
+    verdicts = [asker.may_group(Operation.DESCRIBE, group_id) for group_id in request.group_ids]
+    allowed, finish = _CONSUMERS_DESCRIBED.split(request, version, verdicts)
+    if allowed is None:
+        return allowed, finish
+
+    def finish_group(group: m.ConsumerGroupDescribeResponseDescribedGroup) -> Any:
+        if group.error_code:
+            return group
+        parts = [part for member in group.members for part in (member.assignment, member.target_assignment)]
+        names = {entry.topic_name for part in parts for entry in part.topic_partitions}
+        if not all(asker.permissions.allows_topic(asker.principal, Operation.DESCRIBE, name) for name in names):
+            return m.ConsumerGroupDescribeResponseDescribedGroup(group_id=group.group_id, error_code=_NO_TOPIC)
+        if request.include_authorized_operations:
+            group.authorized_operations = asker.bits_of_group(group.group_id)
+        return group
+
+    def finish_all(response: Any) -> Any:
+        whole = response if finish is None else finish(response)
+        return replace(whole, groups=[finish_group(group) for group in whole.groups])
+
+    return allowed, finish_all
 
 
 def _split_list_groups(asker: _Asker, request: m.ListGroupsRequest, version: int) -> _Split:
@@ -658,7 +695,9 @@ _SPLITS: dict[type, Callable[[_Asker, Any, int], _Split]] = {
     m.HeartbeatRequest: _split_member,
     m.LeaveGroupRequest: _split_member,
     m.SyncGroupRequest: _split_member,
+    m.ConsumerGroupHeartbeatRequest: _split_consumer_heartbeat,
     m.DescribeGroupsRequest: _split_describe_groups,
+    m.ConsumerGroupDescribeRequest: _split_describe_consumers,
     m.ListGroupsRequest: _split_list_groups,
     m.InitProducerIdRequest: _split_init_producer_id,
     m.OffsetForLeaderEpochRequest: _by_topic(_EPOCHS, Operation.DESCRIBE),

@@ -113,6 +113,7 @@ def test_some_topic() -> None:
         (m.SyncGroupRequest, range(6)),
         (m.HeartbeatRequest, range(5)),
         (m.LeaveGroupRequest, range(6)),
+        (m.ConsumerGroupHeartbeatRequest, range(2)),
     ],
 )
 def test_members(request_class: Any, versions: range) -> None:
@@ -191,6 +192,36 @@ def test_describe_groups(ask_for_operations: bool) -> None:
     read, delete, describe = 1 << 3, 1 << 6, 1 << 8
     expected = [unset, read | delete | describe, read | describe, unset] if ask_for_operations else [unset] * 4
     assert [group.authorized_operations for group in whole] == expected
+
+
+@pytest.mark.parametrize(("names", "code"), [(["orders"], 0), (["orders", "secret"], NO_TOPIC), ([], 0), (None, 0)])
+def test_consumers_subscribe_to_topics_they_may_describe(names: list[str] | None, code: int) -> None:
+    request = m.ConsumerGroupHeartbeatRequest(group_id="billing", subscribed_topic_names=names)
+    allowed, finish = split(request, 1)
+    assert allowed is (None if code else request)
+    assert (finish(None).error_code if finish else 0) == code
+
+
+@pytest.mark.parametrize("ask_for_operations", [False, True])
+def test_consumer_groups_are_described_with_their_topics(ask_for_operations: bool) -> None:
+    request = m.ConsumerGroupDescribeRequest(
+        group_ids=["x", "billing", "billing-2"], include_authorized_operations=ask_for_operations
+    )
+    allowed, finish = split(request, 1)
+    assert allowed.group_ids == ["billing", "billing-2"]
+
+    def group(name: str, topic: str) -> m.ConsumerGroupDescribeResponseDescribedGroup:
+        held = m.ConsumerGroupDescribeResponseAssignment(
+            topic_partitions=[m.ConsumerGroupDescribeResponseTopicPartitions(topic_name=topic, partitions=[0])]
+        )
+        members = [m.ConsumerGroupDescribeResponseMember(member_id="a", target_assignment=held)]
+        return m.ConsumerGroupDescribeResponseDescribedGroup(group_id=name, members=members)
+
+    answer = m.ConsumerGroupDescribeResponse(groups=[group("billing", "orders"), group("billing-2", "secret")])
+    groups = finish(answer).groups
+    assert [(part.group_id, part.error_code) for part in groups] == [("x", NO_GROUP), ("billing", 0), ("billing-2", 29)]
+    assert [len(part.members) for part in groups] == [0, 1, 0]
+    assert (groups[1].authorized_operations > 0) == ask_for_operations
 
 
 def test_list_groups_leaves_out() -> None:

@@ -23,10 +23,10 @@ from typing import Final
 
 from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.codec.framing import Framer
+from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount
-from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.security import Users
@@ -105,7 +105,7 @@ class VirtualBroker:
         self._world.at(self._world.now + seconds, self.up)
 
     async def _serve(self) -> None:
-        machine = GroupMachine(self._brokers, self._topics, subscribed_topics, self._config)
+        machine = CoordinatorMachine(self._brokers, self._topics, subscribed_topics, self._config)
         self._server = server = Server(
             machine, Store(self._disk), self._topics, disk=self._disk, users=self._users, faults=self._faults
         )
