@@ -144,7 +144,9 @@ class Coordinator(BrokerControl, Inspection):
             served=SERVED if as_version is None else served_by(as_version),
             limits=topic_limits,
         )
-        self._machine = CoordinatorMachine(self._brokers, self._topics, subscribed_topics, config)
+        self._machine = CoordinatorMachine(
+            self._brokers, self._topics, subscribed_topics, config, configs_of=self._topics.configuration.of_group
+        )
         self._users, self._permissions, self._faults, self._limits = users, permissions, faults, limits
         self._life = Background("coordinator", self._serve, thread="kcoord")
         self._server: Server | None = None

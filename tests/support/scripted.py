@@ -94,8 +94,13 @@ class Script:
 
     def __post_init__(self) -> None:
         self.topics = Topics()
+        self.group_configs: dict[str, dict[str, str]] = {}
         self.machine = CoordinatorMachine(
-            Brokers([Endpoint(1, "localhost", 9092)]), self.topics, subscribed, self.config
+            Brokers([Endpoint(1, "localhost", 9092)]),
+            self.topics,
+            subscribed,
+            self.config,
+            configs_of=lambda group_id: self.group_configs.get(group_id, {}),
         )
         self.answers: dict[int, Any] = {}
         self.after: dict[int, int] = {}

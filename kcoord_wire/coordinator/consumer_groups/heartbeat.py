@@ -109,7 +109,9 @@ class Heartbeats:
         answer = m.ConsumerGroupHeartbeatResponse(
             member_id=updated.member_id,
             member_epoch=updated.epoch,
-            heartbeat_interval_ms=self._shared.config.consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._shared.setting(
+                group, "consumer.heartbeat.interval.ms", self._shared.config.consumer_heartbeat_interval_ms
+            ),
         )
         if joins or _is_full(message) or updated.assigned != member.assigned:
             answer.assignment = _assignment(updated.assigned)

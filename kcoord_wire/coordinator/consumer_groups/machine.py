@@ -16,7 +16,7 @@ Source: KIP-848; Kafka's `GroupMetadataManager.java`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from kcoord_wire import messages as m
@@ -41,10 +41,15 @@ from kcoord_wire.error_codes import ErrorCode
 __all__ = ["CoordinatorMachine"]
 
 
+def _no_configs(group_id: str) -> Mapping[str, str]:
+    return {}
+
+
 class CoordinatorMachine(GroupMachine):
     """All groups of one coordinator, of both protocols; see `GroupMachine`.
 
     :param compile_regex: compiles the pattern of a subscription
+    :param configs_of: returns the configs that a group has of its own, by Kafka's names
     """
 
     def __init__(
@@ -55,10 +60,11 @@ class CoordinatorMachine(GroupMachine):
         config: GroupConfig | None = None,
         *,
         compile_regex: CompileRegex = compile_regex,
+        configs_of: Callable[[str], Mapping[str, str]] = _no_configs,
     ) -> None:
         super().__init__(brokers, topics, subscribed, config)
         self._shared = shared = Shared(
-            self.groups, topics, self.config, self._timers, self._effects, compile_regex, ConsumerProtocol()
+            self.groups, topics, self.config, self._timers, self._effects, compile_regex, ConsumerProtocol(), configs_of
         )
         self._progress = Progress(shared)
         self._progress.downgrade = self._maybe_downgrade

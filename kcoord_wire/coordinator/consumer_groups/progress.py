@@ -12,7 +12,7 @@ Source: KIP-848; Kafka's `GroupMetadataManager.java` (consumerGroupHeartbeat, co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -59,6 +59,7 @@ class Shared:
     :ivar effects: what the present call returns
     :ivar compile_regex: compiles a pattern of a subscription
     :ivar embedded: reads and writes the bytes of classic members
+    :ivar configs_of: returns the configs that a group has of its own, by Kafka's names
     """
 
     groups: dict[str, AnyGroup]
@@ -68,6 +69,12 @@ class Shared:
     effects: EffectCollector
     compile_regex: CompileRegex
     embedded: ConsumerProtocol
+    configs_of: Callable[[str], Mapping[str, str]]
+
+    def setting(self, group: ConsumerGroup, name: str, default: int) -> int:
+        """Return a setting of a group, in ms: its own, or that of the coordinator."""
+        own = self.configs_of(group.group_id).get(name)
+        return default if own is None else int(own)
 
 
 class Progress:
@@ -161,7 +168,10 @@ class Progress:
         shared, now = self.shared, self.shared.effects.now
         if group.epoch <= group.assignment_epoch:
             return
-        if not may_assign(group, shared.config.consumer_assignment_interval_ms, now):
+        interval = shared.setting(
+            group, "consumer.assignment.interval.ms", shared.config.consumer_assignment_interval_ms
+        )
+        if not may_assign(group, interval, now):
             return
         assignor = preferred_assignor(group, shared.config.consumer_assignors[0])
         before, group.target = group.target, compute_target(group, shared.topics, assignor)
@@ -217,8 +227,11 @@ class Progress:
 
     def keep_alive(self, group: ConsumerGroup, member: Member) -> None:
         """Restart the timer after which a silent member is removed."""
-        config = self.shared.config
-        timeout = config.consumer_session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
+        if member.classic is not None:
+            timeout = member.classic.session_timeout_ms
+        else:
+            default = self.shared.config.consumer_session_timeout_ms
+            timeout = self.shared.setting(group, "consumer.session.timeout.ms", default)
         timers = group.timers[member.member_id]
         until = self.shared.effects.now + timeout
         if timers.session is None or not timers.session.live:

@@ -116,6 +116,7 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
 
 GROUP_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
     {
+        "consumer.assignment.interval.ms": Config(Kind.INT, "1000", 0, broker="group.consumer.assignment.interval.ms"),
         "consumer.heartbeat.interval.ms": Config(Kind.INT, "5000", 1, broker="group.consumer.heartbeat.interval.ms"),
         "consumer.session.timeout.ms": Config(Kind.INT, "45000", 1, broker="group.consumer.session.timeout.ms"),
     }

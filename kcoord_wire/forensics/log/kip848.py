@@ -40,6 +40,7 @@ from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, MemberLife, 
 __all__ = ["ConsumerRecords", "infer_topic_names"]
 
 _AWAY: Final = -2  # member epoch of a static member that has left for a while
+_FIRST: Final = 2  # the epoch with which groups begin since Kafka 4.3 (KAFKA-20268), by one member; before it was 1
 _STABLE: Final = 0  # member state: it has nothing to revoke or to wait for
 _TOPICS: Final = 4  # changes of topics in a sentence
 _NO_NAMES: Final = "{} topic id{s} without a name: no record has it."
@@ -398,10 +399,13 @@ class ConsumerRecords:
     def _explain(self, last: int | None, epoch: int) -> Explanation:
         """Return why an epoch began: the first kind of change that there is, in this order."""
         changes = self._changes
-        if last is None and epoch > 1 and not changes.gone:
+        begins = epoch == 1 or (epoch == _FIRST and len(changes.new) == 1)
+        if last is None and not begins and not changes.gone:
             detail = f"the log begins with epoch {epoch}: what was before has been compacted away"
             return Explanation(Cause.UNKNOWN, 0.0, detail)
-        if changes.replaced:
+        others = set(changes.subscribed) - changes.replaced.keys()
+        # A static member that comes back as it was begins no epoch: what else has changed since then has.
+        if changes.replaced and not (changes.new or changes.gone or changes.topics or others):
             return self._by_members(Cause.STATIC_REPLACED, changes.replaced, "came back with a new member id")
         if changes.new:
             return self._by_members(Cause.NEW_MEMBER, changes.new, "joined")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kcoord_wire.coordinator.core.events import Phase, Trigger
+from kcoord_wire.coordinator.core.config import GroupConfig
+from kcoord_wire.coordinator.core.events import Phase, Rebalance, Trigger
 from kcoord_wire.error_codes import ErrorCode as E
 from tests.support.consumer_script import ORDERS, ConsumerScript
 
@@ -23,6 +24,32 @@ def test_a_rebalance_has_an_account_from_its_epoch_to_its_end() -> None:
     assert (account.protocol, account.outcome) == ("uniform", "stable")
     assert account.ended_at == account.started_at + 500
     assert account.joins == [("a", 500), ("b", 500)]  # when each held its whole target
+
+
+def test_a_group_may_have_configs_of_its_own() -> None:
+    script = ConsumerScript(GroupConfig())
+    script.group_configs["g"] = {
+        "consumer.session.timeout.ms": "7000",
+        "consumer.heartbeat.interval.ms": "700",
+        "consumer.assignment.interval.ms": "0",
+    }
+    assert script.enter("a").heartbeat_interval_ms == 700
+    assert script.enter("b").member_epoch == 3  # without an interval between assignments
+    script.wait(7_000)
+    assert script.group.members == {}
+    script.group_id = "other"
+    assert script.enter("a").heartbeat_interval_ms == 5_000
+
+
+def test_an_operator_wants_a_rebalance() -> None:
+    script = ConsumerScript()
+    script.do(Rebalance("g", "why not"))
+    script.enter("a")
+    script.do(Rebalance("g", "why not"))
+    account = script.accounts[-1][1]
+    assert (account.trigger, account.reason, script.group.epoch) == (Trigger.REQUESTED, "why not", 3)
+    script.follow("a")
+    assert script.group.members["a"].epoch == 3
 
 
 def test_a_new_epoch_interrupts_a_rebalance() -> None:
