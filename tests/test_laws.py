@@ -83,7 +83,7 @@ MAY_IMPORT = {
     "simulation.marshal": {"simulation", "machines", "marshal"} | PROTOCOL,
     "simulation.virtual_loop": {"simulation"} | DATA,
     "simulation.group": {"simulation", "simulation.virtual_loop", "disk", "machines", "consumer"}
-    | {"coordinator", "coordinator.core", "coordinator.log", "coordinator.topics"}
+    | {"coordinator", "coordinator.core", "coordinator.consumer_groups", "coordinator.log", "coordinator.topics"}
     | PROTOCOL,
     "forensics": {"forensics.sources", "forensics.exchanges", "forensics.wire", "forensics.log", "forensics.detectors"}
     | {"forensics.marshal", "forensics.lines"}

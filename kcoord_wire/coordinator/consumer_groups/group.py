@@ -457,6 +457,7 @@ class ConsumerGroup(AnyGroup):
                 m.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern)
                 for pattern in self.regexes
             ),
+            m.ConsumerGroupPartitionMetadataKey(group_id=group_id),  # which brokers before 4.1 have written
             m.ConsumerGroupMetadataKey(group_id=group_id),
         ]
         return [LogRecord(key, None) for key in keys]

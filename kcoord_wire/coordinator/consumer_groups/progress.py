@@ -297,8 +297,9 @@ class Progress:
             if now <= last + REGEX_REFRESH_MIN_MS:
                 return
             is_old = now > last + self.shared.config.consumer_regex_refresh_interval_ms
-            seen = max(resolved.version for resolved in group.regexes.values())
-            if len(group.matching) == len(group.regexes) and seen >= version and not is_old:
+            # Compared for equality: after a restart topics are counted anew.
+            is_changed = any(resolved.version != version for resolved in group.regexes.values())
+            if len(group.matching) == len(group.regexes) and not is_changed and not is_old:
                 return
         records: Records = []
         before = {pattern: resolved.topics for pattern, resolved in group.regexes.items()}

@@ -90,6 +90,13 @@ class _Changes:
     evidence: list[Evidence] = field(default_factory=list)
 
     @property
+    def is_replacement(self) -> bool:
+        """Whether the return of a static member is all that has changed. One that comes back as it was begins no epoch:
+        what else has changed since then has."""
+        others = set(self.subscribed) - self.replaced.keys()
+        return bool(self.replaced) and not (self.new or self.gone or self.topics or others)
+
+    @property
     def certainty(self) -> float:
         """The confidence in a cause: lower where several kinds of changes may have been it."""
         kinds = (self.new, self.gone, self.replaced, self.topics, self.subscribed, self.assignors)
@@ -396,16 +403,17 @@ class ConsumerRecords:
         ledger.generations[-1].stable_ns = entry.at
         ledger.state(entry.at, "Stable", rebalance.generation_id)
 
+    def _may_begin(self, epoch: int) -> bool:
+        """Return whether a group may have begun with this epoch."""
+        return epoch == 1 or (epoch == _FIRST and len(self._changes.new) == 1)
+
     def _explain(self, last: int | None, epoch: int) -> Explanation:
         """Return why an epoch began: the first kind of change that there is, in this order."""
         changes = self._changes
-        begins = epoch == 1 or (epoch == _FIRST and len(changes.new) == 1)
-        if last is None and not begins and not changes.gone:
+        if last is None and not self._may_begin(epoch) and not changes.gone:
             detail = f"the log begins with epoch {epoch}: what was before has been compacted away"
             return Explanation(Cause.UNKNOWN, 0.0, detail)
-        others = set(changes.subscribed) - changes.replaced.keys()
-        # A static member that comes back as it was begins no epoch: what else has changed since then has.
-        if changes.replaced and not (changes.new or changes.gone or changes.topics or others):
+        if changes.is_replacement:
             return self._by_members(Cause.STATIC_REPLACED, changes.replaced, "came back with a new member id")
         if changes.new:
             return self._by_members(Cause.NEW_MEMBER, changes.new, "joined")
