@@ -82,6 +82,9 @@ MAY_IMPORT = {
     | PROTOCOL,
     "simulation.marshal": {"simulation", "machines", "marshal"} | PROTOCOL,
     "simulation.virtual_loop": {"simulation"} | DATA,
+    "simulation.consumer_groups": {"simulation", "simulation.group", "machines", "consumer"}
+    | {"coordinator", "coordinator.core", "coordinator.consumer_groups"}
+    | PROTOCOL,
     "simulation.group": {"simulation", "simulation.virtual_loop", "disk", "machines", "consumer"}
     | {"coordinator", "coordinator.core", "coordinator.consumer_groups", "coordinator.log", "coordinator.topics"}
     | PROTOCOL,
@@ -137,6 +140,7 @@ STATE_MACHINES = (
     "central.rewrite.link",
     "central.rewrite.member",
     "central.rewrite.coordinator",
+    "simulation.consumer_groups.member",
     "simulation.proposal.all_members",
     "simulation.proposal.subscription_hash",
     "simulation.proposal.single_assignor",

@@ -1,7 +1,7 @@
 """`kcoord simulate`: random runs of a virtual group, with the laws checked after every event.
 
-Its scenarios are in `cli.rolling_bounce`, `cli.simulate_bug`, `cli.simulate_central`, `cli.simulate_marshal`,
-`cli.simulate_rewrite` and `cli.variants`.
+Its scenarios are in `cli.rolling_bounce`, `cli.simulate_bug`, `cli.simulate_central`, `cli.simulate_consumer_groups`,
+`cli.simulate_marshal`, `cli.simulate_rewrite` and `cli.variants`.
 
 Law: besides those of `cli.seeds`, the status is 1 if a law was broken, and 130 after Ctrl-C.
 """
@@ -16,6 +16,7 @@ from kcoord_wire.cli import (
     seeds,
     simulate_bug,
     simulate_central,
+    simulate_consumer_groups,
     simulate_marshal,
     simulate_rewrite,
     variants,
@@ -36,6 +37,8 @@ examples:
       known bugs of client libraries, played (see kcoord simulate bug --help)
   kcoord simulate central --seeds 0:100
       the 0.8 draft: brokers, ZooKeeper and consumers (see kcoord simulate central --help)
+  kcoord simulate consumer-groups --seeds 0:100
+      groups of KIP-848, or all runs of a few members (see kcoord simulate consumer-groups --help)
   kcoord simulate marshal --seeds 0:100
       Marshal: a coordination log, its members and readers (see kcoord simulate marshal --help)
   kcoord simulate rewrite --seeds 0:100
@@ -54,6 +57,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     rolling_bounce.add_parser(scenarios)
     simulate_bug.add_parser(scenarios)
     simulate_central.add_parser(scenarios)
+    simulate_consumer_groups.add_parser(scenarios)
     simulate_marshal.add_parser(scenarios)
     simulate_rewrite.add_parser(scenarios)
     variants.add_parser(scenarios)

@@ -18,11 +18,11 @@ from typing import Any, Final, Protocol
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.embedded import subscribed_topics
+from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport, Request
 from kcoord_wire.coordinator.core.groups import IllegalMoveError, TopicNames
-from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.extras import MissingLibraryError
@@ -75,7 +75,7 @@ class VirtualCoordinator:
         store_options: dict[str, int],
     ) -> None:
         self.boot = 0
-        self.machine: GroupMachine | None = None
+        self.machine: CoordinatorMachine | None = None
         self.disk = VirtualDisk(random)
         self.config = config
         self.on_crash: list[Callable[[], None]] = []
@@ -170,7 +170,7 @@ class VirtualCoordinator:
     def _start(self, load_ms: int) -> None:
         self.boot += 1
         brokers = Brokers([Endpoint(1, "127.0.0.1", 9092)])
-        self.machine = GroupMachine(brokers, self._topics, subscribed_topics, self.config)
+        self.machine = CoordinatorMachine(brokers, self._topics, subscribed_topics, self.config)
         watched: Any = Watched(self.machine, self._invariants)
         store = Store(self.disk, **self._store_options)
         self._runtime = Runtime(watched, store, self._reply, self._report)

@@ -261,13 +261,14 @@ class Invariants:
     def _note_append(self, records: Sequence[events.LogRecord], touched: set[str]) -> None:
         self._appended += 1
         for key, value in records:
-            view = self._view(key.group)
             if isinstance(key, m.OffsetCommitKey):
+                view = self._view(key.group)
                 self._writes += 1
                 register = view.registers.setdefault(TopicPartition(key.topic, key.partition), _Register())
                 offset = _NO_OFFSET if value is None else value.offset
                 register.writes.append(_Write(self._writes, offset, self._appended))
             elif isinstance(key, m.GroupMetadataKey):
+                view = self._view(key.group)
                 touched.add(key.group)
                 if value is None:
                     view.delete()
@@ -383,11 +384,8 @@ class Invariants:
 
     def _check_commit(self, request: m.OffsetCommitRequest, reply: events.Reply, before: int) -> None:
         view = self._view(request.group_id)
-        generation_id = request.generation_id_or_member_epoch
         for partition, offset in _acknowledged(request, reply.message):
-            if generation_id >= 0 and generation_id != view.generation:
-                text = f"a commit of generation {generation_id} is accepted in {view.generation}"
-                raise ViolationError("fenced", text)
+            self._check_fence(view, request, partition)
             register = view.registers.get(partition)
             write = None if register is None else register.writes[-1]
             if write is None or write.append <= before or write.offset != offset:
@@ -395,6 +393,13 @@ class Invariants:
                 raise ViolationError("commits", text)
             if reply.after < write.append:
                 raise ViolationError("durable first", f"a commit in append {write.append} waits for {reply.after}")
+
+    def _check_fence(self, view: _View, request: m.OffsetCommitRequest, _partition: TopicPartition) -> None:
+        """An acknowledged commit must be of the present generation, or from outside the group."""
+        generation_id = request.generation_id_or_member_epoch
+        if generation_id >= 0 and generation_id != view.generation:
+            text = f"a commit of generation {generation_id} is accepted in {view.generation}"
+            raise ViolationError("fenced", text)
 
     def _check_fetch(self, asked: _Asked, request: m.OffsetFetchRequest, answer: m.OffsetFetchResponse) -> None:
         groups: list[tuple[str, Sequence[Any]]] = [(group.group_id, group.topics) for group in answer.groups]
