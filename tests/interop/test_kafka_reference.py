@@ -11,7 +11,7 @@ import pytest
 
 from kcoord_wire.error_codes import ErrorCode
 from tests.interop.exchanges import SCRIPTS, VERSION_OF, Script
-from tests.interop.exchanges.comparison import differing, recorded, table, unexplained
+from tests.interop.exchanges.comparison import CLASSIC, differing, recorded, table, unexplained
 from tests.interop.exchanges.played import Played
 
 VERSIONS = {
@@ -53,29 +53,29 @@ CODES = {
 """What a client can cause on a broker that is up, without security and without transactions."""
 
 
-CLASSIC = [script for script in SCRIPTS if script.settings not in VERSION_OF]
+CLASSIC_SCRIPTS = [script for script in SCRIPTS if script.settings not in VERSION_OF]
 
 
-@pytest.mark.parametrize("script", CLASSIC, ids=lambda script: script.name)
+@pytest.mark.parametrize("script", CLASSIC_SCRIPTS, ids=lambda script: script.name)
 def test_same_answers(script: Script, played: Played) -> None:
-    found = unexplained(script, played)
+    found = unexplained(script, played, CLASSIC)
     assert not found, "\n".join(map(str, found))
 
 
 def test_every_difference_is_needed(played: Played) -> None:
-    found = [found for script in CLASSIC for found in differing(script, played)]
-    unused = [difference.id for difference in table() if not any(difference.covers(f) for f in found)]
+    found = [found for script in CLASSIC_SCRIPTS for found in differing(script, played)]
+    unused = [difference.id for difference in table(CLASSIC) if not any(difference.covers(f) for f in found)]
     assert not unused
-    assert all(difference.reason for difference in table())
-    assert len({difference.id for difference in table()}) == len(table())
+    assert all(difference.reason for difference in table(CLASSIC))
+    assert len({difference.id for difference in table(CLASSIC)}) == len(table(CLASSIC))
 
 
 def test_every_version_and_error_code_is_exchanged(played: Played, capsys: pytest.CaptureFixture[str]) -> None:
-    exchanges = [exchange for s in CLASSIC for exchange in recorded("Kafka", played.kafka[s.name])]
+    exchanges = [exchange for s in CLASSIC_SCRIPTS for exchange in recorded("Kafka", played.kafka[s.name])]
     counts = Counter((exchange.api, exchange.version) for exchange in exchanges if "outcome" not in exchange.fields)
     codes = Counter(value for e in exchanges for field, value in e.fields.items() if field.endswith("ErrorCode"))
     with capsys.disabled():
-        print(f"\n{len(exchanges)} exchanges with Kafka in {len(CLASSIC)} scripts; answers by version:")
+        print(f"\n{len(exchanges)} exchanges with Kafka in {len(CLASSIC_SCRIPTS)} scripts; answers by version:")
         for api, versions in VERSIONS.items():
             print(f"  {api:16}", *(f"v{version}:{counts[api, version]}" for version in versions))
         print("  fields with an error code:", *(f"{ErrorCode(c).name}:{n}" for c, n in sorted(codes.items()) if c))

@@ -15,7 +15,7 @@ from tests.interop.exchanges import (  # noqa: F401 - imported for their scripts
     syncing,
     timing,
 )
-from tests.interop.exchanges.script import SCRIPTS, SETTINGS, TOPICS, VERSION_OF, Script
+from tests.interop.exchanges.script import KAFKA_ALONE, SCRIPTS, SETTINGS, TOPICS, VERSION_OF, Script
 from tests.interop.exchanges.stage import Exchange, Stage
 
-__all__ = ["SCRIPTS", "SETTINGS", "TOPICS", "VERSION_OF", "Exchange", "Script", "Stage"]
+__all__ = ["KAFKA_ALONE", "SCRIPTS", "SETTINGS", "TOPICS", "VERSION_OF", "Exchange", "Script", "Stage"]

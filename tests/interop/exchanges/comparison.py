@@ -13,9 +13,10 @@ from typing import Any
 from tests.interop.exchanges import Exchange, Script
 from tests.interop.exchanges.played import Outcome, Played
 
-__all__ = ["Difference", "Found", "differing", "recorded", "table", "unexplained"]
+__all__ = ["CLASSIC", "CONSUMER_GROUPS", "Difference", "Found", "differing", "recorded", "table", "unexplained"]
 
-TABLE = Path(__file__).parents[1] / "differences.toml"
+CLASSIC = Path(__file__).parents[1] / "differences.toml"
+CONSUMER_GROUPS = CLASSIC.with_name("consumer_group_differences.toml")
 ABSENT = "(absent)"
 
 
@@ -58,8 +59,8 @@ class Found:
 
 
 @cache
-def table() -> list[Difference]:
-    return [Difference(**line) for line in tomllib.loads(TABLE.read_text("utf-8"))["difference"]]
+def table(path: Path) -> list[Difference]:
+    return [Difference(**line) for line in tomllib.loads(path.read_text("utf-8"))["difference"]]
 
 
 def compare(script: Script, kafka: Sequence[Exchange], ours: Sequence[Exchange]) -> Iterator[Found]:
@@ -78,9 +79,9 @@ def recorded(side: str, outcome: Outcome) -> list[Exchange]:
     return outcome
 
 
-def unexplained(script: Script, played: Played) -> list[Found]:
+def unexplained(script: Script, played: Played, path: Path) -> list[Found]:
     """The fields of one script that differ, and that no line of the table covers."""
-    return [found for found in differing(script, played) if not any(line.covers(found) for line in table())]
+    return [found for found in differing(script, played) if not any(line.covers(found) for line in table(path))]
 
 
 def differing(script: Script, played: Played) -> Iterator[Found]:

@@ -79,7 +79,8 @@ def consumer_owns_until_it_says_otherwise(stage: Stage) -> None:
     b.beats()
     a.beats()
     shown(stage)
-    a.beats(owned={"orders": [2]})
+    gone = [partition for partition in range(3) if partition not in a.given["orders"]]
+    a.beats(owned={"orders": gone})
     b.beats()
     a.reports()
     b.beats()
@@ -250,18 +251,28 @@ def consumers_change_their_topics(stage: Stage) -> None:
 def consumers_choose_the_assignor(stage: Stage) -> None:
     """The majority's choice; the first of the coordinator's where there is none."""
     a, b, c = heartbeaters(stage, "a", "b", "c", topics=("orders", "payments"))
-    a.assignor = "range"
+    a.assignor = b.assignor = "range"
     a.joins()
     a.reports()
     shown(stage)
-    b.assignor = "uniform"
     settle(a, b)
     shown(stage)
-    c.assignor = "range"
+    c.assignor = "uniform"
     settle(a, b, c)
     shown(stage)
-    b.beats(server_assignor="range")
+    c.beats(server_assignor="range")
+    b.beats(server_assignor="uniform")
+    c.beats(server_assignor="uniform")
+    a.reports()
     a.beats(ErrorCode.UNSUPPORTED_ASSIGNOR, server_assignor="nonsense")
+    shown(stage)
+
+
+@script(settings="consumer")
+def consumers_disagree_about_the_assignor(stage: Stage) -> None:
+    """One member asks for each; the group goes on nevertheless."""
+    a, b = Heartbeater(stage, "a", assignor="range"), Heartbeater(stage, "b", assignor="uniform")
+    settle(a, b)
     shown(stage)
 
 
@@ -437,6 +448,17 @@ def consumer_group_to_an_operator(stage: Stage) -> None:
     fetch(admin, 9, committed("orders", 0))
     admin.call(kw.DeleteGroupsRequest(groups_names=[stage.group]), 2)
     admin.call(kw.ListGroupsRequest(), 5)
+
+
+@script(settings="consumer-small")
+def consumer_too_many(stage: Stage) -> None:
+    """A third member of two is refused, those that are there are not."""
+    a, b, c = heartbeaters(stage, "a", "b", "c")
+    a.joins()
+    b.joins()
+    c.joins(ErrorCode.GROUP_MAX_SIZE_REACHED)
+    b.leaves()
+    c.joins()
 
 
 @script(settings="consumer-small")

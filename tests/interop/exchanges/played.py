@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kcoord_wire.coordinator import Coordinator, GroupConfig
-from tests.interop.exchanges import SCRIPTS, SETTINGS, TOPICS, VERSION_OF, Exchange, Script
+from tests.interop.exchanges import KAFKA_ALONE, SCRIPTS, SETTINGS, TOPICS, VERSION_OF, Exchange, Script
 from tests.interop.exchanges.heartbeats import know_topics
 from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics
 
@@ -44,8 +44,7 @@ def play_scripts(wanted: set[Script], folder: Path) -> Played:
             if not scripts:
                 continue
             runs.append(pool.submit(_play_on_kafka, settings, scripts, folder / f"kafka-{settings}", result))
-            if settings not in VERSION_OF:
-                runs.append(pool.submit(_play_on_ours, settings, scripts, folder / f"ours-{settings}", result))
+            runs.append(pool.submit(_play_on_ours, settings, scripts, folder / f"ours-{settings}", result))
         for run in runs:
             run.result()
     return result
@@ -53,6 +52,8 @@ def play_scripts(wanted: set[Script], folder: Path) -> Played:
 
 def _play_on_kafka(settings: str, scripts: Sequence[Script], folder: Path, result: Played) -> None:
     properties = {"auto.create.topics.enable": "true", "num.partitions": "3", **SETTINGS[settings]}
+    if settings in VERSION_OF:
+        properties |= KAFKA_ALONE
     assert set(TOPICS.values()) == {3}
     with KafkaBroker(folder, properties, VERSION_OF.get(settings, KAFKA)) as broker:
         create_topics(broker.address, list(TOPICS))

@@ -47,6 +47,7 @@ _UNORDERED: Final = {
     "Groups": ("ListGroups",),
     "TopicPartitions": ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
     "Partitions": ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
+    "SubscribedTopicNames": ("ConsumerGroupDescribe",),
 }
 """Lists by name, with the apis in which Kafka leaves their order to a hash map."""
 
