@@ -21,6 +21,7 @@ from kcoord_wire.coordinator.core.events import Load, Resign
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import CorruptLogError, Sync
 from kcoord_wire.coordinator.metrics import Metrics
+from kcoord_wire.coordinator.offsets_view import OffsetsView
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.scheduler import Clock
 
@@ -142,11 +143,15 @@ class Durability:
 class GroupDurability(Durability):
     """Makes durable what groups have appended, and reads those that get another coordinator.
 
+    :param view: shows what is on disk
     :param in_memory: as for `Durability`
     """
 
-    def __init__(self, runtime: Runtime[GroupMachine], metrics: Metrics, clock: Clock, *, in_memory: bool) -> None:
+    def __init__(
+        self, runtime: Runtime[GroupMachine], view: OffsetsView, metrics: Metrics, clock: Clock, *, in_memory: bool
+    ) -> None:
         super().__init__(runtime, metrics, clock, in_memory=in_memory)
+        self._view = view
         self._brokers = runtime.machine.brokers
         self._loading: asyncio.Task[None] | None = None
 
@@ -157,9 +162,19 @@ class GroupDurability(Durability):
 
     async def finish(self, settle: Callable[[], None]) -> None:
         """See `Durability`."""
+        self._view.close()
         if self._loading is not None:
             self._loading.cancel()
         await super().finish(settle)
+
+    def _end_sync(self, sync: Sync, began: float) -> None:
+        super()._end_sync(sync, began)
+        self._view.synced(sync)
+
+    def _compacted(self, done: asyncio.Future[None]) -> None:
+        super()._compacted(done)
+        if done.exception() is None:
+            self._view.compacted()
 
     def reload(self, partitions: frozenset[int], then: Callable[[], None]) -> asyncio.Task[None]:
         """Drop the groups of some partitions of ``__consumer_offsets``, whose coordinator changes, and read them from
@@ -177,15 +192,12 @@ class GroupDurability(Durability):
     async def _load_partitions(self, then: Callable[[], None]) -> None:
         failures = self._failures
         try:
-            while (partitions := self._brokers.loading) and not self._is_stopping:
-                while self._runtime.durable < self._runtime.machine.appended and failures == self._failures:
-                    self.commit(then)
-                    if self._syncing is not None:
-                        await asyncio.wait([self._syncing])
+            while (partitions := self._brokers.loading) and self._reloading is None:
+                await self._write_all(then)
                 belongs = partial(self._belongs, partitions)
                 records = await self._loop.run_in_executor(self._threads, self._store.read, belongs)
                 if failures != self._failures:
-                    return  # what is being read again is all groups
+                    return  # all groups are being read again
                 self._runtime.submit(Load(records, partitions), self._clock())
                 self._brokers.set_loading(self._brokers.loading - partitions)
                 then()
@@ -194,6 +206,13 @@ class GroupDurability(Durability):
                 _log.error("groups that have moved cannot be read: %s", error)
         finally:
             self._loading = None
+
+    async def _write_all(self, then: Callable[[], None]) -> None:
+        """Return when what has been appended so far is on disk, or cannot be written."""
+        appended, failures = self._runtime.machine.appended, self._failures
+        while self._runtime.durable < appended and failures == self._failures:
+            self.commit(then)
+            await (asyncio.sleep(0) if self._syncing is None else asyncio.wait([self._syncing]))
 
     def _belongs(self, partitions: frozenset[int], group_id: str) -> bool:
         return self._brokers.partition_of_group(group_id) in partitions

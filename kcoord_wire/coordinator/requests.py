@@ -27,6 +27,7 @@ from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Injection
 from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.metrics import GroupCounts, Metrics
+from kcoord_wire.coordinator.offsets_view import OffsetsView
 from kcoord_wire.coordinator.permissions import ANONYMOUS, Permissions
 from kcoord_wire.coordinator.rebalance_log import RebalanceLog
 from kcoord_wire.coordinator.routing import route
@@ -56,6 +57,7 @@ class Requests:
     :ivar transactions: the transaction machine with its log
     :ivar flow: what transactions need of groups and topics
     :ivar topics: answers what is about neither
+    :ivar offsets_view: fills ``__consumer_offsets`` for its readers
     :ivar permissions: who may do what; None allows everything
     :ivar faults: what goes wrong; None where nothing can
     :ivar rebalances: accounts of rebalances
@@ -77,6 +79,7 @@ class Requests:
         self.rebalances = RebalanceLog(metrics)
         self.runtime = Runtime(machine, store, self._send, self.rebalances.report)
         self.topics = topics
+        self.offsets_view = OffsetsView(store, topics, self.execute, self.submit_to_topics)
         self.transactions = Runtime(
             TransactionMachine(topics, machine.brokers.partition_of_group, topics.new_producer_id, machine.config),
             transactions,
@@ -86,7 +89,7 @@ class Requests:
         self.flow = TransactionFlow(
             transactions=self.transactions.submit,
             groups=self.runtime.submit,
-            topics=self._submit_to_topics,
+            topics=self.submit_to_topics,
             unverified=topics.unverified,
             offsets_partition=machine.brokers.partition_of_group,
             send=self._send,
@@ -208,8 +211,8 @@ class Requests:
             self.transactions.submit(request, now)
         elif isinstance(message, ProduceRequest) and message.transactional_id is not None:
             self.flow.produce(request, now)
-        else:
-            self._submit_to_topics(request, now)
+        elif not self.offsets_view.holds(request):
+            self.submit_to_topics(request, now)
 
     def _write_markers(self, effect: WriteMarkers) -> None:
         self.flow.write_markers(effect, self._clock())
@@ -218,10 +221,13 @@ class Requests:
         self._token += 1
         return self._token
 
-    def _submit_to_topics(self, event: Event | VerifiedProduce, now: int) -> None:
-        self._execute(self.topics.handle(event, now), now)
+    def submit_to_topics(self, event: Event | VerifiedProduce, now: int | None = None) -> None:
+        """Give the topics an event, and carry out its effects."""
+        self.execute(self.topics.handle(event, self._clock() if now is None else now))
 
-    def _execute(self, effects: Iterable[Effect], now: int) -> None:
+    def execute(self, effects: Iterable[Effect]) -> None:
+        """Carry out effects of the topics."""
+        now = self._clock()
         for effect in effects:
             if isinstance(effect, Reply):
                 self._send(effect.token, effect.message)
@@ -230,7 +236,7 @@ class Requests:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Errors as `Topics.delete`."""
-        self._execute(self.topics.delete(name), self._clock())
+        self.execute(self.topics.delete(name))
 
     def injection(self, on: str, exchange: FaultedExchange) -> Injection:
         """Return what the faults in force do to the request of an exchange, or to the response; and count it."""
@@ -303,7 +309,7 @@ class Requests:
         if (due := self.runtime.deadline) is not None and due <= now:
             self.runtime.submit(Tick(), now)
         if (due := self.topics.deadline) is not None and due <= now:
-            self._submit_to_topics(Tick(), now)
+            self.submit_to_topics(Tick(), now)
         if (due := self.transactions.deadline) is not None and due <= now:
             self.transactions.submit(Tick(), now)
         self.flow.tick(now)

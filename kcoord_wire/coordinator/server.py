@@ -81,10 +81,13 @@ class Server:
             faults=faults,
         )
         in_memory = isinstance(disk, MemoryDisk)
-        groups = GroupDurability(self.requests.runtime, self.metrics, clock, in_memory=in_memory)
+        groups = GroupDurability(
+            self.requests.runtime, self.requests.offsets_view, self.metrics, clock, in_memory=in_memory
+        )
         self._logs = [groups, Durability(self.requests.transactions, self.metrics, clock, in_memory=in_memory)]
         self.clock = clock
         self.scheduler = Scheduler(self.requests, self._logs, clock)
+        self.requests.offsets_view.settle = self.scheduler.settle
         make = partial(Connection, requests=self.requests, scheduler=self.scheduler)
         brokers = machine.brokers
         listener = partial(Listener, limits, self.metrics, users, make, share=len(brokers.endpoints))

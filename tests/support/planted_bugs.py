@@ -67,7 +67,7 @@ def sent_before_the_write(patch: Patch) -> None:
     submit = Runtime.submit
 
     def planted(self: Runtime, event: Event, now: int) -> None:
-        self._durable = self.machine.appended + 5
+        self.durable = self.machine.appended + 5
         submit(self, event, now)
 
     patch.setattr(Runtime, "submit", planted)

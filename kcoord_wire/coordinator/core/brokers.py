@@ -89,6 +89,8 @@ class Brokers:
     :ivar groups: the leaders of ``__consumer_offsets``, which coordinate groups
     :ivar transactions: likewise of ``__transaction_state``
     :ivar loading: partitions of ``__consumer_offsets`` whose groups are being read from the log
+    :ivar has_groups: whether a client has looked for the coordinator of a group, or the log has groups: from then on
+        ``__consumer_offsets`` is among all topics, because Kafka creates it then
     :ivar is_plain: whether any request may be served by the broker that receives it
     """
 
@@ -97,6 +99,7 @@ class Brokers:
     ) -> None:
         self.endpoints = list(endpoints)
         self.loading: frozenset[int] = frozenset()
+        self.has_groups = False
         self.is_plain = len(self.endpoints) == 1
         self._runs = [True] * len(self.endpoints)
         self.groups = self.place(OFFSETS_TOPIC, offsets_partitions)

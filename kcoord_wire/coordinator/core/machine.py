@@ -655,6 +655,7 @@ class GroupMachine:
     # ---- the whole coordinator
 
     def _load(self, records: Sequence[events.LogRecord], partitions: frozenset[int] | None) -> None:
+        self.brokers.has_groups |= bool(records)
         loaded = replay(records, self._effects.now)
         if partitions is None:
             self._timers.clear()

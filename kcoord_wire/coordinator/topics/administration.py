@@ -213,6 +213,8 @@ class Administration:
         topic = self._catalog.find(name or "", topic_id, name is None)
         if isinstance(topic, ErrorCode):
             raise Refused(topic)
+        if topic.is_internal:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is an internal topic.")
         return topic.name, topic.id
 
     # ---- CreatePartitions
@@ -244,6 +246,8 @@ class Administration:
         topic = self._catalog.named(wanted.name)
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if topic.is_internal:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is an internal topic.")
         there = len(topic.logs)
         if wanted.count == there:
             raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {there} partition(s).")

@@ -2,6 +2,8 @@
 
 Laws:
 
+* The brokers' own topics are found like others and are not among those that `Catalog` iterates over: clients cannot
+  create, delete or change them.
 * A topic that is deleted and created anew has another id (KIP-516): ids are made of the cluster id, the name and the
   number of topics created before.
 * A change is in the journal on the disk before it is made. After a restart on the same disk all topics are there with
@@ -19,7 +21,7 @@ from contextlib import contextmanager
 from errno import EEXIST
 from typing import Final
 
-from kcoord_wire.coordinator.core.brokers import Brokers, Leaders
+from kcoord_wire.coordinator.core.brokers import OFFSETS_TOPIC, Brokers, Leaders
 from kcoord_wire.coordinator.topics.batch_header import Refused
 from kcoord_wire.coordinator.topics.journal import KnownTopic
 from kcoord_wire.coordinator.topics.partition_log import PartitionLog
@@ -48,18 +50,27 @@ class Topic:
     :ivar logs: its partitions
     :ivar leaders: who leads them
     :ivar configs: settings that differ from their defaults, by Kafka's names; `Catalog.configure` changes them
+    :ivar is_internal: whether it is the brokers' own
     """
 
-    __slots__ = ("configs", "id", "leaders", "logs", "name")
+    __slots__ = ("configs", "id", "is_internal", "leaders", "logs", "name")
 
     def __init__(
-        self, name: str, topic_id: uuid.UUID, logs: list[PartitionLog], leaders: Leaders, configs: Mapping[str, str]
+        self,
+        name: str,
+        topic_id: uuid.UUID,
+        logs: list[PartitionLog],
+        leaders: Leaders,
+        configs: Mapping[str, str],
+        *,
+        is_internal: bool = False,
     ) -> None:
         self.name = name
         self.id = topic_id
         self.leaders = leaders
         self.logs = logs
         self.configs = dict(configs)
+        self.is_internal = is_internal
 
 
 class Catalog:
@@ -67,6 +78,7 @@ class Catalog:
 
     :param cluster_id: ids of topics are made of it
     :param brokers: among which the leaders of partitions are chosen
+    :ivar offsets: ``__consumer_offsets``
     :ivar changes: how often a topic was created, deleted or given more partitions
     :ivar storage: the disk of all partitions
     :ivar producer_ids: ids for producers
@@ -76,6 +88,17 @@ class Catalog:
         self.cluster_id = cluster_id
         self.brokers = brokers
         self.changes = 0
+        own_logs = [PartitionLog(Storage(MemoryDisk()), f"{OFFSETS_TOPIC}-{n}") for n in range(len(brokers.groups.of))]
+        own = Topic(
+            OFFSETS_TOPIC,
+            uuid.uuid5(uuid.NAMESPACE_OID, f"{cluster_id}/{OFFSETS_TOPIC}"),
+            own_logs,
+            brokers.groups,
+            {"cleanup.policy": "compact"},
+            is_internal=True,
+        )
+        self._internal: dict[str | uuid.UUID, Topic] = {own.name: own, own.id: own}
+        self.offsets = own
         self.open(Storage(MemoryDisk()))
 
     def open(self, storage: Storage) -> None:
@@ -122,11 +145,11 @@ class Catalog:
 
     def named(self, name: str) -> Topic | None:
         """Return the topic of this name; None if it does not exist."""
-        return self._by_name.get(name)
+        return self._by_name.get(name) or self._internal.get(name)
 
     def with_id(self, topic_id: uuid.UUID) -> Topic | None:
         """Return the topic with this id; None if it does not exist."""
-        return self._by_id.get(topic_id)
+        return self._by_id.get(topic_id) or self._internal.get(topic_id)
 
     def create(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> Topic:
         """Create a topic.
@@ -137,7 +160,7 @@ class Catalog:
         """
         if not is_topic_name(name):
             raise ValueError(f"{name!r} is not a topic name")
-        if name in self._by_name:
+        if self.named(name) is not None:
             raise ValueError(f"topic {name!r} exists already")
         check_partition_count(f"topic {name!r}", partitions)
         topic_id = uuid.uuid5(uuid.NAMESPACE_OID, f"{self.cluster_id}/{name}/{self._created}")
@@ -227,8 +250,8 @@ class Catalog:
     def find(self, name: str, topic_id: uuid.UUID, by_id: bool) -> Topic | ErrorCode:
         """Return the topic that a request names, or the error of each of its partitions."""
         if by_id:
-            return self._by_id.get(topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
-        return self._by_name.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return self.with_id(topic_id) or ErrorCode.UNKNOWN_TOPIC_ID
+        return self.named(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     @staticmethod
     def log(topic: Topic | ErrorCode, index: int, broker: int, leader_epoch: int = -1) -> PartitionLog:

@@ -259,7 +259,10 @@ class Configuration:
             table, what, _ = _TABLES[Resource(kind)]
             new = change(table, self._own(Resource(kind), name), wanted)
             check_configs(table, what, new)
-            if kind == Resource.TOPIC and self._catalog.named(name) is None:
+            topic = self._catalog.named(name) if kind == Resource.TOPIC else None
+            if topic is not None and topic.is_internal:
+                raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"The configs of {name} are the brokers' own.")
+            if kind == Resource.TOPIC and topic is None:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         else:
             raise _unsupported(kind)

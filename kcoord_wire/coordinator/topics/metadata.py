@@ -147,7 +147,8 @@ class ClusterMetadata:
     def _find(self, asked: m.MetadataRequest, version: int) -> list[m.MetadataResponseTopic] | None:
         """Describe the topics that are asked for; None if the version has no such request."""
         if asked.topics is None or (version == 0 and not asked.topics):
-            return [self._describe(topic) for topic in self.catalog]
+            internal = [self.catalog.offsets] if self.brokers.has_groups else []
+            return [self._describe(topic) for topic in (*self.catalog, *internal)]
         ids = dict.fromkeys(topic.topic_id for topic in asked.topics if topic.topic_id != NO_ID)
         names = dict.fromkeys(topic.name for topic in asked.topics)
         if version < NULLABLE_TOPIC_NAME_FROM and (ids or None in names):
@@ -173,7 +174,9 @@ class ClusterMetadata:
             else:
                 described.leader_id = ids[leader]
             partitions.append(described)
-        return m.MetadataResponseTopic(name=topic.name, topic_id=topic.id, partitions=partitions)
+        return m.MetadataResponseTopic(
+            name=topic.name, topic_id=topic.id, is_internal=topic.is_internal, partitions=partitions
+        )
 
     def _describe_id(self, topic_id: uuid.UUID) -> m.MetadataResponseTopic:
         topic = self.catalog.with_id(topic_id)

@@ -146,6 +146,14 @@ class PartitionLog:
             raise Refused(ErrorCode.INVALID_TXN_STATE, "a batch outside the producer's transaction, which is open")
         return self._store(batch, data)
 
+    def show(self, data: bytes, last_offset: int, max_timestamp: int) -> None:
+        """Store a batch of another log as it is; between batches offsets may be left out.
+
+        :raises Refused: KAFKA_STORAGE_ERROR (56)
+        """
+        self._write(data, last_offset, max_timestamp)
+        self.end_offset = last_offset + 1
+
     def in_transaction(self, batch: Header) -> bool:
         """Return whether the log has a batch of the transaction that this one belongs to."""
         is_open = self._transactions.first_offset(batch.producer_id) is not None
@@ -183,18 +191,21 @@ class PartitionLog:
         patched = bytearray(data)
         _OFFSET.pack_into(patched, 0, base)
         _EPOCH.pack_into(patched, AT_LEADER_EPOCH, epoch)
+        self._write(patched, base + batch.last_offset_delta, batch.max_timestamp)
+        self._account(batch, base, epoch, data)
+        return Appended(base, len(data))
+
+    def _write(self, data: bytes | bytearray, last_offset: int, max_timestamp: int) -> None:
         try:
             segment = self._segments[-1] if self._segments else None
             if segment is None or (segment.size and segment.size + len(data) > self._storage.segment_bytes):
                 segment = self._begin_segment()
-            segment.append(patched, base + batch.last_offset_delta, batch.max_timestamp)
+            segment.append(data, last_offset, max_timestamp)
         except OSError as error:
             raise self._refusal("written", error) from error
         self._is_failing = False
         segment.stamp = self._storage.stamp()
         self._grow(len(data))
-        self._account(batch, base, epoch, data)
-        return Appended(base, len(data))
 
     def _account(self, batch: Header, base_offset: int, leader_epoch: int, data: bytes) -> None:
         """Update what is derived from the headers of the batches in the log, and from the markers: for a batch that was

@@ -22,10 +22,10 @@ KIP-320, KIP-511, KIP-516, KIP-1242.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.brokers import Brokers
@@ -39,6 +39,7 @@ from kcoord_wire.coordinator.topics.cluster_admin import ClusterAdministration
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration
 from kcoord_wire.coordinator.topics.fetching import Fetches, Growth
+from kcoord_wire.coordinator.topics.internal import InternalTopic
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.lookups import list_offsets, offset_for_leader_epoch
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
@@ -49,7 +50,7 @@ from kcoord_wire.coordinator.topics.storage import SEGMENT_BYTES, Storage
 from kcoord_wire.disk import Disk, MemoryDisk
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require
-from kcoord_wire.records import Compression, ControlType
+from kcoord_wire.records import Compression, ControlType, Record
 from kcoord_wire.records.batch import HEADER_SIZE
 
 __all__ = ["Topics", "VerifiedProduce"]
@@ -123,6 +124,7 @@ class Topics:
         self._administration = Administration(self.catalog, self.cluster, self.configuration, self._limits, partitions)
         self._cluster_administration = ClusterAdministration(self.catalog, self.cluster)
         self._fetches = Fetches(self.catalog, self._limits)
+        self.offsets = InternalTopic(self.catalog.offsets, brokers.partition_of_group)
         self._wanted = dict(topics or {})
         self.open(MemoryDisk())
 
@@ -180,6 +182,27 @@ class Topics:
     def close(self) -> None:
         """Close the files of the disk."""
         self.catalog.storage.close()
+
+    # ---- __consumer_offsets
+
+    def reads_offsets(self, message: Any) -> bool:
+        """Return whether a Fetch, ListOffsets or OffsetForLeaderEpoch names ``__consumer_offsets``."""
+        own = self.catalog.offsets
+        return any(
+            getattr(part, "topic_id", None) == own.id
+            or own.name in (getattr(part, "topic", ""), getattr(part, "name", ""))
+            for part in message.topics
+        )
+
+    def show_offsets(self, batches: Iterable[Sequence[Record]]) -> list[Effect]:
+        """Show more records of the log of groups. Effects and arguments as of `InternalTopic.extend`."""
+        return self._fetches.wake(self.offsets.extend(batches))
+
+    def replace_offsets(self, logs: Sequence[PartitionLog]) -> list[Effect]:
+        """Show what `InternalTopic.build` has built."""
+        return self._fetches.wake_all(self.offsets.replace(logs))
+
+    # ---- look-ups
 
     def partitions(self, name: str) -> int | None:
         """Return the number of partitions; None if the topic does not exist."""
@@ -342,6 +365,8 @@ class Topics:
     ) -> m.ProduceResponsePartitionProduceResponse:
         outcome = m.ProduceResponsePartitionProduceResponse(index=data.index, base_offset=-1)
         try:
+            if isinstance(topic, Topic) and topic.is_internal:
+                raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic.name}")
             log = self.catalog.log(topic, data.index, request.broker)
             assert isinstance(topic, Topic)
             largest = int(topic.configs.get("max.message.bytes", self._limits.max_message_bytes))
