@@ -45,6 +45,7 @@ def kcoord_coordinators(request: pytest.FixtureRequest) -> Iterator[Callable[...
     (``group.initial.rebalance.delay.ms=0``) unless ``config`` says so.
     """
     with _Coordinators(_marked(request.node)) as start:
+        request.node.stash[_OWN] = start.started
         yield start
 
 
@@ -102,6 +103,7 @@ def _marked(node: Any) -> dict[str, Any]:
 
 _SECTION = "groups and rebalances of kcoord_wire"
 _BEGAN = pytest.StashKey[float]()
+_OWN = pytest.StashKey["list[Coordinator]"]()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -110,7 +112,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     if call.when == "setup":
         item.stash[_BEGAN] = call.start
-    elif call.when == "call" and report.failed:
+    if call.when != "teardown" and report.failed:
         texts = [_report(coordinator, item.stash[_BEGAN]) for coordinator in _coordinators(item)]
         if texts:
             report.sections.append((_SECTION, "\n\n".join(texts)))
@@ -122,9 +124,9 @@ def _coordinators(item: pytest.Item) -> list[Coordinator]:
     module = sys.modules.get("kcoord_wire.coordinator.coordinator")
     if module is None:
         return []
-    values = list(getattr(item, "funcargs", {}).values())
-    values += [each for value in values if isinstance(value, _Coordinators) for each in value.started]
-    return list(dict.fromkeys(value for value in values if isinstance(value, module.Coordinator)))
+    of_fixtures = getattr(item, "funcargs", {}).values()
+    others = [value for value in of_fixtures if isinstance(value, module.Coordinator)]
+    return list(dict.fromkeys([*item.stash.get(_OWN, []), *others]))
 
 
 def _report(coordinator: Coordinator, began: float) -> str:

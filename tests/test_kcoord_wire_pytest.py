@@ -103,6 +103,15 @@ def test_it_fails(kcoord_coordinator, mine):
         assert not kcoord_coordinator.groups()
 
 
+@pytest.fixture
+def waiting(kcoord_coordinator):
+    kcoord_coordinator.wait_until_stable("payments", timeout=0.01)
+
+
+def test_not_set_up(waiting):
+    pass
+
+
 def test_after_a_stop(kcoord_coordinator):
     kcoord_coordinator.stop()
     raise AssertionError
@@ -153,8 +162,10 @@ def test_the_examples_of_its_page_pass(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_report_of_a_failure_has_the_rebalances(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, "-q", test_inner=FAILING)
-    assert "3 failed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "3 failed, 2 errors" in done.stdout, done.stdout + done.stderr
     section = "groups and rebalances of kcoord_wire"
+    [errors] = re.findall("= ERRORS =.*= FAILURES =", done.stdout, re.S)
+    assert errors.count(section) == 1, "a fixture waited in vain"
     first, second, third = done.stdout.partition("= FAILURES =")[2].split("____ test_")[1:4]
     assert (first.count(section), second.count(section), third.count(section)) == (1, 1, 0)
     assert "group billing: Stable for " in first

@@ -36,10 +36,13 @@ examples:
   kcoord control 127.0.0.1:9180 add-fault action=error api=Heartbeat error=REBALANCE_IN_PROGRESS count=3
   kcoord control 127.0.0.1:9180 remove-fault 1
   kcoord control 127.0.0.1:9180 create-topic name=payments partitions=8
+  kcoord control 127.0.0.1:9180 move billing to=2
+  kcoord control 127.0.0.1:9180 stop-broker 1
   kcoord control 127.0.0.1:9180 stop
 
-operations: groups, group, rebalance, wait-until-stable, wait-for-commit, rebalances, faults, add-fault, clear-faults,
-remove-fault, topics, create-topic, delete-topic, add-partitions, stop; their arguments: /openapi.json of the port
+operations: groups, group, rebalance, wait-until-stable, wait-for-commit, rebalances, coordinator-of, move, brokers,
+stop-broker, restart-broker, pause-broker, resume-broker, faults, add-fault, clear-faults, remove-fault, topics,
+create-topic, delete-topic, add-partitions, stop; their arguments: /openapi.json of the port
 """
 CONNECT_SECONDS = 10.0
 

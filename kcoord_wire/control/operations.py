@@ -20,6 +20,8 @@ from kcoord_wire.coordinator.core.config import SettingsError, suggestion
 __all__ = [
     "LONGEST_WAIT_MS",
     "OPERATIONS",
+    "Broker",
+    "CoordinatedBy",
     "FaultCounts",
     "Item",
     "Operation",
@@ -30,6 +32,7 @@ __all__ = [
 
 LONGEST_WAIT_MS: Final = 600_000
 _MOST_IN_QUERY: Final = 10
+_MOST_DIGITS: Final = 9
 
 
 class Item(NamedTuple):
@@ -48,6 +51,20 @@ class Topic(NamedTuple):
 
     name: str
     partitions: int
+
+
+class Broker(NamedTuple):
+    """A broker: its node id, and whether it is running, paused or stopped."""
+
+    node: int
+    state: str
+
+
+class CoordinatedBy(NamedTuple):
+    """A group and the node id of the broker that coordinates it; -1 if none runs."""
+
+    group_id: str
+    node: int
 
 
 class FaultCounts(NamedTuple):
@@ -161,9 +178,53 @@ def _add_fault(c: Coordinator, **rule: Any) -> FaultCounts:
 
 
 def _remove_fault(c: Coordinator, number: str) -> None:
-    if not (number.isascii() and number.isdecimal()):
-        raise KeyError(f"no fault {number}")
-    c.remove_fault(int(number))
+    c.remove_fault(_number(number, "fault"))
+
+
+def _number(text: str, what: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise KeyError(f"no {what} {text[:100]}")
+    return int(text)
+
+
+def _brokers(c: Coordinator) -> list[Broker]:
+    return [Broker(node, state) for node, state in enumerate(c.brokers)]
+
+
+def _broker(c: Coordinator, node: str) -> int:
+    number = _number(node, "broker")
+    if number >= len(c.brokers):
+        raise KeyError(f"no broker {node}")
+    return number
+
+
+def _stop_broker(c: Coordinator, node: str) -> list[Broker]:
+    c.stop_broker(_broker(c, node))
+    return _brokers(c)
+
+
+def _restart_broker(c: Coordinator, node: str) -> list[Broker]:
+    c.restart_broker(_broker(c, node))
+    return _brokers(c)
+
+
+def _pause_broker(c: Coordinator, node: str, failover_ms: int | None = None) -> list[Broker]:
+    c.pause_broker(_broker(c, node), failover_ms)
+    return _brokers(c)
+
+
+def _resume_broker(c: Coordinator, node: str) -> list[Broker]:
+    c.resume_broker(_broker(c, node))
+    return _brokers(c)
+
+
+def _coordinator_of(c: Coordinator, group: str) -> CoordinatedBy:
+    return CoordinatedBy(group, c.coordinator_of(group))
+
+
+def _move(c: Coordinator, group: str, to: int) -> CoordinatedBy:
+    c.move_coordinator(group, to)
+    return _coordinator_of(c, group)
 
 
 def _topics(c: Coordinator) -> list[Topic]:
@@ -228,6 +289,57 @@ OPERATIONS: Final = (
             "offset": Item(int, "the least one", required=True),
             "timeout_ms": _TIMEOUT,
         },
+    ),
+    Operation(
+        "GET",
+        "/groups/{group}/coordinator",
+        "coordinatorOf",
+        "The broker that coordinates a group",
+        CoordinatedBy,
+        _coordinator_of,
+    ),
+    Operation(
+        "POST",
+        "/groups/{group}/coordinator",
+        "move",
+        "Let another broker coordinate a group, and all of the same partition of __consumer_offsets",
+        CoordinatedBy,
+        _move,
+        {"to": Item(int, "its node id", required=True)},
+    ),
+    Operation("GET", "/brokers", "brokers", "All brokers", list[Broker], _brokers),
+    Operation(
+        "POST",
+        "/brokers/{node}/stop",
+        "stopBroker",
+        "Stop a broker: the others lead and coordinate what it did",
+        list[Broker],
+        _stop_broker,
+    ),
+    Operation(
+        "POST",
+        "/brokers/{node}/restart",
+        "restartBroker",
+        "Stop a broker, unless it is stopped, and start it again",
+        list[Broker],
+        _restart_broker,
+    ),
+    Operation(
+        "POST",
+        "/brokers/{node}/pause",
+        "pauseBroker",
+        "Pause a broker: clients may connect, and nothing is answered",
+        list[Broker],
+        _pause_broker,
+        {"failover_ms": Item(int, "after this long others lead what it led; never if left out")},
+    ),
+    Operation(
+        "POST",
+        "/brokers/{node}/resume",
+        "resumeBroker",
+        "Let a paused broker go on",
+        list[Broker],
+        _resume_broker,
     ),
     Operation(
         "GET",

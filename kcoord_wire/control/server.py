@@ -219,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _FailedRequest(504, str(error)) from None
         except (ValueError, TypeError) as error:
             raise _FailedRequest(400, str(error)) from None
-        except RuntimeError as error:  # it has been stopped
+        except (RuntimeError, OSError) as error:  # it has been stopped, or a broker's port has been taken
             raise _FailedRequest(503, str(error)) from None
         if operation.result is None:
             self._send(204)

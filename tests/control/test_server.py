@@ -106,6 +106,26 @@ def test_topics(c: Coordinator, control: ControlServer) -> None:
         assert ask(control, method, path, body)[0] == 404
 
 
+def test_brokers(coordinator: StartCoordinator) -> None:
+    with ControlServer(coordinator(brokers=3)) as control:
+
+        def steer(what: str, node: int) -> list[str]:
+            answer = checked(control, "POST", f"/brokers/{node}/{what}", template=f"/brokers/{{node}}/{what}")
+            return [broker["state"] for broker in answer]
+
+        path, template = "/groups/billing/coordinator", "/groups/{group}/coordinator"
+        first = checked(control, "GET", path, template=template)["node"]
+        assert checked(control, "POST", path, {"to": (first + 1) % 3}, template)["node"] == (first + 1) % 3
+        assert steer("stop", 1) == ["running", "stopped", "running"]
+        assert steer("pause", 2) == ["running", "stopped", "paused"]
+        assert steer("resume", 2) == ["running", "stopped", "running"]
+        assert steer("restart", 1) == ["running"] * 3
+        assert [broker["node"] for broker in checked(control, "GET", "/brokers")] == [0, 1, 2]
+        for node in ("3", "x", "-1", "9" * 5000):
+            assert ask(control, "POST", f"/brokers/{node}/stop")[0] == 404
+        assert ask(control, "POST", path, {"to": 3})[0] == 400
+
+
 def test_the_coordinator_is_stopped(c: Coordinator, control: ControlServer) -> None:
     status, answer = ask(control, "POST", "/stop")
     assert (status, answer) == (204, None)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from confluent_kafka import Consumer
 
 from kcoord_wire.coordinator import Coordinator, Fault, Trigger
 from kcoord_wire.coordinator.description import GroupDescription
@@ -42,6 +43,31 @@ def test_a_wait_ends_when_the_group_is_stable(coordinator: StartCoordinator) -> 
         assert c.wait_until_stable("other").members[0].client_id == "wire", "no wait for what is so already"
         assert not waiting.done()
         assert [group.group_id for group in c.groups()] == ["billing", "other"]
+
+
+@pytest.mark.slow
+def test_a_wait_passes_over_the_first_cooperative_round(coordinator: StartCoordinator) -> None:
+    """After it the first consumer has revoked half of the partitions, and the second has none yet."""
+    c = coordinator()
+    settings = {
+        "bootstrap.servers": c.address,
+        "group.id": "billing",
+        "partition.assignment.strategy": "cooperative-sticky",
+        "heartbeat.interval.ms": 500,
+    }
+    consumers = [Consumer(settings)]
+    consumers[0].subscribe(["orders"])
+    try:
+        c.wait_until_stable("billing", members=1, poll=lambda: consumers[0].poll(0.05))
+        consumers.append(Consumer(settings))
+        consumers[1].subscribe(["orders"])
+        group = c.wait_until_stable("billing", members=2, poll=lambda: [each.poll(0.05) for each in consumers])
+        assert [len((member.assignment or {})["orders"]) for member in group.members] == [6, 6]
+        assert [rebalance.outcome for rebalance in c.rebalances][:2] == ["stable", "stable"]
+        assert len(c.rebalances) == 3
+    finally:
+        for each in consumers:
+            each.close()
 
 
 def test_a_wait_polls_its_callers_consumers(coordinator: StartCoordinator) -> None:
