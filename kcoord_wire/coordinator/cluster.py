@@ -161,7 +161,7 @@ class Cluster:
         await self._elect(self._all())
 
     def _all(self) -> list[Leaders]:
-        return [self.brokers.groups, *(topic.leaders for topic in self._catalog)]
+        return [self.brokers.groups, self.brokers.transactions, *(topic.leaders for topic in self._catalog)]
 
     async def _elect(self, changed: Iterable[Leaders]) -> None:
         """Elect the leaders of topics, and return when the groups that have moved are loaded."""

@@ -99,6 +99,7 @@ class Requests:
         self.faults = faults
         self._brokers = machine.brokers
         self._group_requests = machine.serves
+        self._routed = machine.serves | self.transactions.machine.serves
         self._transaction_requests = self.transactions.machine.serves  # all others are the topics'
         self._metrics = metrics
         self._clock = clock
@@ -174,7 +175,7 @@ class Requests:
                 self._send(token, None)
                 return
             message = asked
-        if not self._brokers.is_plain and type(message) in self._group_requests:
+        if not self._brokers.is_plain and type(message) in self._routed:
             message = self._route(connection, codec, message)
             if message is None:
                 self._send(token, None)

@@ -1,11 +1,11 @@
-"""Requests about groups that reached a broker which does not coordinate them, or that is still loading them.
+"""Requests about groups and transactions that reached a broker which does not coordinate them, or is loading them.
 
 Laws:
 
 * The machines see only what the broker coordinates. The rest is answered NOT_COORDINATOR (16) or
   COORDINATOR_LOAD_IN_PROGRESS (14), in the order of the request; while its group is loaded a Heartbeat is answered
   without an error, as by Kafka, so that members do not give up their generation.
-* ListGroups lists the groups that the broker coordinates: clients ask every broker.
+* ListGroups and ListTransactions list what the broker coordinates: clients ask every broker.
 
 Partitions of topics have other brokers for leaders, too; the topics answer that for each partition by itself.
 
@@ -28,40 +28,58 @@ from kcoord_wire.error_codes import ErrorCode
 __all__ = ["route"]
 
 
-class _Groups(NamedTuple):
-    """An api that asks for several groups at once.
+_Refuses = Callable[[Brokers, str, int], ErrorCode]  # why a broker cannot serve a group or transactional id
+
+
+class _Batched(NamedTuple):
+    """An api that asks for several groups or transactional ids at once.
 
     :ivar asked: the name of the request's list
     :ivar answered: the name of the response's list
-    :ivar group_of: returns the group id of an item of the request
+    :ivar key_of: returns the id of an item of the request
+    :ivar refuses: why a broker cannot serve an id
     """
 
     asked: str
     answered: str
-    group_of: Callable[[Any], str]
+    key_of: Callable[[Any], str] = str
+    refuses: _Refuses = Brokers.refuses_group
 
 
-_BATCHED: Final[Mapping[type, _Groups]] = {
-    m.DescribeGroupsRequest: _Groups("groups", "groups", str),
-    m.DeleteGroupsRequest: _Groups("groups_names", "results", str),
-    m.ConsumerGroupDescribeRequest: _Groups("group_ids", "groups", str),
-    m.OffsetFetchRequest: _Groups("groups", "groups", lambda asked: asked.group_id),
+_BATCHED: Final[Mapping[type, _Batched]] = {
+    m.DescribeGroupsRequest: _Batched("groups", "groups"),
+    m.DeleteGroupsRequest: _Batched("groups_names", "results"),
+    m.ConsumerGroupDescribeRequest: _Batched("group_ids", "groups"),
+    m.OffsetFetchRequest: _Batched("groups", "groups", lambda asked: asked.group_id),
+    m.DescribeTransactionsRequest: _Batched(
+        "transactional_ids", "transaction_states", refuses=Brokers.refuses_transactions
+    ),
+}
+_LISTS: Final[Mapping[type, tuple[str, str, _Refuses]]] = {  # the list of the response, the id of an item
+    m.ListGroupsRequest: ("groups", "group_id", Brokers.refuses_group),
+    m.ListTransactionsRequest: ("transaction_states", "transactional_id", Brokers.refuses_transactions),
+}
+_TRANSACTIONAL_ID: Final[Mapping[type, str]] = {  # the field that names it
+    m.InitProducerIdRequest: "transactional_id",
+    m.AddPartitionsToTxnRequest: "v3_and_below_transactional_id",
+    m.AddOffsetsToTxnRequest: "transactional_id",
+    m.EndTxnRequest: "transactional_id",
 }
 
 
 def route(brokers: Brokers, request: Any, version: int, broker: int) -> tuple[Any | None, Finish | None]:
-    """Split a request about groups into what the broker that has received it may serve, and what it has to refuse.
+    """Split a request for a coordinator into what the broker that has received it may serve, and what it refuses.
 
     :return: as `Permissions.split`
     """
     if isinstance(request, m.FindCoordinatorRequest):
         return request, None
-    if isinstance(request, m.ListGroupsRequest):
-        return request, lambda response: _without_others(brokers, response, broker)
+    if type(request) in _LISTS:
+        return request, lambda response: _without_others(brokers, _LISTS[type(request)], response, broker)
     batched = _BATCHED.get(type(request))
     if batched is not None and not (isinstance(request, m.OffsetFetchRequest) and version < versions.BATCH_FETCH_FROM):
         return _split(batched, brokers, request, version, broker)
-    error = brokers.refuses_group(request.group_id, broker)
+    error = _refuses(brokers, request, broker)
     if not error:
         return request, None
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and isinstance(request, m.HeartbeatRequest):
@@ -69,16 +87,25 @@ def route(brokers: Brokers, request: Any, version: int, broker: int) -> tuple[An
     return None, lambda _: refusal(request, version, error)
 
 
-def _without_others(brokers: Brokers, response: m.ListGroupsResponse, broker: int) -> m.ListGroupsResponse:
-    groups = [group for group in response.groups if not brokers.refuses_group(group.group_id, broker)]
-    return replace(response, groups=groups)
+def _refuses(brokers: Brokers, request: Any, broker: int) -> ErrorCode:
+    field = _TRANSACTIONAL_ID.get(type(request))
+    if field is None:
+        return brokers.refuses_group(request.group_id, broker)
+    transactional_id = getattr(request, field)  # None for an idempotent producer, empty for a broker's batch
+    return brokers.refuses_transactions(transactional_id, broker) if transactional_id else ErrorCode.NONE
+
+
+def _without_others(brokers: Brokers, listed: tuple[str, str, _Refuses], response: Any, broker: int) -> Any:
+    name, key, refuses = listed
+    kept = [item for item in getattr(response, name) if not refuses(brokers, getattr(item, key), broker)]
+    return replace(response, **{name: kept})
 
 
 def _split(
-    batched: _Groups, brokers: Brokers, request: Any, version: int, broker: int
+    batched: _Batched, brokers: Brokers, request: Any, version: int, broker: int
 ) -> tuple[Any | None, Finish | None]:
     asked = getattr(request, batched.asked)
-    errors = [brokers.refuses_group(batched.group_of(item), broker) for item in asked]
+    errors = [batched.refuses(brokers, batched.key_of(item), broker) for item in asked]
     if not any(errors):
         return request, None
     refused = []

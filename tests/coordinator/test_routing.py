@@ -90,3 +90,24 @@ def test_a_broker_lists_the_groups_that_it_coordinates() -> None:
 def test_any_broker_finds_a_coordinator() -> None:
     request = m.FindCoordinatorRequest(coordinator_keys=GROUPS)
     assert ask(request, 4) == (request, None)
+
+
+def test_transactions_are_served_by_their_coordinator_only() -> None:
+    ids = [f"tx-{number}" for number in range(6)]
+    here = [name for name in ids if not BROKERS.refuses_transactions(name, 0)]
+    elsewhere = [name for name in ids if name not in here]
+    assert here
+    request = m.EndTxnRequest(transactional_id=here[0])
+    assert ask(request, 3) == (request, None)
+    asked, finish = ask(m.EndTxnRequest(transactional_id=elsewhere[0]), 3)
+    assert asked is None
+    assert finish(None).error_code == ErrorCode.NOT_COORDINATOR
+    listed = [m.ListTransactionsResponseTransactionState(transactional_id=name) for name in ids]
+    _, finish = ask(m.ListTransactionsRequest(), 1)
+    answer = finish(m.ListTransactionsResponse(transaction_states=listed))
+    assert [state.transactional_id for state in answer.transaction_states] == here
+
+
+def test_an_idempotent_producer_gets_its_id_from_any_broker() -> None:
+    request = m.InitProducerIdRequest(transactional_id=None)
+    assert ask(request, 4) == (request, None)
