@@ -127,6 +127,10 @@ class Member:
     def command(self, do: str, **fields: Any) -> dict[str, Any]:
         """Send a command and give its answer."""
         self.send(do, **fields)
+        return self.answer(do)
+
+    def answer(self, do: str) -> dict[str, Any]:
+        """Wait for the answer to a command that was sent."""
         self.wait(lambda: bool(self._answers), f"answer {do}")
         answer = self._answers.pop(0)
         assert answer["event"] == do, f"{self.name} answered {do} with {answer}"
