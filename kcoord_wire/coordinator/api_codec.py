@@ -44,6 +44,7 @@ NAME_LISTS: Final[Mapping[ApiKey, tuple[str, ...]]] = {
     ApiKey.DESCRIBE_GROUPS: ("groups",),
     ApiKey.CREATE_TOPICS: ("topics",),
     ApiKey.DELETE_TOPICS: ("topics", "topic_names"),
+    ApiKey.DELETE_RECORDS: ("topics",),
     ApiKey.CREATE_ACLS: ("creations",),
     ApiKey.DELETE_ACLS: ("filters",),
     ApiKey.DESCRIBE_CONFIGS: ("resources",),

@@ -69,6 +69,8 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "CreatePartitionsResponse": ("results",),
     "DescribeConfigsResponse": ("results",),
     "AlterConfigsResponse": ("responses",),
+    "DeleteRecordsResponse": ("topics", "partitions"),
+    "DescribeProducersResponse": ("topics", "partitions"),
     "CreateAclsResponse": ("results",),
     "DeleteAclsResponse": ("filter_results",),
     "DescribeTopicPartitionsResponse": ("topics",),

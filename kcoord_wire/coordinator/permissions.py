@@ -25,14 +25,16 @@ Fetch                                                           read
 Metadata, ListOffsets, OffsetForLeaderEpoch                     describe
 InitProducerId                                                  write (any topic)
 CreateTopics                                                    create
-DeleteTopics                                                    delete
+DeleteTopics, DeleteRecords                                     delete
+DescribeProducers                                               read
 CreatePartitions                                                alter
 DescribeTopicPartitions                                         describe
 ====================================================  ========  ==================
 
 DescribeConfigs needs describe_configs, AlterConfigs and IncrementalAlterConfigs alter_configs: of the topic, of the
 group, or, for configs of the broker, of the cluster. Of the cluster ListConfigResources needs describe_configs,
-ListPartitionReassignments and DescribeAcls describe, CreateAcls and DeleteAcls alter. DescribeCluster needs nothing.
+ListPartitionReassignments, DescribeLogDirs and DescribeAcls describe, CreateAcls and DeleteAcls alter. DescribeCluster
+needs nothing.
 
 Sources: Kafka's KafkaApis.scala, AclAuthorizer and StandardAuthorizer; KIP-11, 430.
 """
@@ -403,6 +405,8 @@ _PARTITIONS_CREATED = _by_refusal("topics", m.CreatePartitionsResponse, "results
 _TOPICS_DELETED = _by_refusal("topics", m.DeleteTopicsResponse, "responses", _NO_TOPIC)
 _NAMES_DELETED = _by_refusal("topic_names", m.DeleteTopicsResponse, "responses", _NO_TOPIC)
 _PARTITIONS_DESCRIBED = _by_refusal("topics", m.DescribeTopicPartitionsResponse, "topics", _NO_TOPIC)
+_RECORDS_DELETED = _by_refusal("topics", m.DeleteRecordsResponse, "topics", _NO_TOPIC)
+_PRODUCERS_DESCRIBED = _by_refusal("topics", m.DescribeProducersResponse, "topics", _NO_TOPIC)
 _CONFIGS_DESCRIBED = _Parts("resources", m.DescribeConfigsResponse, "results", _refuse_resources("results"))
 _CONFIGS_ALTERED = _Parts("resources", m.AlterConfigsResponse, "responses", _refuse_resources("responses"))
 _CONFIGS_CHANGED = _CONFIGS_ALTERED._replace(response=m.IncrementalAlterConfigsResponse)
@@ -710,6 +714,9 @@ _SPLITS: dict[type, Callable[[_Asker, Any, int], _Split]] = {
     m.ListConfigResourcesRequest: _by_cluster(Operation.DESCRIBE_CONFIGS),
     m.DescribeTopicPartitionsRequest: _split_describe_partitions,
     m.DescribeClusterRequest: _split_describe_cluster,
+    m.DeleteRecordsRequest: _by_topic(_RECORDS_DELETED, Operation.DELETE),
+    m.DescribeProducersRequest: _by_topic(_PRODUCERS_DESCRIBED, Operation.READ),
+    m.DescribeLogDirsRequest: _by_cluster(Operation.DESCRIBE),
     m.ListPartitionReassignmentsRequest: _by_cluster(Operation.DESCRIBE),
     m.DescribeAclsRequest: _by_cluster(Operation.DESCRIBE),
     m.CreateAclsRequest: _by_cluster(Operation.ALTER),

@@ -45,7 +45,8 @@ BROKERS = Brokers([Endpoint(3, "127.0.0.1", 9092)])
 NO_ID = uuid.UUID(int=0)
 
 
-OURS = (0, 1, 2, 3, 18, 19, 20, 23, 27, 29, 30, 31, 32, 33, 37, 44, 46, 60, 74, 75)  # what the topics answer themselves
+OURS = (0, 1, 2, 3, 18, 19, 20, 21, 23, 27, 29, 30, 31, 32, 33, 35, 37, 44, 46, 60, 61, 74, 75)
+"""What the topics answer themselves."""
 
 
 EACH = [pytest.param(key, version, id=f"{key}-v{version}") for key in OURS for version in SERVED[key]]

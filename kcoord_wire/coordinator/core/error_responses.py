@@ -237,6 +237,35 @@ def _describe_partitions(
     )
 
 
+def _delete_records(request: m.DeleteRecordsRequest, version: int, error: int) -> m.DeleteRecordsResponse:
+    answer = m.DeleteRecordsResponseDeleteRecordsPartitionResult
+    return m.DeleteRecordsResponse(
+        topics=[
+            m.DeleteRecordsResponseDeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    answer(partition_index=each.partition_index, low_watermark=-1, error_code=error)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe_producers(request: m.DescribeProducersRequest, version: int, error: int) -> m.DescribeProducersResponse:
+    answer = m.DescribeProducersResponsePartitionResponse
+    return m.DescribeProducersResponse(
+        topics=[
+            m.DescribeProducersResponseTopicResponse(
+                name=topic.name,
+                partitions=[answer(partition_index=index, error_code=error) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 def _create_acls(request: m.CreateAclsRequest, version: int, error: int) -> m.CreateAclsResponse:
     text = ErrorCode(error).meaning
     return m.CreateAclsResponse(
@@ -378,9 +407,12 @@ _BUILDERS: dict[type, Callable[[Any, int, int], Any]] = {
     m.DeleteTopicsRequest: _delete_topics,
     m.CreatePartitionsRequest: _create_partitions,
     m.DescribeClusterRequest: lambda request, version, error: m.DescribeClusterResponse(
-        error_code=error, error_message=ErrorCode(error).meaning, endpoint_type=request.endpoint_type
+        error_code=error, error_message=ErrorCode(error).meaning
     ),
     m.DescribeTopicPartitionsRequest: _describe_partitions,
+    m.DeleteRecordsRequest: _delete_records,
+    m.DescribeProducersRequest: _describe_producers,
+    m.DescribeLogDirsRequest: lambda request, version, error: m.DescribeLogDirsResponse(error_code=error),
     m.ListPartitionReassignmentsRequest: lambda request, version, error: m.ListPartitionReassignmentsResponse(
         error_code=error, error_message=ErrorCode(error).meaning
     ),

@@ -161,22 +161,26 @@ class Administration:
 
     def _check_replicas(self, broker_ids: Sequence[int], expected: int) -> None:
         """Check the brokers that a partition is assigned to; `expected` is how many those before it had."""
-        wrong = None
-        unknown = sorted(set(broker_ids) - set(self._cluster.node_ids))
+        wrong = self._wrong_replica(sorted(broker_ids))
         if not broker_ids:
             wrong = "The manual partition assignment includes an empty replica list."
-        elif len(set(broker_ids)) < len(broker_ids):
-            twice = next(broker for broker, times in Counter(sorted(broker_ids)).items() if times > 1)
-            wrong = f"The manual partition assignment includes the broker {twice} more than once."
-        elif unknown:
-            wrong = f"The manual partition assignment includes broker {unknown[0]}, but no such broker is registered."
-        elif len(broker_ids) != expected:
+        elif wrong is None and len(broker_ids) != expected:
             wrong = (
                 f"The manual partition assignment includes a partition with {len(broker_ids)} replica(s), but this is "
                 f"not consistent with previous partitions, which have {expected} replica(s)."
             )
         if wrong is not None:
             raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
+
+    def _wrong_replica(self, broker_ids: Sequence[int]) -> str | None:
+        before = None
+        for broker in broker_ids:
+            if broker == before:
+                return f"The manual partition assignment includes the broker {broker} more than once."
+            if broker not in self._cluster.node_ids:
+                return f"The manual partition assignment includes broker {broker}, but no such broker is registered."
+            before = broker
+        return None
 
     # ---- DeleteTopics
 

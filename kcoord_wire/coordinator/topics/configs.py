@@ -79,6 +79,7 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
         "compression.type": Config(Kind.STRING, "producer", choices=_CODECS, broker="compression.type"),
         "compression.zstd.level": Config(Kind.INT, "3", -131_072, 22, broker="compression.zstd.level"),
         "delete.retention.ms": Config(Kind.LONG, "86400000", 0, broker="log.cleaner.delete.retention.ms"),
+        "errors.deadletterqueue.group.enable": Config(Kind.BOOLEAN, "false"),
         "file.delete.delay.ms": Config(Kind.LONG, "60000", 0, broker="log.segment.delete.delay.ms"),
         "flush.messages": Config(Kind.LONG, str(_LONGEST), 1, broker="log.flush.interval.messages"),
         "flush.ms": Config(Kind.LONG, str(_LONGEST), 0),
@@ -88,6 +89,7 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
         "local.retention.bytes": Config(Kind.LONG, "-2", -2, broker="log.local.retention.bytes"),
         "local.retention.ms": Config(Kind.LONG, "-2", -2, broker="log.local.retention.ms"),
         "max.compaction.lag.ms": Config(Kind.LONG, str(_LONGEST), 1, broker="log.cleaner.max.compaction.lag.ms"),
+        "max.decompressed.message.bytes": Config(Kind.INT, "2147483639", 1, broker="max.decompressed.message.bytes"),
         "max.message.bytes": Config(Kind.INT, "1048588", 0, broker="message.max.bytes"),
         "message.timestamp.after.max.ms": Config(Kind.LONG, "3600000", 0, broker="log.message.timestamp.after.max.ms"),
         "message.timestamp.before.max.ms": Config(
@@ -100,6 +102,8 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
         "min.compaction.lag.ms": Config(Kind.LONG, "0", 0, broker="log.cleaner.min.compaction.lag.ms"),
         "min.insync.replicas": Config(Kind.INT, "1", 1, broker="min.insync.replicas"),
         "preallocate": Config(Kind.BOOLEAN, "false", broker="log.preallocate"),
+        "remote.copy.lag.bytes": Config(Kind.LONG, "-1", -1, broker="log.remote.copy.lag.bytes"),
+        "remote.copy.lag.ms": Config(Kind.LONG, "0", -1, broker="log.remote.copy.lag.ms"),
         "remote.log.copy.disable": Config(Kind.BOOLEAN, "false"),
         "remote.log.delete.on.disable": Config(Kind.BOOLEAN, "false"),
         "remote.storage.enable": Config(Kind.BOOLEAN, "false"),
@@ -142,7 +146,7 @@ def check_configs(table: Mapping[str, Config], what: str, configs: Mapping[str, 
             raise Refused(ErrorCode.INVALID_CONFIG, f"Invalid value for configuration {name}: it is too long")
         wrong = _wrong_value(table[name], text)
         if wrong is not None:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"Invalid value {text} for configuration {name}: {wrong}")
+            raise Refused(ErrorCode.INVALID_CONFIG, f"Invalid value {wrong[0]} for configuration {name}: {wrong[1]}")
 
 
 def read_value(config: Config, text: str) -> int | float | bool | str | list[str]:
@@ -180,19 +184,21 @@ _READERS: Final[Mapping[Kind, Callable[[str], int | float | bool | str | list[st
 }
 
 
-def _wrong_value(config: Config, text: str) -> str | None:
-    """Return what is wrong with a value; None if nothing is."""
+def _wrong_value(config: Config, text: str) -> tuple[object, str] | None:
+    """Return a value as Kafka shows it, and what is wrong with it; None if nothing is."""
     try:
         value = read_value(config, text)
     except ValueError:
         if config.kind is Kind.BOOLEAN:
-            return "Expected value to be either true or false"
-        return f"Not a number of type {config.kind.name}"
+            return text, "Expected value to be either true or false"
+        return text, f"Not a number of type {config.kind.name}"
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _wrong_number(config, value)
+        wrong = _wrong_number(config, value)
+        return None if wrong is None else (value, wrong)
     parts: Iterable[str] = value if isinstance(value, list) else [str(value)]
-    if config.choices and not all(part in config.choices for part in parts):
-        return f"String must be one of: {', '.join(config.choices)}"
+    for part in parts:
+        if config.choices and part not in config.choices:
+            return part, f"String must be one of: {', '.join(config.choices)}"
     return None
 
 

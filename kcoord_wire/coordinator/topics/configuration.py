@@ -135,7 +135,7 @@ class Configuration:
         response = m.DescribeConfigsResponse()
         for wanted in asked.resources:
             answer = m.DescribeConfigsResponseDescribeConfigsResult(
-                error_message=None, resource_type=wanted.resource_type, resource_name=wanted.resource_name
+                error_message="", resource_type=wanted.resource_type, resource_name=wanted.resource_name
             )
             response.results.append(answer)
             try:
@@ -179,7 +179,9 @@ class Configuration:
         for name, config in table.items():
             values = [_Value(name, own[name], source)] if name in own else []
             values += self._inherited(config)
-            found[name] = config.kind, values or [_Value(name, config.default, Source.DEFAULT)]
+            if config.broker is None:
+                values.append(_Value(name, config.default, Source.DEFAULT))
+            found[name] = config.kind, values
         return found
 
     def _values_of_broker(self, name: str) -> dict[str, tuple[Kind, list[_Value]]]:
@@ -323,7 +325,10 @@ def _kind(name: str, text: str) -> Kind:
 def _described(
     name: str, kind: Kind, values: Sequence[_Value], request: Request
 ) -> m.DescribeConfigsResponseDescribeConfigsResourceResult:
-    synonyms = values if request.message.include_synonyms else ()
+    # Kafka does not list a default that is not a broker's config.
+    synonyms = [each for each in values if each.source is not Source.DEFAULT or each.name in _BROKER_CONFIGS]
+    if not request.message.include_synonyms:
+        synonyms.clear()
     return m.DescribeConfigsResponseDescribeConfigsResourceResult(
         name=name,
         value=values[0].value,

@@ -32,7 +32,7 @@ from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.topics.batch_header import Header, Refused, read_header
 from kcoord_wire.coordinator.topics.leader_epochs import LeaderEpochs
 from kcoord_wire.coordinator.topics.open_transactions import AbortedTransaction, OpenTransactions
-from kcoord_wire.coordinator.topics.producers import Producers
+from kcoord_wire.coordinator.topics.producers import Producers, ProducerState
 from kcoord_wire.coordinator.topics.segments import INDEX_SIZE, Segment
 from kcoord_wire.coordinator.topics.storage import SEGMENT_OVERHEAD, Storage
 from kcoord_wire.disk import Disk
@@ -153,6 +153,10 @@ class PartitionLog:
         """
         self._write(data, last_offset, max_timestamp)
         self.end_offset = last_offset + 1
+
+    def producers(self) -> list[ProducerState]:
+        """Describe the producers that it remembers."""
+        return self._producers.states(self._transactions.first_offset)
 
     def in_transaction(self, batch: Header) -> bool:
         """Return whether the log has a batch of the transaction that this one belongs to."""

@@ -11,13 +11,35 @@ Source: kafka/storage `ProducerAppendInfo.java`, `ProducerStateEntry.java`, `Pro
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from kcoord_wire.coordinator.topics.batch_header import MAX_SEQUENCE, Header, Refused
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["Producers"]
+__all__ = ["ProducerState", "Producers"]
 
 _MOST_REMEMBERED = 256  # producers, about 250 KB
 _BATCHES_REMEMBERED = 5  # max.in.flight.requests.per.connection of an idempotent producer
+
+
+class ProducerState(NamedTuple):
+    """A producer, as DescribeProducers describes it.
+
+    :ivar producer_id: its id
+    :ivar producer_epoch: its epoch
+    :ivar last_sequence: of its last record; -1 if only markers are left of it
+    :ivar last_timestamp: the greatest of its last batch, ms; -1 likewise
+    :ivar coordinator_epoch: of the coordinator that ended its last transaction; -1, as Kafka has it without one
+    :ivar current_txn_start_offset: of its open transaction; -1 if there is none
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start_offset: int
 
 
 class Producers:
@@ -41,6 +63,20 @@ class Producers:
         producer = self._known.get(producer_id)
         return -1 if producer is None else producer.epoch
 
+    def states(self, first_offset: Callable[[int], int | None]) -> list[ProducerState]:
+        """Describe all producers.
+
+        :param first_offset: of a producer's open transaction; None if it has none
+        """
+        states = []
+        for producer_id, producer in self._known.items():
+            last = producer.batches[-1][1] if producer.batches else -1
+            start = first_offset(producer_id)
+            states.append(
+                ProducerState(producer_id, producer.epoch, last, producer.timestamp, -1, -1 if start is None else start)
+            )
+        return states
+
     def update(self, batch: Header, base_offset: int) -> None:
         """Note that the log has this batch at this offset."""
         if batch.producer_id < 0:
@@ -51,6 +87,7 @@ class Producers:
         if not batch.is_control:  # a marker has no sequence number, and fences producers with an older epoch
             producer.batches = (*producer.batches, (batch.base_sequence, batch.last_sequence, base_offset))
             producer.batches = producer.batches[-_BATCHES_REMEMBERED:]
+            producer.timestamp = batch.max_timestamp
         self._known[batch.producer_id] = producer
         if len(self._known) > _MOST_REMEMBERED:
             del self._known[next(iter(self._known))]
@@ -61,13 +98,15 @@ class _Producer:
 
     :ivar epoch: its epoch
     :ivar batches: first and last sequence number and offset of its last batches
+    :ivar timestamp: the greatest of the last batch
     """
 
-    __slots__ = ("batches", "epoch")
+    __slots__ = ("batches", "epoch", "timestamp")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.batches: tuple[tuple[int, int, int], ...] = ()
+        self.timestamp = -1
 
     def find(self, batch: Header) -> int | None:
         """Return the offset of this batch if it was stored before; None if it is the expected next one.

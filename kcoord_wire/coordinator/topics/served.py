@@ -29,6 +29,7 @@ SERVED: Final[Mapping[int, range]] = MappingProxyType(
         ApiKey.API_VERSIONS: range(6),
         ApiKey.CREATE_TOPICS: range(8),
         ApiKey.DELETE_TOPICS: range(7),
+        ApiKey.DELETE_RECORDS: range(3),
         ApiKey.INIT_PRODUCER_ID: range(6),  # v6 is in no release yet
         ApiKey.OFFSET_FOR_LEADER_EPOCH: range(5),
         ApiKey.ADD_PARTITIONS_TO_TXN: range(6),
@@ -40,6 +41,7 @@ SERVED: Final[Mapping[int, range]] = MappingProxyType(
         ApiKey.DELETE_ACLS: range(4),
         ApiKey.DESCRIBE_CONFIGS: range(5),
         ApiKey.ALTER_CONFIGS: range(3),
+        ApiKey.DESCRIBE_LOG_DIRS: range(5),  # v5 is in no release yet
         ApiKey.SASL_AUTHENTICATE: range(3),
         ApiKey.CREATE_PARTITIONS: range(4),
         ApiKey.DELETE_GROUPS: range(4),
@@ -47,6 +49,7 @@ SERVED: Final[Mapping[int, range]] = MappingProxyType(
         ApiKey.LIST_PARTITION_REASSIGNMENTS: range(1),
         ApiKey.OFFSET_DELETE: range(1),
         ApiKey.DESCRIBE_CLUSTER: range(3),
+        ApiKey.DESCRIBE_PRODUCERS: range(1),
         ApiKey.DESCRIBE_TRANSACTIONS: range(1),
         ApiKey.LIST_TRANSACTIONS: range(2),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: range(2),

@@ -43,6 +43,7 @@ from kcoord_wire.coordinator.topics.internal import InternalTopic
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.lookups import list_offsets, offset_for_leader_epoch
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
+from kcoord_wire.coordinator.topics.partition_admin import PartitionAdministration
 from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.retention import Retention
 from kcoord_wire.coordinator.topics.served import SERVED
@@ -123,6 +124,7 @@ class Topics:
         self.configuration = Configuration(self.catalog, self.cluster, start)
         self._administration = Administration(self.catalog, self.cluster, self.configuration, self._limits, partitions)
         self._cluster_administration = ClusterAdministration(self.catalog, self.cluster)
+        self._partition_administration = PartitionAdministration(self.catalog, self.configuration)
         self._fetches = Fetches(self.catalog, self._limits)
         self.offsets = InternalTopic(self.catalog.offsets, brokers.partition_of_group)
         self._wanted = dict(topics or {})
@@ -275,6 +277,15 @@ class Topics:
 
     def _describe_partitions(self, request: Request, now: int) -> list[Effect]:
         return [Reply(request.token, self._cluster_administration.describe_partitions(request))]
+
+    def _delete_records(self, request: Request, now: int) -> list[Effect]:
+        return [Reply(request.token, self._partition_administration.delete_records(request))]
+
+    def _describe_producers(self, request: Request, now: int) -> list[Effect]:
+        return [Reply(request.token, self._partition_administration.describe_producers(request))]
+
+    def _describe_log_dirs(self, request: Request, now: int) -> list[Effect]:
+        return [Reply(request.token, self._partition_administration.describe_log_dirs(request))]
 
     def _no_reassignments(self, request: Request, now: int) -> list[Effect]:
         return [Reply(request.token, m.ListPartitionReassignmentsResponse(error_message=None))]
@@ -442,6 +453,9 @@ _HANDLERS: Mapping[type, Callable[[Topics, Request, int], list[Effect]]] = {
     m.OffsetForLeaderEpochRequest: Topics._offset_for_leader_epoch,
     m.DescribeClusterRequest: Topics._describe_cluster,
     m.DescribeTopicPartitionsRequest: Topics._describe_partitions,
+    m.DeleteRecordsRequest: Topics._delete_records,
+    m.DescribeProducersRequest: Topics._describe_producers,
+    m.DescribeLogDirsRequest: Topics._describe_log_dirs,
     m.ListPartitionReassignmentsRequest: Topics._no_reassignments,
     m.DescribeAclsRequest: Topics._no_acls,
     m.CreateAclsRequest: Topics._no_acls,

@@ -14,6 +14,7 @@ from tests.interop.exchanges import (  # noqa: F401 - imported for their scripts
     static,
     syncing,
     timing,
+    topics,
 )
 from tests.interop.exchanges.script import KAFKA_ALONE, SCRIPTS, SETTINGS, TOPICS, VERSION_OF, Script
 from tests.interop.exchanges.stage import Exchange, Stage

@@ -26,6 +26,7 @@ SETTINGS: Final = {
         "group.min.session.timeout.ms": "200",
         "group.max.size": "2",
     },
+    "topics": {"group.initial.rebalance.delay.ms": "0"},
     "consumer": _CONSUMER,
     "consumer-small": {
         **_CONSUMER,
@@ -41,7 +42,7 @@ KAFKA_ALONE: Final = {
 }
 """What Kafka needs besides for the settings of `VERSION_OF`, and our coordinator has no word for."""
 
-VERSION_OF: Final = {"consumer": "4.4.0", "consumer-small": "4.4.0"}
+VERSION_OF: Final = dict.fromkeys(("consumer", "consumer-small", "topics"), "4.4.0")
 """The Kafka that the coordinator of these settings is compared with, where it is not `KAFKA`."""
 TOPICS: Final = {"orders": 3, "payments": 3}
 

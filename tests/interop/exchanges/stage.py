@@ -42,9 +42,22 @@ _CHOSEN_ID: Final = re.compile(r"(?<![\w-])[\w-]{22}(?![\w-])")
 
 _OWN_ADDRESS: Final = {"NodeId": "<node>", "Host": "<host>", "Port": "<port>"}
 _NO_ADDRESS: Final = {-1, ""}
+_OWN_NODE: Final = {
+    **dict.fromkeys(("LeaderId", "BrokerId", "ControllerId"), "<node>"),
+    **{key: ["<node>"] for key in ("ReplicaNodes", "IsrNodes")},
+    "Host": "<host>",
+    "Port": "<port>",
+    "ClusterId": "<cluster>",
+}
+_OF_NODES: Final = ("DescribeCluster", "DescribeTopicPartitions")
+_NO_ID: Final = f"<{UUID(int=0)}>"
+_MAKES_IDS: Final = ("CreateTopics", "DeleteTopics", "DescribeTopicPartitions")
 _UNORDERED: Final = {
     "Members": ("JoinGroup", "DescribeGroups", "ConsumerGroupDescribe"),
     "Groups": ("ListGroups",),
+    "Configs": ("DescribeConfigs",),
+    "Responses": ("DeleteTopics",),
+    "Results": ("CreatePartitions",),
     "TopicPartitions": ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
     "Partitions": ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
     "SubscribedTopicNames": ("ConsumerGroupDescribe",),
@@ -192,6 +205,10 @@ class Stage:
         if not isinstance(value, dict):
             return f"<{self._topic_names().get(value, value)}>" if isinstance(value, UUID) else value
         result = {name: self._sorted(api, inner) for name, inner in value.items()}
+        if api in _OF_NODES:
+            result |= {key: text for key, text in _OWN_NODE.items() if key in result}
+        if api in _MAKES_IDS and result.get("TopicId", _NO_ID) != _NO_ID:  # of a topic that the script has made
+            result["TopicId"] = "<id>"
         for name, apis in _UNORDERED.items():
             if api in apis and result.get(name):
                 result[name] = sorted(result[name], key=lambda item: _CHOSEN_ID.sub("", _UUID.sub("", repr(item))))

@@ -1,0 +1,117 @@
+"""Kafka's own command line tools against the coordinator: topics, configs, records, groups and the cluster."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from kcoord_wire.coordinator import Coordinator
+from tests.support.kafka_broker import class_path, compile_java, java
+
+PROGRAM = Path(__file__).resolve().parents[1] / "support" / "java" / "KafkaTools.java"
+TOOLS = "org.apache.kafka.tools."
+
+
+class Tools:
+    """The tools in one process, pointed at a coordinator."""
+
+    def __init__(self, path: str, address: str) -> None:
+        self._address = address
+        command = java(path, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "KafkaTools")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, tool: str, *arguments: str, status: int = 0) -> str:
+        """Run a tool that ends with this status, and return what it writes."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(tool, *arguments, "--bootstrap-server", self._address, sep="\t", file=self.process.stdin, flush=True)
+        ended, written = self.process.stdout.readline().split(" ")
+        text = base64.b64decode(written).decode()
+        assert int(ended) == status, f"{tool} {arguments} ended with {ended}:\n{text}"
+        return text
+
+
+@pytest.fixture(scope="module")
+def coordinator() -> Iterator[Coordinator]:
+    with Coordinator(topics={"orders": 2}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tools(coordinator: Coordinator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+    path = os.pathsep.join(class_path(artifact) for artifact in ("kafka_2.13", "kafka-tools"))
+    running = Tools(compile_java(PROGRAM, tmp_path_factory.mktemp("classes"), path), coordinator.address)
+    with running.process:
+        yield running
+        assert running.process.stdin is not None
+        running.process.stdin.close()
+
+
+def test_topics(tools: Tools) -> None:
+    topics = f"{TOOLS}TopicCommand"
+    created = tools.run(topics, "--create", "--topic", "new", "--partitions", "3", "--config", "retention.ms=1000")
+    assert "Created topic new." in created
+    assert "already exists" in tools.run(topics, "--create", "--topic", "new", status=1)
+    three = tools.run(topics, "--create", "--topic", "three", "--replication-factor", "3", status=1)
+    assert "replication factor of 3 cannot be reached" in three
+    assert {"new", "orders"} <= set(tools.run(topics, "--list").split())
+    tools.run(topics, "--alter", "--topic", "new", "--partitions", "5")
+    described = tools.run(topics, "--describe", "--topic", "new")
+    assert "PartitionCount: 5\tReplicationFactor: 1\tConfigs: retention.ms=1000" in described
+    assert described.count("Leader: 0") == 5
+    tools.run(topics, "--delete", "--topic", "new")
+    assert "does not exist" in tools.run(topics, "--describe", "--topic", "new", status=1)
+
+
+def test_configs(tools: Tools) -> None:
+    configs, name = "kafka.admin.ConfigCommand", ("--entity-type", "topics", "--entity-name", "orders")
+    changed = tools.run(configs, "--alter", *name, "--add-config", "cleanup.policy=[compact,delete],flush.ms=5")
+    assert "Completed updating config for topic orders." in changed
+    described = tools.run(configs, "--describe", *name)
+    assert "cleanup.policy=compact,delete" in described
+    assert "flush.ms=5" in described
+    tools.run(configs, "--alter", *name, "--delete-config", "cleanup.policy,flush.ms")
+    assert "flush.ms" not in tools.run(configs, "--describe", *name)
+    assert "nonsense" in tools.run(configs, "--alter", *name, "--add-config", "nonsense=1", status=1)
+    broker = tools.run(configs, "--describe", "--entity-type", "brokers", "--entity-name", "0", "--all")
+    assert "num.partitions=1" in broker
+    assert "DESCRIBE_CLIENT_QUOTAS" in tools.run(configs, "--describe", "--entity-type", "users", status=1)
+
+
+def test_records_offsets_and_sizes(tools: Tools, coordinator: Coordinator, tmp_path: Path) -> None:
+    producer = Producer({"bootstrap.servers": coordinator.address})
+    for number in range(10):
+        producer.produce("orders", str(number), partition=0)
+    producer.flush(60)
+    offsets = f"{TOOLS}GetOffsetShell"
+    assert "orders:0:10\norders:1:0" in tools.run(offsets, "--topic", "orders")
+    wanted = tmp_path / "offsets.json"
+    parts = [{"topic": "orders", "partition": 0, "offset": 4}]
+    wanted.write_text(json.dumps({"partitions": parts, "version": 1}))
+    deleted = tools.run(f"{TOOLS}DeleteRecordsCommand", "--offset-json-file", str(wanted))
+    assert "partition: orders-0\tlow_watermark: 4" in deleted
+    assert "orders:0:4\norders:1:0" in tools.run(offsets, "--topic", "orders", "--time", "earliest")
+    sizes = json.loads(tools.run(f"{TOOLS}LogDirsCommand", "--describe").splitlines()[-1])
+    (folder,) = sizes["brokers"][0]["logDirs"]
+    assert {part["partition"] for part in folder["partitions"]} >= {"orders-0", "orders-1"}
+
+
+def test_groups_and_the_cluster(tools: Tools, coordinator: Coordinator) -> None:
+    consumer = Consumer({"bootstrap.servers": coordinator.address, "group.id": "billing"})
+    consumer.commit(offsets=[TopicPartition("orders", 1, 0)], asynchronous=False)
+    groups = f"{TOOLS}consumer.group.ConsumerGroupCommand"
+    assert "billing" in tools.run(groups, "--list")
+    assert "orders" in tools.run(groups, "--describe", "--group", "billing")
+    tools.run(groups, "--reset-offsets", "--group", "billing", "--topic", "orders", "--to-latest", "--execute")
+    assert "successful" in tools.run(groups, "--delete", "--group", "billing")
+    consumer.close()
+    assert "SecurityDisabledException" in tools.run("kafka.admin.AclCommand", "--list", status=1)
+    elect = ("--election-type", "preferred", "--all-topic-partitions")
+    assert "does not support ELECT_LEADERS" in tools.run(f"{TOOLS}LeaderElectionCommand", *elect, status=1)
