@@ -56,7 +56,10 @@ examples:
   group.min.session.timeout.ms=6000           group.max.session.timeout.ms=1800000
   group.new.member.join.timeout.ms=300000     offset.metadata.max.bytes=4096
   offsets.retention.minutes=10080             offsets.retention.check.interval.ms=600000
-  offsets.topic.num.partitions=50
+  offsets.topic.num.partitions=50             group.consumer.max.size=2147483647
+  group.consumer.session.timeout.ms=45000     group.consumer.heartbeat.interval.ms=5000
+  group.consumer.assignment.interval.ms=1000  group.consumer.regex.refresh.interval.ms=600000
+  group.consumer.assignors=uniform,range      group.consumer.migration.policy=bidirectional
 
 --sasl-users: a password works with PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512
   [users.alice]

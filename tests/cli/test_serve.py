@@ -223,7 +223,7 @@ def test_a_damaged_log_is_named(serve: Start, tmp_path: Path) -> None:
         for offset in range(3):
             assert commit(wire, "simple", offset) == 0
     served.end()
-    segment = next(tmp_path.rglob("*.log"))
+    segment = next(tmp_path.glob("__consumer_offsets*/*.log"))
     data = bytearray(segment.read_bytes())
     data[70] ^= 0xFF
     segment.write_bytes(data)

@@ -7,13 +7,33 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.coordinator.core.config import GroupConfig, SettingsError, read_rules, read_tables, suggestion
+from kcoord_wire.coordinator.core.config import (
+    GroupConfig,
+    MigrationPolicy,
+    SettingsError,
+    read_rules,
+    read_tables,
+    suggestion,
+)
 
 
 def test_settings_have_kafkas_names_and_units() -> None:
     config = GroupConfig.from_properties({"group.max.size": "3", "offsets.retention.minutes": 2})
     assert (config.max_size, config.offsets_retention_ms) == (3, 120_000)
     assert GroupConfig.from_properties({}) == GroupConfig()
+    texts = {"group.consumer.assignors": "range, uniform", "group.consumer.migration.policy": "Upgrade"}
+    config = GroupConfig.from_properties({**texts, "group.consumer.session.timeout.ms": "7000"})
+    assert (config.consumer_assignors, config.consumer_session_timeout_ms) == (("range", "uniform"), 7_000)
+    assert config.consumer_migration_policy is MigrationPolicy.UPGRADE
+
+
+@pytest.mark.parametrize(
+    ("policy", "upgrades", "downgrades"),
+    [("bidirectional", True, True), ("upgrade", True, False), ("downgrade", False, True), ("disabled", False, False)],
+)
+def test_migration_policies(policy: Any, upgrades: bool, downgrades: bool) -> None:
+    found = GroupConfig(consumer_migration_policy=policy).consumer_migration_policy
+    assert (found.upgrades, found.downgrades) == (upgrades, downgrades)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +42,17 @@ def test_settings_have_kafkas_names_and_units() -> None:
         ({"group.max.sizes": "1"}, "group.max.sizes", "unknown; did you mean group.max.size?"),
         ({"group.max.size": "many"}, "group.max.size", "must be a whole number, not 'many'"),
         ({"group.max.size": "0"}, "group.max.size", "must be 1 or more, not 0"),
+        (
+            {"group.consumer.assignors": "uniform,rnge"},
+            "group.consumer.assignors",
+            "'rnge' is not an assignor; did you mean range?",
+        ),
+        (
+            {"group.consumer.migration.policy": "up"},
+            "group.consumer.migration.policy",
+            "'up' is not a policy; there are bidirectional, upgrade, downgrade, disabled",
+        ),
+        ({"group.consumer.max.size": "0"}, "group.consumer.max.size", "must be 1 or more, not 0"),
         ({"offsets.retention.ms": "-1"}, "offsets.retention.ms", "must be 0 or more, not -1"),
     ],
 )
@@ -37,6 +68,10 @@ def test_wrong_properties_are_named(properties: dict[str, str], where: str, what
     [
         ({"max_size": 0}, ValueError),
         ({"max_size": True}, TypeError),
+        ({"consumer_session_timeout_ms": 0}, ValueError),
+        ({"consumer_assignors": ()}, ValueError),
+        ({"consumer_assignors": ("sticky",)}, ValueError),
+        ({"consumer_migration_policy": "sideways"}, ValueError),
         ({"initial_rebalance_delay_ms": -1}, ValueError),
         ({"min_session_timeout_ms": 10, "max_session_timeout_ms": 9}, ValueError),
     ],

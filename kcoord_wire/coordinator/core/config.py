@@ -137,7 +137,7 @@ class GroupConfig:
                 raise ValueError(f"{field.name} must be {least} or more, not {value}")
         if self.min_session_timeout_ms > self.max_session_timeout_ms:
             raise ValueError("min_session_timeout_ms is greater than max_session_timeout_ms")
-        MigrationPolicy(self.consumer_migration_policy)
+        object.__setattr__(self, "consumer_migration_policy", MigrationPolicy(self.consumer_migration_policy))
         if not self.consumer_assignors:
             raise ValueError("consumer_assignors must name an assignor")
         for name in self.consumer_assignors:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from kcoord_wire.assignors import server
 from kcoord_wire.coordinator.consumer_groups.assignment import hash_topics, may_assign, preferred_assignor
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Member
+from kcoord_wire.coordinator.core import config
 from kcoord_wire.coordinator.core.config import GroupConfig
 from tests.support.consumer_script import ORDERS, PAYMENTS, ConsumerScript
 from tests.support.scripted import Topics
+
+
+def test_the_settings_know_the_assignors_that_there_are() -> None:
+    assert tuple(server.SERVER_ASSIGNORS) == config.SERVER_ASSIGNORS
 
 
 def test_the_hash_is_of_the_topics_that_exist() -> None:
