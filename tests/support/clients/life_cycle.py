@@ -89,6 +89,7 @@ class Place:
             session_timeout_ms=self.session_timeout_ms,
             heartbeat_interval_ms=HEARTBEAT_MS,
             rebalance_timeout_ms=max(20_000, self.session_timeout_ms),
+            options=dict(client.options),
         ) as member:
             yield member
         member.expect_no_more()

@@ -38,6 +38,7 @@ class Client:
     :ivar environment: added to that of this process
     :ivar settles: seconds within which it may join once more unasked, after it has been assigned partitions, and
         then poll records again that it has not committed yet
+    :ivar options: of its consumer, as in `Settings` of lines.py
     """
 
     name: str
@@ -45,6 +46,7 @@ class Client:
     allowed: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     settles: float = 0.0
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _python(name: str, module: str, allowed: Mapping[str, str] | None = None, settles: float = 0.0) -> Client:

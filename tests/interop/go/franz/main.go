@@ -55,10 +55,14 @@ func (m *member) Join() error {
 		}
 	}
 	milliseconds := func(count int) time.Duration { return time.Duration(count) * time.Millisecond }
+	balancer, known := balancers[m.settings.Assignor]
+	if !known {
+		balancer = kgo.StickyBalancer() // which stands for the coordinator's uniform assignor
+	}
 	options := append(m.options(),
+		kgo.Balancers(balancer),
 		kgo.ConsumerGroup(m.settings.Group),
 		kgo.ConsumeTopics(m.settings.Topic),
-		kgo.Balancers(balancers[m.settings.Assignor]),
 		kgo.SessionTimeout(milliseconds(m.settings.SessionTimeoutMs)),
 		kgo.HeartbeatInterval(milliseconds(m.settings.HeartbeatIntervalMs)),
 		kgo.RebalanceTimeout(milliseconds(m.settings.RebalanceTimeoutMs)),
@@ -68,6 +72,9 @@ func (m *member) Join() error {
 		kgo.OnPartitionsRevoked(changed(m.teller.Lose)),
 		kgo.OnPartitionsLost(changed(m.teller.Lose)),
 	)
+	if m.settings.Assignor == "uniform" { // of the coordinator: a member of KIP-848
+		options = append(options, kgo.ServerSideBalancer())
+	}
 	if m.settings.InstanceID != nil {
 		options = append(options, kgo.InstanceID(*m.settings.InstanceID))
 	}
