@@ -21,6 +21,7 @@ from tests.support.kafka_broker import make_topics
 from tests.support.streams_app import Application, Counts, judge_at_least_once, judge_exactly_once
 
 PARTITIONS = 4
+COMPACTION = "it is not compacted here"  # of changelogs
 VOCABULARY = [f"word-{number}" for number in range(40)]
 PATIENCE = 180.0  # seconds for the last counts, on a busy machine
 GUARANTEES = {"at_least_once": judge_at_least_once}
@@ -110,7 +111,7 @@ def play(bootstrap: str, folder: Path) -> dict[str, tuple[Counter[str], Counts]]
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Counter[str], Counts]]:
     folder = tmp_path_factory.mktemp("streams")
-    with Served({"unused": 1}, folder / "log") as served:
+    with Served({"unused": 1}, folder / "log", allowed=COMPACTION) as served:
         return play(served.address, folder)
 
 
