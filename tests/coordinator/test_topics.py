@@ -56,6 +56,10 @@ def test_a_default_request_of_each_version(broker: Broker, key: int, version: in
     assert len(broker.send(registry.request(key).cls(), version)) == 1
 
 
+def test_patterns_are_matched_against_the_internal_topic_too(broker: Broker) -> None:
+    assert sorted(broker.topics.names()) == ["__consumer_offsets", "orders"]
+
+
 def test_group_requests_are_rejected(broker: Broker) -> None:
     assert broker.topics.handle(Load([]), 1) == broker.topics.handle(Resign(), 2) == []
     with pytest.raises(TypeError, match="HeartbeatRequest is not for the topics"):

@@ -160,8 +160,8 @@ class Topics:
         return self.catalog.changes
 
     def names(self) -> list[str]:
-        """Return the names of all topics."""
-        return [topic.name for topic in self.catalog]
+        """Return the names of all topics; the brokers' own is one of them, for Kafka's patterns match it, too."""
+        return [*(topic.name for topic in self.catalog), self.catalog.offsets.name]
 
     def open(self, disk: Disk) -> None:
         """Replace the topics by those on a disk, and by those that this was made with and that are missing there.
