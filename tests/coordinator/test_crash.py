@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, Producer
 
 import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.records import Record, encode_batch, read_records
 from tests.support.crash_load import GROUPS, PARTITIONS, TOPIC
 from tests.support.wire import Wire
 
@@ -236,6 +237,73 @@ def test_records_go_on_where_the_committed_offset_is(tmp_path: Path) -> None:
         assert consume(address, "g", 200) == list(range(100, 300))
         assert consume(address, "new", 300) == list(range(300))
         assert epoch_of(address) == 1
+
+
+class Writer(threading.Thread):
+    """Sends numbered records, one after the other, until its connection ends.
+
+    :ivar sent: number of records so far
+    :ivar acknowledged: offset to number
+    """
+
+    def __init__(self, address: str, sent: int) -> None:
+        super().__init__()
+        self._wire = Wire(address, timeout=PATIENCE)
+        self.sent = sent
+        self.acknowledged: dict[int, int] = {}
+
+    def run(self) -> None:
+        try:
+            with self._wire as wire:
+                while True:
+                    data = encode_batch([Record(None, b"%d" % self.sent * 100)])
+                    part = kw.ProduceRequestPartitionProduceData(index=0, records=data)
+                    topic = kw.ProduceRequestTopicProduceData(name=TOPIC, partition_data=[part])
+                    self.sent += 1
+                    response = wire.call(kw.ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[topic]), 9)
+                    (answer,) = response.responses[0].partition_responses
+                    assert answer.error_code == 0
+                    self.acknowledged[answer.base_offset] = self.sent - 1
+        except (OSError, EOFError):
+            pass
+
+
+def records_of(address: str) -> list[int]:
+    """The numbers of the records in the topic's first partition, in their order."""
+    found: list[int] = []
+    with Wire(address, timeout=PATIENCE) as wire:
+        while True:
+            part = kw.FetchRequestFetchPartition(fetch_offset=len(found), partition_max_bytes=1 << 20)
+            request = kw.FetchRequest(max_wait_ms=0, topics=[kw.FetchRequestFetchTopic(topic=TOPIC, partitions=[part])])
+            data = wire.call(request, 11).responses[0].partitions[0].records
+            if not data:
+                return found
+            for read in read_records(data):
+                found += [int((record.value or b"")[: len(record.value or b"") // 100]) for record in read.records]
+
+
+def test_no_acknowledged_record_is_lost_or_moved_by_kills(tmp_path: Path) -> None:
+    choice = random.Random(SEED)
+    log = tmp_path / "log"
+    serve = (*SERVE, "--data-dir", str(tmp_path / "data"), "--retention-bytes", "16M")  # segments of 1 MiB
+    known: list[int] = []
+    acknowledged: dict[int, int] = {}
+    sent = 0
+    for kill in range(4):
+        with running(*serve, log=log) as server:
+            address = server.line().split()[3].rstrip(",")
+            known = records_of(address)
+            assert {offset: known[offset] for offset in acknowledged} == acknowledged
+            assert known == sorted(set(known)), "a record twice, or out of order"
+            assert epoch_of(address) == kill
+            writer = Writer(address, sent)
+            writer.start()
+            while len(writer.acknowledged) < 50 + choice.randrange(200) and writer.is_alive():
+                time.sleep(0.001)
+        writer.join(PATIENCE)
+        sent = writer.sent
+        acknowledged |= writer.acknowledged
+    assert len(acknowledged) > 200
 
 
 def epoch_of(address: str) -> int:

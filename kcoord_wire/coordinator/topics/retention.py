@@ -23,6 +23,7 @@ from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 __all__ = ["Retention"]
 
 _CHECK_MS: Final = 300_000  # log.retention.check.interval.ms
+_LONGEST_PAUSE_MS: Final = 86_400_000  # timestamps are the producers' and may lie in any future
 
 _log = logging.getLogger("kcoord_wire.coordinator")
 
@@ -68,7 +69,7 @@ class Retention:
                 expires = self._expire(topic, log, now)
                 if expires is not None:
                     due = min(due or expires, expires)
-        self._due = None if due is None else max(due, now + _CHECK_MS)
+        self._due = None if due is None else min(max(due, now + _CHECK_MS), now + _LONGEST_PAUSE_MS)
 
     def _bound_total(self, total: int) -> None:
         storage = self._catalog.storage
