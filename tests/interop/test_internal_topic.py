@@ -1,0 +1,70 @@
+"""``__consumer_offsets`` of the coordinator, read by Kafka's console consumer and by librdkafka."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import kcoord_wire as kw
+from kcoord_wire.coordinator import Coordinator
+from kcoord_wire.coordinator import coordinator as module
+from kcoord_wire.coordinator.log.store import Store
+from kcoord_wire.forensics.sources.live import read_topic
+from kcoord_wire.key_partitions import partition_of
+from kcoord_wire.records import decode_offsets_record
+from tests.support.group_client import commit
+from tests.support.kafka_broker import class_path, run_java
+from tests.support.wire import Wire
+
+TOPIC = "__consumer_offsets"
+
+
+def printed(address: str, group: str, count: int) -> list[int]:
+    """The committed offsets of a group's partition, as Kafka's formatter prints its first records."""
+    text = run_java(
+        class_path("kafka-tools"),
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        *("--bootstrap-server", address, "--topic", TOPIC, "--partition", str(partition_of(group, 50))),
+        *("--offset", "earliest", "--max-messages", str(count), "--timeout-ms", "120000"),
+        *("--formatter", "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"),
+    )
+    decoder, at = json.JSONDecoder(), 0
+    records = []
+    while at < len(text.rstrip()):
+        record, at = decoder.raw_decode(text, at)
+        records.append(record)
+    assert {record["key"]["data"]["group"] for record in records} == {group}
+    return [record["value"]["data"]["offset"] for record in records]
+
+
+def read(address: str, group: str) -> list[int]:
+    """The same of our reader of live clusters, which is librdkafka; it reads all partitions to their ends."""
+    rows = [row for batch in read_topic(address) for row in batch.to_pylist()]
+    records = [decode_offsets_record(row["key"], row["value"]) for row in rows]
+    return [record.value.offset for record in records if record.key.group == group and record.value is not None]
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_kafkas_tool_and_librdkafka_read_commits(brokers: int) -> None:
+    with Coordinator(topics={"orders": 1}, brokers=brokers) as c:
+        with Wire(c.addresses[c.coordinator_of("g")]) as wire:
+            wire.call(kw.FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+            assert [commit(wire, "g", offset) for offset in (3, 5)] == [0, 0]
+        assert printed(c.address, "g", 2) == read(c.address, "g") == [3, 5]
+
+
+def test_readers_pass_what_compaction_has_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All records of a group are gone, an empty batch covers their offsets, and another record follows."""
+    monkeypatch.setattr(module, "Store", partial(Store, min_compaction_bytes=4_096))
+    with Coordinator(topics={"orders": 1}, data_dir=tmp_path) as c, Wire(c.address) as wire:
+        assert commit(wire, "gone", 1) == 0
+        deleted = wire.call(kw.DeleteGroupsRequest(groups_names=["gone"]), 2)
+        assert deleted.results[0].error_code == 0
+        assert {commit(wire, "busy", offset) for offset in range(300)} == {0}
+    with Coordinator(topics={"orders": 1}, data_dir=tmp_path) as c, Wire(c.address) as wire:
+        assert read(c.address, "gone") == []
+        assert commit(wire, "gone", 2) == 0
+        assert printed(c.address, "gone", 1) == read(c.address, "gone") == [2]
