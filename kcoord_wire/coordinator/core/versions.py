@@ -17,6 +17,7 @@ __all__ = [
     "CREATED_CONFIGS_FROM",
     "FEATURES_FROM_0_FROM",
     "FETCH_ERROR_FROM",
+    "FETCH_NAMES_LEADER_FROM",
     "FETCH_SESSION_FROM",
     "GROUP_NOT_FOUND_FROM",
     "GROUP_OFFSETS_FROM",
@@ -29,6 +30,7 @@ __all__ = [
     "NULLABLE_PROTOCOL_FROM",
     "NULLABLE_TOPIC_NAME_FROM",
     "PRODUCER_FENCED_FROM",
+    "PRODUCE_NAMES_LEADER_FROM",
     "PROTOCOL_NAMED_FROM",
     "REBALANCE_TIMEOUT_FROM",
     "RETENTION_VERSIONS",
@@ -74,6 +76,8 @@ TOPIC_OPERATIONS_FROM: Final = 8  # Metadata (KIP-430)
 NULLABLE_TOPIC_NAME_FROM: Final = 12  # Metadata: topics may be asked for by id alone (KIP-516)
 TOPIC_UUIDS_FROM: Final = 13  # Produce and Fetch (KIP-516)
 ZSTD_FROM: Final = 7  # Produce (KIP-110)
+PRODUCE_NAMES_LEADER_FROM: Final = 10  # Produce: the leader beside an error (KIP-951)
+FETCH_NAMES_LEADER_FROM: Final = 16  # Fetch: likewise
 CREATED_CONFIGS_FROM: Final = 5  # CreateTopics: the answer has the new topic's configs (KIP-525)
 FETCH_SESSION_FROM: Final = 7  # Fetch: an error can be at the top (KIP-227)
 LEADER_EPOCH_FROM: Final = 4  # ListOffsets (KIP-320)

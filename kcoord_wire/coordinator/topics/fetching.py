@@ -16,6 +16,7 @@ from kcoord_wire.coordinator.core.events import Effect, Reply, Request
 from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM
 from kcoord_wire.coordinator.topics.batch_header import Refused
 from kcoord_wire.coordinator.topics.catalog import Catalog
+from kcoord_wire.coordinator.topics.current_leader import name_leaders
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 from kcoord_wire.error_codes import ErrorCode
@@ -149,6 +150,8 @@ class Fetches:
             read.response.responses.append(
                 m.FetchResponseFetchableTopicResponse(topic=part.topic, topic_id=part.topic_id, partitions=answers)
             )
+        if read.failed:
+            name_leaders(self._catalog, read.response, request.version)
         return read
 
     def wake(self, grown: Sequence[Growth]) -> list[Effect]:

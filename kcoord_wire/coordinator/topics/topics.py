@@ -38,6 +38,7 @@ from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, disk_w
 from kcoord_wire.coordinator.topics.cluster_admin import ClusterAdministration
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration
+from kcoord_wire.coordinator.topics.current_leader import name_leaders
 from kcoord_wire.coordinator.topics.fetching import Fetches, Growth
 from kcoord_wire.coordinator.topics.internal import InternalTopic
 from kcoord_wire.coordinator.topics.limits import TopicLimits
@@ -361,6 +362,8 @@ class Topics:
                         name=part.name, topic_id=part.topic_id, partition_responses=outcomes
                     )
                 )
+            if not self.catalog.brokers.is_plain:
+                name_leaders(self.catalog, response, request.version)
         effects: list[Effect] = [Reply(request.token, None if asked.acks == 0 else response)]
         effects += self._fetches.wake(grown)
         self._retention.after_append(now)
@@ -430,7 +433,7 @@ class Topics:
         control = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
         try:
             topic = self.catalog.find(name, NO_ID, by_id=False)
-            if isinstance(topic, ErrorCode) or not 0 <= index < len(topic.logs):
+            if isinstance(topic, ErrorCode) or topic.is_internal or not 0 <= index < len(topic.logs):
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             log = topic.logs[index]
             stable = log.stable_offset
