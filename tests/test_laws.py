@@ -166,6 +166,8 @@ TESTED_IN = {
     "coordinator.core.events": "coordinator/test_machine.py",
     # What the machine keeps and answers: its tests run on it.
     "coordinator.transactions.operators": "coordinator/test_transactions_machine.py",
+    # What a group machine keeps: these tests run on it.
+    "coordinator.core.pending_offsets": "coordinator/test_transactional_offsets.py",
     # Two pairs of functions, with which the store's tests run.
     "coordinator.log.formats": "coordinator/test_store.py",
     "coordinator.topics.limits": "coordinator/test_topics.py",

@@ -195,10 +195,10 @@ class GroupDurability(Durability):
             while (partitions := self._brokers.loading) and self._reloading is None:
                 await self._write_all(then)
                 belongs = partial(self._belongs, partitions)
-                records = await self._loop.run_in_executor(self._threads, self._store.read, belongs)
+                records, pending = await self._loop.run_in_executor(self._threads, self._store.read, belongs)
                 if failures != self._failures:
                     return  # all groups are being read again
-                self._runtime.submit(Load(records, partitions), self._clock())
+                self._runtime.submit(Load(records, partitions, pending), self._clock())
                 self._brokers.set_loading(self._brokers.loading - partitions)
                 then()
         except (OSError, CorruptLogError) as error:

@@ -41,12 +41,14 @@ from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages.produce import ProduceRequest
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest
+from kcoord_wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 __all__ = ["Requests"]
 
 _SASL_APIS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 # Compared for each request: numbers are twice as fast as the enum's members.
 _MAKE_IDS: Final = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.CONSUMER_GROUP_HEARTBEAT)})
+_TXN_OFFSET_COMMIT: Final = int(ApiKey.TXN_OFFSET_COMMIT)
 _VERSION_BITS: Final = 16
 
 
@@ -98,8 +100,8 @@ class Requests:
         self.permissions = permissions
         self.faults = faults
         self._brokers = machine.brokers
-        self._group_requests = machine.serves
-        self._routed = machine.serves | self.transactions.machine.serves
+        self._group_requests = machine.serves - {WriteTxnMarkersRequest}  # that is for partitions, if a client sends it
+        self._routed = self._group_requests | self.transactions.machine.serves
         self._transaction_requests = self.transactions.machine.serves  # all others are the topics'
         self._metrics = metrics
         self._clock = clock
@@ -198,7 +200,10 @@ class Requests:
         if type(request.message) in self._group_requests:
             if api_key in _MAKE_IDS:
                 request.unique = str(uuid.uuid4())
-            self.runtime.submit(request, self._clock())
+            if api_key == _TXN_OFFSET_COMMIT:
+                self.flow.commit_offsets(request, self._clock())
+            else:
+                self.runtime.submit(request, self._clock())
         elif api_key in _SASL_APIS:
             self._send(request.token, self._authenticate(connection.session, request.message, request.version))
             if connection.session is not None:

@@ -22,6 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import (
     Append,
+    AppendMarker,
     Effect,
     Event,
     Load,
@@ -101,19 +102,21 @@ class Runtime(Generic[M]):
     def load(self, records: Sequence[LogRecord], now: int) -> None:
         """Begin to serve with what the store's `recover` has returned, which the server calls in another thread."""
         self._base = self.durable = self.machine.appended
-        self.submit(Load(records), now)
+        self.submit(Load(records, pending=self.store.pending), now)
 
     def submit(self, event: Event, now: int) -> None:
         """Give the machine an event, and carry out its effects."""
         effects = self.machine.handle(event, now)
         for effect in effects:
             if isinstance(effect, Append):
-                self.store.append(effect.records, now)
+                self.store.append(effect.records, now, effect.producer)
+            elif isinstance(effect, AppendMarker):
+                self.store.append_marker(effect, now)
         for effect in effects:
             if isinstance(effect, Reply | WriteMarkers) and effect.after > self.durable:
                 self._age += 1
                 heapq.heappush(self._held, (effect.after, self._age, effect))
-            elif not isinstance(effect, Append):
+            elif not isinstance(effect, Append | AppendMarker):
                 self._release(effect)
 
     def _release(self, effect: Effect) -> None:

@@ -29,7 +29,6 @@ from kcoord_wire.records import (
     RecordBatch,
     SegmentReader,
     decode_offsets_record,
-    encode_batch,
 )
 from tests.support.logs import (
     FIRST,
@@ -654,7 +653,7 @@ def test_many_crashes_with_large_writes() -> None:
         assert sync is not None
         file = store._file
         assert file is not None
-        file.append(encode_batch(sync.batches[0], partition_leader_epoch=0))  # as far as the write comes
+        file.append(sync.batches[0].encode())  # as far as the write comes
         disk.crash(random)
         store, found = recovered(disk)
         assert found in (acknowledged, {**acknowledged, **waiting})

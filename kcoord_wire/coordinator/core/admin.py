@@ -17,6 +17,7 @@ from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.groups import AnyGroup, EffectCollector, Group, State
 from kcoord_wire.coordinator.core.log_records import tombstones
+from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["delete_groups", "describe", "find_coordinator", "list_groups"]
@@ -130,7 +131,11 @@ def _described(group: Group) -> m.DescribeGroupsResponseDescribedGroup:
 
 
 def delete_groups(
-    effects: EffectCollector, groups: dict[str, AnyGroup], request: Request, message: m.DeleteGroupsRequest
+    effects: EffectCollector,
+    groups: dict[str, AnyGroup],
+    pending: PendingOffsets,
+    request: Request,
+    message: m.DeleteGroupsRequest,
 ) -> None:
     """Answer DeleteGroups: groups without members are deleted, with their offsets."""
     results = []
@@ -143,7 +148,9 @@ def delete_groups(
         elif not group.is_empty:
             error = ErrorCode.NON_EMPTY_GROUP
         else:
-            effects.delete(group, groups, tombstones(group))
+            unstable = pending.of_group(group_id)
+            pending.drop(group_id.__eq__)
+            effects.delete(group, groups, tombstones(group, unstable))
         after = max(after, effects.written(group))
         results.append(m.DeleteGroupsResponseDeletableGroupResult(group_id=group_id, error_code=error))
     effects.reply(request, m.DeleteGroupsResponse(results=results), after)

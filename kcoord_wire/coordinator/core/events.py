@@ -30,6 +30,7 @@ __all__ = [
     "Load",
     "LogRecord",
     "MarkersWritten",
+    "PendingRecord",
     "Phase",
     "Producer",
     "Rebalance",
@@ -51,6 +52,20 @@ class LogRecord(NamedTuple):
 
     key: Any
     value: Any | None
+
+
+class Producer(NamedTuple):
+    """The producer of a transaction, by whose id readers of a log know which records belong together."""
+
+    producer_id: int
+    epoch: int
+
+
+class PendingRecord(NamedTuple):
+    """A record of a transaction that is open."""
+
+    producer: Producer
+    record: LogRecord
 
 
 # ---- events
@@ -84,10 +99,12 @@ class Load:
 
     :ivar records: of the log, in their order
     :ivar partitions: of ``__consumer_offsets``, to serve these besides those that are served; None for all
+    :ivar pending: records of transactions that are open, in their order
     """
 
     records: Sequence[LogRecord]
     partitions: frozenset[int] | None = None
+    pending: Sequence[PendingRecord] = ()
 
 
 @dataclass(slots=True)
@@ -159,13 +176,6 @@ class Reply:
     message: Any
     after: int = 0
     request: Request | None = None
-
-
-class Producer(NamedTuple):
-    """The producer of a transaction, by whose id readers of a log know which records belong together."""
-
-    producer_id: int
-    epoch: int
 
 
 @dataclass(slots=True)

@@ -570,6 +570,11 @@ class EffectCollector:
         owner.written = self.appended
         self.effects.append(events.Append(records, producer))
 
+    def append_marker(self, marker: events.AppendMarker) -> None:
+        """Write the end of a transaction to the log."""
+        self.appended += 1
+        self.effects.append(marker)
+
     def delete(self, group: AnyGroup, groups: dict[str, AnyGroup], records: list[events.LogRecord]) -> None:
         """Remove an empty group from `groups`, and from the log by these records."""
         group.end(self.now)

@@ -8,14 +8,14 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.core.groups import FOREVER, NO_EPOCH, AnyGroup, Committed, Group, Member, Move
 
-__all__ = ["group_record", "offset_record", "offset_tombstone", "replay", "tombstones"]
+__all__ = ["committed_from", "group_record", "offset_record", "offset_tombstone", "replay", "tombstones"]
 
 _NO_TIME: Final = -1  # in records of old versions, which lack the field
 _NO_TIMEOUT: Final = -1
@@ -67,14 +67,14 @@ def offset_tombstone(group: AnyGroup, topic: str, partition: int) -> LogRecord:
     return LogRecord(m.OffsetCommitKey(group=group.group_id, topic=topic, partition=partition), None)
 
 
-def tombstones(group: AnyGroup) -> list[LogRecord]:
-    """Return what removes the group and its offsets from the log."""
-    records = [
-        offset_tombstone(group, topic, partition)
-        for topic, partitions in group.offsets.items()
-        for partition in partitions
-    ]
-    return [*records, *group.tombstones()]
+def tombstones(group: AnyGroup, pending: Iterable[tuple[str, int]] = ()) -> list[LogRecord]:
+    """Return what removes the group and its offsets from the log.
+
+    :param pending: topics and partitions of offsets in transactions that are open
+    """
+    committed = [(topic, partition) for topic, partitions in group.offsets.items() for partition in partitions]
+    keys = dict.fromkeys([*committed, *sorted(pending)])
+    return [*(offset_tombstone(group, topic, partition) for topic, partition in keys), *group.tombstones()]
 
 
 def replay(records: Sequence[LogRecord], now: int) -> dict[str, Group]:
@@ -92,7 +92,7 @@ def replay(records: Sequence[LogRecord], now: int) -> dict[str, Group]:
             if value is None:
                 partitions.pop(key.partition, None)
             else:
-                partitions[key.partition] = _committed_from(value)
+                partitions[key.partition] = committed_from(value)
     for group_id, topics in offsets.items():
         kept = {topic: partitions for topic, partitions in topics.items() if partitions}
         if kept:
@@ -100,7 +100,8 @@ def replay(records: Sequence[LogRecord], now: int) -> dict[str, Group]:
     return groups
 
 
-def _committed_from(value: m.OffsetCommitValue | m.LegacyOffsetCommitValue) -> Committed:
+def committed_from(value: m.OffsetCommitValue | m.LegacyOffsetCommitValue) -> Committed:
+    """Return the committed offset that a record has."""
     expires = getattr(value, "expire_timestamp", FOREVER)
     epoch = getattr(value, "leader_epoch", NO_EPOCH)
     return Committed(value.offset, epoch, value.metadata, value.commit_timestamp, expires)

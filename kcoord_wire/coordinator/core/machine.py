@@ -32,7 +32,7 @@ from functools import partial
 from typing import Any, Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core import admin, events, offsets, versions
+from kcoord_wire.coordinator.core import admin, events, offsets, transactional_offsets, versions
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.error_responses import refusal
@@ -48,6 +48,7 @@ from kcoord_wire.coordinator.core.groups import (
     TopicNames,
 )
 from kcoord_wire.coordinator.core.log_records import group_record, replay
+from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.timers import Timers
 
@@ -82,6 +83,7 @@ class GroupMachine:
         self._subscribed = subscribed
         self._timers = Timers()
         self._effects = EffectCollector()
+        self._pending = PendingOffsets()
         self._unavailable: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._handlers: dict[type, Callable[[events.Request, Any], None]] = {
             m.HeartbeatRequest: self._heartbeat,
@@ -89,11 +91,15 @@ class GroupMachine:
             m.SyncGroupRequest: self._sync,
             m.LeaveGroupRequest: self._leave,
             m.OffsetCommitRequest: self._commit,
-            m.OffsetFetchRequest: partial(offsets.fetch, self._effects, self.groups, topics),
-            m.OffsetDeleteRequest: partial(offsets.delete, self._effects, self.groups, topics),
+            m.OffsetFetchRequest: partial(offsets.fetch, self._effects, self.groups, topics, self._pending),
+            m.OffsetDeleteRequest: partial(offsets.delete, self._effects, self.groups, topics, self._pending),
+            m.TxnOffsetCommitRequest: partial(
+                transactional_offsets.commit, self._effects, self.groups, topics, self.config, self._pending
+            ),
+            m.WriteTxnMarkersRequest: partial(transactional_offsets.end, self._effects, self.groups, self._pending),
             m.DescribeGroupsRequest: partial(admin.describe, self._effects, self.groups),
             m.ListGroupsRequest: partial(admin.list_groups, self._effects, self.groups),
-            m.DeleteGroupsRequest: partial(admin.delete_groups, self._effects, self.groups),
+            m.DeleteGroupsRequest: partial(admin.delete_groups, self._effects, self.groups, self._pending),
         }
         self.serves = frozenset({m.FindCoordinatorRequest, *self._handlers})
 
@@ -119,10 +125,11 @@ class GroupMachine:
             self._timers.run_due(now)
         elif isinstance(event, events.Load):
             self._load(event.records, event.partitions)
+            transactional_offsets.load(self.groups, self._pending, event.pending, now)
         elif isinstance(event, events.Rebalance):
             self._rebalance_requested(event)
         elif isinstance(event, events.TopicDeleted):
-            offsets.forget_topic(self._effects, self.groups, event.name)
+            offsets.forget_topic(self._effects, self.groups, self._pending, event.name)
         elif isinstance(event, events.Resign):
             self._resign(event.partitions)
         return effects
@@ -566,7 +573,7 @@ class GroupMachine:
         return ErrorCode.NONE, self._remove(group, member_id, "left")
 
     def _commit(self, request: events.Request, message: m.OffsetCommitRequest) -> None:
-        group = offsets.commit(self._effects, self.groups, self.topics, self.config, request, message)
+        group = offsets.commit(self._effects, self.groups, self.topics, self.config, self._pending, request, message)
         if isinstance(group, Group) and (member := group.members.get(message.member_id)) is not None:
             self._keep_alive(group, member)
 
@@ -676,6 +683,7 @@ class GroupMachine:
             if partitions is None or self.brokers.partition_of_group(group.group_id) in partitions:
                 self._release(group)
                 del self.groups[group.group_id]
+        self._pending.drop(lambda name: partitions is None or self.brokers.partition_of_group(name) in partitions)
         if partitions is None:
             self._unavailable = ErrorCode.NOT_COORDINATOR
             self._timers.clear()
@@ -693,7 +701,7 @@ class GroupMachine:
         self._timers.start(until, self._expire_offsets)
 
     def _expire_offsets(self) -> None:
-        offsets.expire(self._effects, self.groups, self.config.offsets_retention_ms)
+        offsets.expire(self._effects, self.groups, self._pending, self.config.offsets_retention_ms)
         self._expire_offsets_later()
 
 

@@ -12,8 +12,9 @@ Source: KIP-211 (retention), KIP-496 (OffsetDelete); Kafka's `OffsetMetadataMana
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import GroupConfig
@@ -30,6 +31,7 @@ from kcoord_wire.coordinator.core.groups import (
     TopicNames,
 )
 from kcoord_wire.coordinator.core.log_records import offset_record, offset_tombstone, tombstones
+from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
 from kcoord_wire.coordinator.core.versions import (
     BATCH_FETCH_FROM,
     GROUP_NOT_FOUND_FROM,
@@ -70,6 +72,7 @@ def commit(
     groups: dict[str, AnyGroup],
     topics: TopicNames,
     config: GroupConfig,
+    pending: PendingOffsets,
     request: Request,
     message: m.OffsetCommitRequest,
 ) -> AnyGroup | None:
@@ -105,6 +108,7 @@ def commit(
         at = item.commit_timestamp if has_time else effects.now
         committed = Committed(item.committed_offset, item.committed_leader_epoch, text, at, expires)
         group.offsets.setdefault(name, {})[item.partition_index] = committed
+        pending.supersede(group.group_id, name, item.partition_index, committed)
         records.append(offset_record(group, name, item.partition_index, committed))
         outcomes.append((asked, ErrorCode.NONE))
     if records:
@@ -179,6 +183,7 @@ def fetch(
     effects: EffectCollector,
     groups: Mapping[str, AnyGroup],
     topics: TopicNames,
+    pending: PendingOffsets,
     request: Request,
     message: m.OffsetFetchRequest,
 ) -> None:
@@ -192,6 +197,9 @@ def fetch(
     elif request.version >= BATCH_FETCH_FROM:
         after = max((effects.written(groups.get(asked.group_id)) for asked in message.groups), default=0)
         answers = _fetch_groups(groups, topics, message.groups, by_id=request.version >= TOPIC_IDS_FROM)
+        if message.require_stable:
+            for answer in answers:
+                _refuse_unstable(pending, answer.group_id, answer.topics, topics.name_of)
         effects.reply(request, m.OffsetFetchResponse(groups=answers), after)
     else:
         group = groups.get(message.group_id)
@@ -200,7 +208,22 @@ def fetch(
             m.OffsetFetchResponseTopic(name=name, partitions=_partitions(m.OffsetFetchResponsePartition, partitions))
             for name, partitions in _look_up(group, wanted)
         ]
+        if message.require_stable:
+            _refuse_unstable(pending, message.group_id, found, topics.name_of)
         effects.reply(request, m.OffsetFetchResponse(topics=found), effects.written(group))
+
+
+def _refuse_unstable(
+    pending: PendingOffsets, group_id: str, topics: Iterable[Any], name_of: Callable[[uuid.UUID], str | None]
+) -> None:
+    """Replace offsets that a transaction which is open may change (KIP-447)."""
+    unstable = pending.of_group(group_id)
+    for topic in topics if unstable else ():
+        name = topic.name or name_of(topic.topic_id)
+        for item in topic.partitions:
+            if (name, item.partition_index) in unstable:
+                item.committed_offset, item.committed_leader_epoch, item.metadata = NO_OFFSET, NO_EPOCH, ""
+                item.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 _NOTHING: Final = Committed(NO_OFFSET, NO_EPOCH, "", -1, FOREVER)
@@ -299,6 +322,7 @@ def delete(
     effects: EffectCollector,
     groups: Mapping[str, AnyGroup],
     topics: TopicNames,
+    pending: PendingOffsets,
     request: Request,
     message: m.OffsetDeleteRequest,
 ) -> None:
@@ -316,7 +340,7 @@ def delete(
     for name, index in existing:
         subscribed = group.is_subscribed(name)
         outcomes.append((name, index, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE))
-        if not subscribed and _forget(group, name, index):
+        if not subscribed and _forget(group, pending, name, index):
             records.append(offset_tombstone(group, name, index))
     if records:
         effects.append(group, records)
@@ -342,32 +366,39 @@ def _delete_answer(outcomes: Sequence[tuple[str, int, ErrorCode]]) -> m.OffsetDe
     return m.OffsetDeleteResponse(topics=list(answers.values()))
 
 
-def _forget(group: AnyGroup, topic: str, partition: int) -> bool:
+def _forget(group: AnyGroup, pending: PendingOffsets, topic: str, partition: int) -> bool:
     partitions = group.offsets.get(topic, {})
     gone = partitions.pop(partition, None) is not None
     if gone and not partitions:
         del group.offsets[topic]
-    return gone
+    return pending.forget(group.group_id, topic, partition) or gone
 
 
-def forget_topic(effects: EffectCollector, groups: dict[str, AnyGroup], topic: str) -> None:
+def forget_topic(effects: EffectCollector, groups: dict[str, AnyGroup], pending: PendingOffsets, topic: str) -> None:
     """Remove what all groups have committed to a topic that has been deleted."""
     for group in groups.values():
-        records = [offset_tombstone(group, topic, partition) for partition in group.offsets.pop(topic, ())]
+        unstable = [partition for name, partition in pending.of_group(group.group_id) if name == topic]
+        partitions = sorted({*group.offsets.get(topic, ()), *unstable})
+        for partition in partitions:
+            _forget(group, pending, topic, partition)
+        records = [offset_tombstone(group, topic, partition) for partition in partitions]
         if records:
             effects.append(group, records)
 
 
-def expire(effects: EffectCollector, groups: dict[str, AnyGroup], retention_ms: int) -> None:
+def expire(effects: EffectCollector, groups: dict[str, AnyGroup], pending: PendingOffsets, retention_ms: int) -> None:
     """Remove offsets that have not been used for too long, and groups of which nothing is left (KIP-211)."""
     for group in list(groups.values()):
         if not group.may_expire:
             continue
         records = []
+        unstable = pending.of_group(group.group_id)
         for topic, partition in list(_expired(group, effects.now, retention_ms)):
-            _forget(group, topic, partition)
+            if (topic, partition) in unstable:
+                continue
+            _forget(group, pending, topic, partition)
             records.append(offset_tombstone(group, topic, partition))
-        if group.is_unused and not group.offsets:
+        if group.is_unused and not group.offsets and not unstable:
             effects.delete(group, groups, [*records, *tombstones(group)])
         elif records:
             effects.append(group, records)

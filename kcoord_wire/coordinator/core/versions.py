@@ -41,6 +41,7 @@ __all__ = [
     "TOPIC_IDS_FROM",
     "TOPIC_OPERATIONS_FROM",
     "TOPIC_UUIDS_FROM",
+    "TXN_TOPIC_IDS_FROM",
     "ZSTD_FROM",
 ]
 
@@ -84,6 +85,7 @@ LEADER_EPOCH_FROM: Final = 4  # ListOffsets (KIP-320)
 
 # transactions
 BATCH_ADD_FROM: Final = 4  # AddPartitionsToTxn: several transactions, sent by brokers (KIP-890)
+TXN_TOPIC_IDS_FROM: Final = 6  # TxnOffsetCommit (KIP-1319)
 BUMPED_FROM: Final = 5  # EndTxn: it raises the producer's epoch (KIP-890)
 ADD_TO_TRANSACTION_FROM: Final = {m.ProduceRequest: 12, m.TxnOffsetCommitRequest: 5}
 """The versions from which a write adds its partition to the transaction (KIP-890)."""

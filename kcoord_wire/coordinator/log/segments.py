@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from kcoord_wire.disk import SECTOR, Disk
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.records import Record, RecordBatch, SegmentReader
+from kcoord_wire.records import RecordBatch, SegmentReader
 from kcoord_wire.records.batch import (
     AT_CHECKED,
     AT_CRC,
@@ -29,12 +29,16 @@ from kcoord_wire.records.batch import (
     UNCHECKED,
     crc32c,
 )
+from kcoord_wire.records.model import CONTROL_BIT, TRANSACTIONAL_BIT
 
-__all__ = ["LEADER_EPOCH", "MAX_OFFSET_DELTA", "CorruptLogError", "base_offset", "read_batches", "read_records"]
+__all__ = ["LEADER_EPOCH", "MAX_OFFSET_DELTA", "CorruptLogError", "base_offset", "read_batches", "read_closed"]
 
 LEADER_EPOCH = 0
 MAX_OFFSET_DELTA = (1 << 31) - 1
 _MAGIC = 2
+_ATTRIBUTES = (0, TRANSACTIONAL_BIT, TRANSACTIONAL_BIT | CONTROL_BIT)  # plain, of a transaction, its marker
+_NO_SEQUENCE = b"\xff" * 4  # in the header of every batch, which helps to find it
+_AT_SEQUENCE = AT_PRODUCER + len(NO_PRODUCER) - len(_NO_SEQUENCE)
 
 
 class CorruptLogError(Exception):
@@ -57,14 +61,14 @@ def base_offset(name: str) -> int:
     return int(name.partition(".")[0])
 
 
-def read_records(disk: Disk, names: Iterable[str], end: int) -> Iterator[Record]:
-    """Yield the records of closed segments, which end at offset `end`. Errors as `read_batches`."""
+def read_closed(disk: Disk, names: Iterable[str], end: int) -> Iterator[RecordBatch]:
+    """Yield the batches of closed segments, which end at offset `end`. Errors as `read_batches`."""
     reached = 0
     for name in names:
         if base_offset(name) != reached:
             raise CorruptLogError(name, 0, f"begins at offset {base_offset(name)} where {reached} is due")
         for batch in read_batches(disk, name, reached, last=False):
-            yield from batch.records
+            yield batch
             reached = batch.last_offset + 1
     if reached != end:
         raise CorruptLogError(name, disk.sizes()[name], f"ends at offset {reached} where the next segment has {end}")
@@ -84,7 +88,7 @@ def read_batches(disk: Disk, name: str, end: int, *, last: bool, position: int =
             reader = SegmentReader(source, position=position, max_batch_size=size)  # nothing is read for a wild length
             source.seek(position)
             for batch in reader:
-                if not isinstance(batch, RecordBatch) or batch.attributes or batch.producer_id != -1:
+                if not isinstance(batch, RecordBatch) or batch.attributes not in _ATTRIBUTES:
                     raise CorruptLogError(name, position, "a batch of a kind that this log does not have")
                 fault = _out_of_place(batch, end)
                 if fault is not None:
@@ -148,10 +152,10 @@ def _is_torn(rest: bytes, position: int, end: int) -> bool:
         if _is_whole(rest, 0, header):
             # The checksum does not cover the offset. A crash damages only that if a sector ends right after it.
             return not in_order and header.size == len(rest) and position % SECTOR > SECTOR - AT_CRC
-    found = rest.find(NO_PRODUCER, AT_PRODUCER + 1)
+    found = rest.find(_NO_SEQUENCE, _AT_SEQUENCE + 1)
     while found >= 0:
-        header = _header(rest, found - AT_PRODUCER)
-        if header is not None and header.base_offset >= end and _is_whole(rest, found - AT_PRODUCER, header):
+        header = _header(rest, found - _AT_SEQUENCE)
+        if header is not None and header.base_offset >= end and _is_whole(rest, found - _AT_SEQUENCE, header):
             return False
-        found = rest.find(NO_PRODUCER, found + 1)
+        found = rest.find(_NO_SEQUENCE, found + 1)
     return True

@@ -13,8 +13,10 @@ Laws:
 * After a failed write or fsync nothing is written until `Store.recover` has cut the file back to what was durable.
   fsync is never retried: after a failed one the kernel may mark dirty pages clean.
 * Compaction replaces the closed segments by one with the last record of every key, at its offset. Tombstones are
-  dropped too, as nothing older is left for them to hide. The batches also cover the offsets of dropped records.
-  A crash at any step leaves the old log, or one that `Store.recover` makes into the new one.
+  dropped too, as nothing older is left for them to hide; so are markers and what was aborted. What was committed in a
+  transaction becomes like any other record, what is pending stays in batches of its producer. The batches also cover
+  the offsets of dropped records. A crash at any step leaves the old log, or one that `Store.recover` makes into the new
+  one.
 
 Source: kafka/storage `UnifiedLog.java`, `LogCleaner.java`, `LogLoader.java` (``.cleaned`` and ``.swap`` files); KIP-98.
 Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
@@ -30,7 +32,7 @@ from itertools import chain
 from threading import Lock
 from typing import NamedTuple
 
-from kcoord_wire.coordinator.core.events import LogRecord
+from kcoord_wire.coordinator.core.events import AppendMarker, LogRecord, PendingRecord, Producer
 from kcoord_wire.coordinator.log.formats import OFFSETS, RecordFormat
 from kcoord_wire.coordinator.log.segments import (
     LEADER_EPOCH,
@@ -38,11 +40,19 @@ from kcoord_wire.coordinator.log.segments import (
     CorruptLogError,
     base_offset,
     read_batches,
-    read_records,
+    read_closed,
 )
+from kcoord_wire.coordinator.log.visibility import Visibility
 from kcoord_wire.disk import Disk, DiskFile
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.records import Record, RecordBatch, encode_batch, group_of_key
+from kcoord_wire.records import (
+    ControlType,
+    Record,
+    RecordBatch,
+    encode_batch,
+    end_transaction_record,
+    group_of_key,
+)
 from kcoord_wire.records.model import MAX_INT64
 
 __all__ = ["CorruptLogError", "Recovered", "Store", "Sync"]
@@ -68,16 +78,33 @@ class Recovered(NamedTuple):
     truncated: int = 0
 
 
+class Waiting(NamedTuple):
+    """A batch that is to be written.
+
+    :ivar records: its records
+    :ivar producer: of the transaction that they belong to; None if they belong to none
+    :ivar is_marker: whether it ends that transaction
+    """
+
+    records: list[Record]
+    producer: Producer | None = None
+    is_marker: bool = False
+
+    def encode(self) -> bytes:
+        """Return its bytes."""
+        return _encoded(self.records, self.producer, control=self.is_marker)
+
+
 class Sync:
     """Appends that are being written.
 
-    :ivar batches: their records, by batch
+    :ivar batches: the batches
     :ivar last: number of the last append
     """
 
     __slots__ = ("_store", "batches", "last")
 
-    def __init__(self, store: Store, batches: list[list[Record]], last: int) -> None:
+    def __init__(self, store: Store, batches: list[Waiting], last: int) -> None:
         self._store = store
         self.batches = batches
         self.last = last
@@ -99,6 +126,7 @@ class Store:
     :param min_compaction_bytes: bytes to be written between two compactions, and at least as many as the log had after
         the first
     :ivar recovered: what the last `recover` has found
+    :ivar pending: the records of transactions that were open then, in their order
     """
 
     def __init__(
@@ -112,6 +140,7 @@ class Store:
         min_compaction_bytes: int = 16 * 1024 * 1024,
     ) -> None:
         self.recovered = Recovered()
+        self.pending: list[PendingRecord] = []
         self._disk = disk
         self._format = record_format
         self._segment_bytes = segment_bytes
@@ -132,7 +161,7 @@ class Store:
         self._forget()
 
     def _forget(self) -> None:
-        self._waiting: list[list[Record]] = []
+        self._waiting: list[Waiting] = []
         self._waiting_bytes = 0
         self._appended = self._taken = 0
         self._under_way: Sync | None = None
@@ -144,10 +173,11 @@ class Store:
 
     # ---- writing
 
-    def append(self, records: Sequence[LogRecord], now: int) -> None:
+    def append(self, records: Sequence[LogRecord], now: int, producer: Producer | None = None) -> None:
         """Accept records for the next write, all or none. Appends are numbered 1, 2, 3 ... since `recover`.
 
         :param now: their timestamp, ms
+        :param producer: of the transaction that they belong to; None if they belong to none
         :raises EncodeError: none was accepted
         """
         encoded = [self._format.encode(key, value) for key, value in records]
@@ -155,15 +185,24 @@ class Store:
         if not encoded:
             return
         size = sum(len(key) + len(value or b"") for key, value in encoded)
-        if not self._waiting or self._waiting_bytes + size > self._batch_bytes:
-            self._waiting.append([])
+        last = self._waiting[-1] if self._waiting else None
+        if last is None or last[1:] != (producer, False) or self._waiting_bytes + size > self._batch_bytes:
+            self._waiting.append(Waiting([], producer))
             self._waiting_bytes = 0
         self._waiting_bytes += size
-        batch, offset = self._waiting[-1], self._next_offset
+        batch, offset = self._waiting[-1].records, self._next_offset
         for key, value in encoded:
             batch.append(Record(key, value, now, offset))
             offset += 1
         self._next_offset = offset
+
+    def append_marker(self, marker: AppendMarker, now: int) -> None:
+        """Accept the end of a transaction for the next write; it is numbered like the appends."""
+        self._appended += 1
+        control = ControlType.COMMIT if marker.committed else ControlType.ABORT
+        offset, self._next_offset = self._next_offset, self._next_offset + 1
+        record = end_transaction_record(control, marker.coordinator_epoch, timestamp=now, offset=offset)
+        self._waiting.append(Waiting([record], marker.producer, is_marker=True))
 
     def begin_sync(self) -> Sync | None:
         """Return what was appended since the last sync; None if nothing was, or the last sync has not ended."""
@@ -185,15 +224,15 @@ class Store:
             if sync is not self._under_way:
                 raise OSError(EIO, "the log was recovered without this sync")
             try:
-                for records in sync.batches:
-                    data = encode_batch(records, partition_leader_epoch=LEADER_EPOCH)
+                for batch in sync.batches:
+                    data = batch.encode()
                     if self._size and self._size + len(data) > self._segment_bytes:
                         file = self._roll()
                     file.append(data)
                     file.sync()
                     self._size += len(data)
                     self._bytes += len(data)
-                    self._end = records[-1].offset + 1
+                    self._end = batch.records[-1].offset + 1
             except BaseException:
                 self._usable = False
                 with suppress(OSError):  # a process that dies now should not leave what was not acknowledged
@@ -253,7 +292,7 @@ class Store:
                 raise CorruptLogError(_SWAP, sizes[_SWAP], f"no segment follows, where one begins at {replay.end}")
         for name in logs:
             replay.read(name, base_offset(name), last=name == logs[-1])
-        found, ignored = replay.records()
+        found, self.pending, ignored = replay.records()
 
         # The whole log is understood; files are changed only from here on.
         if _CLEANED in sizes:
@@ -299,18 +338,16 @@ class Store:
                         return
                     yield batch
 
-    def read(self, wanted: Callable[[str], bool]) -> list[LogRecord]:
+    def read(self, wanted: Callable[[str], bool]) -> tuple[list[LogRecord], list[PendingRecord]]:
         """Return the last durable record of every key whose group is wanted, in the order in which they were
-        written, without tombstones. Threads and errors as `batches`."""
-        latest: dict[bytes, bytes] = {}
+        written, without tombstones; and those of transactions that are open. Threads and errors as `batches`."""
+        visible = Visibility(lambda batch, record: record.value, lambda key: wanted(group_of_key(key)))
         for batch in self.batches():
-            for record in batch.records:
-                if record.key is not None and wanted(group_of_key(record.key)):
-                    latest.pop(record.key, None)
-                    if record.value is not None:
-                        latest[record.key] = record.value
-        decoded = [self._format.decode(key, value) for key, value in latest.items()]
-        return [record for record in decoded if record is not None]
+            visible.take(batch)
+        decode = self._format.decode
+        decoded = [decode(key, kept.what) for key, kept in visible.latest.items()]
+        pending = [(producer, decode(key, kept.what)) for producer, key, kept in visible.open_records()]
+        return [record for record in decoded if record is not None], _known(pending)
 
     # ---- compaction
 
@@ -355,12 +392,10 @@ class Store:
 
     def _write_cleaned(self, closed: list[str], end: int) -> int:
         """Write what is kept of the `closed` segments to a file, sync it, and return its size."""
-        last = {record.key: record.offset for record in read_records(self._disk, closed, end)}
-        kept = (
-            record
-            for record in read_records(self._disk, closed, end)
-            if record.value is not None and record.offset == last[record.key]
-        )
+        visible: Visibility[bool] = Visibility(lambda batch, record: record.value is not None or None)
+        for batch in read_closed(self._disk, closed, end):
+            visible.take(batch)
+        kept = (found for batch in read_closed(self._disk, closed, end) for found in _kept(visible, batch))
         size = 0
         file = self._disk.open(_CLEANED, new=True)
         try:
@@ -399,52 +434,56 @@ class Store:
 
 
 class _Replay:
-    """Reads files in order, and keeps the last record of each key.
+    """Reads files in order, and keeps the records that count.
 
-    :ivar live: bytes of these records
     :ivar end: offset after the last batch
     :ivar size: bytes of the last file up to the end of that batch
     """
 
     def __init__(self, disk: Disk, record_format: RecordFormat) -> None:
-        self.live = self.end = self.size = 0
+        self.end = self.size = 0
         self._disk = disk
         self._format = record_format
-        self._latest: dict[bytes, tuple[bytes, tuple[str, int]]] = {}  # key -> value, file and position
+        self._visible: Visibility[tuple[bytes, tuple[str, int]]] = Visibility(self._keep)
+        self._name = ""
         self._kinds: set[bytes] = set()  # record types with the versions of their values
+
+    @property
+    def live(self) -> int:
+        """Bytes of the records that count."""
+        return sum(len(key) + len(kept.what[0]) for key, kept in self._visible.latest.items())
 
     def read(self, name: str, base: int, *, last: bool) -> None:
         """Read the next file. Errors as `read_batches`, and for a record that the log does not have."""
         if base != self.end:
             raise CorruptLogError(name, 0, f"begins at offset {base} where {self.end} is due")
         self.size = 0
+        self._name = name
         for batch in read_batches(self._disk, name, self.end, last=last):
-            at = name, batch.position
-            for record in batch.records:
-                self._apply(record, at)
+            try:
+                self._visible.take(batch)
+            except DecodeError as error:
+                raise CorruptLogError(name, batch.position, str(error)) from error
             self.end = batch.last_offset + 1
             self.size = batch.position + batch.size
 
-    def _apply(self, record: Record, at: tuple[str, int]) -> None:
-        key, value = record.key or b"", record.value
+    def _keep(self, batch: RecordBatch, record: Record) -> tuple[bytes, tuple[str, int]] | None:
+        key, value, at = record.key or b"", record.value, (self._name, batch.position)
         kind = key[:2] + (value or b"")[:2]
         if (
             kind not in self._kinds
         ):  # one value per (type, version) is decoded: superseded ones need no more, which halves the time
             self._decoded(record.key, value, at)
             self._kinds.add(kind)
-        old = self._latest.pop(key, None)
-        if old is not None:
-            self.live -= len(key) + len(old[0])
-        if value is not None:
-            self._latest[key] = value, at
-            self.live += len(key) + len(value)
+        return None if value is None else (value, at)
 
-    def records(self) -> tuple[list[LogRecord], int]:
-        """Return the last record of each key with a value, and the number of those of unknown types."""
-        decoded = [self._decoded(key, value, at) for key, (value, at) in self._latest.items()]
+    def records(self) -> tuple[list[LogRecord], list[PendingRecord], int]:
+        """Return the last record of each key with a value, those of transactions that are open, and the number of those
+        of unknown types."""
+        decoded = [self._decoded(key, *kept.what) for key, kept in self._visible.latest.items()]
         known = [record for record in decoded if record is not None]
-        return known, len(decoded) - len(known)
+        pending = [(producer, self._decoded(key, *kept.what)) for producer, key, kept in self._visible.open_records()]
+        return known, _known(pending), len(decoded) - len(known)
 
     def _decoded(self, key: bytes | None, value: bytes | None, at: tuple[str, int]) -> LogRecord | None:
         try:
@@ -453,22 +492,69 @@ class _Replay:
             raise CorruptLogError(*at, str(error)) from error
 
 
+def _known(found: list[tuple[Producer, LogRecord | None]]) -> list[PendingRecord]:
+    return [PendingRecord(producer, record) for producer, record in found if record is not None]
+
+
+def _kept(visible: Visibility[bool], batch: RecordBatch) -> Iterator[tuple[Record, Producer | None]]:
+    """Yield the records of a batch that compaction keeps, with the producer of those whose transaction is open."""
+    if batch.is_control:
+        return
+    pending = visible.pending.get(batch.producer_id, {}) if batch.is_transactional else {}
+    for record in batch.records:
+        key = record.key or b""
+        if key in visible.latest and visible.latest[key].offset == record.offset:
+            yield record, None
+        elif key in pending and pending[key].offset == record.offset:
+            yield record, visible.producers[batch.producer_id]
+
+
 def _near(record: Record, first: Record) -> bool:
     """Return whether a batch can hold both: it stores the difference of their timestamps as an int64."""
     return abs(record.timestamp - first.timestamp) <= MAX_INT64
 
 
-def _batches_without_gap(records: Iterable[Record], end: int, batch_bytes: int) -> Iterator[bytes]:
-    """Yield batches of `records` that cover all offsets from 0 up to `end`, including those without a record."""
+def _encoded(
+    records: Sequence[Record],
+    producer: Producer | None,
+    *,
+    control: bool = False,
+    base_offset: int | None = None,
+    last_offset: int | None = None,
+) -> bytes:
+    """Return a batch of the log."""
+    producer_id, epoch = producer or (-1, -1)
+    return encode_batch(
+        records,
+        base_offset=base_offset,
+        last_offset=last_offset,
+        transactional=producer is not None,
+        control=control,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        partition_leader_epoch=LEADER_EPOCH,
+    )
+
+
+def _batches_without_gap(
+    records: Iterable[tuple[Record, Producer | None]], end: int, batch_bytes: int
+) -> Iterator[bytes]:
+    """Yield batches of `records` that cover all offsets from 0 up to `end`, including those without a record.
+
+    :param records: each with the producer whose transaction is open; None for those that count
+    """
     base = size = 0
     batch: list[Record] = []
-    for record in chain(records, [None]):
+    of: Producer | None = None  # the batch's producer
+    for record, producer in chain(records, [(None, None)]):
         until = end if record is None else record.offset
         full = record is None or size >= batch_bytes or (batch != [] and not _near(record, batch[0]))
+        full = full or (producer != of and batch != [])
         while base < until and (full or until - base > MAX_OFFSET_DELTA):
             last = min(until - 1, base + MAX_OFFSET_DELTA)
-            yield encode_batch(batch, base_offset=base, last_offset=last, partition_leader_epoch=LEADER_EPOCH)
+            yield _encoded(batch, of if batch else None, base_offset=base, last_offset=last)
             base, size, batch, full = last + 1, 0, [], record is None
         if record is not None:
+            of = producer
             batch.append(record)
             size += len(record.key or b"") + len(record.value or b"")

@@ -36,6 +36,7 @@ SERVED: Final[Mapping[int, range]] = MappingProxyType(
         ApiKey.ADD_OFFSETS_TO_TXN: range(5),
         ApiKey.END_TXN: range(6),
         ApiKey.WRITE_TXN_MARKERS: range(1, 3),
+        ApiKey.TXN_OFFSET_COMMIT: range(7),
         ApiKey.DESCRIBE_ACLS: range(4),
         ApiKey.CREATE_ACLS: range(4),
         ApiKey.DELETE_ACLS: range(4),

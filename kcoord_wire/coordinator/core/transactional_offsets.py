@@ -1,0 +1,114 @@
+"""Offsets within transactions: TxnOffsetCommit, and the markers that end a transaction.
+
+The host has asked the transaction coordinator before a TxnOffsetCommit gets here (KIP-890).
+
+Laws:
+
+* A commit in the name of a member is checked like one outside a transaction, except that a rebalance which waits for
+  its leader does not stop it; one in nobody's name is always accepted (clients before KIP-447).
+* A marker is answered once it is in the log, also where nothing is pending: it may be a repeated one.
+
+Source: KIP-98, KIP-447; Kafka's `OffsetMetadataManager.java`, `GroupCoordinatorService.java`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.config import GroupConfig
+from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.events import AppendMarker, LogRecord, PendingRecord, Producer, Request
+from kcoord_wire.coordinator.core.groups import FOREVER, AnyGroup, Committed, EffectCollector, Group, TopicNames
+from kcoord_wire.coordinator.core.log_records import committed_from, offset_record
+from kcoord_wire.coordinator.core.pending_offsets import Pending, PendingOffsets
+from kcoord_wire.coordinator.core.versions import GROUP_NOT_FOUND_FROM, TXN_TOPIC_IDS_FROM
+from kcoord_wire.error_codes import ErrorCode
+
+__all__ = ["commit", "end", "load"]
+
+_IN_A_TRANSACTION = {
+    ErrorCode.REBALANCE_IN_PROGRESS: ErrorCode.NONE,
+    ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION,
+}
+
+
+def commit(
+    effects: EffectCollector,
+    groups: dict[str, AnyGroup],
+    topics: TopicNames,
+    config: GroupConfig,
+    pending: PendingOffsets,
+    request: Request,
+    message: m.TxnOffsetCommitRequest,
+) -> None:
+    """Answer a TxnOffsetCommit."""
+    group = groups.get(message.group_id)
+    error = _may_commit(group, message)
+    if error:
+        return effects.reply(request, refusal(message, request.version, error))
+    if group is None:
+        group = Group(message.group_id, effects.now)
+    producer = Producer(message.producer_id, message.producer_epoch)
+    answer: m.TxnOffsetCommitResponse = refusal(message, request.version, ErrorCode.NONE)
+    records: list[LogRecord] = []
+    order = effects.appended + 1
+    for topic, answered in zip(message.topics, answer.topics, strict=True):
+        by_id = request.version >= TXN_TOPIC_IDS_FROM
+        name = topics.name_of(topic.topic_id) if by_id else topic.name
+        for item, each in zip(topic.partitions, answered.partitions, strict=True):
+            text = item.committed_metadata or ""
+            if name is None or not 0 <= item.partition_index < (topics.partitions(name) or 0):
+                unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                each.error_code = unknown
+            elif len(text.encode("utf-16-le")) // 2 > config.offset_metadata_max_bytes:  # as Java counts
+                each.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                committed = Committed(item.committed_offset, item.committed_leader_epoch, text, effects.now, FOREVER)
+                pending.add(producer.producer_id, group.group_id, name, item.partition_index, Pending(order, committed))
+                records.append(offset_record(group, name, item.partition_index, committed))
+    if records:
+        groups[group.group_id] = group
+        effects.append(group, records, producer)
+    return effects.reply(request, answer, effects.appended if records else 0)
+
+
+def _may_commit(group: AnyGroup | None, message: m.TxnOffsetCommitRequest) -> ErrorCode:
+    generation = message.generation_id_or_member_epoch
+    if generation < 0 and not message.member_id and message.group_instance_id is None:
+        return ErrorCode.NONE
+    if group is None:
+        return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+    error = group.check_commit(message.member_id, message.group_instance_id, generation, GROUP_NOT_FOUND_FROM)
+    return _IN_A_TRANSACTION.get(error, error)
+
+
+def end(
+    effects: EffectCollector,
+    groups: dict[str, AnyGroup],
+    pending: PendingOffsets,
+    request: Request,
+    message: m.WriteTxnMarkersRequest,
+) -> None:
+    """Answer a WriteTxnMarkers for ``__consumer_offsets``: offsets of committed transactions count from now on."""
+    for marker in message.markers:
+        producer = Producer(marker.producer_id, marker.producer_epoch)
+        effects.append_marker(AppendMarker(producer, marker.transaction_result, marker.coordinator_epoch))
+        for group_id, topic, partition, ended in pending.end(marker.producer_id):
+            group = groups.get(group_id)
+            if group is not None:
+                group.written = effects.appended
+                if marker.transaction_result:
+                    group.offsets.setdefault(topic, {})[partition] = ended.committed
+                    pending.supersede(group_id, topic, partition, ended.committed, ended.order)
+    effects.reply(request, refusal(message, request.version, ErrorCode.NONE), effects.appended)
+
+
+def load(groups: dict[str, AnyGroup], pending: PendingOffsets, records: Sequence[PendingRecord], now: int) -> None:
+    """Take in the offsets that are pending in a log, in their order."""
+    for place, (producer, record) in enumerate(records, -len(records)):
+        key = record.key
+        if isinstance(key, m.OffsetCommitKey) and record.value is not None:
+            groups.setdefault(key.group, Group(key.group, now))
+            committed = committed_from(record.value)
+            pending.add(producer.producer_id, key.group, key.topic, key.partition, Pending(place, committed))
