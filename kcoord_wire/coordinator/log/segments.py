@@ -88,7 +88,7 @@ def read_batches(disk: Disk, name: str, end: int, *, last: bool, position: int =
             reader = SegmentReader(source, position=position, max_batch_size=size)  # nothing is read for a wild length
             source.seek(position)
             for batch in reader:
-                if not isinstance(batch, RecordBatch) or batch.attributes not in _ATTRIBUTES:
+                if not isinstance(batch, RecordBatch) or not _is_ours(batch):
                     raise CorruptLogError(name, position, "a batch of a kind that this log does not have")
                 fault = _out_of_place(batch, end)
                 if fault is not None:
@@ -103,6 +103,11 @@ def read_batches(disk: Disk, name: str, end: int, *, last: bool, position: int =
             source.seek(position)
             if not (last and _is_torn(source.read(), position, end)):
                 raise CorruptLogError(name, position, fault)
+
+
+def _is_ours(batch: RecordBatch) -> bool:
+    """Return whether the log has batches of this kind; those of transactions alone have a producer."""
+    return batch.attributes in _ATTRIBUTES and batch.is_transactional == (batch.producer_id >= 0)
 
 
 def _out_of_place(batch: RecordBatch, end: int) -> str | None:

@@ -15,7 +15,12 @@ from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.core.versions import FEATURES_FROM_0_FROM, NULLABLE_TOPIC_NAME_FROM, SOFTWARE_NAMED_FROM
+from kcoord_wire.coordinator.core.versions import (
+    BUMPED_FROM,
+    FEATURES_FROM_0_FROM,
+    NULLABLE_TOPIC_NAME_FROM,
+    SOFTWARE_NAMED_FROM,
+)
 from kcoord_wire.coordinator.topics.batch_header import Refused
 from kcoord_wire.coordinator.topics.catalog import (
     NO_ID,
@@ -38,8 +43,12 @@ _TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
 
-_FEATURES: Final = {"group.version": 1}
-"""Feature levels of the cluster: 1 of ``group.version`` is KIP-848."""
+_FEATURES: Final = {
+    "group.version": (1, ApiKey.CONSUMER_GROUP_HEARTBEAT, 0),
+    "transaction.version": (2, ApiKey.END_TXN, BUMPED_FROM),
+}
+"""Feature levels of the cluster, each with the api and version that it needs: 1 of ``group.version`` is KIP-848, 2 of
+``transaction.version`` is KIP-890."""
 
 
 class ClusterMetadata:
@@ -70,7 +79,9 @@ class ClusterMetadata:
         self._auto_create = auto_create_partitions
         self._limits = limits
         self.served = served
-        self._features = _FEATURES if ApiKey.CONSUMER_GROUP_HEARTBEAT in served else {}
+        self._features = {
+            name: level for name, (level, key, version) in _FEATURES.items() if version in served.get(key, ())
+        }
         self._api_keys = [
             m.ApiVersionsResponseApiVersion(
                 api_key=key, min_version=0 if key == ApiKey.PRODUCE else versions[0], max_version=versions[-1]
