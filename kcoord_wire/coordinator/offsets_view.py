@@ -86,8 +86,11 @@ class OffsetsView:
         else:
             effects = self._topics.replace_offsets(logs)
             for sync in self._missed:
-                later = [[record for record in batch if record.offset >= end] for batch in sync.batches]
-                effects += self._topics.show_offsets([batch for batch in later if batch])
+                later = [
+                    batch._replace(records=[each for each in batch.records if each.offset >= end])
+                    for batch in sync.batches
+                ]
+                effects += self._topics.show_offsets([batch for batch in later if batch.records])
             self._is_shown = True
             self._execute(effects)
         finally:

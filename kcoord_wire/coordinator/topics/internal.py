@@ -5,7 +5,8 @@ with the offsets that they have in that log: between them offsets are left out, 
 
 Laws:
 
-* A batch has records of one partition only, in the order of the log.
+* A batch has records of one partition only, in the order of the log. The marker of a transaction is in each partition
+  that has records of it.
 * Offsets are stable: a record has the same one after a compaction and after a restart, and a partition never ends
   before it ended. Where compaction has removed the last records of a partition, an empty batch covers their offsets.
 
@@ -15,7 +16,9 @@ Source: kafka/storage `Cleaner.java` (empty batches), `GroupCoordinatorService.p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
 
+from kcoord_wire.coordinator.core.events import Producer
 from kcoord_wire.coordinator.topics.catalog import Topic
 from kcoord_wire.coordinator.topics.fetching import Growth
 from kcoord_wire.coordinator.topics.partition_log import PartitionLog
@@ -23,7 +26,31 @@ from kcoord_wire.coordinator.topics.storage import Storage
 from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.records import Record, RecordBatch, encode_batch, group_of_key
 
-__all__ = ["InternalTopic"]
+__all__ = ["InternalTopic", "LogBatch"]
+
+
+class LogBatch(Protocol):
+    """A batch of the log.
+
+    :ivar records: with their offsets
+    :ivar producer: of the transaction that they belong to; None if they belong to none
+    :ivar is_marker: whether it ends that transaction
+    """
+
+    @property
+    def records(self) -> Sequence[Record]: ...
+    @property
+    def producer(self) -> Producer | None: ...
+    @property
+    def is_marker(self) -> bool: ...
+
+
+class ReadBatch(NamedTuple):
+    """A `LogBatch` that was read."""
+
+    records: Sequence[Record]
+    producer: Producer | None
+    is_marker: bool
 
 
 class InternalTopic:
@@ -37,8 +64,8 @@ class InternalTopic:
         self.topic = topic
         self._partition_of = partition_of
 
-    def extend(self, batches: Iterable[Sequence[Record]]) -> list[Growth]:
-        """Show more records of the log, and return what that has added to partitions.
+    def extend(self, batches: Iterable[LogBatch]) -> list[Growth]:
+        """Show more of the log, and return what that has added to partitions.
 
         :param batches: records with their offsets, which are greater than those shown before
         """
@@ -51,7 +78,8 @@ class InternalTopic:
         logs = [PartitionLog(storage, log.name) for log in self.topic.logs]
         end = holes_end = 0
         for batch in batches:
-            self._show(logs, batch.records)
+            producer = Producer(batch.producer_id, batch.producer_epoch) if batch.is_transactional else None
+            self._show(logs, ReadBatch(batch.records, producer, batch.is_control))
             end = batch.last_offset + 1
             if len(batch.records) <= batch.last_offset - batch.base_offset:
                 holes_end = end
@@ -68,14 +96,26 @@ class InternalTopic:
         self.topic.logs[:] = logs
         return before
 
-    def _show(self, logs: Sequence[PartitionLog], records: Sequence[Record]) -> list[Growth]:
-        by_partition: dict[int, list[Record]] = {}
-        for record in records:
-            by_partition.setdefault(self._partition_of(group_of_key(record.key or b"")), []).append(record)
+    def _show(self, logs: Sequence[PartitionLog], batch: LogBatch) -> list[Growth]:
+        by_log: dict[PartitionLog, list[Record]] = {}
+        producer_id, epoch = batch.producer or (-1, -1)
+        if batch.is_marker:
+            by_log = {log: list(batch.records) for log in logs if log.has_open_transaction(producer_id)}
+        else:
+            for record in batch.records:
+                partition = self._partition_of(group_of_key(record.key or b""))
+                by_log.setdefault(logs[partition], []).append(record)
         grown = []
-        for partition, own in by_partition.items():
-            data = encode_batch(own, partition_leader_epoch=0)
-            latest = max(record.timestamp for record in own)
-            logs[partition].show(data, own[-1].offset, latest)
-            grown.append(Growth(logs[partition], len(data), len(data)))
+        for log, own in by_log.items():
+            data = encode_batch(
+                own,
+                transactional=batch.producer is not None,
+                control=batch.is_marker,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                partition_leader_epoch=0,
+            )
+            stable = log.stable_offset
+            log.show(data, own[-1].offset, max(record.timestamp for record in own))
+            grown.append(Growth(log, len(data), log.bytes_between(stable, log.stable_offset)))
         return grown

@@ -152,11 +152,17 @@ class PartitionLog:
         :raises Refused: KAFKA_STORAGE_ERROR (56)
         """
         self._write(data, last_offset, max_timestamp)
+        header = read_header(data)
+        self._account_producer(header, last_offset - header.last_offset_delta, data)
         self.end_offset = last_offset + 1
 
     def producers(self) -> list[ProducerState]:
         """Describe the producers that it remembers."""
         return self._producers.states(self._transactions.first_offset)
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Return whether the log has records of a transaction of this producer that has not ended."""
+        return self._transactions.first_offset(producer_id) is not None
 
     def in_transaction(self, batch: Header) -> bool:
         """Return whether the log has a batch of the transaction that this one belongs to."""
@@ -214,11 +220,14 @@ class PartitionLog:
     def _account(self, batch: Header, base_offset: int, leader_epoch: int, data: bytes) -> None:
         """Update what is derived from the headers of the batches in the log, and from the markers: for a batch that was
         appended, and for each in its turn when the log is read."""
+        self._account_producer(batch, base_offset, data)
+        self.epochs.begin(leader_epoch, base_offset)
+        self.end_offset = base_offset + batch.last_offset_delta + 1
+
+    def _account_producer(self, batch: Header, base_offset: int, data: bytes) -> None:
         self._producers.update(batch, base_offset)
         if batch.is_transactional:
             self._transactions.update(batch, base_offset, _marker(data) if batch.is_control else None)
-        self.epochs.begin(leader_epoch, base_offset)
-        self.end_offset = base_offset + batch.last_offset_delta + 1
 
     def begin_epoch(self, epoch: int) -> None:
         """Take a greater leader epoch, that of all batches from now on. `Catalog.raise_epochs` also keeps it."""

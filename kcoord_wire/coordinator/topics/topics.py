@@ -40,7 +40,7 @@ from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration
 from kcoord_wire.coordinator.topics.current_leader import name_leaders
 from kcoord_wire.coordinator.topics.fetching import Fetches, Growth
-from kcoord_wire.coordinator.topics.internal import InternalTopic
+from kcoord_wire.coordinator.topics.internal import InternalTopic, LogBatch
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.lookups import list_offsets, offset_for_leader_epoch
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
@@ -52,7 +52,7 @@ from kcoord_wire.coordinator.topics.storage import SEGMENT_BYTES, Storage
 from kcoord_wire.disk import Disk, MemoryDisk
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require
-from kcoord_wire.records import Compression, ControlType, Record
+from kcoord_wire.records import Compression, ControlType
 from kcoord_wire.records.batch import HEADER_SIZE
 
 __all__ = ["Topics", "VerifiedProduce"]
@@ -197,7 +197,7 @@ class Topics:
             for part in message.topics
         )
 
-    def show_offsets(self, batches: Iterable[Sequence[Record]]) -> list[Effect]:
+    def show_offsets(self, batches: Iterable[LogBatch]) -> list[Effect]:
         """Show more records of the log of groups. Effects and arguments as of `InternalTopic.extend`."""
         return self._fetches.wake(self.offsets.extend(batches))
 
