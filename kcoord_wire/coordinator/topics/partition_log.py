@@ -274,7 +274,8 @@ class PartitionLog:
 
     def bytes_between(self, first: int, end: int) -> int:
         """Return the bytes of the batches from offset `first` up to `end`, where batches begin."""
-        return sum(segment.bytes_between(first, end) for segment in self._segments)
+        at = max(bisect_right(self._segments, first, key=_BASE_OFFSET) - 1, 0)
+        return sum(segment.bytes_between(first, end) for segment in islice(self._segments, at, None))
 
     def first_since(self, timestamp: int) -> RecordAt | None:
         """Return the first record of this time or later; None if there is none.
