@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "throughput_plot"]
 
-PROTOCOLS: Final = ("eager", "sticky", "cooperative", "static")
+PROTOCOLS: Final = ("eager", "sticky", "cooperative", "static", "consumer")
 TOPIC: Final = "events"
 _MOST: Final = (1 << 31) - 1  # of Kafka's settings in ms
 
@@ -35,6 +35,7 @@ protocols:
   sticky       eager too, but partitions come back to where they were
   cooperative  cooperative-sticky: only what moves is given up
   static       range with group.instance.id: a restart within the session timeout is no rebalance
+  consumer     group.protocol=consumer (KIP-848): the coordinator assigns, members give up what moves one by one
 
 examples:
   kcoord simulate rolling-bounce --members 10 --partitions 200
@@ -65,7 +66,7 @@ _NUMBERS: Final = (  # option, field of the workload, help; the defaults are the
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the scenario to those of `kcoord simulate`."""
-    about = "compute what a rolling restart would cost a group, with eager, cooperative and static members"
+    about = "compute what a rolling restart would cost a group, with eager, cooperative, static and KIP-848 members"
     command = add_command(commands, "rolling-bounce", about, _run, examples=EXAMPLES)
     command.add_argument("--members", type=argument(parse_positive), metavar="N", help="instances (default: 10)")
     command.add_argument(
@@ -169,15 +170,13 @@ def _topics(pairs: Sequence[tuple[str, int]]) -> dict[str, int]:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from kcoord_wire.simulation.group.rolling_bounce import simulate_bounce
-
     given = _given(args)
     if not args.sources and (args.group is not None or args.port is not None):
         raise UsageError("--group and --port belong to --from")
     group = captured_group(args.sources, args.group, args.port) if args.sources else None
     workload = _workload((group.fields if group else {}) | given)
     names = PROTOCOLS if args.protocol == "all" else (args.protocol,)
-    results = [simulate_bounce(workload, name, args.seed) for name in names]
+    results = [_simulate(workload, name, args.seed) for name in names]
     if args.plot is not None:
         from kcoord_wire.report.page.plots import write_plot
 
@@ -186,6 +185,13 @@ def _run(args: argparse.Namespace) -> None:
     show(args.seed, workload, results, group, group.origins(workload, given) if group else [])
     for note in _notes(workload, results):
         complain(note)
+
+
+def _simulate(workload: BounceWorkload, protocol: str, seed: int) -> BounceResult:
+    from kcoord_wire.simulation.consumer_groups.rolling_bounce import LABEL, simulate_consumer_bounce
+    from kcoord_wire.simulation.group.rolling_bounce import simulate_bounce
+
+    return simulate_consumer_bounce(workload, seed) if protocol == LABEL else simulate_bounce(workload, protocol, seed)
 
 
 def _print_as_json(

@@ -34,7 +34,7 @@ def test_a_capture_sets_what_the_options_leave_open(kcoord: Run) -> None:
     timeouts = ["session_timeout_ms", "heartbeat_interval_ms", "rebalance_timeout_ms"]
     assert observed == ["members", "topics", "revoke_ms", *timeouts, "client"]
     assert found["workload"]["members"] == 3
-    assert [result["label"] for result in found["results"]] == list(PROTOCOLS)
+    assert [result["label"] for result in found["results"]] == [*PROTOCOLS, "consumer"]
 
 
 def test_the_table_says_where_figures_are_from_and_marks_now(kcoord: Run) -> None:
@@ -44,11 +44,12 @@ def test_the_table_says_where_figures_are_from_and_marks_now(kcoord: Run) -> Non
     assert any(line.split()[:3] == ["members", "3", "observed"] for line in lines)
     assert any(line.split()[:3] == ["down_ms", "3000", "given"] for line in lines)
     assert any(line.split()[:3] == ["rate_per_s", "50.0", "assumed"] for line in lines)
-    assert [line.split("  ")[0] for line in lines[-6:] if line][-4:] == [
+    assert [line.split("  ")[0] for line in lines[-7:] if line][-5:] == [
         "eager",
         "sticky",
         "cooperative (now)",
         "static",
+        "consumer",
     ]
 
 

@@ -45,7 +45,7 @@ def test_json_has_the_workload_and_the_results(kcoord: Run) -> None:
     assert (found["workload"]["topics"], found["workload"]["opens_aside"], found["seed"]) == ({"events": 9}, True, 7)
     assert (found["workload"]["interval_ms"], found["workload"]["capacity_per_s"]) == (9_000, 2 * 20 * 3)
     results = {result["label"]: result for result in found["results"]}
-    assert list(results) == ["eager", "sticky", "cooperative", "static"]
+    assert list(results) == ["eager", "sticky", "cooperative", "static", "consumer"]
     assert results["static"]["rebalances"] == 0
     assert results["eager"]["pause_partition_ms"] > results["cooperative"]["pause_partition_ms"]
     assert len(results["eager"]["times_ms"]) == len(results["eager"]["throughput"])

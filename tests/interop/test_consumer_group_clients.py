@@ -17,7 +17,7 @@ import pytest
 from kcoord_wire.coordinator import Coordinator, GroupConfig
 from tests.support.clients.java import java_client
 from tests.support.clients.life_cycle import Figures, Place, at_once, expect_shares, life_cycle
-from tests.support.clients.members import CONFLUENT, Client
+from tests.support.clients.members import CONFLUENT, KIP_848, Client
 from tests.support.go_programs import build_go_programs
 
 SESSION_MS: Final = 20_000
@@ -28,14 +28,6 @@ CONFIG: Final = GroupConfig(
     consumer_heartbeat_interval_ms=500,
     consumer_assignment_interval_ms=0,
 )
-NEW: Final = {
-    "group.protocol": "consumer",
-    "partition.assignment.strategy": None,
-    "session.timeout.ms": None,
-    "heartbeat.interval.ms": None,
-}
-"""Options of the Java client and of librdkafka; they refuse those of the classic protocol beside it."""
-
 RANGE, UNIFORM = "range", "uniform"
 
 
@@ -57,7 +49,7 @@ def coordinator() -> Iterator[Coordinator]:
 
 def new(client: Client) -> Client:
     """The client with the newer protocol."""
-    return replace(client, options=NEW)
+    return replace(client, options=KIP_848)
 
 
 def place_on(coordinator: Coordinator, name: str) -> Place:

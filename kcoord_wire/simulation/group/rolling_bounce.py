@@ -17,12 +17,12 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer.events import CLIENT_VERSIONS
@@ -32,7 +32,7 @@ from kcoord_wire.simulation.group.bounce_account import BounceResult, Work, Work
 from kcoord_wire.simulation.group.cluster import Cluster
 from kcoord_wire.simulation.group.members import MemberOptions, check_known
 
-__all__ = ["PROTOCOLS", "BounceProtocol", "BounceWorkload", "simulate_bounce"]
+__all__ = ["PROTOCOLS", "WORK", "Bounce", "BounceProtocol", "BounceWorkload", "simulate_bounce", "why_restless"]
 
 _AROUND_MS: Final = 10_000  # of steady state, before and after
 
@@ -184,14 +184,20 @@ def simulate_bounce(workload: BounceWorkload, protocol: str, seed: int = 0) -> B
     config = GroupConfig(min_session_timeout_ms=min(6_000, workload.session_timeout_ms))
     with Cluster(seed, topics=workload.topics, config=config) as cluster:
         try:
-            begin, end = _Bounce(cluster, workload, PROTOCOLS[protocol], Random(f"{seed}/bounce")).run()
+            start = partial(_start, cluster, workload, PROTOCOLS[protocol])
+            begin, end = Bounce(cluster, workload, start, Random(f"{seed}/bounce")).run()
         except TimeoutError:
-            raise ValueError(_why_restless(workload)) from None
+            raise ValueError(why_restless(workload)) from None
         rebalances = sum(begin <= account.started_at - EPOCH_MS for account in cluster.begun)
         return workload.account(protocol, list(_events(cluster, workload)), (begin, end), rebalances)
 
 
-def _why_restless(workload: BounceWorkload) -> str:
+def _start(cluster: Cluster, workload: BounceWorkload, protocol: BounceProtocol, name: str) -> None:
+    cluster.member(name, workload.options(protocol, name))
+
+
+def why_restless(workload: BounceWorkload) -> str:
+    """Say why a group does not settle under a workload."""
     share = -(-workload.partition_count // workload.members)
     return (
         f"the group does not settle: a member of {share} partitions needs {share * workload.revoke_ms} ms to close and "
@@ -199,13 +205,48 @@ def _why_restless(workload: BounceWorkload) -> str:
     )
 
 
-class _Bounce:
-    """Starts the instances of a cluster, and restarts each of them once."""
+class Bouncing(Protocol):
+    """What a bounce needs of a virtual cluster."""
 
-    def __init__(self, cluster: Cluster, workload: BounceWorkload, protocol: BounceProtocol, random: Random) -> None:
+    @property
+    def now(self) -> int:
+        """Virtual ms since the start."""
+
+    @property
+    def processes(self) -> Mapping[str, Any]:
+        """By name."""
+
+    def run(self, ms: int) -> None:
+        """Let time pass."""
+
+    def run_until(self, holds: Callable[[], bool], within_ms: int) -> int:
+        """Let time pass until `holds` returns True."""
+
+    def at(self, ms: int, action: Callable[[], None]) -> None:
+        """Plan an action for so many ms after the start."""
+
+    def shut_down(self, name: str) -> int:
+        """Let an instance stop; return how long that takes."""
+
+    def is_settled(self) -> bool:
+        """Whether every partition has one owner."""
+
+    def is_busy(self, name: str) -> bool:
+        """Whether an instance opens or closes partitions."""
+
+
+class Bounce:
+    """Starts the instances of a cluster, and restarts each of them once.
+
+    :param start: starts an instance
+    """
+
+    def __init__(
+        self, cluster: Bouncing, workload: BounceWorkload, start: Callable[[str], object], random: Random
+    ) -> None:
         self._cluster = cluster
         self._workload = workload
-        self._protocol = protocol
+        self._start = start
         self._random = random
         self._left = 0  # restarts that are not done
 
@@ -244,9 +285,6 @@ class _Bounce:
         self._left -= 1
         self._start(name)
 
-    def _start(self, name: str) -> None:
-        self._cluster.member(name, self._workload.options(self._protocol, name))
-
     def _settle(self) -> None:
         """Let time pass until nothing is left to do and every partition is open."""
         workload = self._workload
@@ -268,15 +306,15 @@ def _events(cluster: Cluster, workload: BounceWorkload) -> Iterator[WorkEvent]:
     for at, who, what, detail in cluster.trace:
         if who not in cluster.processes:
             continue
-        if what in _WORK:
-            yield WorkEvent(at, who, _WORK[what])
+        if what in WORK:
+            yield WorkEvent(at, who, WORK[what])
         if what == taken:
             yield WorkEvent(at, who, Work.TAKES, frozenset(detail.offsets if what == "fetched" else detail))
         elif what in ("closes", "lost"):
             yield WorkEvent(at, who, Work.DROPS, frozenset(detail.partitions if what == "lost" else detail))
 
 
-_WORK: Final[Mapping[str, Work]] = MappingProxyType(
+WORK: Final[Mapping[str, Work]] = MappingProxyType(
     {
         "starts": Work.STARTS,
         "opens": Work.BLOCKS,
@@ -286,3 +324,4 @@ _WORK: Final[Mapping[str, Work]] = MappingProxyType(
         "shuts down": Work.STOPS,
     }
 )
+"""Words of the trace, as the account understands them."""

@@ -23,9 +23,10 @@ from typing import Any
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.coordinator import Coordinator, GroupConfig
+from kcoord_wire.simulation.consumer_groups.rolling_bounce import LABEL
 from kcoord_wire.simulation.group.bounce_account import BounceResult, Work, WorkEvent
-from kcoord_wire.simulation.group.rolling_bounce import PROTOCOLS, BounceWorkload
-from tests.support.clients.members import Client, Member
+from kcoord_wire.simulation.group.rolling_bounce import PROTOCOLS, BounceProtocol, BounceWorkload
+from tests.support.clients.members import KIP_848, Client, Member
 
 __all__ = ["bounce_on", "double_owners", "real_bounce"]
 
@@ -100,7 +101,12 @@ def real_bounce(workload: BounceWorkload, protocol: str, library: str, seed: int
     :param library: a key of `member.LIBRARIES`
     """
     client = Client(library, (sys.executable, "-m", "tests.bench.bounce.member"))
-    config = GroupConfig(min_session_timeout_ms=1, initial_rebalance_delay_ms=1_000)
+    config = GroupConfig(
+        min_session_timeout_ms=1,
+        initial_rebalance_delay_ms=1_000,
+        consumer_session_timeout_ms=workload.session_timeout_ms,
+        consumer_heartbeat_interval_ms=workload.heartbeat_interval_ms,
+    )
     with Coordinator(topics=workload.topics, config=config) as coordinator:
         return bounce_on(coordinator.address, workload, protocol, client, lambda: len(coordinator.rebalances), seed)
 
@@ -118,7 +124,7 @@ def bounce_on(
     """Restart every instance once; the stops are at the moments that the simulation draws from the same seed.
 
     :param address: of a broker that has the topic of the workload
-    :param protocol: a key of `PROTOCOLS`; it names the group
+    :param protocol: a key of `PROTOCOLS`, or that of KIP-848; it names the group
     :param client: its program takes the environment variable of member.py
     :param rebalances: returns how many have begun so far, where that can be known
     :param keeps_process: the processes stay: for JVMs, of which each start costs seconds of processor time
@@ -200,7 +206,7 @@ def _instance(
 ) -> Instance:
     times = {"library": client.name, "revoke_ms": workload.revoke_ms, "assign_ms": workload.assign_ms}
     (topic,) = workload.topics
-    chosen = PROTOCOLS[protocol]
+    chosen = PROTOCOLS.get(protocol, BounceProtocol("range"))
     return Instance(
         group,
         replace(client, environment={"BOUNCE": json.dumps(times)}),
@@ -213,4 +219,5 @@ def _instance(
         session_timeout_ms=workload.session_timeout_ms,
         heartbeat_interval_ms=workload.heartbeat_interval_ms,
         rebalance_timeout_ms=workload.rebalance_timeout_ms,
+        options=KIP_848 if protocol == LABEL else {},
     )

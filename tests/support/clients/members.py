@@ -20,7 +20,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-__all__ = ["AIOKAFKA", "CONFLUENT", "KAFKA_PYTHON", "KCOORD", "PATIENCE", "ROOT", "Client", "Member", "Record"]
+__all__ = [
+    "AIOKAFKA",
+    "CONFLUENT",
+    "KAFKA_PYTHON",
+    "KCOORD",
+    "KIP_848",
+    "PATIENCE",
+    "ROOT",
+    "Client",
+    "Member",
+    "Record",
+]
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 90.0  # seconds: far more than anything takes, for a machine that is busy with other things
@@ -71,6 +82,14 @@ AIOKAFKA = _python(
     {"Heartbeat failed for group .* because it is rebalancing": "it warns of each rebalance that others begin"},
 )
 KCOORD = _python("kcoord-wire", "kcoord_member")
+
+KIP_848: Mapping[str, Any] = {
+    "group.protocol": "consumer",
+    "partition.assignment.strategy": None,
+    "session.timeout.ms": None,
+    "heartbeat.interval.ms": None,
+}
+"""Options that make the Java client and librdkafka members of KIP-848; they refuse the classic ones beside these."""
 
 
 class Member:
