@@ -143,6 +143,7 @@ class Coordinator(BrokerControl, Inspection):
             auto_create_partitions=auto_create_partitions,
             served=SERVED if as_version is None else served_by(as_version),
             limits=topic_limits,
+            broker_configs=(config or GroupConfig()).properties(),
         )
         self._machine = CoordinatorMachine(
             self._brokers, self._topics, subscribed_topics, config, configs_of=self._topics.configuration.of_group

@@ -121,3 +121,11 @@ def test_a_file_must_be_toml_in_utf_8(tmp_path: Path) -> None:
 )
 def test_suggestions(name: str, text: str) -> None:
     assert suggestion(name, ["Heartbeat", "JoinGroup"]) == text
+
+
+def test_settings_by_kafkas_names() -> None:
+    named = GroupConfig(max_size=7, offsets_retention_ms=120_000).properties()
+    assert (named["group.max.size"], named["offsets.retention.minutes"]) == ("7", "2")
+    assert "offsets.retention.minutes" not in GroupConfig(offsets_retention_ms=1).properties()
+    config = GroupConfig(initial_rebalance_delay_ms=9)
+    assert GroupConfig.from_properties(config.properties()) == config

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.events import Reply, Request
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS
 from kcoord_wire.coordinator.topics.configuration import Resource, Source
 from kcoord_wire.error_codes import ErrorCode as E
@@ -73,6 +74,16 @@ def test_a_topic_is_described(broker: Broker, version: int) -> None:
 def test_only_what_is_asked_for(broker: Broker) -> None:
     answer = describe(broker, TOPIC, "orders", "retention.ms", "nonsense")
     assert [entry.name for entry in answer.configs] == ["retention.ms"]
+
+
+def test_a_resource_that_is_there_often_is_described_once(broker: Broker) -> None:
+    """A request of 100 KB asks for 20,000 times 37 configs."""
+    part = m.DescribeConfigsRequestDescribeConfigsResource
+    parts = [part(resource_type=TOPIC, resource_name="orders", configuration_keys=None) for _ in range(2)]
+    (reply,) = broker.topics.handle(Request(1, m.DescribeConfigsRequest(resources=parts), 4), 1)
+    assert isinstance(reply, Reply)
+    first, second = reply.message.results
+    assert first is second
 
 
 def test_synonyms_are_all_values_the_one_in_force_first(broker: Broker) -> None:

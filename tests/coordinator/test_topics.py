@@ -567,3 +567,16 @@ def test_memory_is_bounded() -> None:
     finally:
         tracemalloc.stop()
     assert held < 1.5 * limit
+
+
+@versions(0, 3)
+def test_records_have_the_time_of_the_append(version: int) -> None:
+    broker = Broker({})
+    broker.topics.create("orders", 1, {"message.timestamp.type": "LogAppendTime"})
+    outcome = broker.produce(GOOD, version)
+    assert (outcome.error_code, outcome.log_append_time_ms) == (0, broker.now)
+    (read,) = read_records(broker.fetch(0).records or b"")
+    assert [record.timestamp for record in read.records] == [broker.now] * 2
+    found = broker.list_offset(broker.now)
+    assert (found.offset, found.timestamp) == (0, broker.now)
+    assert broker.list_offset(broker.now + 1).offset == -1

@@ -144,6 +144,11 @@ class GroupConfig:
             if name not in SERVER_ASSIGNORS:
                 raise ValueError(f"{name!r} is not a server assignor; there are {', '.join(SERVER_ASSIGNORS)}")
 
+    def properties(self) -> dict[str, str]:
+        """Return the settings by Kafka's names, as DescribeConfigs shows those of a broker."""
+        values = ((name, getattr(self, attribute), factor) for name, (attribute, factor) in _PROPERTIES.items())
+        return {name: str(value // factor) for name, value, factor in values if value % factor == 0}
+
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> Self:
         """Read settings by Kafka's names, such as ``group.initial.rebalance.delay.ms``.

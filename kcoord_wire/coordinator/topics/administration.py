@@ -70,9 +70,9 @@ class Administration:
         times = Counter(wanted.name for wanted in asked.topics)
         room = self._limits.max_partitions - self._catalog.partitions
         taken = {topic.name.translate(_COLLIDING): topic.name for topic in self._catalog}
-        answers: dict[
-            str, m.CreateTopicsResponseCreatableTopicResult
-        ] = {}  # a name that is there twice is answered once
+        # A name that is there twice is answered once.
+        answers: dict[str, m.CreateTopicsResponseCreatableTopicResult] = {}
+        described: dict[frozenset[tuple[str, str]], list[m.CreateTopicsResponseCreatableTopicConfigs]] = {}
         for wanted in asked.topics:
             answer = m.CreateTopicsResponseCreatableTopicResult(name=wanted.name, error_message=None)
             try:
@@ -90,7 +90,10 @@ class Administration:
                 room -= partitions
                 if request.version >= CREATED_CONFIGS_FROM:
                     answer.num_partitions, answer.replication_factor = partitions, replicas
-                    answer.configs = self._configuration.describe_created(configs)
+                    key = frozenset(configs.items())  # of many topics that are only validated, once
+                    if key not in described:
+                        described[key] = self._configuration.describe_created(configs)
+                    answer.configs = described[key]
             answers[wanted.name] = answer
         return m.CreateTopicsResponse(topics=list(answers.values()))
 

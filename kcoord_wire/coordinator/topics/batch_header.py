@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.records import Compression
-from kcoord_wire.records.batch import AT_CHECKED, AT_MAGIC, CHECKED, HEADER_SIZE, LENGTH_FROM, UNCHECKED, crc32c
-from kcoord_wire.records.model import COMPRESSION_MASK, CONTROL_BIT, TRANSACTIONAL_BIT
+from kcoord_wire.records.batch import AT_CHECKED, AT_CRC, AT_MAGIC, CHECKED, HEADER_SIZE, LENGTH_FROM, UNCHECKED, crc32c
+from kcoord_wire.records.model import COMPRESSION_MASK, CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from kcoord_wire.records.record import MIN_RECORD_SIZE
 
-__all__ = ["MAX_SEQUENCE", "Header", "Refused", "check_batch", "read_header"]
+__all__ = ["MAX_SEQUENCE", "Header", "Refused", "check_batch", "read_header", "with_append_time"]
 
 MAX_SEQUENCE: Final = (1 << 31) - 1
 """Sequence numbers of idempotent producers go on at 0 after this one."""
@@ -74,6 +74,17 @@ def read_header(data: bytes) -> Header:
     """Return the header of the batch at the start of `data`, which has at least a header."""
     attributes, last_offset_delta, _, *rest = CHECKED.unpack_from(data, AT_CHECKED)
     return Header(attributes, last_offset_delta, *rest)
+
+
+def with_append_time(data: bytes, now: int) -> bytes:
+    """Return a checked batch whose records have the time of the append, as ``message.timestamp.type=LogAppendTime``
+    wants it; each record's own time stays in its bytes, and readers ignore it."""
+    stamped = bytearray(data)
+    attributes, last_offset_delta, base_timestamp, _, *rest = CHECKED.unpack_from(data, AT_CHECKED)
+    fields = (attributes | LOG_APPEND_TIME_BIT, last_offset_delta, base_timestamp, now, *rest)
+    CHECKED.pack_into(stamped, AT_CHECKED, *fields)
+    stamped[AT_CRC:AT_CHECKED] = crc32c(memoryview(stamped)[AT_CHECKED:]).to_bytes(AT_CHECKED - AT_CRC, "big")
+    return bytes(stamped)
 
 
 def check_batch(data: bytes | None, max_size: int) -> Header:

@@ -133,18 +133,27 @@ class Configuration:
         """Answer DescribeConfigs."""
         asked: m.DescribeConfigsRequest = request.message
         response = m.DescribeConfigsResponse()
-        for wanted in asked.resources:
-            answer = m.DescribeConfigsResponseDescribeConfigsResult(
-                error_message="", resource_type=wanted.resource_type, resource_name=wanted.resource_name
-            )
-            response.results.append(answer)
-            try:
-                found = self._find(wanted.resource_type, wanted.resource_name)
-                keys = set(wanted.configuration_keys or found)
-                answer.configs = [_described(name, *found[name], request) for name in sorted(found) if name in keys]
-            except Refused as refused:
-                answer.error_code, answer.error_message = refused.error, refused.detail
+        answers: dict[tuple[int, str, tuple[str, ...]], m.DescribeConfigsResponseDescribeConfigsResult] = {}
+        for wanted in asked.resources:  # a few bytes each, and thousands in the answer: once for those that are equal
+            key = wanted.resource_type, wanted.resource_name, tuple(wanted.configuration_keys or ())
+            if key not in answers:
+                answers[key] = self._describe(wanted, request)
+            response.results.append(answers[key])
         return response
+
+    def _describe(
+        self, wanted: m.DescribeConfigsRequestDescribeConfigsResource, request: Request
+    ) -> m.DescribeConfigsResponseDescribeConfigsResult:
+        answer = m.DescribeConfigsResponseDescribeConfigsResult(
+            error_message="", resource_type=wanted.resource_type, resource_name=wanted.resource_name
+        )
+        try:
+            found = self._find(wanted.resource_type, wanted.resource_name)
+            keys = set(wanted.configuration_keys or found)
+            answer.configs = [_described(name, *found[name], request) for name in sorted(found) if name in keys]
+        except Refused as refused:
+            answer.error_code, answer.error_message = refused.error, refused.detail
+        return answer
 
     def describe_created(self, own: Mapping[str, str]) -> list[m.CreateTopicsResponseCreatableTopicConfigs]:
         """Return the configs that a topic with some of its own has, as CreateTopics answers them."""

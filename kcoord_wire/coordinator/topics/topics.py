@@ -33,7 +33,7 @@ from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicDeleted
 from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM, ZSTD_FROM
 from kcoord_wire.coordinator.topics.administration import Administration
-from kcoord_wire.coordinator.topics.batch_header import Header, Refused, check_batch, read_header
+from kcoord_wire.coordinator.topics.batch_header import Header, Refused, check_batch, read_header, with_append_time
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, disk_work
 from kcoord_wire.coordinator.topics.cluster_admin import ClusterAdministration
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
@@ -356,7 +356,7 @@ class Topics:
             response = m.ProduceResponse()
             for part in asked.topic_data:
                 topic = self.catalog.find(part.name, part.topic_id, request.version >= TOPIC_UUIDS_FROM)
-                outcomes = [self._append(topic, data, request, verified, grown) for data in part.partition_data]
+                outcomes = [self._append(topic, data, request, verified, grown, now) for data in part.partition_data]
                 response.responses.append(
                     m.ProduceResponseTopicProduceResponse(
                         name=part.name, topic_id=part.topic_id, partition_responses=outcomes
@@ -376,6 +376,7 @@ class Topics:
         request: Request,
         verified: Mapping[Partition, ErrorCode],
         grown: list[Growth],
+        now: int,
     ) -> m.ProduceResponsePartitionProduceResponse:
         outcome = m.ProduceResponsePartitionProduceResponse(index=data.index, base_offset=-1)
         try:
@@ -394,7 +395,11 @@ class Topics:
             if answer:
                 raise Refused(answer)
             stable = log.stable_offset
-            outcome.base_offset, size = log.append(batch, data.records, verified=answer is not None)
+            records = data.records
+            if topic.configs.get("message.timestamp.type") == "LogAppendTime":
+                records, outcome.log_append_time_ms = with_append_time(records, now), now
+                batch = read_header(records)
+            outcome.base_offset, size = log.append(batch, records, verified=answer is not None)
         except Refused as refused:
             outcome.error_code, outcome.error_message = refused.error, refused.detail
             return outcome
