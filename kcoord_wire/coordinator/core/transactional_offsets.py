@@ -27,11 +27,6 @@ from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["commit", "end", "load"]
 
-_IN_A_TRANSACTION = {
-    ErrorCode.REBALANCE_IN_PROGRESS: ErrorCode.NONE,
-    ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION,
-}
-
 
 def commit(
     effects: EffectCollector,
@@ -44,7 +39,7 @@ def commit(
 ) -> None:
     """Answer a TxnOffsetCommit."""
     group = groups.get(message.group_id)
-    error = _may_commit(group, message)
+    error = _may_commit(group, topics, request, message)
     if error:
         return effects.reply(request, refusal(message, request.version, error))
     if group is None:
@@ -73,14 +68,27 @@ def commit(
     return effects.reply(request, answer, effects.appended if records else 0)
 
 
-def _may_commit(group: AnyGroup | None, message: m.TxnOffsetCommitRequest) -> ErrorCode:
+def _may_commit(
+    group: AnyGroup | None, topics: TopicNames, request: Request, message: m.TxnOffsetCommitRequest
+) -> ErrorCode:
+    """Return why the group does not accept the request, for the group or one of the partitions; NONE if it does."""
     generation = message.generation_id_or_member_epoch
+    has_all_errors = request.version >= TXN_TOPIC_IDS_FROM  # those of KIP-848
     if generation < 0 and not message.member_id and message.group_instance_id is None:
         return ErrorCode.NONE
+    if group is None and generation < 0:
+        return ErrorCode.NONE
     if group is None:
-        return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.GROUP_ID_NOT_FOUND if has_all_errors else ErrorCode.ILLEGAL_GENERATION
     error = group.check_commit(message.member_id, message.group_instance_id, generation, GROUP_NOT_FOUND_FROM)
-    return _IN_A_TRANSACTION.get(error, error)
+    if error is ErrorCode.REBALANCE_IN_PROGRESS:
+        error = ErrorCode.NONE
+    for topic in message.topics:
+        topic_id = topic.topic_id if has_all_errors else topics.id_of(topic.name)
+        for item in topic.partitions:
+            error = error or group.check_partition(message.member_id, generation, topic_id, item.partition_index)
+    is_stale = error is ErrorCode.STALE_MEMBER_EPOCH and not has_all_errors
+    return ErrorCode.ILLEGAL_GENERATION if is_stale else error
 
 
 def end(

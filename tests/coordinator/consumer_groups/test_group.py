@@ -76,6 +76,39 @@ def test_commits_are_fenced_by_assignment_epochs(
 
 
 @pytest.mark.parametrize(
+    ("member_id", "epoch", "partition", "code"),
+    [
+        ("a", 3, 11, E.NONE),
+        ("a", 2, 0, E.NONE),
+        ("a", 2, 11, E.STALE_MEMBER_EPOCH),
+        ("a", 4, 0, E.STALE_MEMBER_EPOCH),
+        ("x", 3, 0, E.UNKNOWN_MEMBER_ID),
+        ("", -1, 0, E.NONE),  # clients before KIP-447
+    ],
+)
+@pytest.mark.parametrize("version", [5, 6])
+def test_commits_in_transactions_are_fenced_alike(
+    member_id: str, epoch: int, partition: int, code: E, version: int
+) -> None:
+    script = ConsumerScript()
+    script.enter("a")
+    script.enter("b")
+    script.follow("a", "b")
+    item = m.TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=5)
+    topic = m.TxnOffsetCommitRequestTopic(name="" if version > 5 else "orders", topic_id=ORDERS, partitions=[item])
+    request = m.TxnOffsetCommitRequest(
+        group_id="g",
+        producer_id=1,
+        producer_epoch=0,
+        member_id=member_id,
+        generation_id_or_member_epoch=epoch,
+        topics=[topic],
+    )
+    found = script.ask(request, version).topics[0].partitions[0].error_code
+    assert found == (E.ILLEGAL_GENERATION if code is E.STALE_MEMBER_EPOCH and version < 6 else code)
+
+
+@pytest.mark.parametrize(
     ("member_id", "epoch", "code"),
     [
         (None, -1, E.NONE),
