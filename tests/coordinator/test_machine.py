@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import Load, Phase, Rebalance, Trigger
+from kcoord_wire.coordinator.core.events import Load, Phase, Rebalance, Resign, Trigger
 from kcoord_wire.error_codes import ErrorCode as E
 from tests.support.group_states import GROUP_REQUESTS, PARKED, STATES, codes, group_in, static_group, versions
 from tests.support.scripted import Script, subscription
@@ -746,3 +746,31 @@ def test_the_last_leave_is_answered_after_the_log_has_it() -> None:
     leavers = [m.LeaveGroupRequestMemberIdentity(member_id=member_id) for member_id in (leader, follower)]
     token = script.send(m.LeaveGroupRequest(group_id="g", members=leavers))
     assert script.after[token] == len(script.log) == written + 1
+
+
+def test_one_partition_resigns_and_is_loaded_again() -> None:
+    script = Script(config=GroupConfig(initial_rebalance_delay_ms=0))
+    generations = {}
+    for group in ("g", "other"):
+        script.group_id = group
+        member, joined = script.admit()
+        generations[group] = (member, script.answers[joined].generation_id)
+        script.sync(member, 1, {member: b"all"})
+    script.group_id = "g"
+    _, token = script.admit()  # a rebalance begins, and this one's JoinGroup is parked
+    partition = frozenset({script.machine.brokers.partition_of_group("g")})
+    script.do(Resign(partition))
+    assert script.answers[token].error_code == E.NOT_COORDINATOR
+    assert list(script.machine.groups) == ["other"]
+    script.wait(9_000)
+    script.group_id = "other"
+    assert script.heartbeat(generations["other"][0]) == 0
+    script.wait(5_000)  # longer than the session of the member of g: no timer of it is left
+    script.do(Load([record for batch in script.log for record in batch if record.key.group == "g"], partition))
+    script.group_id = "g"
+    member, generation = generations["g"]
+    assert script.heartbeat(member, generation) == 0
+    script.wait(9_000)
+    assert list(script.machine.groups["g"].members) == [member]
+    script.wait(2_000)
+    assert not script.machine.groups["g"].members
