@@ -31,6 +31,11 @@ CreatePartitions                                                alter
 DescribeTopicPartitions                                         describe
 ====================================================  ========  ==================
 
+A transactional id needs write in InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn and
+Produce, and describe in FindCoordinator, DescribeTransactions and ListTransactions; else the error is
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53). AddPartitionsToTxn also needs write of the topics, AddOffsetsToTxn read of
+the group, TxnOffsetCommit read of both. WriteTxnMarkers needs alter of the cluster.
+
 DescribeConfigs needs describe_configs, AlterConfigs and IncrementalAlterConfigs alter_configs: of the topic, of the
 group, or, for configs of the broker, of the cluster. Of the cluster ListConfigResources needs describe_configs,
 ListPartitionReassignments, DescribeLogDirs and DescribeAcls describe, CreateAcls and DeleteAcls alter. DescribeCluster
@@ -60,11 +65,12 @@ __all__ = ["ANONYMOUS", "Finish", "Operation", "Permissions", "Rule", "merge"]
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a connection without SASL."""
 
+_NO_TRANSACTION = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _NO_CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 _REMEMBERED: Final = 8192  # decisions; names come from clients, so their number must be bounded
-_GROUP_KEY: Final = 0  # FindCoordinator's key type of groups
+_GROUP_KEY, _TRANSACTION_KEY = 0, 1  # key types of FindCoordinator
 _TOPIC_RESOURCE: Final = 2  # types of what has configs
 _GROUP_RESOURCE: Final = 32
 
@@ -86,12 +92,13 @@ class Operation(enum.IntEnum):
     ALTER_CONFIGS = 11
 
 
-_RULE_KEYS: Final = ("principals", "groups", "topics", "operations")
+_RULE_KEYS: Final = ("principals", "groups", "topics", "transactional_ids", "operations")
 _CLUSTER_KEY: Final = "cluster"
 _OPERATIONS = {operation.name.lower(): operation for operation in Operation}
 _OF_CONFIGS = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
 _OF_GROUPS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE, *_OF_CONFIGS)
 _OF_TOPICS = tuple(Operation)
+_OF_TRANSACTIONS = (Operation.WRITE, Operation.DESCRIBE)
 _OF_CLUSTER = (Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, *_OF_CONFIGS)
 _IMPLIED_BY = {
     Operation.DESCRIBE: frozenset(
@@ -110,6 +117,7 @@ class Rule:
     :ivar groups: group ids
     :ivar topics: topic names
     :ivar cluster: whether they concern the cluster, which the configs of a broker belong to
+    :ivar transactional_ids: ids of producers with transactions
     """
 
     principals: tuple[str, ...]
@@ -117,6 +125,7 @@ class Rule:
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     cluster: bool = False
+    transactional_ids: tuple[str, ...] = ()
 
 
 class Permissions:
@@ -164,6 +173,10 @@ class Permissions:
         """Return whether the principal may do this with the topic."""
         return self._decide_cached(principal, operation, "topics", name)
 
+    def allows_transactional_id(self, principal: str, operation: Operation, transactional_id: str) -> bool:
+        """Return whether the principal may do this with the transactional id."""
+        return self._decide_cached(principal, operation, "transactional_ids", transactional_id)
+
     def allows_cluster(self, principal: str, operation: Operation) -> bool:
         """Return whether the principal may do this with the cluster."""
         return self._decide_cached(principal, operation, "cluster", "")
@@ -207,14 +220,19 @@ def _read_rule(table: dict[str, Any], where: str) -> Rule:
     cluster = table.get(_CLUSTER_KEY, False)
     if not isinstance(cluster, bool):
         raise SettingsError(f"{where}.{_CLUSTER_KEY}", "must be true or false")
-    if not texts["groups"] and not texts["topics"] and not cluster:
-        raise SettingsError(where, "names neither groups nor topics nor the cluster")
-    kinds = ((texts["groups"], _OF_GROUPS), (texts["topics"], _OF_TOPICS), (cluster, _OF_CLUSTER))
+    kinds = (
+        (texts["groups"], _OF_GROUPS),
+        (texts["topics"], _OF_TOPICS),
+        (texts["transactional_ids"], _OF_TRANSACTIONS),
+        (cluster, _OF_CLUSTER),
+    )
+    if not any(named for named, _ in kinds):
+        raise SettingsError(where, "names neither groups nor topics nor transactional ids nor the cluster")
     possible = {operation for named, operations in kinds if named for operation in operations}
     operations = frozenset[Operation]().union(
         *(_read_operation(text, possible, f"{where}.operations") for text in texts["operations"])
     )
-    return Rule(texts["principals"], operations, texts["groups"], texts["topics"], cluster)
+    return Rule(texts["principals"], operations, texts["groups"], texts["topics"], cluster, texts["transactional_ids"])
 
 
 def _read_texts(value: Any, where: str) -> tuple[str, ...]:
@@ -240,7 +258,7 @@ def _covers(rules: Sequence[Rule], principal: str, operations: frozenset[Operati
     return any(
         not operations.isdisjoint(rule.operations)
         and _matches(rule.principals, principal)
-        and (rule.cluster if kind == "cluster" else _matches(rule.groups if kind == "groups" else rule.topics, name))
+        and (rule.cluster if kind == "cluster" else _matches(getattr(rule, kind), name))
         for rule in rules
     )
 
@@ -267,6 +285,9 @@ class _Asker(NamedTuple):
             if name is None:
                 return True
         return self.permissions.allows_topic(self.principal, operation, name or "")
+
+    def may_transactional_id(self, operation: Operation, transactional_id: str) -> bool:
+        return self.permissions.allows_transactional_id(self.principal, operation, transactional_id)
 
     def may_resource(self, operation: Operation, resource: Any) -> bool:
         """:param resource: a part of a request that names what has configs"""
@@ -338,6 +359,11 @@ def _by_refusal(asked: str, response: type, answered: str, error: ErrorCode) -> 
 
 
 _FOUND = _by_refusal("coordinator_keys", m.FindCoordinatorResponse, "coordinators", _NO_GROUP)
+_FOUND_OF_TRANSACTIONS = _by_refusal("coordinator_keys", m.FindCoordinatorResponse, "coordinators", _NO_TRANSACTION)
+_TRANSACTIONS_DESCRIBED = _by_refusal(
+    "transactional_ids", m.DescribeTransactionsResponse, "transaction_states", _NO_TRANSACTION
+)
+_TXN_COMMITTED = _by_refusal("topics", m.TxnOffsetCommitResponse, "topics", _NO_TOPIC)
 _DESCRIBED = _by_refusal("groups", m.DescribeGroupsResponse, "groups", _NO_GROUP)
 _CONSUMERS_DESCRIBED = _by_refusal("group_ids", m.ConsumerGroupDescribeResponse, "groups", _NO_GROUP)
 _DELETED = _by_refusal("groups_names", m.DeleteGroupsResponse, "results", _NO_GROUP)
@@ -434,14 +460,16 @@ def _split_consumer_heartbeat(asker: _Asker, request: m.ConsumerGroupHeartbeatRe
 
 
 def _split_find_coordinator(asker: _Asker, request: m.FindCoordinatorRequest, version: int) -> _Split:
-    if request.key_type != _GROUP_KEY:
+    if request.key_type not in (_GROUP_KEY, _TRANSACTION_KEY):
         return request, None
+    is_group = request.key_type == _GROUP_KEY
+    may = asker.may_group if is_group else asker.may_transactional_id
     if version >= versions.BATCH_FIND_FROM:
-        verdicts = [asker.may_group(Operation.DESCRIBE, key) for key in request.coordinator_keys]
-        return _FOUND.split(request, version, verdicts)
-    if asker.may_group(Operation.DESCRIBE, request.key):
+        verdicts = [may(Operation.DESCRIBE, key) for key in request.coordinator_keys]
+        return (_FOUND if is_group else _FOUND_OF_TRANSACTIONS).split(request, version, verdicts)
+    if may(Operation.DESCRIBE, request.key):
         return request, None
-    return _refuse(refusal(request, version, _NO_GROUP))
+    return _refuse(refusal(request, version, _NO_GROUP if is_group else _NO_TRANSACTION))
 
 
 def _split_describe_groups(asker: _Asker, request: m.DescribeGroupsRequest, version: int) -> _Split:
@@ -606,6 +634,8 @@ def _split_metadata(asker: _Asker, request: m.MetadataRequest, version: int) -> 
 
 
 def _split_init_producer_id(asker: _Asker, request: m.InitProducerIdRequest, version: int) -> _Split:
+    if request.transactional_id is not None:
+        return _split_end(asker, request, version)
     if asker.permissions.allows_some_topic(asker.principal, Operation.WRITE):
         return request, None
     return _refuse(refusal(request, version, _NO_CLUSTER))
@@ -687,8 +717,71 @@ def _by_topic(parts: _Parts, operation: Operation) -> Callable[[_Asker, Any, int
     return split
 
 
+def _split_produce(asker: _Asker, request: m.ProduceRequest, version: int) -> _Split:
+    if request.transactional_id is not None:
+        refused = _split_end(asker, request, version)
+        if refused[1] is not None:
+            return refused
+    return _by_topic(_PRODUCED, Operation.WRITE)(asker, request, version)
+
+
+def _split_end(asker: _Asker, request: Any, version: int) -> _Split:
+    """Split a request of a producer with transactions, which needs no more than its id."""
+    if asker.may_transactional_id(Operation.WRITE, request.transactional_id):
+        return request, None
+    return _refuse(refusal(request, version, _NO_TRANSACTION))
+
+
+def _split_add_partitions(asker: _Asker, request: m.AddPartitionsToTxnRequest, version: int) -> _Split:
+    if version >= versions.BATCH_ADD_FROM:
+        return _by_cluster(Operation.ALTER)(asker, request, version)
+    if not asker.may_transactional_id(Operation.WRITE, request.v3_and_below_transactional_id):
+        return _refuse(refusal(request, version, _NO_TRANSACTION))
+    verdicts = [asker.may_topic(Operation.WRITE, topic) for topic in request.v3_and_below_topics]
+    if all(verdicts):
+        return request, None
+    answer = refusal(request, version, _NO_TOPIC)  # all or none are added
+    for topic, allowed in zip(answer.results_by_topic_v3_and_below, verdicts, strict=True):
+        for partition in topic.results_by_partition if allowed else ():
+            partition.partition_error_code = ErrorCode.OPERATION_NOT_ATTEMPTED
+    return _refuse(answer)
+
+
+def _split_add_offsets(asker: _Asker, request: m.AddOffsetsToTxnRequest, version: int) -> _Split:
+    if not asker.may_group(Operation.READ, request.group_id):
+        return _refuse(refusal(request, version, _NO_GROUP))
+    return _split_end(asker, request, version)
+
+
+def _split_txn_offset_commit(asker: _Asker, request: m.TxnOffsetCommitRequest, version: int) -> _Split:
+    allowed, finish = _split_end(asker, request, version)
+    if allowed is None:
+        return allowed, finish
+    if not asker.may_group(Operation.READ, request.group_id):
+        return _refuse(refusal(request, version, _NO_GROUP))
+    verdicts = [asker.may_topic(Operation.READ, topic) for topic in request.topics]
+    return _TXN_COMMITTED.split(request, version, verdicts)
+
+
+def _split_describe_transactions(asker: _Asker, request: m.DescribeTransactionsRequest, version: int) -> _Split:
+    verdicts = [asker.may_transactional_id(Operation.DESCRIBE, name) for name in request.transactional_ids]
+    return _TRANSACTIONS_DESCRIBED.split(request, version, verdicts)
+
+
+def _split_list_transactions(asker: _Asker, request: m.ListTransactionsRequest, version: int) -> _Split:
+    def finish(response: Any) -> Any:
+        allowed = [
+            state
+            for state in response.transaction_states
+            if asker.may_transactional_id(Operation.DESCRIBE, state.transactional_id)
+        ]
+        return replace(response, transaction_states=allowed)
+
+    return request, finish
+
+
 _SPLITS: dict[type, Callable[[_Asker, Any, int], _Split]] = {
-    m.ProduceRequest: _by_topic(_PRODUCED, Operation.WRITE),
+    m.ProduceRequest: _split_produce,
     m.FetchRequest: _by_topic(_FETCHED, Operation.READ),
     m.ListOffsetsRequest: _by_topic(_LISTED, Operation.DESCRIBE),
     m.MetadataRequest: _split_metadata,
@@ -704,6 +797,13 @@ _SPLITS: dict[type, Callable[[_Asker, Any, int], _Split]] = {
     m.ConsumerGroupDescribeRequest: _split_describe_consumers,
     m.ListGroupsRequest: _split_list_groups,
     m.InitProducerIdRequest: _split_init_producer_id,
+    m.AddPartitionsToTxnRequest: _split_add_partitions,
+    m.AddOffsetsToTxnRequest: _split_add_offsets,
+    m.EndTxnRequest: _split_end,
+    m.WriteTxnMarkersRequest: _by_cluster(Operation.ALTER),
+    m.TxnOffsetCommitRequest: _split_txn_offset_commit,
+    m.DescribeTransactionsRequest: _split_describe_transactions,
+    m.ListTransactionsRequest: _split_list_transactions,
     m.OffsetForLeaderEpochRequest: _by_topic(_EPOCHS, Operation.DESCRIBE),
     m.CreateTopicsRequest: _split_create_topics,
     m.DeleteTopicsRequest: _split_delete_topics,

@@ -137,8 +137,8 @@ def test_find_coordinator_for_one_group() -> None:
         assert allowed is None
         response = finish(None)
         assert (response.error_code, response.node_id, response.port) == (NO_GROUP, -1, -1)
-    transaction = m.FindCoordinatorRequest(key="other", key_type=1)
-    assert split(transaction, 3) == (transaction, None)
+    share = m.FindCoordinatorRequest(key="other", key_type=2)
+    assert split(share, 3) == (share, None)
 
 
 @pytest.mark.parametrize("version", [4, 6])
@@ -510,10 +510,87 @@ def test_list_offsets_and_leader_epochs() -> None:
 
 
 def test_init_producer_id() -> None:
-    request = m.InitProducerIdRequest()
+    request = m.InitProducerIdRequest(transactional_id=None)
     assert split(request, 4) == (request, None)
     allowed, finish = split(request, 4, principal="User:bob")
     assert (allowed, finish(None).error_code) == (None, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+TRANSACTIONS = Permissions(
+    [
+        Rule((ALICE,), frozenset({Operation.WRITE}), transactional_ids=("pay-*",)),
+        rule("write", topics="orders"),
+        rule("read", "billing", "orders"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("request_class", "fields"),
+    [
+        (m.InitProducerIdRequest, {"transactional_id": "other"}),
+        (m.AddOffsetsToTxnRequest, {"transactional_id": "other", "group_id": "billing"}),
+        (m.EndTxnRequest, {"transactional_id": "other"}),
+    ],
+)
+def test_a_transactional_id_needs_write(request_class: type, fields: dict[str, str]) -> None:
+    request = request_class(**fields)
+    allowed, finish = split(request, 2, TRANSACTIONS)
+    assert (allowed, finish(None).error_code) == (None, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    request.transactional_id = "pay-1"
+    assert split(request, 2, TRANSACTIONS) == (request, None)
+
+
+def test_what_goes_into_a_transaction_needs_its_own_permission() -> None:
+    topic = m.AddPartitionsToTxnRequestAddPartitionsToTxnTopic
+    topics = [topic(name="orders", partitions=[0]), topic(name="secret", partitions=[1])]
+    request = m.AddPartitionsToTxnRequest(v3_and_below_transactional_id="pay-1", v3_and_below_topics=topics)
+    allowed, finish = split(request, 3, TRANSACTIONS)
+    codes = [
+        part.partition_error_code
+        for each in finish(None).results_by_topic_v3_and_below
+        for part in each.results_by_partition
+    ]
+    assert (allowed, codes) == (None, [ErrorCode.OPERATION_NOT_ATTEMPTED, NO_TOPIC])
+    batch = m.AddPartitionsToTxnRequest()
+    assert split(batch, 4, TRANSACTIONS)[1](None).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    offsets = m.AddOffsetsToTxnRequest(transactional_id="pay-1", group_id="other")
+    assert split(offsets, 3, TRANSACTIONS)[1](None).error_code == NO_GROUP
+    part = m.TxnOffsetCommitRequestPartition(partition_index=0)
+    named = [m.TxnOffsetCommitRequestTopic(name=name, partitions=[part]) for name in ("orders", "secret")]
+    commit = m.TxnOffsetCommitRequest(transactional_id="pay-1", group_id="billing", topics=named)
+    allowed, finish = split(commit, 3, TRANSACTIONS)
+    assert [each.name for each in allowed.topics] == ["orders"]
+    answered = m.TxnOffsetCommitResponse(topics=[m.TxnOffsetCommitResponseTopic(name="orders")])
+    assert [each.name for each in finish(answered).topics] == ["orders", "secret"]
+
+
+def test_transactions_are_seen_by_those_who_may_describe_them() -> None:
+    allowed, finish = split(m.DescribeTransactionsRequest(transactional_ids=["pay-1", "other"]), 0, TRANSACTIONS)
+    assert allowed.transactional_ids == ["pay-1"]
+    state = m.DescribeTransactionsResponseTransactionState
+    answer = finish(m.DescribeTransactionsResponse(transaction_states=[state(transactional_id="pay-1")]))
+    assert [each.error_code for each in answer.transaction_states] == [0, 53]
+    _, finish = split(m.ListTransactionsRequest(), 0, TRANSACTIONS)
+    listed = m.ListTransactionsResponseTransactionState
+    answer = m.ListTransactionsResponse(transaction_states=[listed(transactional_id=name) for name in ("pay-1", "x")])
+    assert [each.transactional_id for each in finish(answer).transaction_states] == ["pay-1"]
+    allowed, finish = split(m.FindCoordinatorRequest(key="x", key_type=1), 3, TRANSACTIONS)
+    assert (allowed, finish(None).error_code) == (None, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+
+def test_a_producer_with_transactions_needs_its_id_to_write() -> None:
+    data = m.ProduceRequestTopicProduceData(
+        name="orders", partition_data=[m.ProduceRequestPartitionProduceData(index=0, records=b"")]
+    )
+    request = m.ProduceRequest(transactional_id="pay-1", acks=-1, topic_data=[data])
+    assert split(request, 9, TRANSACTIONS) == (request, None)
+    request.transactional_id = "other"
+    allowed, finish = split(request, 9, TRANSACTIONS)
+    assert (allowed, errors(finish(None).responses, "partition_responses")) == (
+        None,
+        {"orders": [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]},
+    )
 
 
 def test_answers_that_do_not_fit_the_request_are_kept() -> None:
