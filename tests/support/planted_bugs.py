@@ -40,8 +40,8 @@ def generation_not_increased(patch: Patch) -> None:
 def generation_not_written(patch: Patch) -> None:
     append = Store.append
 
-    def planted(self: Store, records: list[LogRecord], now: int) -> None:
-        append(self, [record for record in records if not isinstance(record.key, m.GroupMetadataKey)], now)
+    def planted(self: Store, records: list[LogRecord], *more: Any) -> None:
+        append(self, [record for record in records if not isinstance(record.key, m.GroupMetadataKey)], *more)
 
     patch.setattr(Store, "append", planted)
 

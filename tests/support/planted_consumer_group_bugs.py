@@ -118,8 +118,8 @@ def stable_too_early(patch: Patch) -> None:
 def epochs_not_written(patch: Patch) -> None:
     append = Store.append
 
-    def planted(self: Store, records: list[LogRecord], now: int) -> None:
-        append(self, [record for record in records if not isinstance(record.key, m.ConsumerGroupMetadataKey)], now)
+    def planted(self: Store, records: list[LogRecord], *more: Any) -> None:
+        append(self, [record for record in records if not isinstance(record.key, m.ConsumerGroupMetadataKey)], *more)
 
     patch.setattr(Store, "append", planted)
 
