@@ -5,8 +5,7 @@ The suites are fetched when this runs (`tests/support/peer_suites.py`), and run 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,21 +44,15 @@ def outcomes_of(suite: Suite) -> tuple[Outcomes, str]:
         return run_suite(suite, folder, address=coordinator.address, toxiproxy=toxiproxy)
 
 
-@pytest.fixture(scope="module")
-def runs(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[tuple[Outcomes, str]]]]:
-    """Runs of the suites that are wanted, under way."""
-    params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
-    wanted = {param["name"]: SUITES[param["name"]] for param in params if param.get("name") in SUITES}
+def test_the_suites_pass() -> None:
+    """One test, so that no worker of pytest-xdist runs a suite that another one runs."""
     with ThreadPoolExecutor(2) as threads:
-        yield {name: threads.submit(outcomes_of, suite) for name, suite in wanted.items()}
-
-
-@pytest.mark.parametrize("name", SUITES)
-def test_a_peers_suite_passes(name: str, runs: dict[str, Future[tuple[Outcomes, str]]]) -> None:
-    outcomes, written = runs[name].result()
-    problems = judge(SUITES[name], outcomes)
-    assert not problems, "\n".join([*problems, written[-20_000:]])
-    print(f"{name}: {list(outcomes.values()).count(PASSED)} pass")
+        runs = dict(zip(SUITES, threads.map(outcomes_of, SUITES.values()), strict=True))
+    problems = [(judge(SUITES[name], outcomes), written) for name, (outcomes, written) in runs.items()]
+    assert not any(found for found, _ in problems), "\n".join(
+        line for found, written in problems if found for line in (*found, written[-20_000:])
+    )
+    print({name: list(outcomes.values()).count(PASSED) for name, (outcomes, _) in runs.items()})
 
 
 # ---- the judge

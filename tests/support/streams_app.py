@@ -131,7 +131,7 @@ class Instance:
                 self.said, self.active, self.standby = said, said["active"], said["standby"]
                 self._news.notify_all()
         with self._news:
-            self.said, self.active, self.standby = {"state": "ended"}, [], []
+            self.said, self.active, self.standby = {"ended": self._process.wait()}, [], []
             self._news.notify_all()
 
 
