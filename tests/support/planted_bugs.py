@@ -14,7 +14,7 @@ import pytest
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS, Assignment, group_partitions, list_partitions
 from kcoord_wire.coordinator.core import machine
-from kcoord_wire.coordinator.core.events import Append, Effect, Event, LogRecord, Reply, Request
+from kcoord_wire.coordinator.core.events import Append, Effect, Event, LogRecord, Producer, Reply, Request
 from kcoord_wire.coordinator.core.groups import EffectCollector, Group, Member, Move, State
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import Store
@@ -40,8 +40,9 @@ def generation_not_increased(patch: Patch) -> None:
 def generation_not_written(patch: Patch) -> None:
     append = Store.append
 
-    def planted(self: Store, records: list[LogRecord], *more: Any) -> None:
-        append(self, [record for record in records if not isinstance(record.key, m.GroupMetadataKey)], *more)
+    def planted(self: Store, records: list[LogRecord], now: int, producer: Producer | None = None) -> None:
+        kept = [record for record in records if not isinstance(record.key, m.GroupMetadataKey)]
+        append(self, kept, now, producer)
 
     patch.setattr(Store, "append", planted)
 
@@ -66,7 +67,7 @@ def durable_too_early(patch: Patch) -> None:
 def sent_before_the_write(patch: Patch) -> None:
     submit = Runtime.submit
 
-    def planted(self: Runtime, event: Event, now: int) -> None:
+    def planted(self: Runtime[Any], event: Event, now: int) -> None:
         self.durable = self.machine.appended + 5
         submit(self, event, now)
 
