@@ -239,7 +239,7 @@ def test_a_torn_end_is_told(serve: Start, tmp_path: Path) -> None:
         for offset in range(3):
             assert commit(wire, "simple", offset) == 0
     served.end()
-    segment = next(tmp_path.rglob("*.log"))
+    segment = next(tmp_path.glob("__consumer_offsets*/*.log"))
     with segment.open("r+b") as file:
         file.truncate(segment.stat().st_size - 1)
     served = serve("--topics", "orders:12", "--data-dir", str(tmp_path))
@@ -271,6 +271,7 @@ def test_the_files_that_the_help_shows_are_taken(tmp_path: Path) -> None:
 
 
 def test_the_settings_that_the_help_shows_are_the_defaults() -> None:
-    shown = dict(re.findall(r"([a-z.]+)=([0-9]+)(?:\s)", EXAMPLES.partition("--config (")[2]))
-    assert len(shown) == 8
+    section = EXAMPLES.partition("--config (")[2].partition("\n\n")[0]
+    shown = dict(re.findall(r"([a-z.]+)=([0-9]+)(?:\s|\Z)", section))
+    assert 8 <= len(shown) == section.count("=")
     assert GroupConfig.from_properties(shown) == GroupConfig()
