@@ -17,7 +17,7 @@ TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in 
 # Each of these is run as one script, and the tests in it are called; docs/codec.md, docs/spark.md and
 # docs/recording-format.md have tests of their own.
 SCRIPTS = {
-    "README.md": ("session_timeout_ms", "new member rdkafka /127.0.0.1 stable"),
+    "README.md": ("session_timeout_ms", "group billing: Stable", "; new member: rdkafka-"),
     "docs/assignors.md": (
         "ORDER: {z2 b:0; z4 -}; then {z2 -; z4 b:0}",
         "{'small': {'orders': [3]}, 'large': {'orders': [0, 1, 2]}}",
