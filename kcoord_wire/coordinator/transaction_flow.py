@@ -178,8 +178,12 @@ class TransactionFlow:
         topics = [topic for topic in marker.topics if topic.name != OFFSETS_TOPIC]
         offsets = [topic for topic in marker.topics if topic.name == OFFSETS_TOPIC]
 
-        def topics_answered(response: Any, now: int) -> None:
-            if offsets:
+        def topics_answered(response: m.WriteTxnMarkersResponse, now: int) -> None:
+            failed = _unwritten(response)
+            if failed:
+                again = replace(effect, marker=replace(marker, topics=[*failed, *offsets]))
+                self._again.append((now + RETRY_MS, again))
+            elif offsets:
                 ask(self._groups, offsets, groups_answered, now)
             else:
                 written(now)
@@ -202,6 +206,20 @@ class TransactionFlow:
 
 
 MARKERS_VERSION: Final = 2
+
+
+def _unwritten(response: m.WriteTxnMarkersResponse) -> list[m.WriteTxnMarkersRequestWritableTxnMarkerTopic]:
+    """Return the partitions to which a marker could not be written because the disk has failed."""
+    failed = ErrorCode.KAFKA_STORAGE_ERROR
+    partitions = {
+        topic.name: [each.partition_index for each in topic.partitions if each.error_code == failed]
+        for topic in response.markers[0].topics
+    }
+    return [
+        m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name=name, partition_indexes=indexes)
+        for name, indexes in partitions.items()
+        if indexes
+    ]
 
 
 def _adds(request: Request) -> bool:
