@@ -118,6 +118,15 @@ def test_partitions_are_assigned_by_hand(broker: Broker) -> None:
     assert create(broker, gap)["gap"].error_message == "partitions should be a consecutive 0-based integer sequence"
 
 
+@versions(19, 1)
+def test_the_longest_name_is_refused_with_a_text(broker: Broker, version: int) -> None:
+    answer = create(broker, topic("x" * 32_767), version=version)["x" * 32_767]
+    assert answer.error_code == E.INVALID_TOPIC_EXCEPTION
+    assert len(answer.error_message) == 1_000
+    answer = create(broker, topic("new", configs=[config("x" * 32_767, "1")]), version=version)["new"]
+    assert answer.error_code == E.INVALID_CONFIG
+
+
 def test_a_name_that_is_there_twice_is_refused_once(broker: Broker) -> None:
     answers = create(broker, topic("new"), topic("new"))
     assert answers["new"].error_message == "Duplicate topic name."

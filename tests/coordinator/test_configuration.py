@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.events import Reply, Request
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS
 from kcoord_wire.coordinator.topics.configuration import Resource, Source
 from kcoord_wire.error_codes import ErrorCode as E
@@ -77,13 +76,18 @@ def test_only_what_is_asked_for(broker: Broker) -> None:
 
 
 def test_a_resource_that_is_there_often_is_described_once(broker: Broker) -> None:
-    """A request of 100 KB asks for 20,000 times 37 configs."""
+    """A request of 100 KB asks for 20,000 times 37 configs, of which three may have 32 KB."""
     part = m.DescribeConfigsRequestDescribeConfigsResource
-    parts = [part(resource_type=TOPIC, resource_name="orders", configuration_keys=None) for _ in range(2)]
-    (reply,) = broker.topics.handle(Request(1, m.DescribeConfigsRequest(resources=parts), 4), 1)
-    assert isinstance(reply, Reply)
-    first, second = reply.message.results
-    assert first is second
+    parts = [
+        part(resource_type=TOPIC, resource_name="orders", configuration_keys=keys) for keys in (None, ["flush.ms"])
+    ]
+    response = broker.ask(m.DescribeConfigsRequest(resources=parts * 2), 4, m.DescribeConfigsResponse)
+    assert [len(answer.configs) for answer in response.results] == [len(TOPIC_CONFIGS)]
+
+
+def test_the_text_for_a_long_name_fits_into_the_answer(broker: Broker) -> None:
+    error, text = change(broker, TOPIC, "orders", ("x" * 32_767, SET, "1"), version=0)
+    assert (error, len(text)) == (E.INVALID_CONFIG, 1_000)
 
 
 def test_synonyms_are_all_values_the_one_in_force_first(broker: Broker) -> None:

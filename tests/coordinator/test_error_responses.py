@@ -1,11 +1,11 @@
-"""Every version of every request can be refused."""
+"""Every version of every request can be refused, with a text that fits into the answer."""
 
 from __future__ import annotations
 
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.error_responses import bounded, refusal
 from kcoord_wire.error_codes import ErrorCode as E
 from tests.support.group_states import GROUP_REQUESTS
 from tests.support.scripted import NEWEST
@@ -19,3 +19,8 @@ def test_every_version_of_every_request_can_be_refused(request_type: type) -> No
             answer = refusal(message, version, E.NOT_COORDINATOR)
             data = kw.encode(answer, version)
             kw.decode(type(answer), data, version)
+
+
+def test_the_text_of_an_error_is_cut() -> None:
+    assert bounded("x" * 1_000) == "x" * 1_000
+    assert bounded("x" * 32_767) == "x" * 999 + "…"

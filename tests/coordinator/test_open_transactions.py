@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from kcoord_wire import messages as m
 from kcoord_wire.coordinator.topics.batch_header import Refused, check_batch
+from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.storage import Storage
 from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.error_codes import ErrorCode as E
 from kcoord_wire.records import ControlType, Record, encode_batch, read_records
+from tests.support.broker import Broker, sequenced
 
 NOW = 1_700_000_000_000
 
@@ -75,6 +78,24 @@ def test_aborted_transactions_are_known_to_their_readers() -> None:
     assert [(each.producer_id, each.first_offset) for each in found] == [(1, first), (1, again)]
     assert [each.first_offset for each in log.log.aborted_between(marker + 1, log.log.stable_offset)] == [again]
     assert [each.first_offset for each in log.log.aborted_between(0, again)] == [first]
+
+
+def test_aborted_transactions_count_as_bytes_of_an_answer() -> None:
+    """A Fetch may name a partition thousands of times, in which thousands of transactions were aborted."""
+    broker = Broker(limits=TopicLimits(max_fetch_bytes=4_000))
+    log = broker.topics.catalog.named("orders").logs[0]
+    for producer in range(100):
+        data = sequenced(0, producer_id=producer, transactional=True)
+        log.append(check_batch(data, 1_000), data, verified=True)
+    for producer in range(100):
+        log.end_transaction(producer, 0, ControlType.ABORT, 0, NOW)
+    request = broker.fetch_request(0, 11, isolation_level=1, max_wait_ms=0)
+    request.topics[0].partitions *= 50
+    for part in request.topics[0].partitions:
+        part.partition_max_bytes = 100
+    response = broker.ask(request, 11, m.FetchResponse)
+    aborted = [len(answer.aborted_transactions) for answer in response.responses[0].partitions]
+    assert (aborted[:3], sum(aborted)) == ([100, 100, 100], 300)
 
 
 def test_the_marker_is_a_control_batch_of_the_producer() -> None:

@@ -73,6 +73,14 @@ def test_producers_are_described(broker: Broker) -> None:
     assert [p.error_code for p in producers(broker, "nope", 0)] == [E.UNKNOWN_TOPIC_OR_PARTITION]
 
 
+def test_a_partition_that_is_named_often_is_described_once(broker: Broker) -> None:
+    broker.produce(sequenced(0))
+    part = m.DescribeProducersRequestTopicRequest(name="orders", partition_indexes=[0, 1, 0, 0])
+    response = broker.ask(m.DescribeProducersRequest(topics=[part, part]), 0, m.DescribeProducersResponse)
+    (topic,) = response.topics
+    assert [(p.partition_index, len(p.active_producers)) for p in topic.partitions] == [(0, 1), (1, 0)]
+
+
 @versions(35)
 def test_sizes_of_partitions(broker: Broker, version: int) -> None:
     broker.produce(GOOD)

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.error_responses import bounded
 from kcoord_wire.coordinator.core.events import LogRecord, RebalanceAccount, Removal
 from kcoord_wire.coordinator.core.groups import CONSUMER, AnyGroup, Committed
 from kcoord_wire.error_codes import ErrorCode
@@ -76,13 +77,13 @@ class Refused(Exception):
     """A request is answered with an error.
 
     :ivar code: the error
-    :ivar text: what is wrong, for the answer
+    :ivar text: what is wrong, for the answer; bounded, since it may quote the request
     """
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
         self.code = code
-        self.text = text
+        self.text = bounded(text)
 
 
 class GroupState(enum.StrEnum):

@@ -19,7 +19,9 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import versions
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["can_refuse", "refusal"]
+__all__ = ["bounded", "can_refuse", "refusal"]
+
+_LONGEST_TEXT = 1_000  # characters of an error's text
 
 
 def refusal(request: Any, version: int, error: ErrorCode) -> Any:
@@ -33,6 +35,11 @@ def refusal(request: Any, version: int, error: ErrorCode) -> Any:
     except KeyError:
         raise TypeError(f"{type(request).__name__} is not served") from None
     return build(request, version, int(error))
+
+
+def bounded(text: str) -> str:
+    """Return an error's text, cut where it is too long: it quotes names that are as long as a text may be."""
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 
 def can_refuse(request: Any) -> bool:

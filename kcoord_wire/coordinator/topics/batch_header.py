@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from kcoord_wire.coordinator.core.error_responses import bounded
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.records import Compression
 from kcoord_wire.records.batch import AT_CHECKED, AT_CRC, AT_MAGIC, CHECKED, HEADER_SIZE, LENGTH_FROM, UNCHECKED, crc32c
@@ -29,13 +30,13 @@ class Refused(Exception):
     """A part of a request fails with its own error code.
 
     :ivar error: the code
-    :ivar detail: what is wrong, for versions that have a text
+    :ivar detail: what is wrong, for versions that have a text; bounded, since it may quote the request
     """
 
     def __init__(self, error: ErrorCode, detail: str = "") -> None:
         super().__init__(error, detail)
         self.error = error
-        self.detail = detail or error.meaning
+        self.detail = bounded(detail or error.meaning)
 
 
 class Header(NamedTuple):

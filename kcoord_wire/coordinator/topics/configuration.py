@@ -130,16 +130,15 @@ class Configuration:
     # ---- DescribeConfigs
 
     def describe(self, request: Request) -> m.DescribeConfigsResponse:
-        """Answer DescribeConfigs."""
+        """Answer DescribeConfigs. A resource that is named twice is described once, as it is asked for first: otherwise
+        a short request could ask for an answer larger than memory."""
         asked: m.DescribeConfigsRequest = request.message
-        response = m.DescribeConfigsResponse()
-        answers: dict[tuple[int, str, tuple[str, ...]], m.DescribeConfigsResponseDescribeConfigsResult] = {}
-        for wanted in asked.resources:  # a few bytes each, and thousands in the answer: once for those that are equal
-            key = wanted.resource_type, wanted.resource_name, tuple(wanted.configuration_keys or ())
+        answers: dict[tuple[int, str], m.DescribeConfigsResponseDescribeConfigsResult] = {}
+        for wanted in asked.resources:
+            key = wanted.resource_type, wanted.resource_name
             if key not in answers:
                 answers[key] = self._describe(wanted, request)
-            response.results.append(answers[key])
-        return response
+        return m.DescribeConfigsResponse(results=list(answers.values()))
 
     def _describe(
         self, wanted: m.DescribeConfigsRequestDescribeConfigsResource, request: Request

@@ -27,6 +27,7 @@ READ_COMMITTED: Final = 1
 """The isolation level in which records count once their transaction is committed."""
 
 _LONGEST_WAIT_MS = 300_000
+_ABORTED_SIZE = 16  # bytes of an aborted transaction in an answer, of which a partition may have many
 
 
 class Growth(NamedTuple):
@@ -147,6 +148,7 @@ class Fetches:
                         )
                         for aborted in (log.aborted_between(wanted.fetch_offset, end) if records else ())
                     ]
+                    left -= _ABORTED_SIZE * len(answer.aborted_transactions)
             read.response.responses.append(
                 m.FetchResponseFetchableTopicResponse(topic=part.topic, topic_id=part.topic_id, partitions=answers)
             )

@@ -71,23 +71,27 @@ class PartitionAdministration:
     # ---- DescribeProducers
 
     def describe_producers(self, request: Request) -> m.DescribeProducersResponse:
-        """Answer DescribeProducers: the idempotent producers that partitions remember."""
+        """Answer DescribeProducers: the idempotent producers that partitions remember. A partition that is named twice
+        is described once: otherwise a short request could ask for an answer larger than memory."""
         asked: m.DescribeProducersRequest = request.message
         response = m.DescribeProducersResponse()
+        wanted: dict[str, dict[int, None]] = {}
         for part in asked.topics:
+            wanted.setdefault(part.name, {}).update(dict.fromkeys(part.partition_indexes))
+        for name, indexes in wanted.items():
             answers = []
-            for index in part.partition_indexes:
+            for index in indexes:
                 answer = m.DescribeProducersResponsePartitionResponse(partition_index=index, error_message=None)
                 answers.append(answer)
                 try:
-                    log = self._find(request, part.name, index)
+                    log = self._find(request, name, index)
                 except Refused as refused:
                     answer.error_code, answer.error_message = refused.error, refused.detail
                 else:
                     answer.active_producers = [
                         m.DescribeProducersResponseProducerState(**producer._asdict()) for producer in log.producers()
                     ]
-            response.topics.append(m.DescribeProducersResponseTopicResponse(name=part.name, partitions=answers))
+            response.topics.append(m.DescribeProducersResponseTopicResponse(name=name, partitions=answers))
         return response
 
     # ---- DescribeLogDirs

@@ -41,6 +41,11 @@ def test_what_is_no_pattern_of_re2_is_refused(pattern: str) -> None:
     assert (script.machine.groups, script.log) == ({}, [])
 
 
+def test_the_text_for_the_longest_pattern_fits_into_the_answer() -> None:
+    answer = ConsumerScript().enter("a", topics=[], subscribed_topic_regex="a" * 32_767)
+    assert (answer.error_code, len(answer.error_message)) == (E.INVALID_REGULAR_EXPRESSION, 1_000)
+
+
 def test_a_pattern_takes_time_in_proportion_to_the_name() -> None:
     assert not compile_regex("(a*)*b").fullmatch("a" * 100_000)  # exponential, where a matcher goes back
 
