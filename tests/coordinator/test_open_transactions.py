@@ -152,3 +152,13 @@ def test_retention_leaves_the_stable_offset_within_the_log() -> None:
     log.log.drop_first_segment()
     log.log.drop_first_segment()
     assert log.log.aborted_between(0, 3) == []
+
+
+def test_a_partition_that_is_named_often_gets_one_marker() -> None:
+    broker = Broker()
+    topic = m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name="orders", partition_indexes=[0, 1, 0, 9, 9])
+    marker = m.WriteTxnMarkersRequestWritableTxnMarker(producer_id=5, producer_epoch=1, topics=[topic, topic])
+    response = broker.ask(m.WriteTxnMarkersRequest(markers=[marker]), 1, m.WriteTxnMarkersResponse)
+    errors = [each.error_code for each in response.markers[0].topics[1].partitions]
+    assert errors == [0, 0, 0, E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [log.end_offset for log in broker.topics.catalog.named("orders").logs] == [1, 1]

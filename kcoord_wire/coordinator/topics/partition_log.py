@@ -24,6 +24,7 @@ import re
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
@@ -181,9 +182,7 @@ class PartitionLog:
         known = self._producers.epoch(producer_id)
         if epoch < known:
             raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {epoch} of a producer that is at {known}")
-        record = end_transaction_record(control, coordinator_epoch, timestamp=now)
-        data = encode_batch([record], transactional=True, control=True, producer_id=producer_id, producer_epoch=epoch)
-        return self._store(read_header(data), data)
+        return self._store(*_marker_batch(producer_id, epoch, control, coordinator_epoch, now))
 
     @property
     def stable_offset(self) -> int:
@@ -408,6 +407,15 @@ class PartitionLog:
         return Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"the log cannot be {what}: {error.strerror}")
 
 
+@lru_cache(1)  # the same in each partition of a transaction, which may be thousands
+def _marker_batch(producer_id: int, epoch: int, control: int, coordinator_epoch: int, now: int) -> tuple[Header, bytes]:
+    """Return the batch that ends a transaction."""
+    record = end_transaction_record(ControlType(control), coordinator_epoch, timestamp=now)
+    data = encode_batch([record], transactional=True, control=True, producer_id=producer_id, producer_epoch=epoch)
+    return read_header(data), data
+
+
+@lru_cache(1)  # likewise
 def _marker(data: bytes) -> ControlType | int:
     """Return the type of a control batch, which a broker has written."""
     (batch,) = read_records(data, check_crc=False)

@@ -419,9 +419,13 @@ class Topics:
         response: m.WriteTxnMarkersResponse = refusal(asked, request.version, ErrorCode.NONE)
         grown: list[Growth] = []
         for marker, result in zip(asked.markers, response.markers, strict=True):
+            written: dict[Partition, ErrorCode] = {}  # one marker for a partition, however often it is named
             for topic in result.topics:
                 for answer in topic.partitions:
-                    answer.error_code = self._write_marker(marker, topic.name, answer.partition_index, now, grown)
+                    partition = topic.name, answer.partition_index
+                    if partition not in written:
+                        written[partition] = self._write_marker(marker, *partition, now, grown)
+                    answer.error_code = written[partition]
         effects: list[Effect] = [Reply(request.token, response)]
         effects += self._fetches.wake(grown)
         self._retention.after_append(now)
