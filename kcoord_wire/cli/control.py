@@ -134,7 +134,8 @@ def _token(path: Path | None) -> str:
 
     token = os.environ.get(TOKEN_VARIABLE, "") if path is None else path.read_text("utf-8").strip()
     if not token:
-        raise UsageError(f"set {TOKEN_VARIABLE} to the token that kcoord serve has printed, or name a --token-file")
+        where = "which kcoord serve has printed behind #"
+        raise UsageError(f"set {TOKEN_VARIABLE} to the token, {where}, or name a --token-file")
     return token
 
 

@@ -60,6 +60,7 @@ examples:
   group.consumer.session.timeout.ms=45000     group.consumer.heartbeat.interval.ms=5000
   group.consumer.assignment.interval.ms=1000  group.consumer.regex.refresh.interval.ms=600000
   group.consumer.assignors=uniform,range      group.consumer.migration.policy=bidirectional
+  transaction.max.timeout.ms=900000           transactional.id.expiration.ms=604800000
 
 --sasl-users: a password works with PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512
   [users.alice]

@@ -48,6 +48,7 @@ from kcoord_wire.net import WILDCARD_HOSTS, local_address
 __all__ = ["Coordinator"]
 
 MOST_BROKERS: Final = 64
+_LAST_PORT: Final = 65_535
 
 T = TypeVar("T")
 
@@ -124,6 +125,8 @@ class Coordinator(BrokerControl, Inspection):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
         if type(brokers) is not int or not 1 <= brokers <= MOST_BROKERS:
             raise ValueError(f"there can be 1 to {MOST_BROKERS} brokers, not {brokers!r}")
+        if max(port, 0 if advertise is None else advertise[1]) + brokers - 1 > _LAST_PORT:
+            raise ValueError(f"{brokers} brokers need as many ports in sequence, up to {_LAST_PORT}")
         super().__init__()
         self.host, self.port = host, port
         self.ports: list[int] = []

@@ -21,6 +21,17 @@ def test_brokers_that_do_not_exist_or_run_are_refused(coordinator: StartCoordina
             Coordinator(brokers=count)
 
 
+def test_brokers_whose_ports_do_not_exist_are_refused() -> None:
+    for ports in ({"port": 65_534}, {"advertise": ("kafka.local", 65_534)}):
+        with pytest.raises(ValueError, match="3 brokers need as many ports in sequence, up to 65535"):
+            Coordinator(brokers=3, **ports)
+
+
+def test_topics_of_the_brokers_are_not_made_at_the_start() -> None:
+    with pytest.raises(ValueError, match="'__consumer_offsets' is the brokers' own"):
+        Coordinator({"__consumer_offsets": 3})
+
+
 def test_leaders_and_coordinators_are_named(coordinator: StartCoordinator) -> None:
     c = coordinator(brokers=2, topics={"orders": 2})
     assert {c.leader_of("orders", 0), c.leader_of("orders", 1)} == {0, 1}

@@ -34,7 +34,8 @@ def test_the_least_recent_records_of_all_topics_go_first(caplog: pytest.LogCaptu
     assert (values(fetched.records)[0][0], fetched.log_start_offset) == (starts[0], starts[0])
     assert broker.list_offset(-2).offset == broker.list_offset(0).offset == starts[0]
     (warning,) = [record.message for record in caplog.records]
-    assert warning.startswith("records of topic orders are dropped by retention_bytes: offsets 0 to ")
+    setting = "--retention-bytes (TopicLimits.retention_bytes)"
+    assert warning.startswith(f"records of topic orders are dropped by {setting}: offsets 0 to ")
     assert "all topics together may hold 2,0" in warning
 
 

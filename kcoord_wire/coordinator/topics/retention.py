@@ -22,6 +22,7 @@ from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 
 __all__ = ["Retention"]
 
+_TOTAL: Final = "--retention-bytes (TopicLimits.retention_bytes)"
 _CHECK_MS: Final = 300_000  # log.retention.check.interval.ms
 _LONGEST_PAUSE_MS: Final = 86_400_000  # timestamps are the producers' and may lie in any future
 
@@ -74,7 +75,7 @@ class Retention:
     def _bound_total(self, total: int) -> None:
         storage = self._catalog.storage
         while storage.held > total and (log := storage.oldest()) is not None:
-            if not self._drop(log, "retention_bytes", f"all topics together may hold {total:,} bytes"):
+            if not self._drop(log, _TOTAL, f"all topics together may hold {total:,} bytes"):
                 break
 
     def _bound_size(self, topic: Topic, log: PartitionLog) -> None:

@@ -28,7 +28,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.brokers import Brokers
+from kcoord_wire.coordinator.core.brokers import INTERNAL_TOPICS, Brokers
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicDeleted
 from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM, ZSTD_FROM
@@ -129,6 +129,8 @@ class Topics:
         self._fetches = Fetches(self.catalog, self._limits)
         self.offsets = InternalTopic(self.catalog.offsets, brokers.partition_of_group)
         self._wanted = dict(topics or {})
+        if own := sorted(INTERNAL_TOPICS & self._wanted.keys()):
+            raise ValueError(f"topic {own[0]!r} is the brokers' own")
         self.open(MemoryDisk())
 
     # ---- topics
