@@ -73,6 +73,7 @@ examples:
   principals = ["User:alice"]
   groups = ["billing-*"]
   topics = ["orders"]
+  transactional_ids = ["billing-*"]
   operations = ["read", "write"]    # describe (which these two include), create, delete, alter, describe_configs,
                                     # alter_configs, all
   [[deny]]

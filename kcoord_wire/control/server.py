@@ -69,7 +69,8 @@ class ControlServer:
         if token is None:
             token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
         if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-            raise ValueError(f"a token has at least {LEAST_TOKEN} characters, printable ones of ASCII without spaces")
+            what = f"a token has at least {LEAST_TOKEN} characters, printable ones of ASCII without spaces"
+            raise ValueError(f"{TOKEN_VARIABLE}: {what}")
         self.token = token
         self._server = _Server(coordinator, port, token)
         self.port: int = self._server.server_port
