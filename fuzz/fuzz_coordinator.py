@@ -1,71 +1,142 @@
-"""Whatever requests come, the coordinator answers each once, and what it answers and logs can be written."""
+"""Whatever requests come, the coordinator answers each once, and what it answers and logs can be written and read."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import kcoord_wire as kw
 from kcoord_wire.assignors.embedded import subscribed_topics
+from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.error_responses import can_refuse
-from kcoord_wire.coordinator.core.events import Append, Event, Load, LogRecord, Reply, Request, Resign, Tick
+from kcoord_wire.coordinator.core.events import Reply, Request, Resign, Tick, TopicDeleted
+from kcoord_wire.coordinator.log.formats import TRANSACTIONS
+from kcoord_wire.coordinator.log.store import Store
+from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics
-from kcoord_wire.records import encode_offsets_record
+from kcoord_wire.coordinator.transaction_flow import TransactionFlow
+from kcoord_wire.coordinator.transactions.machine import TransactionMachine
+from kcoord_wire.coordinator.transactions.model import PREPARED
+from kcoord_wire.disk import MemoryDisk
 
 BROKERS = Brokers([Endpoint(0, "localhost", 9092)])
 LIMITS = TopicLimits(max_partitions=100)
+CONFIG = GroupConfig(max_size=3)
 STEP_MS = (0, 1, 1_000, 10_000, 60_000)
 LEFT_OUT = {17, 36}  # SASL is a connection's affair, not the coordinator's
-LEFT_OUT |= {22, 24, 25, 26, 65, 66}  # transactions are a machine of their own, with a log of its own
 MOST_TICKS = 1_000
 
 
 class World:
-    """Machine and topics, with a time of their own and every request that waits for its answer."""
+    """All machines with their logs, a time of their own, and every request that waits for its answer."""
 
     def __init__(self) -> None:
-        self.now = 1_700_000_000_000
+        self.now = 1_700_000_000_000  # also the first producer id
         self.topics = Topics(BROKERS, {"orders": 2}, cluster_id="fuzz", auto_create_partitions=1, limits=LIMITS)
-        self.groups = CoordinatorMachine(BROKERS, self.topics, subscribed_topics, GroupConfig(max_size=3))
+        groups = CoordinatorMachine(BROKERS, self.topics, subscribed_topics, CONFIG)
+        self.groups = Runtime(groups, Store(MemoryDisk()), self.send, lambda effect: None)
+        partition_of = BROKERS.partition_of_group
+        transactions = TransactionMachine(self.topics, partition_of, self.topics.new_producer_id, CONFIG)
+        self.transactions = Runtime(transactions, Store(MemoryDisk(), TRANSACTIONS), self.send, self.write_markers)
+        self.flow = TransactionFlow(
+            transactions=partial(self.submit, self.transactions),
+            groups=partial(self.submit, self.groups),
+            topics=self.submit_to_topics,
+            unverified=self.topics.unverified,
+            offsets_partition=partition_of,
+            send=self.send,
+            new_token=self.inner_token,
+        )
         self.open: dict[int, Request] = {}
-        self.log: list[LogRecord] = []
-        self.handle(self.groups, Load([]))
+        self._inner = 0
+        self.groups.recover(self.now)
+        self.transactions.recover(self.now)
+
+    def inner_token(self) -> int:
+        self._inner -= 1
+        return self._inner
 
     def ask(self, token: int, header: Any, message: Any) -> None:
         version = header.request_api_version
         request = Request(token, message, version, header.client_id or "", "/127.0.0.1", str(token))
         self.open[token] = request
-        machine: Any = self.groups if type(message) in self.groups.serves else self.topics
-        self.handle(machine, request)
+        if isinstance(message, kw.TxnOffsetCommitRequest):
+            self.flow.commit_offsets(request, self.now)
+        elif isinstance(message, kw.ProduceRequest) and message.transactional_id is not None:
+            self.flow.produce(request, self.now)
+        elif type(message) in self.transactions.machine.serves:
+            self.submit(self.transactions, request, self.now)
+        elif type(message) in self.groups.machine.serves - {kw.WriteTxnMarkersRequest}:
+            self.submit(self.groups, request, self.now)
+        else:
+            self.submit_to_topics(request, self.now)
+        self.sync()
 
-    def handle(self, machine: Any, event: Event) -> None:
-        for effect in machine.handle(event, self.now):
+    def submit(self, runtime: Any, event: Any, now: int) -> None:
+        runtime.submit(event, now)
+
+    def submit_to_topics(self, event: Any, now: int) -> None:
+        for effect in self.topics.handle(event, now):
             if isinstance(effect, Reply):
-                request = self.open.pop(effect.token)  # a second answer finds no request
-                assert effect.after <= self.groups.appended
-                if effect.message is not None:
-                    kw.encode_response(effect.message, request.version)
-            elif isinstance(effect, Append):
-                for key, value in effect.records:
-                    encode_offsets_record(key, value)
-                self.log += effect.records
+                self.send(effect.token, effect.message)
+            elif isinstance(effect, TopicDeleted):
+                self.groups.submit(effect, now)
+
+    def sync(self) -> None:
+        """Write the logs, until nothing more follows from it."""
+        runtimes: list[Any] = [self.groups, self.transactions]
+        while any(self.sync_one(runtime) for runtime in runtimes):
+            pass
+
+    @staticmethod
+    def sync_one(runtime: Any) -> bool:
+        sync = runtime.begin_sync()
+        if sync is None:
+            return False
+        sync.run()
+        runtime.end_sync(sync)
+        return True
+
+    def write_markers(self, effect: Any) -> None:
+        self.flow.write_markers(effect, self.now)
+
+    def send(self, token: int, message: Any) -> None:
+        if token < 0:
+            self.flow.answered(token, message, self.now)
+            return
+        request = self.open.pop(token)  # a second answer finds no request
+        if message is not None:
+            kw.encode_response(message, request.version)
 
     def wait(self, ms: int) -> None:
         until = self.now + ms
         for _ in range(MOST_TICKS):
-            dues = [(machine.deadline, machine) for machine in (self.groups, self.topics)]
-            ahead = [(due, machine) for due, machine in dues if due is not None and due <= until]
-            if not ahead:
+            due = min((each for each in self.deadlines() if each is not None and each <= until), default=None)
+            if due is None:
                 self.now = until
                 return
-            due, machine = min(ahead, key=lambda pair: pair[0])
             self.now = max(self.now, due)
-            self.handle(machine, Tick())
+            self.tick()
         raise AssertionError("time does not get on")
+
+    def deadlines(self) -> list[int | None]:
+        return [self.groups.deadline, self.transactions.deadline, self.topics.deadline, self.flow.deadline]
+
+    def tick(self) -> None:
+        groups, transactions, topics, _ = (each is not None and each <= self.now for each in self.deadlines())
+        if groups:
+            self.groups.submit(Tick(), self.now)
+        if transactions:
+            self.transactions.submit(Tick(), self.now)
+        if topics:
+            self.submit_to_topics(Tick(), self.now)
+        self.flow.tick(self.now)
+        self.sync()
 
 
 def check(data: bytes) -> None:
@@ -85,15 +156,35 @@ def check(data: bytes) -> None:
         world.wait(STEP_MS[header.correlation_id % len(STEP_MS)])
         token += 1
         world.ask(token, header, message)
-    known = {name: (group.generation_id, dict(group.offsets)) for name, group in world.groups.groups.items()}
-    world.handle(world.groups, Resign())
-    world.wait(1 << 32)  # every Fetch has been answered by then
+    known = {name: (generation(group), dict(group.offsets)) for name, group in world.groups.machine.groups.items()}
+    transactions = known_transactions(world)
+    world.groups.submit(Resign(), world.now)
+    world.transactions.submit(Resign(), world.now)
+    world.wait(1 << 24)  # every Fetch has been answered by then
     assert not world.open, "a request has no answer"
-    world.handle(world.groups, Load(world.log))
-    for name, (generation, offsets) in known.items():
-        loaded = world.groups.groups.get(name)
-        assert loaded is None or (loaded.generation_id <= generation and loaded.offsets == offsets)
+    world.groups.recover(world.now)
+    for name, (latest, offsets) in known.items():
+        loaded = world.groups.machine.groups.get(name)
+        assert loaded is None or (generation(loaded) <= latest and loaded.offsets == offsets)
         assert loaded is not None or not offsets
+    world.transactions.recover(world.now)
+    assert known_transactions(world) == transactions
+    world.sync()
+    assert PREPARED.isdisjoint(each.state for each in world.transactions.machine.transactions.values())
+
+
+def generation(group: Any) -> int:
+    """Return what never decreases of a group."""
+    number: int = group.epoch if isinstance(group, ConsumerGroup) else group.generation_id
+    return number
+
+
+def known_transactions(world: World) -> dict[str, tuple[Any, ...]]:
+    """Return what the log must have of each transactional id."""
+    return {
+        name: (each.producer_id, each.producer_epoch, each.state, each.partitions)
+        for name, each in world.transactions.machine.transactions.items()
+    }
 
 
 def attempt(bodies: Any) -> Any:
