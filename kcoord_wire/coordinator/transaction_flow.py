@@ -8,7 +8,9 @@ Laws:
 * It has no clock, thread or socket: the host passes the time. The simulation can run it.
 * The partition of a write is in the transaction on disk before the write is seen. And since answers of the transaction
   coordinator come in the order of its log, no write follows the markers of its transaction.
-* Markers are repeated, `RETRY_MS` later, until all are on disk.
+* Markers are repeated, `RETRY_MS` later, until all are written: those that a disk or a group's coordinator has refused.
+  For one transactional id one `WriteMarkers` is carried out, the last: a marker that an earlier one still repeats would
+  end the producer's next transaction.
 
 Source: Kafka's `AddPartitionsToTxnManager.java`, `TransactionMarkerChannelManager.scala`, `ReplicaManager.scala`
 (handleProduceAppend), `GroupCoordinatorService.java`.
@@ -35,8 +37,9 @@ __all__ = ["RETRY_MS", "TransactionFlow"]
 RETRY_MS: Final = 100
 
 _LOADING: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
+_REPEATED: Final = frozenset((*_LOADING, ErrorCode.KAFKA_STORAGE_ERROR))
 
-
+MarkedTopic = m.WriteTxnMarkersRequestWritableTxnMarkerTopic
 Submit = Callable[[Event, int], None]
 """Gives an event to a machine, and carries out its effects."""
 
@@ -72,6 +75,7 @@ class TransactionFlow:
         self._send = send
         self._new_token = new_token
         self._asked: dict[int, Callable[[Any, int], None]] = {}
+        self._writing: dict[str, WriteMarkers] = {}  # by transactional id
         self._again: list[tuple[int, WriteMarkers]] = []  # markers to repeat, and when
         self._now = 0
 
@@ -83,7 +87,9 @@ class TransactionFlow:
     def tick(self, now: int) -> None:
         """Do what is due."""
         while self._again and self._again[0][0] <= now:
-            self.write_markers(self._again.pop(0)[1], now)
+            effect = self._again.pop(0)[1]
+            if self._writing.get(effect.transactional_id) is effect:
+                self.write_markers(effect, now)
 
     def answered(self, token: int, message: Any, now: int) -> None:
         """Take in the answer to a request that this has made; others are ignored."""
@@ -177,29 +183,35 @@ class TransactionFlow:
         marker = effect.marker
         topics = [topic for topic in marker.topics if topic.name != OFFSETS_TOPIC]
         offsets = [topic for topic in marker.topics if topic.name == OFFSETS_TOPIC]
+        self._writing[effect.transactional_id] = effect
 
         def topics_answered(response: m.WriteTxnMarkersResponse, now: int) -> None:
-            failed = _unwritten(response)
-            if failed:
-                again = replace(effect, marker=replace(marker, topics=[*failed, *offsets]))
-                self._again.append((now + RETRY_MS, again))
+            if failed := _failed(response):
+                repeat([*failed, *offsets], now)
             elif offsets:
                 ask(self._groups, offsets, groups_answered, now)
             else:
                 written(now)
 
         def groups_answered(response: m.WriteTxnMarkersResponse, now: int) -> None:
-            codes = {each.error_code for topic in response.markers[0].topics for each in topic.partitions}
-            if codes.isdisjoint(_LOADING):
-                written(now)
+            if self._writing.get(effect.transactional_id) is not effect:
+                return
+            if failed := _failed(response):
+                repeat(failed, now)
             else:
-                self._again.append((now + RETRY_MS, effect))
+                written(now)
+
+        def repeat(left: list[MarkedTopic], now: int) -> None:
+            rest = replace(effect, marker=replace(marker, topics=left))
+            self._writing[effect.transactional_id] = rest
+            self._again.append((now + RETRY_MS, rest))
 
         def ask(submit: Submit, part: list[Any], then: Callable[[Any, int], None], now: int) -> None:
             message = m.WriteTxnMarkersRequest(markers=[replace(marker, topics=part)])
             self._ask(submit, message, MARKERS_VERSION, then, now)
 
         def written(now: int) -> None:
+            del self._writing[effect.transactional_id]
             self._transactions(MarkersWritten(effect.transactional_id, marker.producer_id, marker.producer_epoch), now)
 
         ask(self._topics, topics, topics_answered, now)
@@ -208,18 +220,18 @@ class TransactionFlow:
 MARKERS_VERSION: Final = 2
 
 
-def _unwritten(response: m.WriteTxnMarkersResponse) -> list[m.WriteTxnMarkersRequestWritableTxnMarkerTopic]:
-    """Return the partitions to which a marker could not be written because the disk has failed."""
-    failed = ErrorCode.KAFKA_STORAGE_ERROR
-    partitions = {
-        topic.name: [each.partition_index for each in topic.partitions if each.error_code == failed]
-        for topic in response.markers[0].topics
-    }
-    return [
-        m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name=name, partition_indexes=indexes)
-        for name, indexes in partitions.items()
-        if indexes
+def _failed(response: m.WriteTxnMarkersResponse) -> list[MarkedTopic]:
+    """Return the partitions to which a marker has to be written again. One that has been deleted, or that knows a
+    later epoch of the producer, needs none."""
+    (result,) = response.markers
+    failed = [
+        MarkedTopic(
+            name=topic.name,
+            partition_indexes=[each.partition_index for each in topic.partitions if each.error_code in _REPEATED],
+        )
+        for topic in result.topics
     ]
+    return [topic for topic in failed if topic.partition_indexes]
 
 
 def _adds(request: Request) -> bool:

@@ -1,7 +1,8 @@
-"""Transactions through all machines of a coordinator, by a real client: librdkafka; and what a full disk does."""
+"""Transactions through all machines of a coordinator, by a real client: librdkafka; and markers that are refused."""
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +136,98 @@ def test_ids_and_epochs_survive_a_restart(tmp_path: Path) -> None:
             writer.produce("orders", b"%d" % epoch)
             writer.commit_transaction(SECONDS)
             assert committed(coordinator)[-1] == b"%d" % epoch
+
+
+class Markers:
+    """A flow whose topics and groups answer markers as scripted.
+
+    :ivar errors: by topic and partition, of the topics' next answers
+    :ivar asked: the markers' partitions of each request, in order
+    :ivar groups: requests to the groups that are not answered
+    :ivar complete: transactional ids whose markers are written
+    """
+
+    def __init__(self) -> None:
+        self.errors: dict[tuple[str, int], ErrorCode] = {}
+        self.asked: list[list[tuple[str, int]]] = []
+        self.groups: list[Any] = []
+        self.complete: list[str] = []
+        self.now = 0
+        tokens = count()
+        self.flow = TransactionFlow(
+            transactions=self._transactions,
+            groups=self._groups,
+            topics=self._topics,
+            unverified=lambda request: (None, []),
+            offsets_partition=len,
+            send=lambda token, message: None,
+            new_token=lambda: next(tokens),
+        )
+
+    def _transactions(self, event: Any, now: int) -> None:
+        assert isinstance(event, MarkersWritten)
+        self.complete.append(event.transactional_id)
+
+    def _note(self, request: Any) -> None:
+        (marker,) = request.message.markers
+        self.asked.append([(topic.name, index) for topic in marker.topics for index in topic.partition_indexes])
+
+    def _groups(self, request: Any, now: int) -> None:
+        self._note(request)
+        self.groups.append(request)
+
+    def _topics(self, request: Any, now: int) -> None:
+        self._note(request)
+        answer = refusal(request.message, request.version, ErrorCode.NONE)
+        for topic in answer.markers[0].topics:
+            for each in topic.partitions:
+                each.error_code = self.errors.get((topic.name, each.partition_index), ErrorCode.NONE)
+        self.flow.answered(request.token, answer, now)
+
+    def answer_groups(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        request = self.groups.pop(0)
+        self.flow.answered(request.token, refusal(request.message, request.version, error), self.now)
+
+    def write(self, *partitions: tuple[str, int]) -> None:
+        topics = [
+            m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name=name, partition_indexes=[index])
+            for name, index in partitions
+        ]
+        marker = m.WriteTxnMarkersRequestWritableTxnMarker(producer_id=7, producer_epoch=1, topics=topics)
+        self.flow.write_markers(WriteMarkers("x", marker), self.now)
+
+    def retry(self) -> None:
+        self.now += RETRY_MS
+        self.flow.tick(self.now)
+
+
+OFFSETS = ("__consumer_offsets", 3)
+
+
+def test_a_marker_that_a_disk_refuses_is_written_again() -> None:
+    script = Markers()
+    script.errors = {("a", 0): ErrorCode.KAFKA_STORAGE_ERROR, ("b", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    script.write(("a", 0), ("b", 0), ("c", 0), OFFSETS)
+    script.retry()
+    assert (script.complete, script.asked) == ([], [[("a", 0), ("b", 0), ("c", 0)], [("a", 0)]])
+    script.errors = {}
+    script.retry()
+    script.answer_groups(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    script.retry()
+    assert (script.complete, script.asked[2:]) == ([], [[("a", 0)], [OFFSETS], [], [OFFSETS]])
+    script.answer_groups()
+    assert (script.complete, script.flow.deadline) == (["x"], None)
+
+
+def test_markers_that_are_written_anew_are_not_repeated_twice() -> None:
+    script = Markers()
+    script.write(("a", 0), OFFSETS)
+    script.write(("a", 0), OFFSETS)  # the log has been read again
+    script.answer_groups()
+    assert script.complete == [], "the last decides: it would write once more"
+    script.answer_groups(ErrorCode.NOT_COORDINATOR)
+    script.write(("a", 0), OFFSETS)
+    script.answer_groups()
+    written = len(script.asked)
+    script.retry()
+    assert (script.complete, len(script.asked)) == (["x"], written), "it might end the next transaction"
