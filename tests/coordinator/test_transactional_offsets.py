@@ -9,7 +9,7 @@ import pytest
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
-from kcoord_wire.coordinator.core.events import Request
+from kcoord_wire.coordinator.core.events import Load, Request, Resign
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.runtime import Runtime
@@ -35,7 +35,8 @@ class Host:
         if compact:
             self.runtime.store.compact()
         config = GroupConfig(initial_rebalance_delay_ms=0)
-        machine = GroupMachine(Brokers([Endpoint(1, "localhost", 9092)]), Topics(), subscribed, config)
+        self.brokers = Brokers([Endpoint(1, "localhost", 9092)])
+        machine = GroupMachine(self.brokers, Topics(), subscribed, config)
         self.runtime = Runtime(machine, Store(self.disk), self._send)
         self.answers: dict[int, Any] = {}
         self.runtime.recover(self.now)
@@ -69,13 +70,14 @@ class Host:
         topic = m.OffsetCommitRequestTopic(name="orders", partitions=[item])
         return int(self.ask(m.OffsetCommitRequest(group_id="g", topics=[topic]), 8).topics[0].partitions[0].error_code)
 
-    def end(self, producer: tuple[int, int], *, commit: bool) -> None:
-        topic = m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name="__consumer_offsets", partition_indexes=[0])
+    def end(self, producer: tuple[int, int], *, commit: bool, error: int = 0) -> None:
+        place = self.brokers.partition_of_group("g")
+        topic = m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name="__consumer_offsets", partition_indexes=[place])
         marker = m.WriteTxnMarkersRequestWritableTxnMarker(
             producer_id=producer[0], producer_epoch=producer[1], transaction_result=commit, topics=[topic]
         )
         answer = self.ask(m.WriteTxnMarkersRequest(markers=[marker]), 1)
-        assert answer.markers[0].topics[0].partitions[0].error_code == 0
+        assert answer.markers[0].topics[0].partitions[0].error_code == error
 
     def offset(self, *, stable: bool = False, version: int = 7) -> int:
         """Return what is committed for orders 0, or the error as a negative number."""
@@ -193,3 +195,19 @@ def test_a_partition_that_does_not_exist_fails_alone() -> None:
     assert host.txn_commit(PRODUCER, 5, partition=99) == E.UNKNOWN_TOPIC_OR_PARTITION
     assert host.txn_commit(PRODUCER, 5, topic="none") == E.UNKNOWN_TOPIC_OR_PARTITION
     assert host.txn_commit(PRODUCER, 5, generation_id_or_member_epoch=4) == E.ILLEGAL_GENERATION
+
+
+def test_while_a_partition_is_read_transactions_wait() -> None:
+    host = Host()
+    assert host.txn_commit(PRODUCER, 5) == 0
+    place = host.brokers.partition_of_group("g")
+    host.runtime.submit(Resign(frozenset([place])), host.now)
+    host.brokers.set_loading([place])
+    records, pending = host.runtime.store.read(lambda group: True)
+    host.end(PRODUCER, commit=True, error=E.COORDINATOR_LOAD_IN_PROGRESS)
+    assert host.txn_commit(OTHER, 6) == E.COORDINATOR_LOAD_IN_PROGRESS
+    host.runtime.submit(Load(records, frozenset([place]), pending), host.now)
+    host.brokers.set_loading([])
+    assert host.offset(stable=True) == -E.UNSTABLE_OFFSET_COMMIT
+    host.end(PRODUCER, commit=True)
+    assert host.offset(stable=True) == 5, "what was read before the marker would be pending for ever"

@@ -141,12 +141,25 @@ class GroupMachine:
             if not isinstance(message, m.FindCoordinatorRequest):
                 raise TypeError(f"a group coordinator does not serve {type(message).__name__}")
             admin.find_coordinator(self._effects, self.brokers, request, message)
+        elif self._is_loading(message):
+            self._refuse(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         elif self._unavailable is None:
             handler(request, message)
         elif isinstance(message, m.HeartbeatRequest) and self._unavailable is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self._effects.reply(request, _ALIVE)  # as Kafka: while it loads, members must not give up their generation
         else:
             self._effects.reply(request, refusal(message, request.version, self._unavailable))
+
+    def _is_loading(self, message: Any) -> bool:
+        """Return whether a request of a transaction concerns a partition of ``__consumer_offsets`` that is being read.
+        It comes from the transaction coordinator, past what keeps clients' requests away: the `Load` would miss it."""
+        loading = self.brokers.loading
+        if loading and isinstance(message, m.TxnOffsetCommitRequest):
+            return self.brokers.partition_of_group(message.group_id) in loading
+        if loading and isinstance(message, m.WriteTxnMarkersRequest):
+            topics = (topic for marker in message.markers for topic in marker.topics)
+            return any(not loading.isdisjoint(topic.partition_indexes) for topic in topics)
+        return False
 
     def _refuse(self, request: events.Request, error: ErrorCode) -> None:
         self._effects.reply(request, refusal(request.message, request.version, error))
