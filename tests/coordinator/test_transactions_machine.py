@@ -128,6 +128,33 @@ def test_an_open_transaction_is_aborted_after_its_timeout() -> None:
     assert script.markers == []
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_after_the_timeout_the_end_of_version_0_is_fenced(commit: bool) -> None:
+    script = TransactionScript()
+    producer = script.producer()
+    script.add(producer)
+    script.pass_time(60_000)
+    script.write_markers()
+    assert script.end(producer, commit=commit, version=4).error_code == E.PRODUCER_FENCED
+    assert script.end(producer, commit=commit, version=1).error_code == E.INVALID_PRODUCER_EPOCH
+
+
+def test_the_next_producer_id_waits_for_the_markers() -> None:
+    script = TransactionScript()
+    script.producer()
+    script.machine.transactions["x"].producer_epoch = 32_766
+    last = (script.machine.transactions["x"].producer_id, 32_766)
+    script.batch_add(last, ("orders", 0))
+    answer = script.end(last, version=5)
+    following = (answer.producer_id, answer.producer_epoch)
+    assert (following[0] != last[0], following[1]) == (True, 0)
+    assert script.batch_add(following, ("orders", 0)) == [E.CONCURRENT_TRANSACTIONS]
+    assert script.end(following, commit=False, version=5).error_code == E.CONCURRENT_TRANSACTIONS
+    assert script.init(had=following).error_code == E.CONCURRENT_TRANSACTIONS
+    script.write_markers()
+    assert script.batch_add(following, ("orders", 0)) == [0]
+
+
 def test_an_ended_transaction_has_no_timeout() -> None:
     script = TransactionScript()
     producer = script.producer()

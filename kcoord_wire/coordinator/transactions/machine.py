@@ -313,11 +313,11 @@ class TransactionMachine:
             return self._refuse(request, ErrorCode.INVALID_REQUEST)
         if transaction is None:
             return self._refuse(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING, self._effects.deleted)
-        repeated = transaction.raised_epoch(message.producer_id, message.producer_epoch)
+        version = BUMPED_AT_END if request.version >= versions.BUMPED_FROM else 0
+        repeated = version == BUMPED_AT_END and transaction.raised_epoch(message.producer_id, message.producer_epoch)
         error = ErrorCode.NONE
         if not repeated:
             error = transaction.check_producer(message.producer_id, message.producer_epoch)
-        version = BUMPED_AT_END if request.version >= versions.BUMPED_FROM else 0
         if not error:
             move = Move.COMMIT if message.committed else Move.ABORT
             decides, error = _may_end(transaction, move, version, repeated)
