@@ -79,7 +79,10 @@ class Exporter:
         :param port: 0 takes a free one
         :raises OSError: the port cannot be opened
         """
-        server, thread = _prometheus("exposition").start_http_server(port, host, self.registry)
+        try:
+            server, thread = _prometheus("exposition").start_http_server(port, host, self.registry)
+        except OSError as error:
+            raise OSError(error.errno, f"port {port} for metrics: {error.strerror}") from error
         server.RequestHandlerClass = _with_timeout(server.RequestHandlerClass)
         return MetricsServer(server, thread)
 

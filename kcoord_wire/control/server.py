@@ -110,7 +110,10 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = MOST_CONNECTIONS
 
     def __init__(self, coordinator: Coordinator, port: int, token: str) -> None:
-        super().__init__((HOST, port), _Handler)
+        try:
+            super().__init__((HOST, port), _Handler)
+        except OSError as error:
+            raise OSError(error.errno, f"control port {port}: {error.strerror}") from error
         self.coordinator = coordinator
         self.token = token.encode()
         self.stopping = threading.Event()

@@ -190,7 +190,7 @@ def test_it_listens_on_the_loopback_alone(coordinator: StartCoordinator) -> None
     everywhere = coordinator(host="0.0.0.0")
     with ControlServer(everywhere) as control:
         assert control.url == f"http://127.0.0.1:{control.port}"
-        with pytest.raises(OSError, match="in use"):
+        with pytest.raises(OSError, match=f"control port {control.port}: .* in use"):
             ControlServer(everywhere, control.port)
         assert control._server.socket.getsockname()[0] == "127.0.0.1"
 

@@ -62,6 +62,8 @@ def test_a_port_in_use_is_reported_at_the_start(coordinator: StartCoordinator) -
     c = coordinator()
     with pytest.raises(OSError, match="in use"):
         Coordinator(port=c.port).start()
+    with pytest.raises(OSError, match=f"port {c.port} for metrics: .* in use"):
+        Coordinator(metrics_port=c.port).start()
     c.stop()
     assert threading.active_count() == before
 
