@@ -16,14 +16,16 @@ from hypothesis import strategies as st
 import kcoord_wire
 from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
-from kcoord_wire.coordinator.core.events import Load, Request, Resign
+from kcoord_wire.coordinator.core.events import Load, Reply, Request, Resign
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.served import SERVED
-from kcoord_wire.coordinator.topics.topics import Topics
+from kcoord_wire.coordinator.topics.topics import Topics, VerifiedProduce
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.records import (
     Compression,
+    Record,
     RecordBatch,
+    encode_batch,
     read_records,
 )
 from tests.support.broker import BROKERS, EACH, GOOD, NO_ID, OURS, Broker, batch, values, versions
@@ -580,3 +582,20 @@ def test_records_have_the_time_of_the_append(version: int) -> None:
     found = broker.list_offset(broker.now)
     assert (found.offset, found.timestamp) == (0, broker.now)
     assert broker.list_offset(broker.now + 1).offset == -1
+
+
+def test_only_one_producer_of_a_request_is_verified() -> None:
+    broker = Broker({"orders": 3})
+    data = [
+        encode_batch([Record(value=b"x")], transactional=True, producer_id=of, producer_epoch=0, base_sequence=0)
+        for of in (7, 8, 7)
+    ]
+    parts = [m.ProduceRequestPartitionProduceData(index=index, records=each) for index, each in enumerate(data)]
+    topic = m.ProduceRequestTopicProduceData(name="orders", partition_data=parts)
+    request = Request(1, m.ProduceRequest(transactional_id="t", acks=-1, topic_data=[topic]), 12)
+    first, partitions = broker.topics.unverified(request)
+    assert (first and first.producer_id, partitions) == (7, [("orders", 0), ("orders", 2)])
+    verified = VerifiedProduce(request, dict.fromkeys(partitions, ErrorCode.NONE))
+    (reply,) = (each for each in broker.topics.handle(verified, 0) if isinstance(each, Reply))
+    codes = [each.error_code for each in reply.message.responses[0].partition_responses]
+    assert codes == [0, ErrorCode.INVALID_TXN_STATE, 0], "nothing would end the transaction of producer 8"

@@ -330,7 +330,8 @@ class Topics:
 
     def unverified(self, request: Request) -> tuple[Header | None, list[Partition]]:
         """Return the partitions in which a Produce begins its transaction, and the header of the first such batch,
-        which has the producer; None if there is none."""
+        which has the producer; None if there is none. A batch of another producer is left out, and so refused: the
+        coordinator is asked about one."""
         asked: m.ProduceRequest = request.message
         first: Header | None = None
         partitions: list[Partition] = []
@@ -344,7 +345,8 @@ class Topics:
                 batch = read_header(data.records)
                 if batch.is_transactional and not topic.logs[data.index].in_transaction(batch):
                     first = first or batch
-                    partitions.append((topic.name, data.index))
+                    if (batch.producer_id, batch.producer_epoch) == (first.producer_id, first.producer_epoch):
+                        partitions.append((topic.name, data.index))
         return first, partitions
 
     def _produce(
