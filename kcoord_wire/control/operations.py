@@ -209,8 +209,8 @@ def _restart_broker(c: Coordinator, node: str) -> list[Broker]:
 
 
 def _pause_broker(c: Coordinator, node: str, failover_ms: int | None = None) -> list[Broker]:
-    if failover_ms is not None and failover_ms < 0:
-        raise SettingsError("body.failover_ms", f"must be 0 or more, not {failover_ms}")
+    if failover_ms is not None and not 0 <= failover_ms <= LONGEST_WAIT_MS:
+        raise SettingsError("body.failover_ms", f"must be from 0 to {LONGEST_WAIT_MS}, not {failover_ms}")
     c.pause_broker(_broker(c, node), failover_ms)
     return _brokers(c)
 
@@ -333,7 +333,7 @@ OPERATIONS: Final = (
         "Pause a broker: clients may connect, and nothing is answered",
         list[Broker],
         _pause_broker,
-        {"failover_ms": Item(int, "after this long others lead what it led; never if left out")},
+        {"failover_ms": Item(int, f"ms until others lead what it led, at most {LONGEST_WAIT_MS:,}; never if left out")},
     ),
     Operation(
         "POST",

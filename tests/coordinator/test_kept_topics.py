@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from pathlib import Path
 from random import Random
 
@@ -12,6 +13,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.log.disk import FolderDisk
 from kcoord_wire.coordinator.log.store import CorruptLogError
 from kcoord_wire.coordinator.topics.batch_header import check_batch
+from kcoord_wire.coordinator.topics.journal import Journal, KnownTopic, KnownTopics
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 from kcoord_wire.disk import Disk, MemoryDisk
@@ -183,6 +185,15 @@ def test_a_torn_write_is_cut_off_and_said(caplog: pytest.LogCaptureFixture) -> N
     assert "orders-0 ends in 50 bytes of a write that a crash has torn" in caplog.text
     assert again.produce(batch(b"next")).base_offset == 1
     assert values(again.fetch(0).records) == [(0, b"whole"), (1, b"next")]
+
+
+@pytest.mark.parametrize("name", ["../../orders", "/orders", "..", ""])
+def test_a_name_in_the_journal_does_not_lead_out_of_the_folder(name: str) -> None:
+    disk = MemoryDisk()
+    journal = Journal(disk)
+    journal.begin(KnownTopics({name: KnownTopic(uuid.UUID(int=1), {}, [0])}))
+    with pytest.raises(CorruptLogError, match="is not the name of a topic"):
+        opened(disk)
 
 
 def test_damage_is_an_error_and_nothing_is_touched() -> None:

@@ -22,6 +22,7 @@ from errno import EEXIST
 from typing import Final
 
 from kcoord_wire.coordinator.core.brokers import OFFSETS_TOPIC, Brokers, Leaders
+from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.topics.batch_header import Refused
 from kcoord_wire.coordinator.topics.journal import KnownTopic
 from kcoord_wire.coordinator.topics.partition_log import PartitionLog
@@ -108,6 +109,7 @@ class Catalog:
         :raises OSError: the disk fails
         """
         known = storage.journal.load()
+        _check_names(known.topics)
         folders = set(storage.disk.folders())
         topics = []
         for name, topic in known.topics.items():
@@ -272,6 +274,13 @@ class Catalog:
             newer = leader_epoch > log.leader_epoch
             raise Refused(ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH)
         return log
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Check names that the journal has, since they become those of folders."""
+    for name in names:
+        if not is_topic_name(name):
+            raise CorruptLogError("topics.journal", 0, f"{name!r} is not the name of a topic")
 
 
 def _topic_of(folder: str) -> str | None:
