@@ -14,6 +14,14 @@ EXAMPLES = int(os.environ.get("KCOORD_WIRE_EXAMPLES", "100"))  # `make check` dr
 settings.register_profile("kcoord", deadline=None, max_examples=EXAMPLES, print_blob=True)
 settings.load_profile("kcoord")
 
+_LONGEST_IN_NAME = 60
+
 
 def pytest_report_header() -> str:
     return f"kcoord_wire: {kw.backend} codec, {kw.__file__}"
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a test after its argument instead of a long value: one with a random salt or the time in it would give the
+    test another name in each worker, and pytest-xdist runs only what all workers have collected alike."""
+    return argname if isinstance(val, str | bytes) and len(val) > _LONGEST_IN_NAME else None
