@@ -14,7 +14,8 @@ Source: kafka/clients `DefaultRecordBatch.java`, `MemoryRecordsBuilder.java`; KI
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Final
 
 from kcoord_wire.errors import DecodeError, EncodeError
@@ -69,8 +70,15 @@ _AT_COUNT: Final = 57
 
 def crc32c(data: memoryview | bytes) -> int:
     """The Castagnoli CRC of `data`."""
-    checksum: int = require("crc32c", "records", "the checksum of record batches").crc32c(data)
-    return checksum
+    return _checksum()(data)
+
+
+@cache
+def _checksum() -> Callable[[memoryview | bytes], int]:
+    function: Callable[[memoryview | bytes], int] = require(
+        "crc32c", "records", "the checksum of record batches"
+    ).crc32c
+    return function
 
 
 def decode_batch(entry: memoryview, position: int, limits: ReadLimits) -> RecordBatch:
