@@ -158,6 +158,8 @@ class Fetches:
 
     def wake(self, grown: Sequence[Growth]) -> list[Effect]:
         """Answer the Fetches that have enough bytes now."""
+        if not self._waiting:
+            return []
         ready: dict[int, None] = {}
         for log, size, stable_size in grown:
             for token in self._waiting.get(log, ()):

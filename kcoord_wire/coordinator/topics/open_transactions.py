@@ -52,7 +52,7 @@ class OpenTransactions:
     @property
     def first_unstable(self) -> int | None:
         """Offset of the first record whose transaction is open; None if none is."""
-        return next(iter(self._open.values()), None)
+        return next(iter(self._open.values())) if self._open else None
 
     def first_offset(self, producer_id: int) -> int | None:
         """Return the offset of the first record of the producer's open transaction; None if it has none here."""

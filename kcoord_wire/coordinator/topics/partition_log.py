@@ -137,13 +137,15 @@ class PartitionLog:
         :raises Refused: OUT_OF_ORDER_SEQUENCE_NUMBER (45), INVALID_PRODUCER_EPOCH (47), INVALID_TXN_STATE (48),
             KAFKA_STORAGE_ERROR (56)
         """
+        if batch.producer_id < 0:  # neither idempotent nor in a transaction
+            return self._store(batch, data)
         before = self._producers.find(batch)
         if before is not None:
             return Appended(before, 0)
-        in_transaction = self._transactions.first_offset(batch.producer_id) is not None
-        if batch.is_transactional and not (verified or self.in_transaction(batch)):
-            raise Refused(ErrorCode.INVALID_TXN_STATE, "the partition is not in the producer's transaction")
-        if in_transaction and not batch.is_transactional:
+        if batch.is_transactional:
+            if not (verified or self.in_transaction(batch)):
+                raise Refused(ErrorCode.INVALID_TXN_STATE, "the partition is not in the producer's transaction")
+        elif self.has_open_transaction(batch.producer_id):
             raise Refused(ErrorCode.INVALID_TXN_STATE, "a batch outside the producer's transaction, which is open")
         return self._store(batch, data)
 

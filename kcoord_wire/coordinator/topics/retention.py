@@ -34,19 +34,15 @@ class Retention:
 
     :param configuration: what is set for topics
     :param total: bytes of all partitions together; None for no bound
+    :ivar deadline: when `check` is due, in ms; None if nothing can expire
     """
 
     def __init__(self, catalog: Catalog, configuration: Configuration, total: int | None) -> None:
         self._catalog = catalog
         self._configuration = configuration
         self._total = total
-        self._due: int | None = None
+        self.deadline: int | None = None
         self._warned: set[tuple[str, str]] = set()
-
-    @property
-    def deadline(self) -> int | None:
-        """When `check` is due, in ms; None if nothing can expire."""
-        return self._due
 
     def after_append(self, now: int) -> None:
         """Drop what is too much, after records were appended."""
@@ -57,7 +53,7 @@ class Retention:
                 topic = self._catalog.named(log.topic)
                 if topic is not None:
                     self._bound_size(topic, log)
-            self._due = min(self._due or now + _CHECK_MS, now + _CHECK_MS)
+            self.deadline = min(self.deadline or now + _CHECK_MS, now + _CHECK_MS)
         if self._total is not None and storage.held > self._total:
             self._bound_total(self._total)
 
@@ -70,7 +66,7 @@ class Retention:
                 expires = self._expire(topic, log, now)
                 if expires is not None:
                     due = min(due or expires, expires)
-        self._due = None if due is None else min(max(due, now + _CHECK_MS), now + _LONGEST_PAUSE_MS)
+        self.deadline = None if due is None else min(max(due, now + _CHECK_MS), now + _LONGEST_PAUSE_MS)
 
     def _bound_total(self, total: int) -> None:
         storage = self._catalog.storage

@@ -107,7 +107,8 @@ class Segment:
         self._times.append(max_timestamp)
         self._places.append(self.size)
         self.size += size
-        self.max_timestamp = max(self.max_timestamp, max_timestamp)
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
 
     def repair(self) -> None:
         """Cut off what a crash has left of the last write. OSError: the disk fails."""

@@ -393,9 +393,9 @@ class Topics:
             assert data.records is not None
             if request.version < ZSTD_FROM and batch.compression == Compression.ZSTD:
                 raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-            if batch.is_transactional and request.message.transactional_id is None:
+            if request.message.transactional_id is None and batch.is_transactional:
                 raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            answer = verified.get((topic.name, data.index))
+            answer = verified.get((topic.name, data.index)) if verified else None
             if answer:
                 raise Refused(answer)
             stable = log.stable_offset
@@ -408,13 +408,17 @@ class Topics:
             outcome.error_code, outcome.error_message = refused.error, refused.detail
             return outcome
         if size:
-            grown.append(self._grew(log, size, stable))
+            grown.append(self._grew(log, outcome.base_offset, size, stable))
         outcome.log_start_offset = log.start_offset
         return outcome
 
     @staticmethod
-    def _grew(log: PartitionLog, size: int, stable_before: int) -> Growth:
-        return Growth(log, size, log.bytes_between(stable_before, log.stable_offset))
+    def _grew(log: PartitionLog, base_offset: int, size: int, stable_before: int) -> Growth:
+        """Return what an append has added. Without an open transaction, before and after it, that is all stable."""
+        stable = log.stable_offset
+        if stable == log.end_offset and stable_before == base_offset:
+            return Growth(log, size, size)
+        return Growth(log, size, log.bytes_between(stable_before, stable))
 
     # ---- WriteTxnMarkers
 
@@ -450,12 +454,12 @@ class Topics:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             log = topic.logs[index]
             stable = log.stable_offset
-            _, size = log.end_transaction(
+            base_offset, size = log.end_transaction(
                 marker.producer_id, marker.producer_epoch, control, marker.coordinator_epoch, now
             )
         except Refused as refused:
             return refused.error
-        grown.append(self._grew(log, size, stable))
+        grown.append(self._grew(log, base_offset, size, stable))
         return ErrorCode.NONE
 
 
