@@ -62,9 +62,10 @@ class Timers:
     @property
     def next(self) -> int | None:
         """When to call `run_due` next, in ms: no later than the first deadline; None if there is none."""
-        while self._heap and not self._heap[0][2].live:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
+        heap = self._heap
+        while heap and heap[0][2]._action is None:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
 
     def start(self, when: int, action: Callable[[], None]) -> Timer:
         """Return a timer that runs `action` at `when`, once."""

@@ -179,10 +179,11 @@ class Connection(asyncio.Protocol):
         if self.is_closing:
             return
         owner.metrics.received_bytes += len(data)
+        limit = owner.limits.max_unauthenticated_frame_size
         if session is None or session.principal is not None:
+            limit = owner.limits.max_frame_size
             self.active_at = time.monotonic()
         if self._framer is None:
-            limit = self._frame_limit(session)
             size = int.from_bytes(data[:_SIZE_BYTES], "big")
             if size == len(data) - _SIZE_BYTES and size <= limit and not self.token and not self._choked:
                 self._take(data, _SIZE_BYTES)  # the whole of one request: the common case, which needs no framer
@@ -249,15 +250,10 @@ class Connection(asyncio.Protocol):
             _log.exception("a request of %s has failed", self.host)
             self._owner.refuse(self, error)
 
-    def _frame_limit(self, session: Session | None) -> int:
-        limits = self._owner.limits
-        is_known = session is None or session.principal is not None
-        return limits.max_frame_size if is_known else limits.max_unauthenticated_frame_size
-
     def raise_frame_limit(self) -> None:
         """Apply the limits for an authenticated peer to what has been received."""
         if self._framer is not None:
-            rest, self._framer = self._framer.rest, Framer(self._frame_limit(self.session))
+            rest, self._framer = self._framer.rest, Framer(self._owner.limits.max_frame_size)
             self._bodies = self._framer.feed(rest)
 
     # ---- answers out

@@ -97,6 +97,7 @@ class Requests:
             send=self._send,
             new_token=self._new_token,
         )
+        self._timed = (machine, topics, self.transactions.machine, self.flow)
         self.permissions = permissions
         self.faults = faults
         self._brokers = machine.brokers
@@ -122,22 +123,25 @@ class Requests:
             self._receive_token(connection, session, body[start:])
             return
         api_key, version, connection.correlation_id, length = REQUEST_HEAD.unpack_from(body, start)
-        admission = Admission.SERVE if session is None else session.admission(api_key)
-        if admission is Admission.CLOSE:
-            raise DecodeError("api", start, "RequestHeader", f"api {api_key} before authentication")
+        is_refused = False
+        if session is not None:
+            admission = session.admission(api_key)
+            is_refused = admission is Admission.REFUSE
+            if admission is Admission.CLOSE:
+                raise DecodeError("api", start, "RequestHeader", f"api {api_key} before authentication")
         codec = self._codecs.get(api_key << _VERSION_BITS | version) or self._codec(body, start)
         connection.codec = codec
         if len(body) > self._max_plain_frame_size and not codec.carries_blobs:
             raise DecodeError("frame", start, "Frame.size", f"{len(body)} bytes of api {api_key}")
         if codec is self._fallback:
-            if admission is Admission.REFUSE:
+            if is_refused:
                 raise DecodeError("version", start, "RequestHeader", f"ApiVersions {version} during authentication")
             connection.answer(self.topics.cluster.api_versions_fallback())
             return
         client_id, at = read_client_id(body, start, length, codec.flexible_head)
         message, _ = codec.decode(body, at, False)
         connection.client_id = client_id
-        if admission is Admission.REFUSE:
+        if is_refused:
             connection.answer(refusal(message, version, ErrorCode.ILLEGAL_SASL_STATE))
             connection.close()
             return
@@ -164,7 +168,7 @@ class Requests:
 
     def submit(self, connection: Connection, codec: ApiCodec, message: Any, copies: int = 1) -> None:
         """Give a request, or what the permissions leave of it, to the machine that serves its api."""
-        connection.token = token = self._new_token()
+        self._token = connection.token = token = self._token + 1
         self._waiting[token] = connection
         if self.permissions is not None:
             session = connection.session
@@ -184,7 +188,8 @@ class Requests:
                 return
         request = Request(token, message, codec.version, connection.client_id, connection.host, "", connection.broker)
         self._hand_over(request, connection, codec.api_key)
-        for _ in range(copies - 1):  # their replies find no connection
+        while copies > 1:  # the replies to further ones find no connection
+            copies -= 1
             again = replace(request, token=self._new_token())
             self._hand_over(again, connection, codec.api_key)
 
@@ -306,8 +311,12 @@ class Requests:
     @property
     def deadline(self) -> int | None:
         """When `tick` is due, in ms; None if nothing is."""
-        machines = (self.runtime, self.topics, self.transactions, self.flow)
-        return min((due for machine in machines if (due := machine.deadline) is not None), default=None)
+        first: int | None = None
+        for machine in self._timed:
+            due = machine.deadline
+            if due is not None and (first is None or due < first):
+                first = due
+        return first
 
     def tick(self) -> None:
         """Let the machines do what is due."""

@@ -86,8 +86,11 @@ class Scheduler:
         while True:
             while ready:
                 ready.popleft().pump()
-            wrote = [log.commit(self.settle) for log in self._logs]
-            if not ready and not any(wrote):
+            wrote = False
+            for log in self._logs:
+                if log.commit(self.settle):
+                    wrote = True
+            if not ready and not wrote:
                 break
         due = self._machines.deadline
         if due is not None and (self._timer is None or due < self._timer_at):

@@ -108,12 +108,12 @@ class CoordinatorMachine(GroupMachine):
         else:
             super()._sync(request, message)
 
-    def _heartbeat(self, request: events.Request, message: m.HeartbeatRequest) -> None:
+    def _heartbeat_of_others(self, request: events.Request, message: m.HeartbeatRequest) -> None:
         group = self.groups.get(message.group_id)
         if isinstance(group, ConsumerGroup):
             self._classic_members.heartbeat(request, message, group)
         else:
-            super()._heartbeat(request, message)
+            super()._heartbeat_of_others(request, message)
 
     def _leave(self, request: events.Request, message: m.LeaveGroupRequest) -> None:
         group = self.groups.get(message.group_id)

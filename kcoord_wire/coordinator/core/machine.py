@@ -533,9 +533,9 @@ class GroupMachine:
     # ---- Heartbeat, LeaveGroup, OffsetCommit
 
     def _heartbeat(self, request: events.Request, message: m.HeartbeatRequest) -> None:
-        group = self._find(request, message.group_id)
-        if group is None:
-            return
+        group = self.groups.get(message.group_id)
+        if not isinstance(group, Group):
+            return self._heartbeat_of_others(request, message)
         error = group.check_member(message.member_id, message.group_instance_id, message.generation_id)
         if not error:
             error = _HEARTBEAT[group.state]
@@ -544,6 +544,10 @@ class GroupMachine:
             self._refuse(request, error)
         else:
             self._effects.reply(request, _ALIVE)
+
+    def _heartbeat_of_others(self, request: events.Request, message: m.HeartbeatRequest) -> None:
+        """Answer a Heartbeat for what is not a classic group."""
+        self._find(request, message.group_id)
 
     def _leave(self, request: events.Request, message: m.LeaveGroupRequest) -> None:
         if not message.group_id:
