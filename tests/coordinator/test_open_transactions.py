@@ -54,6 +54,17 @@ def test_the_stable_offset_is_the_first_that_is_open() -> None:
     assert log.log.stable_offset == log.log.end_offset == 5
 
 
+def test_a_marker_is_its_producers_last_batch() -> None:
+    log = Log()
+    log.write(1)
+    log.log.end_transaction(1, 0, ControlType.COMMIT, 7, NOW + 1)
+    (state,) = log.log.producers()
+    assert (state.coordinator_epoch, state.last_timestamp, state.last_sequence) == (7, NOW + 1, 0)
+    log.write(1, epoch=1)
+    (state,) = log.log.producers()
+    assert (state.producer_epoch, state.coordinator_epoch, state.last_timestamp) == (1, 7, NOW)
+
+
 def test_readers_of_what_is_committed_get_nothing_beyond() -> None:
     log = Log()
     for producer in (9, 1, 2):

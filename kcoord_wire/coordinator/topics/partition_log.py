@@ -39,7 +39,14 @@ from kcoord_wire.coordinator.topics.storage import SEGMENT_OVERHEAD, Storage
 from kcoord_wire.disk import Disk
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.records import ControlType, decode_control_record, encode_batch, end_transaction_record, read_records
+from kcoord_wire.records import (
+    ControlRecord,
+    ControlType,
+    decode_control_record,
+    encode_batch,
+    end_transaction_record,
+    read_records,
+)
 from kcoord_wire.records.batch import AT_LEADER_EPOCH, UNCHECKED
 from kcoord_wire.records.model import MAX_INT64
 
@@ -226,9 +233,10 @@ class PartitionLog:
         self.end_offset = base_offset + batch.last_offset_delta + 1
 
     def _account_producer(self, batch: Header, base_offset: int, data: bytes) -> None:
-        self._producers.update(batch, base_offset)
+        marker = _marker(data) if batch.is_control else None
+        self._producers.update(batch, base_offset, None if marker is None else marker.coordinator_epoch)
         if batch.is_transactional:
-            self._transactions.update(batch, base_offset, _marker(data) if batch.is_control else None)
+            self._transactions.update(batch, base_offset, None if marker is None else marker.type)
 
     def begin_epoch(self, epoch: int) -> None:
         """Take a greater leader epoch, that of all batches from now on. `Catalog.raise_epochs` also keeps it."""
@@ -418,10 +426,10 @@ def _marker_batch(producer_id: int, epoch: int, control: int, coordinator_epoch:
 
 
 @lru_cache(1)  # likewise
-def _marker(data: bytes) -> ControlType | int:
-    """Return the type of a control batch, which a broker has written."""
+def _marker(data: bytes) -> ControlRecord:
+    """Return the record of a control batch, which a broker has written."""
     (batch,) = read_records(data, check_crc=False)
-    return decode_control_record(batch.records[0]).type
+    return decode_control_record(batch.records[0])
 
 
 def _first_since(data: bytes, timestamp: int, offset: int) -> RecordAt:

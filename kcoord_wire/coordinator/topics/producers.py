@@ -29,7 +29,7 @@ class ProducerState(NamedTuple):
     :ivar producer_id: its id
     :ivar producer_epoch: its epoch
     :ivar last_sequence: of its last record; -1 if only markers are left of it
-    :ivar last_timestamp: the greatest of its last batch, ms; -1 likewise
+    :ivar last_timestamp: the greatest of its last batch, markers included, ms
     :ivar coordinator_epoch: of the coordinator that ended its last transaction; -1, as Kafka has it without one
     :ivar current_txn_start_offset: of its open transaction; -1 if there is none
     """
@@ -73,21 +73,33 @@ class Producers:
             last = producer.batches[-1][1] if producer.batches else -1
             start = first_offset(producer_id)
             states.append(
-                ProducerState(producer_id, producer.epoch, last, producer.timestamp, -1, -1 if start is None else start)
+                ProducerState(
+                    producer_id,
+                    producer.epoch,
+                    last,
+                    producer.timestamp,
+                    producer.coordinator_epoch,
+                    -1 if start is None else start,
+                )
             )
         return states
 
-    def update(self, batch: Header, base_offset: int) -> None:
-        """Note that the log has this batch at this offset."""
+    def update(self, batch: Header, base_offset: int, coordinator_epoch: int | None) -> None:
+        """Note that the log has this batch at this offset.
+
+        :param coordinator_epoch: that the batch names, if it is a marker; else None
+        """
         if batch.producer_id < 0:
             return
         producer = self._known.pop(batch.producer_id, None)
         if producer is None or producer.epoch != batch.producer_epoch:
-            producer = _Producer(batch.producer_epoch)
+            producer = _Producer(batch.producer_epoch, -1 if producer is None else producer.coordinator_epoch)
+        producer.timestamp = batch.max_timestamp
+        if coordinator_epoch is not None:
+            producer.coordinator_epoch = coordinator_epoch
         if not batch.is_control:  # a marker has no sequence number, and fences producers with an older epoch
             producer.batches = (*producer.batches, (batch.base_sequence, batch.last_sequence, base_offset))
             producer.batches = producer.batches[-_BATCHES_REMEMBERED:]
-            producer.timestamp = batch.max_timestamp
         self._known[batch.producer_id] = producer
         if len(self._known) > _MOST_REMEMBERED:
             del self._known[next(iter(self._known))]
@@ -99,12 +111,14 @@ class _Producer:
     :ivar epoch: its epoch
     :ivar batches: first and last sequence number and offset of its last batches
     :ivar timestamp: the greatest of the last batch
+    :ivar coordinator_epoch: of its last marker; -1 without one
     """
 
-    __slots__ = ("batches", "epoch", "timestamp")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "timestamp")
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, coordinator_epoch: int) -> None:
         self.epoch = epoch
+        self.coordinator_epoch = coordinator_epoch
         self.batches: tuple[tuple[int, int, int], ...] = ()
         self.timestamp = -1
 

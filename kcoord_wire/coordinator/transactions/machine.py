@@ -299,8 +299,6 @@ class TransactionMachine:
 
     def _add_offsets(self, request: events.Request, message: m.AddOffsetsToTxnRequest) -> None:
         transaction = self.transactions.get(message.transactional_id)
-        if not message.group_id:
-            return self._refuse(request, ErrorCode.INVALID_GROUP_ID)
         partition = (OFFSETS_TOPIC, self._offsets_partition(message.group_id))
         error = self._add(transaction, message, [partition], 0)
         return self._refuse(request, error, self._effects.written(transaction))

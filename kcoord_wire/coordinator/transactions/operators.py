@@ -6,17 +6,14 @@ Source: KIP-664, KIP-994; Kafka's `TransactionStateManager.scala`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.groups import EffectCollector
-from kcoord_wire.coordinator.transactions.model import PREPARED, State, Transaction
+from kcoord_wire.coordinator.transactions.model import State, Transaction
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["describe", "list_transactions"]
-
-_OPEN: Final = PREPARED | {State.ONGOING}
 
 
 def describe(
@@ -61,7 +58,8 @@ def list_transactions(
     request: Request,
     message: m.ListTransactionsRequest,
 ) -> None:
-    """Answer ListTransactions. A duration counts from the beginning of a transaction that is open."""
+    """Answer ListTransactions. A duration counts from the beginning of the last transaction, also if that has ended; a
+    producer without one is listed as of the longest, as by Kafka."""
     names = frozenset(State)
     states = {name for name in message.state_filters if name in names}
     unknown = [name for name in dict.fromkeys(message.state_filters) if name not in names]
@@ -76,7 +74,7 @@ def list_transactions(
         for transaction in transactions.values()
         if (not message.state_filters or transaction.state in states)
         and (not ids or transaction.producer_id in ids)
-        and (shortest < 0 or (transaction.state in _OPEN and effects.now - transaction.started_at > shortest))
+        and (shortest < 0 or effects.now - transaction.started_at > shortest)
     ]
     after = max([effects.deleted, *(transaction.written for transaction in transactions.values())])
     answer = m.ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=listed)

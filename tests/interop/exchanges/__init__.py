@@ -15,6 +15,7 @@ from tests.interop.exchanges import (  # noqa: F401 - imported for their scripts
     syncing,
     timing,
     topics,
+    transactions,
 )
 from tests.interop.exchanges.script import KAFKA_ALONE, SCRIPTS, SETTINGS, TOPICS, VERSION_OF, Script
 from tests.interop.exchanges.stage import Exchange, Stage

@@ -17,6 +17,7 @@ __all__ = [
     "CLASSIC",
     "CONSUMER_GROUPS",
     "TOPICS",
+    "TRANSACTIONS",
     "Difference",
     "Found",
     "differing",
@@ -28,6 +29,7 @@ __all__ = [
 CLASSIC = Path(__file__).parents[1] / "differences.toml"
 CONSUMER_GROUPS = CLASSIC.with_name("consumer_group_differences.toml")
 TOPICS = CLASSIC.with_name("topic_differences.toml")
+TRANSACTIONS = CLASSIC.with_name("transaction_differences.toml")
 ABSENT = "(absent)"
 
 

@@ -27,6 +27,7 @@ SETTINGS: Final = {
         "group.max.size": "2",
     },
     "topics": {"group.initial.rebalance.delay.ms": "0"},
+    "transactions": {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"},
     "consumer": _CONSUMER,
     "consumer-small": {
         **_CONSUMER,
@@ -39,10 +40,14 @@ KAFKA_ALONE: Final = {
     "group.consumer.assignor.offload.enable": "false",  # so that the heartbeat that needs an assignment gets it
     "group.consumer.min.session.timeout.ms": "500",
     "group.consumer.min.heartbeat.interval.ms": "200",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
 """What Kafka needs besides for the settings of `VERSION_OF`, and our coordinator has no word for."""
 
-VERSION_OF: Final = dict.fromkeys(("consumer", "consumer-small", "topics"), "4.4.0")
+VERSION_OF: Final = dict.fromkeys(("consumer", "consumer-small", "topics", "transactions"), "4.4.0")
 """The Kafka that the coordinator of these settings is compared with, where it is not `KAFKA`."""
 TOPICS: Final = {"orders": 3, "payments": 3}
 

@@ -7,8 +7,10 @@ or host that differs from run to run:
   does a member id that Kafka's coordinator chose for a consumer group, 22 characters of base64. The id of a topic
   becomes its name.
 * Lists whose order Kafka leaves to a hash map are sorted, first by the text before the UUIDs.
+* The id of a producer becomes a number of that kind as well, a time ``<time>``, and the records of a Fetch become
+  their batches, field by field.
 * The coordinator's own address becomes ``<host>``, ``<port>``, ``<node>``.
-* Groups of other scripts are left out of ListGroups.
+* Groups and transactional ids of other scripts are left out of ListGroups and ListTransactions.
 
 A script says which error codes it expects; a response with any other one fails it on the spot, on either side.
 """
@@ -28,6 +30,7 @@ from uuid import UUID
 
 import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.records import decode_control_record, read_records
 from tests.support.wire import Wire
 
 __all__ = ["CONSUMER", "Answer", "Connection", "Exchange", "Member", "Pending", "Stage", "assignment", "subscription"]
@@ -50,6 +53,15 @@ _OWN_NODE: Final = {
     "ClusterId": "<cluster>",
 }
 _OF_NODES: Final = ("DescribeCluster", "DescribeTopicPartitions")
+_BUSY: Final = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+}
+"""What is answered while a coordinator reads its log, markers are being written, or a topic is new."""
+_TIMES: Final = ("TransactionStartTimeMs", "LastTimestamp")
 _NO_ID: Final = f"<{UUID(int=0)}>"
 _MAKES_IDS: Final = ("CreateTopics", "DeleteTopics", "DescribeTopicPartitions")
 _UNORDERED: Final = {
@@ -59,8 +71,12 @@ _UNORDERED: Final = {
     "Responses": ("DeleteTopics",),
     "Results": ("CreatePartitions",),
     "TopicPartitions": ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
-    "Partitions": ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe"),
+    "Partitions": ("ConsumerGroupHeartbeat", "ConsumerGroupDescribe", "DescribeTransactions"),
+    "Topics": ("DescribeTransactions",),
     "SubscribedTopicNames": ("ConsumerGroupDescribe",),
+    "TransactionStates": ("ListTransactions",),
+    "UnknownStateFilters": ("ListTransactions",),
+    "ActiveProducers": ("DescribeProducers",),
 }
 """Lists by name, with the apis in which Kafka leaves their order to a hash map."""
 
@@ -189,6 +205,13 @@ class Stage:
                 g for g in value["Groups"] if g["GroupId"] == self.group or g["GroupId"].startswith(f"{self.group}/")
             ]
             value["Groups"] = mine
+        elif api == "ListTransactions":
+            mine = [t for t in value["TransactionStates"] if t["TransactionalId"].startswith(f"{self.group}/")]
+            value["TransactionStates"] = mine
+        elif api == "Fetch":
+            for topic in value["Responses"]:
+                for partition in topic["Partitions"]:
+                    partition["Records"] = _batches(partition["Records"] or b"")
         elif api == "ApiVersions":
             value |= {
                 f"Api {key['ApiKey']}": f"{key['MinVersion']}-{key['MaxVersion']}" for key in value.pop("ApiKeys")
@@ -226,7 +249,12 @@ class Stage:
             for index, inner in enumerate(value):
                 yield from self._flat(f"{path}[{index}]", inner)
         else:
-            yield path, self._without_ids(path, value) if isinstance(value, str) else value
+            yield path, self._without_ids(path, value) if isinstance(value, str) else self._without_time(path, value)
+
+    def _without_time(self, path: str, value: Any) -> Any:
+        if path.endswith("ProducerId") and value >= 0:
+            return self._name(f"producer {value}")
+        return "<time>" if path.endswith(_TIMES) and value > 0 else value
 
     def _without_ids(self, path: str, text: str) -> str:
         if path.endswith(("MemberId", "Leader", "ErrorMessage")):
@@ -234,7 +262,10 @@ class Stage:
         return _UUID.sub(self._symbol, text)
 
     def _symbol(self, found: re.Match[str]) -> str:
-        return self._names.setdefault(found[0], f"<{len(self._names) + 1}>")
+        return self._name(found[0])
+
+    def _name(self, value: str) -> str:
+        return self._names.setdefault(value, f"<{len(self._names) + 1}>")
 
 
 Answer = Any  # a response message
@@ -252,6 +283,23 @@ class Connection:
     def call(self, request: Any, version: int, error: ErrorCode | None = None) -> Answer:
         """Ask and give the answer; `error` is the one code besides NONE that must be in it, else there must be none."""
         return self.send(request, version).answer(error)
+
+    def call_when_free(self, request: Any, version: int, error: ErrorCode | None = None) -> Answer:
+        """`call`, and again while the coordinator is busy, which depends on time; the last answer alone is recorded."""
+        end = time.monotonic() + 60
+        while (_BUSY - {error}) & set(_errors(answer := self.wire.call(request, version))):
+            assert time.monotonic() < end, answer
+            time.sleep(0.02)
+        return self.judge(_api(request), version, answer, error)
+
+    def judge(self, api: str, version: int, answer: Answer, error: ErrorCode | None) -> Answer:
+        """Record an answer, and see that it has the error that it is to have, as in `call`."""
+        self.stage.add(self.name, api, version, answer)
+        expected = {ErrorCode.NONE} if error is None else {ErrorCode.NONE, error}
+        found = set(_errors(answer))
+        assert found <= expected, f"{self.name}: {api} v{version}: {answer}"
+        assert error is None or error in found, f"{self.name}: {api} v{version}: {answer}"
+        return answer
 
     def send(self, request: Any, version: int) -> Pending:
         """Ask without waiting."""
@@ -305,16 +353,28 @@ class Pending:
     def answer(self, error: ErrorCode | None = None) -> Answer:
         """Wait for the answer; `error` as in `Connection.call`."""
         answer = self._connection.wire.receive(self._correlation_id)
-        self._record(answer)
-        expected = {ErrorCode.NONE} if error is None else {ErrorCode.NONE, error}
-        found = set(_errors(answer))
-        assert found <= expected, f"{self._connection.name}: {self._api} v{self._version}: {answer}"
-        assert error is None or error in found, f"{self._connection.name}: {self._api} v{self._version}: {answer}"
+        self._connection.judge(self._api, self._version, answer, error)
         self.learn(answer)
         return answer
 
     def _record(self, answer: Answer) -> None:
         self._connection.stage.add(self._connection.name, self._api, self._version, answer)
+
+
+def _batches(data: bytes) -> list[dict[str, Any]]:
+    """The batches in the records of a Fetch, as the fields of an exchange."""
+    return [
+        {
+            "Offsets": [record.offset for record in batch.records],
+            "Values": [None if batch.is_control else record.value for record in batch.records],
+            "Marker": decode_control_record(batch.records[0]).type.name if batch.is_control else None,
+            "IsTransactional": batch.is_transactional,
+            "ProducerId": batch.producer_id,
+            "ProducerEpoch": batch.producer_epoch,
+            "BaseSequence": batch.base_sequence,
+        }
+        for batch in read_records(data)
+    ]
 
 
 def _api(request: Any) -> str:
@@ -329,7 +389,7 @@ def _errors(value: Any) -> Iterable[ErrorCode]:
     elif hasattr(value, "__dataclass_fields__"):
         for name in value.__dataclass_fields__:
             inner = getattr(value, name)
-            if name == "error_code":
+            if name.endswith("error_code"):
                 yield ErrorCode(inner)
             else:
                 yield from _errors(inner)
