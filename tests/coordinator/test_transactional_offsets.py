@@ -56,13 +56,9 @@ class Host:
         self, producer: tuple[int, int], offset: int, *, partition: int = 0, topic: str = "orders", **member: Any
     ) -> int:
         item = m.TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-        request = m.TxnOffsetCommitRequest(
-            group_id="g",
-            producer_id=producer[0],
-            producer_epoch=producer[1],
-            topics=[m.TxnOffsetCommitRequestTopic(name=topic, partitions=[item])],
-            **member,
-        )
+        known: dict[str, Any] = {"group_id": "g", "producer_id": producer[0], "producer_epoch": producer[1]}
+        topics = [m.TxnOffsetCommitRequestTopic(name=topic, partitions=[item])]
+        request = m.TxnOffsetCommitRequest(topics=topics, **{**known, **member})
         return int(self.ask(request, 4).topics[0].partitions[0].error_code)
 
     def commit(self, offset: int) -> int:
@@ -188,6 +184,10 @@ def test_members_are_checked_where_they_are_named() -> None:
     named["generation_id_or_member_epoch"] = 2
     assert host.txn_commit(PRODUCER, 5, **named) == E.ILLEGAL_GENERATION
     assert host.txn_commit(PRODUCER, 5, member_id="x", generation_id_or_member_epoch=1) == E.UNKNOWN_MEMBER_ID
+
+
+def test_the_empty_group_has_no_offsets_in_transactions() -> None:
+    assert Host().txn_commit(PRODUCER, 5, group_id="") == E.INVALID_GROUP_ID
 
 
 def test_a_partition_that_does_not_exist_fails_alone() -> None:

@@ -17,11 +17,12 @@ OF_TRANSACTIONS = [script for script in SCRIPTS if script.settings == "transacti
 
 VERSIONS = {
     "InitProducerId": range(6),
-    "AddPartitionsToTxn": range(4),
+    "AddPartitionsToTxn": range(6),
     "AddOffsetsToTxn": range(5),
     "TxnOffsetCommit": range(6),
     "EndTxn": range(4, 6),
     "Produce": range(8, 14),
+    "WriteTxnMarkers": range(1, 3),
     "DescribeTransactions": range(1),
     "ListTransactions": range(2),
     "DescribeProducers": range(1),
@@ -32,6 +33,7 @@ CODES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.INVALID_GROUP_ID,
     ErrorCode.INVALID_REQUEST,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.INVALID_PRODUCER_EPOCH,

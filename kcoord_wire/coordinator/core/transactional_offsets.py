@@ -74,9 +74,9 @@ def _may_commit(
     """Return why the group does not accept the request, for the group or one of the partitions; NONE if it does."""
     generation = message.generation_id_or_member_epoch
     has_all_errors = request.version >= TXN_TOPIC_IDS_FROM  # those of KIP-848
-    if generation < 0 and not message.member_id and message.group_instance_id is None:
-        return ErrorCode.NONE
-    if group is None and generation < 0:
+    if not message.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    if generation < 0 and (group is None or (not message.member_id and message.group_instance_id is None)):
         return ErrorCode.NONE
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND if has_all_errors else ErrorCode.ILLEGAL_GENERATION

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import kcoord_wire as kw
 from kcoord_wire.error_codes import ErrorCode as E
+from tests.interop.exchanges import commits
+from tests.interop.exchanges.heartbeats import Heartbeater
 from tests.interop.exchanges.script import script
 from tests.interop.exchanges.stage import Stage
 from tests.interop.exchanges.topics import create, exists, new
@@ -324,3 +328,177 @@ def operators_ask(stage: Stage) -> None:
     b.ends(commit=True)
     a.lists()
     a.lists(duration_filter=3_600_000)
+
+
+@script(settings="transactions", versions=(4, 5))
+def brokers_add_partitions(stage: Stage, version: int) -> None:
+    """AddPartitionsToTxn of several producers at once, and the question whether a partition was added (KIP-890)."""
+    with_topic(stage)
+    a, b = Writer(stage), Writer(stage, "b")
+    a.starts()
+    b.starts()
+    old = a.producer
+    a.starts()
+
+    def ask(*transactions: tuple[Writer, int, bool], error: E | None = None, **changes: Any) -> None:
+        request = kw.AddPartitionsToTxnRequest(
+            transactions=[each.batched([partition], verify, **changes) for each, partition, verify in transactions]
+        )
+        a.asks(request, version, error)
+
+    ask((a, 0, True), error=E.TRANSACTION_ABORTABLE)
+    ask((a, 0, False), (b, 1, False))
+    ask((a, 0, True), (b, 1, True))
+    ask((a, 1, True), error=E.TRANSACTION_ABORTABLE)
+    ask((a, 0, False), error=E.PRODUCER_FENCED, producer_epoch=old[1])
+    ask((a, 0, True), error=E.PRODUCER_FENCED, producer_epoch=old[1])
+    ask((a, 0, True), error=E.INVALID_PRODUCER_ID_MAPPING, transactional_id=f"{stage.group}/nothing")
+    ask((a, 9, False), error=E.UNKNOWN_TOPIC_OR_PARTITION)
+    a.describes(a.id, b.id)
+    for each in (a, b):
+        each.ends(commit=False, version=5)
+
+
+@script(settings="transactions")
+def producer_goes_on_after_an_error(stage: Stage) -> None:
+    """It names its id and epoch while its transaction is open: that is aborted, and it goes on (KIP-360)."""
+    with_topic(stage)
+    a = Writer(stage)
+    a.starts()
+    a.adds(0)
+    a.writes(b"1")
+    a.starts(producer_id=a.producer[0], producer_epoch=a.producer[1])
+    a.describes()
+    a.looks()
+    a.adds(0)
+    a.writes(b"2")
+    a.ends(commit=True)
+    a.looks()
+
+
+@script(settings="transactions", versions=(11, 12))
+def batches_that_do_not_fit(stage: Stage, version: int) -> None:
+    """Batches and requests of which one is transactional and the other not, and of unknown producers."""
+    with_topic(stage)
+    a = Writer(stage)
+    a.starts()
+    a.starts()
+    producer_id, epoch = a.producer
+    abortable = E.TRANSACTION_ABORTABLE
+    if version >= 12:
+        a.writes(b"x", version=version, error=E.INVALID_PRODUCER_EPOCH, producer_epoch=epoch - 1)
+        a.writes(b"x", version=version, error=E.INVALID_PRODUCER_ID_MAPPING, transactional_id=f"{stage.group}/nothing")
+        a.writes(b"x", version=version, error=E.INVALID_PRODUCER_ID_MAPPING, producer_id=producer_id + 1_000_000)
+        a.writes(b"x", version=version)
+    else:
+        a.adds(0)
+        a.writes(b"x", version=version, error=E.INVALID_PRODUCER_ID_MAPPING, producer_id=producer_id + 1_000_000)
+        a.writes(b"x", version=version, partition=1, error=abortable)
+        a.writes(b"x", version=version)
+    a.writes(b"y", version=version, error=E.INVALID_TXN_STATE, transactional=False, sequence=1)
+    a.ends(commit=True, version=5)
+    a.writes(b"z", version=version, transactional=False, transactional_id=None)
+    a.looks()
+
+
+@script(settings="transactions", versions=(1, 2))
+def operator_aborts_what_hangs(stage: Stage, version: int) -> None:
+    """WriteTxnMarkers as kafka-transactions.sh sends it, and what the producer is answered then."""
+    with_topic(stage)
+    a = Writer(stage)
+    a.starts()
+    a.adds(0)
+    a.writes(b"1")
+    topic = kw.WriteTxnMarkersRequestWritableTxnMarkerTopic(name=stage.group, partition_indexes=[0])
+    marker = kw.WriteTxnMarkersRequestWritableTxnMarker(
+        producer_id=a.producer[0], producer_epoch=a.producer[1], transaction_result=False, topics=[topic]
+    )
+    a.asks(kw.WriteTxnMarkersRequest(markers=[marker]), version)
+    a.looks()
+    a.describes()
+    a.ends(commit=True)
+    a.looks()
+
+
+@script(settings="transactions", versions=(2, 3, 5))
+def offsets_are_refused(stage: Stage, version: int) -> None:
+    """TxnOffsetCommit of the wrong producer, without AddOffsetsToTxn, to groups and topics that are none."""
+    a = Writer(stage)
+    a.starts()
+    a.starts()
+    producer_id, epoch = a.producer
+    if version < 5:
+        a.commits_offset(1, version, E.INVALID_TXN_STATE)
+        a.adds_group()
+    else:
+        a.commits_offset(1, version, E.INVALID_PRODUCER_EPOCH, producer_epoch=epoch - 1)
+    a.commits_offset(1, version)
+    a.commits_offset(1, version, E.INVALID_PRODUCER_EPOCH, producer_epoch=epoch - 1)
+    a.commits_offset(1, version, E.INVALID_PRODUCER_ID_MAPPING, producer_id=producer_id + 1_000_000)
+    a.commits_offset(1, version, E.INVALID_GROUP_ID, group_id="")
+    a.commits_offset(1, version, E.UNKNOWN_TOPIC_OR_PARTITION, topic="nothing")
+    a.commits_offset(1, version, E.UNKNOWN_TOPIC_OR_PARTITION, partition=9)
+    if version >= 3:
+        a.commits_offset(1, version, E.UNKNOWN_MEMBER_ID, generation_id_or_member_epoch=1, member_id="nobody")
+    a.fetches_offsets(error=E.UNSTABLE_OFFSET_COMMIT)
+    a.ends(commit=False, version=5)
+    a.fetches_offsets()
+
+
+@script(settings="transactions")
+def pending_offsets_and_others(stage: Stage) -> None:
+    """Plain commits, fetches of all topics, OffsetDelete and DeleteGroups beside offsets of an open transaction."""
+    a = Writer(stage)
+    a.starts()
+    commits.commit(a.connection, 8, ("orders", 0, 1))
+    a.commits_offset(5, 5)
+    for version in (7, 8, 9):
+        changes = {"require_stable": True}
+        group = kw.OffsetFetchRequestGroup(group_id=stage.group, topics=None)
+        request = kw.OffsetFetchRequest(group_id=stage.group, topics=None, **changes)
+        if version >= 8:
+            request = kw.OffsetFetchRequest(groups=[group], **changes)
+        a.asks(request, version, E.UNSTABLE_OFFSET_COMMIT)
+    commits.commit(a.connection, 8, ("orders", 0, 2))
+    a.fetches_offsets(error=E.UNSTABLE_OFFSET_COMMIT)
+    a.fetches_offsets(stable=False)
+    commits.delete(a.connection, ("orders", [0]))
+    a.fetches_offsets()
+    a.connection.call(kw.ListGroupsRequest(), 5)
+    a.connection.describe()
+    a.ends(commit=True, version=5)
+    a.fetches_offsets()
+    a.connection.call(kw.DeleteGroupsRequest(groups_names=[stage.group]), 2)
+    a.fetches_offsets()
+
+
+@script(settings="transactions")
+def group_of_pending_offsets_is_deleted(stage: Stage) -> None:
+    """A group that has but pending offsets."""
+    a = Writer(stage)
+    a.starts()
+    a.commits_offset(5, 5)
+    a.connection.call(kw.ListGroupsRequest(), 5)
+    a.connection.call(kw.DeleteGroupsRequest(groups_names=[stage.group]), 2)
+    a.fetches_offsets(stable=False)
+    a.ends(commit=True, version=5)
+    a.fetches_offsets()
+
+
+@script(settings="transactions", versions=(3, 5))
+def consumers_commit_in_transactions(stage: Stage, version: int) -> None:
+    """TxnOffsetCommit of a member of KIP-848, in its epoch and others."""
+    m = Heartbeater(stage, "m")
+    m.joins()
+    m.reports()
+    a = Writer(stage)
+    a.starts()
+    a.adds_group()
+    known = {"member_id": m.id, "generation_id_or_member_epoch": m.epoch}
+    a.commits_offset(1, version, **known)
+    a.commits_offset(1, version, E.ILLEGAL_GENERATION, **{**known, "generation_id_or_member_epoch": m.epoch - 1})
+    a.commits_offset(1, version, E.ILLEGAL_GENERATION, **{**known, "generation_id_or_member_epoch": m.epoch + 1})
+    a.commits_offset(1, version, E.UNKNOWN_MEMBER_ID, **{**known, "member_id": "nobody"})
+    a.commits_offset(2, version, partition=1)
+    a.ends(commit=True)
+    a.fetches_offsets(0, 1)

@@ -72,6 +72,12 @@ class Writer:
         request = kw.AddPartitionsToTxnRequest(**{f"v3_and_below_{name}": value for name, value in known.items()})
         return self.asks(request, version, error)
 
+    def batched(self, partitions: Sequence[int], verify: bool, **changes: Any) -> Any:
+        """Its part of an AddPartitionsToTxn as brokers send it."""
+        topic = kw.AddPartitionsToTxnRequestAddPartitionsToTxnTopic(name=self.stage.group, partitions=list(partitions))
+        known = self._fields({"topics": [topic], "verify_only": verify, **changes})
+        return kw.AddPartitionsToTxnRequestAddPartitionsToTxnTransaction(**known)
+
     def writes(
         self,
         *values: bytes,
