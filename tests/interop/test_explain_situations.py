@@ -302,7 +302,7 @@ def loss_of_a_join(stage: Stage, library: str, loss: Loss) -> Figures:
 
 def loss_with_a_smaller_limit(stage: Stage, library: str, loss: Loss) -> Figures:
     """It comes back with a group.max.size that the group exceeds: it refuses one, and waits for it all the same."""
-    members = _three(stage, library, session_ms=LONG_MS, poll_ms=10_000)
+    members = _three(stage, library, session_ms=LONG_MS, poll_ms=25_000)
     loss.pass_by()
     stage.waits(lambda: len(stage.described()[1]) == 2 and stage.described()[0] == "Stable", "it is not smaller")
     refused = next(member for member in members if member.name not in stage.described()[1])
