@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kcoord_wire.coordinator import Fault
 from kcoord_wire.marshal.coordination_topic import TopicState, check_topic, create_topic, problems_of
 from kcoord_wire.marshal.log import LogError
 from tests.support.fixtures import StartCoordinator
@@ -74,8 +75,8 @@ def test_one_replica_is_a_warning() -> None:
 
 
 def test_what_a_broker_does_not_tell_is_a_warning(coordinator: StartCoordinator) -> None:
-    """Our coordinator has no DescribeConfigs."""
     broker = coordinator(topics={"__marshal": 4})
+    broker.add_fault(Fault("error", api="DescribeConfigs", error="UNSUPPORTED_VERSION"))
     (warning,) = check_topic(broker.address, "__marshal")
     assert warning.startswith("the broker does not report the settings of __marshal: not checked are cleanup.policy")
 
@@ -88,5 +89,14 @@ def test_a_missing_topic_is_an_error(coordinator: StartCoordinator) -> None:
 
 def test_a_broker_that_cannot_create_topics_is_an_error(coordinator: StartCoordinator) -> None:
     broker = coordinator(topics={"orders": 4})
+    broker.add_fault(Fault("error", api="CreateTopics", error="CLUSTER_AUTHORIZATION_FAILED"))
     with pytest.raises(LogError, match="__marshal was not created"):
         create_topic(broker.address, "__marshal", 4)
+
+
+def test_a_topic_that_was_created_has_one_replica_alone(coordinator: StartCoordinator) -> None:
+    broker = coordinator(topics={"orders": 4})
+    assert create_topic(broker.address, "__marshal", 4)
+    assert not create_topic(broker.address, "__marshal", 4)
+    (warning,) = check_topic(broker.address, "__marshal")
+    assert "has one replica" in warning
