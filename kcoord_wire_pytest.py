@@ -120,7 +120,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _coordinators(item: pytest.Item) -> list[Coordinator]:
-    """Return the coordinators of a test's fixtures, whoever's fixtures they are."""
+    """Return the coordinators of a test's fixtures, also of fixtures that users wrote."""
     module = sys.modules.get("kcoord_wire.coordinator.coordinator")
     if module is None:
         return []

@@ -95,7 +95,7 @@ class Inspection:
         return self._call(lambda server: list(server.requests.rebalances.accounts))
 
     def trigger_rebalance(self, group: str, reason: str = "a test wants it") -> None:
-        """Let a group rebalance. Members learn of it by their next heartbeat, and join again; nobody is removed.
+        """Let a group rebalance. Members learn of it by their next heartbeat, and join again; no member is removed.
 
         A group whose members are joining already is left to it.
 

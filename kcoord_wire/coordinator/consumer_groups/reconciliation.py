@@ -7,7 +7,7 @@
 Laws:
 
 * A member moves to another epoch only when it holds nothing that its target takes away.
-* A partition is given only when nobody holds it (`ConsumerGroup.partition_epoch`).
+* A partition is given only when no member holds it (`ConsumerGroup.partition_epoch`).
 * Topics that the member does not subscribe to any more are taken away at once, whatever the target says.
 
 Source: KIP-848 "Reconciliation"; Kafka's `CurrentAssignmentBuilder.java`.

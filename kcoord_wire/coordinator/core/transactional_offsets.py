@@ -5,7 +5,7 @@ The host has asked the transaction coordinator before a TxnOffsetCommit gets her
 Laws:
 
 * A commit in the name of a member is checked like one outside a transaction, except that a rebalance which waits for
-  its leader does not stop it; one in nobody's name is always accepted (clients before KIP-447).
+  its leader does not stop it; one without a member id is always accepted (clients before KIP-447).
 * A marker is answered once it is in the log, also where nothing is pending: it may be a repeated one.
 
 Source: KIP-98, KIP-447; Kafka's `OffsetMetadataManager.java`, `GroupCoordinatorService.java`.

@@ -103,7 +103,7 @@ class Administration:
         """Return the partitions and replicas that a new topic has.
 
         :param room: for how many partitions there is room
-        :param taken: the names that exist, by what they are told apart
+        :param taken: the names that exist, by what distinguishes them
         :raises Refused: it cannot be created
         """
         _check_name(wanted.name)

@@ -331,7 +331,7 @@ class ConsumerGroupCluster(VirtualSystem):
             process.deliver(events.Commit(offsets))
 
     def stray_commit(self, name: str, topic: str, number: int, ahead: int) -> None:
-        """Commit an offset of a partition, whoever has it, as a member in an epoch that differs from its own."""
+        """Commit an offset of any partition, its own or not, as a member in an epoch that differs from its own."""
         process = self._working(name)
         if process is None or process.member.epoch <= 0 or not self._coordinator.is_up:
             return

@@ -12,7 +12,7 @@ arrives, members beat in turn, time passes, and the group must converge.
 
 Laws of the search:
 
-* States are told apart by all that decides their future, times excepted that no timer waits for. Nothing is hashed
+* States are distinguished by all that decides their future, times excepted that no timer waits for. Nothing is hashed
   away: two states with the same key are the same.
 * A run to a state that breaks a law is a shortest one.
 
@@ -198,7 +198,7 @@ class _World:
         self.trail: list[Step] = []
 
     def start(self) -> _State:
-        """Return the state in which nobody has joined."""
+        """Return the state in which no member has joined."""
         machine = CoordinatorMachine(_BROKERS, self.topics, subscribed_topics, self._config)
         machine.handle(Load(()), 1)
         coordinator = self._keep(_Coordinator(machine, {}, 1), None)
