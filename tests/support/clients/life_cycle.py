@@ -61,7 +61,7 @@ class Place:
     topic: str
     group: str
     partitions: int = 6
-    session_timeout_ms: int = 6000
+    session_timeout_ms: int = 10_000
     margin: float = 30.0
 
     @classmethod
