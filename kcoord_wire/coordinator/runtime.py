@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import (
@@ -31,6 +31,7 @@ from kcoord_wire.coordinator.core.events import (
     Resign,
     WriteMarkers,
 )
+from kcoord_wire.coordinator.core.logged_machine import LoggedMachine
 from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.error_codes import ErrorCode
 
@@ -39,21 +40,6 @@ __all__ = ["Runtime"]
 
 _APPENDS: Final = (Append, AppendMarker)  # a tuple is checked in a third of the time that a union takes
 _WAITING: Final = (Reply, WriteMarkers)
-
-
-class LoggedMachine(Protocol):
-    """A machine with a log."""
-
-    @property
-    def deadline(self) -> int | None:
-        """When the next `Tick` is due, in ms; None if nothing is."""
-
-    @property
-    def appended(self) -> int:
-        """Number of `Append` effects so far."""
-
-    def handle(self, event: Event, now: int) -> list[Effect]:
-        """Return the effects of `event`."""
 
 
 M = TypeVar("M", bound=LoggedMachine)

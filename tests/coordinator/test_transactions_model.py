@@ -6,13 +6,8 @@ from itertools import count
 
 import pytest
 
-from kcoord_wire.coordinator.transactions.model import (
-    TRANSITIONS,
-    IllegalMoveError,
-    Move,
-    State,
-    Transaction,
-)
+from kcoord_wire.coordinator.core.moves import IllegalMoveError
+from kcoord_wire.coordinator.transactions.model import TRANSITIONS, Move, State, Transaction
 from kcoord_wire.error_codes import ErrorCode
 
 LAST = 32_766  # the greatest epoch that a client is given

@@ -15,7 +15,8 @@ from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS, Assignment, group_partitions, list_partitions
 from kcoord_wire.coordinator.core import machine
 from kcoord_wire.coordinator.core.events import Append, Effect, Event, LogRecord, Producer, Reply, Request
-from kcoord_wire.coordinator.core.groups import EffectCollector, Group, Member, Move, State
+from kcoord_wire.coordinator.core.groups import Group, Member, Move, State
+from kcoord_wire.coordinator.core.logged_machine import EffectCollector
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.runtime import Runtime

@@ -72,7 +72,6 @@ class CoordinatorMachine(GroupMachine):
         heartbeats = Heartbeats(self._progress, self._dissolve)
         self._handlers[m.ConsumerGroupHeartbeatRequest] = heartbeats.handle
         self._handlers[m.ConsumerGroupDescribeRequest] = partial(describe, shared)
-        self.serves = frozenset({m.FindCoordinatorRequest, *self._handlers})
 
     # ---- requests of the classic protocol
 

@@ -15,8 +15,9 @@ from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.core.groups import AnyGroup, EffectCollector, Group, State
+from kcoord_wire.coordinator.core.groups import AnyGroup, Group, State
 from kcoord_wire.coordinator.core.log_records import tombstones
+from kcoord_wire.coordinator.core.logged_machine import EffectCollector
 from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
 from kcoord_wire.error_codes import ErrorCode
 
@@ -150,7 +151,9 @@ def delete_groups(
         else:
             unstable = pending.of_group(group_id)
             pending.drop(group_id.__eq__)
-            effects.delete(group, groups, tombstones(group, unstable))
+            effects.delete(group, tombstones(group, unstable))
+            group.end(effects.now)
+            del groups[group_id]
         after = max(after, effects.written(group))
         results.append(m.DeleteGroupsResponseDeletableGroupResult(group_id=group_id, error_code=error))
     effects.reply(request, m.DeleteGroupsResponse(results=results), after)

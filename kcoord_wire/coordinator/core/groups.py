@@ -32,6 +32,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import events
+from kcoord_wire.coordinator.core.moves import target_of
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.timers import Timer
 
@@ -42,9 +43,7 @@ __all__ = [
     "TRANSITIONS",
     "AnyGroup",
     "Committed",
-    "EffectCollector",
     "Group",
-    "IllegalMoveError",
     "Member",
     "Move",
     "Protocols",
@@ -105,19 +104,6 @@ TRANSITIONS: Final[Mapping[tuple[State, Move], State]] = MappingProxyType(
     }
 )
 """Every legal move, and where it leads."""
-
-
-class IllegalMoveError(RuntimeError):
-    """A move that `TRANSITIONS` does not have: a bug of the coordinator, never a client's doing.
-
-    :ivar state: the group's state
-    :ivar move: the illegal move
-    """
-
-    def __init__(self, group_id: str, state: State, move: Move) -> None:
-        super().__init__(f"group {group_id!r} cannot {move} in state {state}")
-        self.state = state
-        self.move = move
 
 
 class TopicNames(Protocol):
@@ -333,10 +319,7 @@ class Group(AnyGroup):
 
         :raises IllegalMoveError: `TRANSITIONS` has no such move
         """
-        state = TRANSITIONS.get((self.state, move))
-        if state is None:
-            raise IllegalMoveError(self.group_id, self.state, move)
-        self.state = state
+        self.state = target_of(TRANSITIONS, self.state, move, f"group {self.group_id!r}")
         self.state_since = now
 
     @property
@@ -527,66 +510,3 @@ class Group(AnyGroup):
         for timer in (self.join_timer, self.sync_timer, *self.pending.values(), *sessions):
             if timer is not None:
                 timer.cancel()
-
-
-class Logged(Protocol):
-    """What the log keeps.
-
-    :ivar written: number of the last `Append` that concerns it
-    """
-
-    written: int
-
-
-class EffectCollector:
-    """Collects the effects of one call of a machine's `handle`, and knows the time of that call.
-
-    :ivar now: ms
-    :ivar appended: number of `Append` effects since the machine was made
-    :ivar deleted: number of the last one that deleted a group
-    """
-
-    __slots__ = ("appended", "deleted", "effects", "now")
-
-    def __init__(self) -> None:
-        self.now = 0
-        self.appended = 0
-        self.deleted = 0
-        self.effects: list[events.Effect] = []
-
-    def begin(self, now: int) -> list[events.Effect]:
-        """Begin the next call; its effects go into the list returned."""
-        self.now = now
-        self.effects = []
-        return self.effects
-
-    def reply(self, request: events.Request, message: object, after: int = 0) -> None:
-        """Answer `request` once append number `after` is on disk."""
-        self.effects.append(events.Reply(request.token, message, after, request))
-
-    def append(self, owner: Logged, records: list[events.LogRecord], producer: events.Producer | None = None) -> None:
-        """Write records of a group or transactional id to the log, as part of the transaction of `producer` if any."""
-        self.appended += 1
-        owner.written = self.appended
-        self.effects.append(events.Append(records, producer))
-
-    def append_marker(self, marker: events.AppendMarker) -> None:
-        """Write the end of a transaction to the log."""
-        self.appended += 1
-        self.effects.append(marker)
-
-    def delete(self, group: AnyGroup, groups: dict[str, AnyGroup], records: list[events.LogRecord]) -> None:
-        """Remove an empty group from `groups`, and from the log by these records."""
-        group.end(self.now)
-        del groups[group.group_id]
-        self.append(group, records)
-        self.deleted = self.appended
-
-    def written(self, owner: Logged | None) -> int:
-        """Return the `Append` that must be on disk before an answer may say something of the group or transactional
-        id, or that it does not exist."""
-        return self.deleted if owner is None else owner.written
-
-    def report(self, phase: events.Phase, rebalance: events.RebalanceAccount) -> None:
-        """Report that a rebalance has reached a phase."""
-        self.effects.append(events.RebalanceReport(phase, rebalance))

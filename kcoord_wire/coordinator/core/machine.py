@@ -27,7 +27,7 @@ Source: KIP-62, 134, 345, 389, 394, 559, 800, 814; Kafka's `GroupMetadataManager
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Final
 
@@ -38,7 +38,6 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.groups import (
     AnyGroup,
-    EffectCollector,
     Group,
     Member,
     Move,
@@ -48,9 +47,9 @@ from kcoord_wire.coordinator.core.groups import (
     TopicNames,
 )
 from kcoord_wire.coordinator.core.log_records import group_record, replay
+from kcoord_wire.coordinator.core.logged_machine import LoggedMachine
 from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
 from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.timers import Timers
 
 __all__ = ["GroupMachine"]
 
@@ -61,7 +60,7 @@ _NO_MEMBER: Final = Member("", None, "", "", 0, 0, ())
 _ALIVE: Final = m.HeartbeatResponse()  # shared, because it is most of what a coordinator answers; never changed
 
 
-class GroupMachine:
+class GroupMachine(LoggedMachine):
     """All groups of one coordinator. Until the first `Load`, it answers COORDINATOR_LOAD_IN_PROGRESS (14), except to
     Heartbeat (answered without an error, as Kafka does) and FindCoordinator.
 
@@ -70,22 +69,19 @@ class GroupMachine:
     :param subscribed: decodes the topics of a subscription
     :param config: Kafka's defaults if None
     :ivar groups: by id
-    :ivar serves: the classes of requests that `handle` accepts
     """
 
     def __init__(
         self, brokers: Brokers, topics: TopicNames, subscribed: Subscribed, config: GroupConfig | None = None
     ) -> None:
+        super().__init__(config)
         self.brokers = brokers
         self.topics = topics
-        self.config = config or GroupConfig()
         self.groups: dict[str, AnyGroup] = {}
         self._subscribed = subscribed
-        self._timers = Timers()
-        self._effects = EffectCollector()
         self._pending = PendingOffsets()
-        self._unavailable: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        self._handlers: dict[type, Callable[[events.Request, Any], None]] = {
+        self._handlers |= {
+            m.FindCoordinatorRequest: partial(admin.find_coordinator, self._effects, brokers),
             m.HeartbeatRequest: self._heartbeat,
             m.JoinGroupRequest: self._join,
             m.SyncGroupRequest: self._sync,
@@ -101,68 +97,44 @@ class GroupMachine:
             m.ListGroupsRequest: partial(admin.list_groups, self._effects, self.groups),
             m.DeleteGroupsRequest: partial(admin.delete_groups, self._effects, self.groups, self._pending),
         }
-        self.serves = frozenset({m.FindCoordinatorRequest, *self._handlers})
 
-    @property
-    def deadline(self) -> int | None:
-        """When the next `Tick` is due, in ms; None if nothing is."""
-        return self._timers.next
-
-    @property
-    def appended(self) -> int:
-        """Number of `Append` effects so far."""
-        return self._effects.appended
-
-    def handle(self, event: events.Event, now: int) -> list[events.Effect]:
-        """Return the effects of `event` at the time `now` (ms).
-
-        :raises TypeError: a request of an api that a group coordinator does not serve
-        """
-        effects = self._effects.begin(now)
-        if isinstance(event, events.Request):
-            self._request(event)
-        elif isinstance(event, events.Tick):
-            self._timers.run_due(now)
-        elif isinstance(event, events.Load):
+    def _take_in(self, event: events.Event) -> None:
+        if isinstance(event, events.Load):
             self._load(event.records, event.partitions)
-            transactional_offsets.load(self.groups, self._pending, event.pending, now)
+            transactional_offsets.load(self.groups, self._pending, event.pending, self._effects.now)
         elif isinstance(event, events.Rebalance):
             self._rebalance_requested(event)
         elif isinstance(event, events.TopicDeleted):
             offsets.forget_topic(self._effects, self.groups, self._pending, event.name)
         elif isinstance(event, events.Resign):
             self._resign(event.partitions)
-        return effects
 
-    def _request(self, request: events.Request) -> None:
-        message = request.message
-        handler = self._handlers.get(type(message))
-        if handler is None:
-            if not isinstance(message, m.FindCoordinatorRequest):
-                raise TypeError(f"a group coordinator does not serve {type(message).__name__}")
-            admin.find_coordinator(self._effects, self.brokers, request, message)
-        elif self._is_loading(message):
-            self._refuse(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        elif self._unavailable is None:
-            handler(request, message)
-        elif isinstance(message, m.HeartbeatRequest) and self._unavailable is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            self._effects.reply(request, _ALIVE)  # as Kafka: while it loads, members must not give up their generation
-        else:
-            self._effects.reply(request, refusal(message, request.version, self._unavailable))
-
-    def _is_loading(self, message: Any) -> bool:
-        """Return whether a request of a transaction concerns a partition of ``__consumer_offsets`` that is being read.
-        It comes from the transaction coordinator, past what keeps clients' requests away: the `Load` would miss it."""
+    def _refuses(self, message: Any) -> ErrorCode | None:
+        """See `LoggedMachine`. A request of a transaction comes from the transaction coordinator, past what keeps
+        clients' requests away from partitions of ``__consumer_offsets`` that are being read: the `Load` would miss
+        it."""
         loading = self.brokers.loading
-        if loading and isinstance(message, m.TxnOffsetCommitRequest):
-            return self.brokers.partition_of_group(message.group_id) in loading
-        if loading and isinstance(message, m.WriteTxnMarkersRequest):
+        if loading and self._concerns(message, loading):
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if self._unavailable is None or isinstance(message, m.FindCoordinatorRequest):
+            return None
+        return self._unavailable
+
+    def _concerns(self, message: Any, partitions: Set[int]) -> bool:
+        """Return whether a request of a transaction is about these partitions of ``__consumer_offsets``."""
+        if isinstance(message, m.TxnOffsetCommitRequest):
+            return self.brokers.partition_of_group(message.group_id) in partitions
+        if isinstance(message, m.WriteTxnMarkersRequest):
             topics = (topic for marker in message.markers for topic in marker.topics)
-            return any(not loading.isdisjoint(topic.partition_indexes) for topic in topics)
+            return any(not partitions.isdisjoint(topic.partition_indexes) for topic in topics)
         return False
 
-    def _refuse(self, request: events.Request, error: ErrorCode) -> None:
-        self._effects.reply(request, refusal(request.message, request.version, error))
+    def _refuse(self, request: events.Request, error: ErrorCode, after: int = 0) -> None:
+        """See `LoggedMachine`. As in Kafka, members do not give up their generation because the log is being read."""
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and isinstance(request.message, m.HeartbeatRequest):
+            self._effects.reply(request, _ALIVE)
+        else:
+            super()._refuse(request, error, after)
 
     # ---- JoinGroup
 

@@ -20,17 +20,9 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import LogRecord, Request
-from kcoord_wire.coordinator.core.groups import (
-    CONSUMER,
-    FOREVER,
-    NO_EPOCH,
-    AnyGroup,
-    Committed,
-    EffectCollector,
-    Group,
-    TopicNames,
-)
+from kcoord_wire.coordinator.core.groups import CONSUMER, FOREVER, NO_EPOCH, AnyGroup, Committed, Group, TopicNames
 from kcoord_wire.coordinator.core.log_records import offset_record, offset_tombstone, tombstones
+from kcoord_wire.coordinator.core.logged_machine import EffectCollector
 from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
 from kcoord_wire.coordinator.core.versions import (
     BATCH_FETCH_FROM,
@@ -399,7 +391,9 @@ def expire(effects: EffectCollector, groups: dict[str, AnyGroup], pending: Pendi
             _forget(group, pending, topic, partition)
             records.append(offset_tombstone(group, topic, partition))
         if group.is_unused and not group.offsets and not unstable:
-            effects.delete(group, groups, [*records, *tombstones(group)])
+            effects.delete(group, [*records, *tombstones(group)])
+            group.end(effects.now)
+            del groups[group.group_id]
         elif records:
             effects.append(group, records)
 

@@ -30,8 +30,8 @@ from typing import Any, Final
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import events, versions
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.groups import EffectCollector, TopicNames
+from kcoord_wire.coordinator.core.groups import TopicNames
+from kcoord_wire.coordinator.core.logged_machine import LoggedMachine
 from kcoord_wire.coordinator.transactions import operators
 from kcoord_wire.coordinator.transactions.model import (
     BUMPED_AT_END,
@@ -45,7 +45,6 @@ from kcoord_wire.coordinator.transactions.model import (
 )
 from kcoord_wire.coordinator.transactions.records import replay, tombstone, transaction_record
 from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.timers import Timers
 
 __all__ = ["OFFSETS_TOPIC", "TransactionMachine"]
 
@@ -58,7 +57,7 @@ EXPIRY_CHECK_MS: Final = 3_600_000  # transaction.remove.expired.transaction.cle
 _AddedTopics = Sequence[m.AddPartitionsToTxnRequestAddPartitionsToTxnTopic]
 
 
-class TransactionMachine:
+class TransactionMachine(LoggedMachine):
     """All transactional ids of one coordinator. Until the first `Load` it answers COORDINATOR_LOAD_IN_PROGRESS (14),
     except to an InitProducerId without a transactional id.
 
@@ -67,7 +66,6 @@ class TransactionMachine:
     :param producer_id: returns an id that no producer has or had, given the time
     :param config: Kafka's defaults if None
     :ivar transactions: by transactional id
-    :ivar serves: the classes of requests that `handle` accepts
     """
 
     def __init__(
@@ -77,15 +75,12 @@ class TransactionMachine:
         producer_id: Callable[[int], int],
         config: GroupConfig | None = None,
     ) -> None:
-        self.config = config or GroupConfig()
+        super().__init__(config)
         self.transactions: dict[str, Transaction] = {}
         self._topics = topics
         self._offsets_partition = offsets_partition
-        self._timers = Timers()
-        self._effects = EffectCollector()
-        self._unavailable: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._producer_id = producer_id
-        self._handlers: dict[type, Callable[[events.Request, Any], None]] = {
+        self._handlers |= {
             m.InitProducerIdRequest: self._init_producer_id,
             m.AddPartitionsToTxnRequest: self._add_partitions,
             m.AddOffsetsToTxnRequest: self._add_offsets,
@@ -93,29 +88,9 @@ class TransactionMachine:
             m.DescribeTransactionsRequest: partial(operators.describe, self._effects, self.transactions),
             m.ListTransactionsRequest: partial(operators.list_transactions, self._effects, self.transactions),
         }
-        self.serves = frozenset(self._handlers)
 
-    @property
-    def deadline(self) -> int | None:
-        """When the next `Tick` is due, in ms; None if nothing is."""
-        return self._timers.next
-
-    @property
-    def appended(self) -> int:
-        """Number of `Append` effects so far."""
-        return self._effects.appended
-
-    def handle(self, event: events.Event, now: int) -> list[events.Effect]:
-        """Return the effects of `event` at the time `now` (ms).
-
-        :raises TypeError: a request of an api that a transaction coordinator does not serve
-        """
-        effects = self._effects.begin(now)
-        if isinstance(event, events.Request):
-            self._request(event)
-        elif isinstance(event, events.Tick):
-            self._timers.run_due(now)
-        elif isinstance(event, events.MarkersWritten):
+    def _take_in(self, event: events.Event) -> None:
+        if isinstance(event, events.MarkersWritten):
             self._complete(event)
         elif isinstance(event, events.Load):
             self._load(event.records)
@@ -123,22 +98,14 @@ class TransactionMachine:
             self._unavailable = ErrorCode.NOT_COORDINATOR
             self.transactions.clear()
             self._timers.clear()
-        return effects
 
-    def _request(self, request: events.Request) -> None:
-        message = request.message
-        handler = self._handlers.get(type(message))
-        if handler is None:
-            raise TypeError(f"a transaction coordinator does not serve {type(message).__name__}")
+    def _refuses(self, message: Any) -> ErrorCode | None:
+        """See `LoggedMachine`. A producer without a transactional id is not in the log."""
         needs_log = not isinstance(message, m.InitProducerIdRequest) or message.transactional_id is not None
-        if needs_log and self._unavailable is not None:
-            self._refuse(request, self._unavailable)
-        else:
-            handler(request, message)
+        return self._unavailable if needs_log else None
 
     def _refuse(self, request: events.Request, error: ErrorCode, after: int = 0) -> None:
-        error = _for_version(error, type(request.message), request.version)
-        self._effects.reply(request, refusal(request.message, request.version, error), after)
+        super()._refuse(request, _for_version(error, type(request.message), request.version), after)
 
     # ---- InitProducerId
 
@@ -399,8 +366,7 @@ class TransactionMachine:
             if transaction.state in ENDED | {State.EMPTY} and transaction.updated_at <= unused_since:
                 transaction.move(Move.EXPIRE, self._effects.now)
                 del self.transactions[transaction.transactional_id]
-                self._effects.append(transaction, [tombstone(transaction.transactional_id)])
-                self._effects.deleted = self._effects.appended
+                self._effects.delete(transaction, [tombstone(transaction.transactional_id)])
         self._expire_later()
 
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from kcoord_wire.coordinator.core.moves import target_of
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.timers import Timer
 
@@ -36,7 +37,6 @@ __all__ = [
     "NO_TIME",
     "PREPARED",
     "TRANSITIONS",
-    "IllegalMoveError",
     "Move",
     "Partition",
     "State",
@@ -114,13 +114,6 @@ ENDED: Final = frozenset((State.COMPLETE_COMMIT, State.COMPLETE_ABORT))
 """The states after a transaction."""
 
 
-class IllegalMoveError(RuntimeError):
-    """A move that `TRANSITIONS` does not have: a bug of the coordinator, never a client's doing."""
-
-    def __init__(self, transactional_id: str, state: State, move: Move) -> None:
-        super().__init__(f"transactional id {transactional_id!r} cannot {move} in state {state}")
-
-
 def is_exhausted(epoch: int) -> bool:
     """Return whether no further epoch of the producer id may be given to a client."""
     return epoch >= _GREATEST_EPOCH - 1
@@ -164,10 +157,7 @@ class Transaction:
 
         :raises IllegalMoveError: `TRANSITIONS` has no such move
         """
-        state = TRANSITIONS.get((self.state, move))
-        if state is None:
-            raise IllegalMoveError(self.transactional_id, self.state, move)
-        self.state = state
+        self.state = target_of(TRANSITIONS, self.state, move, f"transactional id {self.transactional_id!r}")
         self.updated_at = now
 
     # ---- the producer

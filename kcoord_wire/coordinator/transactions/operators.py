@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.core.groups import EffectCollector
+from kcoord_wire.coordinator.core.logged_machine import EffectCollector
 from kcoord_wire.coordinator.transactions.model import State, Transaction
 from kcoord_wire.error_codes import ErrorCode
 

@@ -22,7 +22,8 @@ from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport, Request
-from kcoord_wire.coordinator.core.groups import IllegalMoveError, TopicNames
+from kcoord_wire.coordinator.core.groups import TopicNames
+from kcoord_wire.coordinator.core.moves import IllegalMoveError
 from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.extras import MissingLibraryError
@@ -88,7 +89,7 @@ class VirtualCoordinator:
         self._sync_ms = sync_ms
         self._store_options = store_options
         self._outage = (1_000, 100)  # down_ms and load_ms of the next crash
-        self._runtime: Runtime[Watched] | None = None
+        self._runtime: Runtime[CoordinatorMachine] | None = None
         self._sync: Sync | None = None
         self._wakes_at = NEVER
         self._tokens = 0
@@ -186,7 +187,7 @@ class VirtualCoordinator:
             self._guard(self._recover, self._runtime)
             self.settle()
 
-    def _recover(self, runtime: Runtime[Watched]) -> None:
+    def _recover(self, runtime: Runtime[CoordinatorMachine]) -> None:
         try:
             runtime.recover(self._clock.time_ms)
             self._clock.record("coordinator", "serves")
@@ -240,7 +241,7 @@ class VirtualCoordinator:
             self._guard(self._run_sync, sync, self._runtime)
             self.settle()
 
-    def _run_sync(self, sync: Sync, runtime: Runtime[Watched]) -> None:
+    def _run_sync(self, sync: Sync, runtime: Runtime[CoordinatorMachine]) -> None:
         try:
             sync.run()
         except PowerCutError:
@@ -260,7 +261,7 @@ class VirtualCoordinator:
         if runtime.store.compaction_due():
             self._compact(runtime)
 
-    def _compact(self, runtime: Runtime[Watched]) -> None:
+    def _compact(self, runtime: Runtime[CoordinatorMachine]) -> None:
         self._clock.record("coordinator", "compacts")
         try:
             runtime.store.compact()
