@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from kcoord_wire.simulation.clock import VirtualClock
-from kcoord_wire.simulation.processes import Process
+from kcoord_wire.simulation.processes import P, Process, ProcessCluster
 
-__all__ = ["Connection", "Loss", "Network", "Server"]
+__all__ = ["Connection", "Loss", "Network", "NetworkCluster", "Server"]
 
 _FIRST_PORT: Final = 32_768  # of the ephemeral ports of Linux
 _PORTS: Final = 28_000
@@ -211,3 +211,36 @@ class Network(ABC, Generic[ConnectionT]):
                 self.reset(connection)
             else:
                 connection.is_broken = True
+
+
+NetworkT = TypeVar("NetworkT", bound=Network[Any])
+
+
+class NetworkCluster(ProcessCluster[P], Generic[P, NetworkT]):
+    """A simulated system whose processes reach their servers by one network, which is `_wire`."""
+
+    _wire: NetworkT
+
+    def _kill(self, process: P) -> None:
+        process.kill()
+        self._hang_up(process)
+
+    def _hang_up(self, process: P) -> None:
+        if process.connection is not None:
+            self._wire.close(process.connection)
+            process.connection = None
+
+    def partition(self, name: str, ms: int) -> None:
+        """Cut a process off from its servers: the network carries nothing between them."""
+        process = self._working(name)
+        if process is not None:
+            process.cut_off(ms)
+
+    def lose(self, ms: int, drop: float = 0.0, reset: float = 0.0) -> None:
+        """Make the network lossy for so long.
+
+        :param drop: probability that a message vanishes
+        :param reset: probability that a message vanishes and its connection is reset
+        """
+        self._clock.record("cluster", "loses", (ms, drop, reset))
+        self._wire.loss = Loss(self._clock.time_ms + ms, drop, reset)

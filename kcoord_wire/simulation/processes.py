@@ -1,5 +1,7 @@
 """The processes of a simulated system: state machines that are run, paused, cut off from the network and killed.
 
+A process that is named in a script and does not run is left alone, so that scripts can be reduced.
+
 Laws:
 
 * An event reaches a machine only while its process is alive and not paused; a paused process gets it when it resumes.
@@ -11,15 +13,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from kcoord_wire.machines import Machine, Tick
-from kcoord_wire.simulation.clock import NEVER, VirtualClock
+from kcoord_wire.simulation.clock import NEVER, VirtualClock, VirtualSystem
 
 if TYPE_CHECKING:
     from kcoord_wire.simulation.network import Connection
 
-__all__ = ["Process"]
+__all__ = ["Process", "ProcessCluster"]
 
 _TICK: Final = Tick()
 
@@ -76,6 +78,11 @@ class Process(ABC):
     @abstractmethod
     def changed(self) -> None:
         """Called when the process was paused, resumed or killed."""
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it is alive, and its machine has not ended."""
+        return self.is_alive
 
     @property
     def is_paused(self) -> bool:
@@ -138,7 +145,46 @@ class Process(ABC):
                 self.deliver(event)
             self.deliver(_TICK)
 
+    def cut_off(self, ms: int) -> None:
+        """Let the network carry nothing from or to it for so long; a cut that is already longer stays."""
+        self._clock.record(self.name, "is cut off", ms)
+        self.cut_until = max(self.cut_until, self._clock.time_ms + ms)
+
     def kill(self) -> None:
         """End the process. Its machine gets no further event."""
         self.is_alive = False
         self.changed()
+
+
+P = TypeVar("P", bound=Process)
+
+
+class ProcessCluster(VirtualSystem, Generic[P]):
+    """A simulated system with processes that scripts name.
+
+    :ivar processes: by name; what starts again has a new process
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processes: dict[str, P] = {}
+
+    def _working(self, name: str) -> P | None:
+        process = self.processes.get(name)
+        return process if process is not None and process.is_working else None
+
+    def crash(self, name: str) -> None:
+        """Kill a process. The others only see its connections close."""
+        process = self._working(name)
+        if process is not None:
+            self._clock.record(name, "crashes")
+            self._kill(process)
+
+    def _kill(self, process: P) -> None:
+        process.kill()
+
+    def pause(self, name: str, ms: int) -> None:
+        """Pause a process; what reaches it waits until it resumes."""
+        process = self._working(name)
+        if process is not None:
+            process.pause(ms)

@@ -27,8 +27,9 @@ from kcoord_wire.simulation.central.brokers import BrokerProcess
 from kcoord_wire.simulation.central.consumers import ConsumerProcess
 from kcoord_wire.simulation.central.invariants import Invariants
 from kcoord_wire.simulation.central.wire import Cut, Link, VirtualBroker, Wire
-from kcoord_wire.simulation.clock import EPOCH_MS, VirtualSystem
+from kcoord_wire.simulation.clock import EPOCH_MS
 from kcoord_wire.simulation.network import Loss
+from kcoord_wire.simulation.processes import ProcessCluster
 from kcoord_wire.simulation.zookeeper import VirtualZooKeeper
 from kcoord_wire.zookeeper.layout import COORDINATOR, ROOTS, owner_path, topic_path
 from kcoord_wire.zookeeper.model import Create, Delete, SetData
@@ -39,7 +40,7 @@ RATE: Final = 10.0  # records a second of each partition
 _DEFAULTS: Final = CoordinatorSettings()
 
 
-class CentralCluster(VirtualSystem):
+class CentralCluster(ProcessCluster[ConsumerProcess]):
     """A cluster of the draft.
 
     Time passes only in `run` and `run_until`; all else happens at the present moment. Times are virtual milliseconds.
@@ -82,7 +83,6 @@ class CentralCluster(VirtualSystem):
         self.wire = Wire(self._clock, latency_ms)
         self.brokers = {number: VirtualBroker(number) for number in range(1, brokers + 1)}
         self.wire.brokers = {broker.address.host: broker for broker in self.brokers.values()}
-        self.consumers: dict[str, ConsumerProcess] = {}
         self._settings = settings
         self._kept = kept
         self._topics: dict[str, dict[int, int]] = {}  # number of partitions by broker
@@ -202,7 +202,7 @@ class CentralCluster(VirtualSystem):
         :param subscription: a ``topic_count`` of the draft; None for each topic there is, with one stream
         """
         self.crash(name)
-        former = self.consumers.get(name)
+        former = self.processes.get(name)
         settings = ConsumerSettings(
             group_id=group,
             consumer_id=name,
@@ -214,20 +214,9 @@ class CentralCluster(VirtualSystem):
         )
         random = Random(f"{self.seed}/{name}") if former is None else former.random
         process = ConsumerProcess(self._clock, self.wire, self.invariants, name, settings, random)
-        self.consumers[name] = process
+        self.processes[name] = process
         self._clock.record(name, "starts")
         process.deliver(Tick())
-
-    def _working(self, name: str) -> ConsumerProcess | None:
-        process = self.consumers.get(name)
-        return process if process is not None and process.is_working else None
-
-    def crash(self, name: str) -> None:
-        """Kill a consumer's process."""
-        process = self._working(name)
-        if process is not None:
-            self._clock.record(name, "crashes")
-            process.kill()
 
     def shut_down(self, name: str) -> None:
         """Let a consumer's application end it."""
@@ -235,12 +224,6 @@ class CentralCluster(VirtualSystem):
         if process is not None:
             self._clock.record(name, "shuts down")
             process.deliver(Shutdown())
-
-    def pause(self, name: str, ms: int) -> None:
-        """Pause a consumer's process."""
-        process = self._working(name)
-        if process is not None:
-            process.pause(ms)
 
     # ---- the network between consumers and brokers
 
@@ -271,7 +254,7 @@ class CentralCluster(VirtualSystem):
         self.wire.loss = Loss()
         self.wire.cuts.clear()
         self.zookeeper.heal()
-        for process in [*self.consumers.values(), *map(self._process, self.brokers)]:
+        for process in [*self.processes.values(), *map(self._process, self.brokers)]:
             if process is not None:
                 process.resume()
 
@@ -286,7 +269,7 @@ class CentralCluster(VirtualSystem):
     def owners(self) -> dict[tuple[str, Partition], str]:
         """Return who fetches which partition, by group and partition; several names are joined."""
         found: dict[tuple[str, Partition], list[str]] = {}
-        for process in self.consumers.values():
+        for process in self.processes.values():
             if process.is_alive and process.tenure is not None:
                 for partition in process.tenure.positions.keys() - process.tenure.failed:
                     found.setdefault((process.settings.group_id, partition), []).append(process.name)
@@ -295,7 +278,7 @@ class CentralCluster(VirtualSystem):
     def wanted(self) -> set[tuple[str, Partition]]:
         """Return the partitions that the groups of working consumers subscribe to."""
         wanted = set()
-        for process in self.consumers.values():
+        for process in self.processes.values():
             if process.is_working:
                 subscription = parse_topic_count(process.settings.topic_count)
                 for topic in self._topics:
@@ -306,7 +289,7 @@ class CentralCluster(VirtualSystem):
     def is_settled(self) -> bool:
         """Return whether there is a coordinator, with which all working consumers are registered, and each partition is
         fetched by the one consumer that ZooKeeper has as its owner."""
-        working = [process for process in self.consumers.values() if process.is_working]
+        working = [process for process in self.processes.values() if process.is_working]
         if self.leader is None or any(process.machine.state is not ConsumerState.REGISTERED for process in working):
             return False
         owners = self.owners()
@@ -317,7 +300,7 @@ class CentralCluster(VirtualSystem):
         if self.leader is None:
             return ["a coordinator"]
         state = self.leader.coordinator.describe()
-        members = sum(process.is_working for process in self.consumers.values())
+        members = sum(process.is_working for process in self.processes.values())
         found = {
             "answers to StopFetcher": state.stops,
             "answers to StartFetcher": state.starts,

@@ -122,7 +122,7 @@ def _count(world: CentralCluster, what: str) -> int:
 
 
 def _state(world: CentralCluster) -> str:
-    states = {name: process.machine.state.value for name, process in world.consumers.items()}
+    states = {name: process.machine.state.value for name, process in world.processes.items()}
     return f"{states}, not owned: {sorted(world.wanted() - world.owners().keys())}, waiting: {world.waiting()}"
 
 

@@ -31,7 +31,7 @@ from kcoord_wire.consumer.events import Send
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
-from kcoord_wire.simulation.clock import NEVER, VirtualClock, VirtualSystem
+from kcoord_wire.simulation.clock import NEVER, VirtualClock
 from kcoord_wire.simulation.consumer_groups import member as events
 from kcoord_wire.simulation.consumer_groups.invariants import ConsumerGroupInvariants, consumer_groups
 from kcoord_wire.simulation.consumer_groups.laws import check_client_step, has_converged
@@ -39,7 +39,7 @@ from kcoord_wire.simulation.consumer_groups.member import ConsumerGroupMember, M
 from kcoord_wire.simulation.group.coordinator import VirtualCoordinator
 from kcoord_wire.simulation.group.topics import VirtualTopics
 from kcoord_wire.simulation.group.wire import Wire
-from kcoord_wire.simulation.network import Loss
+from kcoord_wire.simulation.network import Loss, NetworkCluster
 from kcoord_wire.simulation.processes import Process
 
 __all__ = ["GROUP", "ConsumerGroupCluster", "MemberOptions", "MemberProcess"]
@@ -120,7 +120,7 @@ class MemberProcess(Process):
         """Nothing depends on it."""
 
 
-class ConsumerGroupCluster(VirtualSystem):
+class ConsumerGroupCluster(NetworkCluster[MemberProcess, Wire]):
     """A coordinator and the members of one group, on a virtual clock.
 
     :param seed: decides everything that is random
@@ -151,7 +151,6 @@ class ConsumerGroupCluster(VirtualSystem):
     ) -> None:
         super().__init__()
         self.seed = seed
-        self.processes: dict[str, MemberProcess] = {}
         self._options = dict(options or {})
         self._topics = VirtualTopics(topics)
         self._invariants = ConsumerGroupInvariants(self._topics, self._clients)
@@ -253,43 +252,12 @@ class ConsumerGroupCluster(VirtualSystem):
         else:
             self.member(process.name, changes)
 
-    def _working(self, name: str) -> MemberProcess | None:
-        process = self.processes.get(name)
-        return process if process is not None and process.is_working else None
-
-    def crash(self, name: str) -> None:
-        """Kill a member's process. The coordinator only sees its connection close."""
-        process = self._working(name)
-        if process is not None:
-            self._clock.record(name, "crashes")
-            process.kill()
-            self._hang_up(process)
-
-    def _hang_up(self, process: MemberProcess) -> None:
-        connection: Any = process.connection
-        if connection is not None:
-            self._wire.close(connection)
-            process.connection = None
-
     def leave(self, name: str, for_a_while: bool = False) -> None:
         """Close a member; a static one perhaps for a while."""
         process = self._working(name)
         if process is not None:
             self._clock.record(name, "leaves", for_a_while)
             process.deliver(events.Leave(for_a_while))
-
-    def pause(self, name: str, ms: int) -> None:
-        """Pause a member's process; what reaches it waits until it resumes."""
-        process = self._working(name)
-        if process is not None:
-            process.pause(ms)
-
-    def partition(self, name: str, ms: int) -> None:
-        """Cut a member off from the coordinator."""
-        process = self._working(name)
-        if process is not None:
-            self._clock.record(name, "is cut off", ms)
-            process.cut_until = max(process.cut_until, self._clock.time_ms + ms)
 
     def subscribe(self, name: str, topics: Sequence[str], regex: str = "") -> None:
         """Change what a member consumes."""
@@ -355,11 +323,6 @@ class ConsumerGroupCluster(VirtualSystem):
         return name
 
     # ---- the network, the topics and the coordinator
-
-    def lose(self, ms: int, drop: float = 0.0, reset: float = 0.0) -> None:
-        """Make the network lossy for so long."""
-        self._clock.record("cluster", "loses", (ms, drop, reset))
-        self._wire.loss = Loss(self._clock.time_ms + ms, drop, reset)
 
     def meddle(
         self,

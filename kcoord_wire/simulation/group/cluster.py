@@ -35,7 +35,6 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.core.groups import Group, State
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
-from kcoord_wire.simulation.clock import VirtualSystem
 from kcoord_wire.simulation.disk import VirtualDisk
 from kcoord_wire.simulation.group.client_bugs import assignors_with, machine_with
 from kcoord_wire.simulation.group.coordinator import VirtualCoordinator
@@ -44,7 +43,7 @@ from kcoord_wire.simulation.group.members import MemberOptions, MemberProcess, M
 from kcoord_wire.simulation.group.ownership import Idle
 from kcoord_wire.simulation.group.topics import VirtualTopics
 from kcoord_wire.simulation.group.wire import Tap, Wire
-from kcoord_wire.simulation.network import Loss
+from kcoord_wire.simulation.network import Loss, NetworkCluster
 
 __all__ = ["Cluster"]
 
@@ -53,7 +52,7 @@ _DEFAULTS: Final = MemberOptions()
 _DEFAULT_TOPICS: Final = {"topic": 4}
 
 
-class Cluster(VirtualSystem):
+class Cluster(NetworkCluster[MemberProcess, Wire]):
     """A coordinator and its consumers on a virtual clock.
 
     Time passes only in `run`, `run_until`, `ask` and `answer`. Everything else happens at the present moment: members
@@ -98,7 +97,6 @@ class Cluster(VirtualSystem):
     ) -> None:
         super().__init__()
         self.seed = seed
-        self.processes: dict[str, MemberProcess] = {}
         self.config = config or GroupConfig()
         self.invariants = Invariants(_EMBEDDED.decode_assignment, may_break_one_owner=may_break_one_owner)
         self._topics = VirtualTopics(_DEFAULT_TOPICS if topics is None else topics)
@@ -198,12 +196,12 @@ class Cluster(VirtualSystem):
             self.crash(name)
         return self.member(name, process.options, **changes)
 
-    def crash(self, name: str) -> None:
-        """Kill a consumer's process. The coordinator only sees its connection close."""
+    def _working(self, name: str) -> MemberProcess | None:
         process = self._process(name)
-        if process.is_alive:
-            self._clock.record(name, "crashes")
-            self._members.kill(process)
+        return process if process.is_alive else None
+
+    def _kill(self, process: MemberProcess) -> None:
+        self._members.kill(process)
 
     def leave(self, name: str, reason: str | None = None) -> None:
         """Close a consumer at once, which leaves its group unless it is static."""
@@ -216,16 +214,6 @@ class Cluster(VirtualSystem):
         """
         process = self._process(name)
         return self._members.shut_down(process, reason) if process.is_working else 0
-
-    def pause(self, name: str, ms: int) -> None:
-        """Pause a consumer's process; what reaches it waits until it resumes."""
-        self._process(name).pause(ms)
-
-    def partition(self, name: str, ms: int) -> None:
-        """Cut a consumer off from the coordinator: the network carries nothing between them."""
-        process = self._process(name)
-        self._clock.record(name, "is cut off", ms)
-        process.cut_until = max(process.cut_until, self._clock.time_ms + ms)
 
     def subscribe(self, name: str, topics: Sequence[str]) -> None:
         """Change a consumer's subscription."""
@@ -270,15 +258,6 @@ class Cluster(VirtualSystem):
         process.deliver(Polled())
 
     # ---- the network and the coordinator
-
-    def lose(self, ms: int, *, drop: float = 0.0, reset: float = 0.0) -> None:
-        """Make the network lossy for so long.
-
-        :param drop: probability that a message vanishes
-        :param reset: probability that a message vanishes and its connection is reset
-        """
-        self._clock.record("cluster", "loses", (ms, drop, reset))
-        self._wire.loss = Loss(self._clock.time_ms + ms, drop, reset)
 
     def meddle(self, fault: Fault) -> None:
         """Inject one more fault into requests or responses."""

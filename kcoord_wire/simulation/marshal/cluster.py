@@ -22,7 +22,6 @@ from kcoord_wire.marshal.machine import Entry, Rules, WorldState
 from kcoord_wire.marshal.member import MarshalMember
 from kcoord_wire.marshal.set_position import PositionSetter
 from kcoord_wire.messages import marshal as messages
-from kcoord_wire.simulation.clock import VirtualSystem
 from kcoord_wire.simulation.marshal.admins import AdminProcess
 from kcoord_wire.simulation.marshal.anomalies import Anomalies, Anomaly
 from kcoord_wire.simulation.marshal.clients import LocalClock
@@ -31,6 +30,7 @@ from kcoord_wire.simulation.marshal.log import Trouble, VirtualLog
 from kcoord_wire.simulation.marshal.members import MemberProcess
 from kcoord_wire.simulation.marshal.observers import Observer, Truth
 from kcoord_wire.simulation.marshal.topics import VirtualTopics
+from kcoord_wire.simulation.processes import ProcessCluster
 
 __all__ = ["GROUP", "MarshalCluster"]
 
@@ -58,7 +58,7 @@ JUNK: Final[Sequence[bytes | None]] = (
 """Values that are no messages."""
 
 
-class MarshalCluster(VirtualSystem):
+class MarshalCluster(ProcessCluster[MemberProcess]):
     """A cluster with one group.
 
     Time passes only in `run` and `run_until`; all else happens at the present moment. Times are virtual milliseconds.
@@ -121,7 +121,6 @@ class MarshalCluster(VirtualSystem):
             self._appended,
             is_append_time=is_append_time,
         )
-        self.processes: dict[str, MemberProcess] = {}
         self.observers: list[Observer] = []
         self.admins: list[AdminProcess] = []
         self.set_back_ms = 0
@@ -258,16 +257,6 @@ class MarshalCluster(VirtualSystem):
             _LAG_MS,
         )
 
-    def _working(self, name: str) -> MemberProcess | None:
-        process = self.processes.get(name)
-        return process if process is not None and process.is_working else None
-
-    def crash(self, name: str) -> None:
-        """Kill a member's process."""
-        if (process := self._working(name)) is not None:
-            self._clock.record(name, "crashes")
-            process.kill()
-
     def shut_down(self, name: str) -> None:
         """Let a member's application end it."""
         if (process := self._working(name)) is not None:
@@ -277,11 +266,6 @@ class MarshalCluster(VirtualSystem):
         """Let a member's application end it, and keep its claims for a restart."""
         if (process := self._working(name)) is not None:
             process.deliver(Suspend())
-
-    def pause(self, name: str, ms: int) -> None:
-        """Pause a member's process."""
-        if (process := self._working(name)) is not None:
-            process.pause(ms)
 
     def set_clock(self, name: str, ahead_ms: int) -> None:
         """Set a member's wall clock."""

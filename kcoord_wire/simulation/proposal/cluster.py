@@ -25,8 +25,7 @@ from typing import Any, Final
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.machines import Tick
-from kcoord_wire.simulation.clock import VirtualSystem
-from kcoord_wire.simulation.network import Loss
+from kcoord_wire.simulation.network import Loss, NetworkCluster
 from kcoord_wire.simulation.proposal import events
 from kcoord_wire.simulation.proposal.all_members import topics_of
 from kcoord_wire.simulation.proposal.coordinator import Coordinator, Phase, boot_of
@@ -45,7 +44,7 @@ _DEFAULTS: Final = MemberOptions()
 _COORDINATOR_DEFAULTS: Final = events.CoordinatorSettings()
 
 
-class ProposalCluster(VirtualSystem):
+class ProposalCluster(NetworkCluster[MemberProcess, Wire]):
     """A group under a variant of the proposal.
 
     Time passes only in `run` and `run_until`; all else happens at the present moment. Times are virtual milliseconds.
@@ -85,7 +84,6 @@ class ProposalCluster(VirtualSystem):
         self.is_persistent = is_persistent
         self.write_ms = write_ms
         self.topics = dict(topics)
-        self.processes: dict[str, MemberProcess] = {}
         self.saved: events.Save | None = None
         self._variant = VARIANTS[variant]
         self._options = options
@@ -170,38 +168,12 @@ class ProposalCluster(VirtualSystem):
         self.leave(name)
         self.member(name, options or self.processes[name].options)
 
-    def _working(self, name: str) -> MemberProcess | None:
-        process = self.processes.get(name)
-        return process if process is not None and process.is_working else None
-
-    def crash(self, name: str) -> None:
-        """Kill a member's process. The coordinator does not notice."""
-        process = self._working(name)
-        if process is not None:
-            self._clock.record(name, "crashes")
-            process.kill()
-            if process.connection is not None:
-                self._wire.close(process.connection)
-
     def leave(self, name: str) -> None:
         """Close a member."""
         process = self._working(name)
         if process is not None:
             self._clock.record(name, "leaves")
             process.deliver(events.Leave())
-
-    def pause(self, name: str, ms: int) -> None:
-        """Pause a member's process."""
-        process = self._working(name)
-        if process is not None:
-            process.pause(ms)
-
-    def partition(self, name: str, ms: int) -> None:
-        """Cut a member off from the coordinator."""
-        process = self._working(name)
-        if process is not None:
-            self._clock.record(name, "is cut off", ms)
-            process.cut_until = max(process.cut_until, self._clock.time_ms + ms)
 
     def subscribe(self, name: str, *topics: str) -> None:
         """Change what a member consumes."""
@@ -215,9 +187,7 @@ class ProposalCluster(VirtualSystem):
         if isinstance(effect, events.Send):
             self._wire.send(process, effect)
         elif isinstance(effect, events.Close):
-            if process.connection is not None:
-                self._wire.close(process.connection)
-                process.connection = None
+            self._hang_up(process)
         elif isinstance(effect, events.Refetch):
             self._clock.after(process.random.randint(*_FETCH_MS), self._fetch, process)
         else:
@@ -247,11 +217,6 @@ class ProposalCluster(VirtualSystem):
         process = self._working(name)
         if process is not None:
             self._fetch(process)
-
-    def lose(self, ms: int, drop: float = 0.0, reset: float = 0.0) -> None:
-        """Make the network lossy for so long."""
-        self._clock.record("cluster", "loses", (ms, drop, reset))
-        self._wire.loss = Loss(self._clock.time_ms + ms, drop, reset)
 
     def heal(self) -> None:
         """End all faults and pauses. A coordinator that is down comes back in time."""

@@ -19,8 +19,7 @@ from kcoord_wire.central.rewrite.layout import topic_record
 from kcoord_wire.central.rewrite.member import MemberPhase
 from kcoord_wire.machines import Shutdown, Tick
 from kcoord_wire.simulation.central.wire import Cut, VirtualBroker
-from kcoord_wire.simulation.clock import VirtualSystem
-from kcoord_wire.simulation.network import Loss
+from kcoord_wire.simulation.network import Loss, NetworkCluster
 from kcoord_wire.simulation.rewrite.invariants import Invariants
 from kcoord_wire.simulation.rewrite.processes import BrokerProcess, MemberProcess
 from kcoord_wire.simulation.rewrite.wire import RewriteWire
@@ -35,7 +34,7 @@ _SHARDS: Final = 4
 _ZOOKEEPER_SESSION_MS: Final = 6_000
 
 
-class RewriteCluster(VirtualSystem):
+class RewriteCluster(NetworkCluster[MemberProcess, RewriteWire]):
     """A cluster with one group.
 
     Time passes only in `run` and `run_until`; all else happens at the present moment. Times are virtual milliseconds.
@@ -67,7 +66,6 @@ class RewriteCluster(VirtualSystem):
         super().__init__()
         self.seed = seed
         self.topics: dict[str, int] = {}
-        self.processes: dict[str, MemberProcess] = {}
         self._stops_with_session = stops_with_session
         allows = allows_overlaps and not stops_with_session
         self.invariants = Invariants(self._clock, GROUP, _SHARDS, allows_overlaps=allows)
@@ -177,17 +175,6 @@ class RewriteCluster(VirtualSystem):
         process.deliver(Tick())
         return process
 
-    def _working(self, name: str) -> MemberProcess | None:
-        process = self.processes.get(name)
-        return process if process is not None and process.is_working else None
-
-    def crash(self, name: str) -> None:
-        """Kill a member's process."""
-        process = self._working(name)
-        if process is not None:
-            self._clock.record(name, "crashes")
-            process.kill()
-
     def leave(self, name: str) -> None:
         """Shut a member down."""
         process = self._working(name)
@@ -195,23 +182,12 @@ class RewriteCluster(VirtualSystem):
             self._clock.record(name, "shuts down")
             process.deliver(Shutdown())
 
-    def pause(self, name: str, ms: int) -> None:
-        """Pause a member's process."""
-        process = self._working(name)
-        if process is not None:
-            process.pause(ms)
-
     # ---- the network
 
     def cut(self, name: str, broker: int | None, ms: int, *, up: bool = True, down: bool = True) -> None:
         """Carry nothing between a member and a broker, or all brokers; what it fetches comes from elsewhere."""
         self._clock.record(name, "is cut off", (broker, ms, up, down))
         self._wire.cuts.append(Cut(self._clock.time_ms + ms, name, broker, up, down))
-
-    def lose(self, ms: int, drop: float = 0.0, reset: float = 0.0) -> None:
-        """Make the network lossy for so long."""
-        self._clock.record("cluster", "loses", (ms, drop, reset))
-        self._wire.loss = Loss(self._clock.time_ms + ms, drop, reset)
 
     def heal(self) -> None:
         """End all faults and pauses. A broker that is down comes back in time."""
