@@ -85,7 +85,6 @@ class LoggedMachine(ABC):
     """A state machine whose state is in a log.
 
     :param config: Kafka's defaults if None
-    :ivar serves: the classes of requests that `handle` accepts
     """
 
     def __init__(self, config: GroupConfig | None) -> None:
@@ -94,7 +93,11 @@ class LoggedMachine(ABC):
         self._effects = EffectCollector()
         self._unavailable: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._handlers: dict[type, Callable[[events.Request, Any], None]] = {}
-        self.serves: Set[type] = self._handlers.keys()
+
+    @property
+    def serves(self) -> Set[type]:
+        """The classes of requests that `handle` accepts."""
+        return self._handlers.keys()
 
     @property
     def deadline(self) -> int | None:
