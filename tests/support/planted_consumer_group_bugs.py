@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.consumer_groups import progress, reconciliation
+from kcoord_wire.coordinator.consumer_groups import machine, migration, progress, reconciliation
+from kcoord_wire.coordinator.consumer_groups.classic_members import ClassicMembers
 from kcoord_wire.coordinator.consumer_groups.group import NOBODY, ConsumerGroup, GroupState, Member, MemberState
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.consumer_groups.progress import Progress
@@ -203,6 +204,47 @@ def answers_before_the_write(patch: Patch) -> None:
     patch.setattr(CoordinatorMachine, "handle", planted)
 
 
+def upgrade_forgets_what_members_hold(patch: Patch) -> None:
+    """A classic group that becomes one of KIP-848 takes its members for such that hold nothing."""
+    upgrade = migration._upgrade_member
+
+    def planted(shared: Any, group: Any, new: ConsumerGroup, member: Any) -> None:
+        upgrade(shared, group, new, member)
+        new.put(replace(new.members[member.member_id], assigned={}))
+
+    patch.setattr(migration, "_upgrade_member", planted)
+
+
+def classic_members_get_their_target(patch: Patch) -> None:
+    """SyncGroup returns a member's target, whoever still holds it."""
+
+    def planted(self: ClassicMembers, request: Any, message: Any, group: ConsumerGroup) -> None:
+        member = group.members.get(message.member_id)
+        if member is not None:
+            held = {
+                topic: dict.fromkeys(found, member.epoch) for topic, found in group.target[member.member_id].items()
+            }
+            group.members[member.member_id] = replace(member, assigned=held)
+        sync(self, request, message, group)
+        if member is not None:
+            group.members[member.member_id] = member
+
+    sync = ClassicMembers.sync
+    patch.setattr(ClassicMembers, "sync", planted)
+
+
+def classic_members_hear_of_nothing(patch: Patch) -> None:
+    patch.setattr(ClassicMembers, "_has_to_join", lambda *_: False)
+
+
+def downgrade_is_not_written(patch: Patch) -> None:
+    def planted(shared: Any, group: ConsumerGroup) -> Any:
+        return downgraded(shared, group)[0], []
+
+    downgraded = machine.downgraded
+    patch.setattr(machine, "downgraded", planted)
+
+
 BY_SEARCH = [
     (kafka_16147, "ValidPartitionEpoch"),
     (kafka_19449, "WaitsForOthersOnly"),
@@ -221,15 +263,19 @@ BY_SEARCH = [
 """What the search finds with two members and one perturbation."""
 
 BY_SEEDS = [
-    (kafka_16147, "ValidPartitionEpoch", 21),
-    (kafka_19449, "WaitsForOthersOnly", 21),
+    (kafka_16147, "ValidPartitionEpoch", 43),
+    (kafka_19449, "WaitsForOthersOnly", 43),
     (gives_what_others_hold, "ValidPartitionEpoch", 0),
     (takes_silence_for_revocation, "NoDoubleClientAssignment|ValidMemberEpoch", 0),
     (epochs_not_written, "log is complete", 0),
     (accepts_late_commits, "fenced", 0),
     (silent_members_stay, "EventuallyConverges", 0),
-    (late_members_stay, "revocation is timed", 21),
+    (late_members_stay, "revocation is timed", 35),
     (assignments_not_written, "log is complete", 0),
     (answers_before_the_write, "durable first", 0),
+    (upgrade_forgets_what_members_hold, "ValidStableGroupState|NoDoubleClientAssignment", 21),
+    (classic_members_get_their_target, "one owner", 0),
+    (classic_members_hear_of_nothing, "EventuallyConverges", 0),
+    (downgrade_is_not_written, "log is complete", 0),
 ]
 """What random runs find, from which seed on the first time."""

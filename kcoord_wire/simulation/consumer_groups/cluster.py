@@ -7,7 +7,8 @@
         print(sim.owners())
 
 The coordinator is the real one (machine, runtime, store) on a disk that fails, as in `simulation.group`, and requests
-and responses go through the codec. The members are `member.ConsumerGroupMember`.
+and responses go through the codec. The members are `member.ConsumerGroupMember`, and `classic.ClassicProcess` for those
+with assignors of their own.
 
 Laws:
 
@@ -27,18 +28,28 @@ from random import Random
 from typing import Any, Final, Literal
 
 from kcoord_wire import messages as m
+from kcoord_wire.consumer import events as classic_events
 from kcoord_wire.consumer.events import Send
+from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount
+from kcoord_wire.coordinator.core.groups import AnyGroup
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
 from kcoord_wire.simulation.clock import NEVER, VirtualClock
 from kcoord_wire.simulation.consumer_groups import member as events
-from kcoord_wire.simulation.consumer_groups.invariants import ConsumerGroupInvariants, consumer_groups
-from kcoord_wire.simulation.consumer_groups.laws import check_client_step, has_converged
+from kcoord_wire.simulation.consumer_groups.classic import (
+    ClassicClient,
+    ClassicProcess,
+    classic_options,
+    machine_of,
+)
+from kcoord_wire.simulation.consumer_groups.invariants import ConsumerGroupInvariants
+from kcoord_wire.simulation.consumer_groups.laws import Client, check_client_step, has_converged
 from kcoord_wire.simulation.consumer_groups.member import ConsumerGroupMember, MemberSettings, Partition
 from kcoord_wire.simulation.group.coordinator import VirtualCoordinator
+from kcoord_wire.simulation.group.members import Members
 from kcoord_wire.simulation.group.topics import VirtualTopics
-from kcoord_wire.simulation.group.wire import Wire
+from kcoord_wire.simulation.group.wire import MemberConnection, Wire
 from kcoord_wire.simulation.network import Loss, NetworkCluster
 from kcoord_wire.simulation.processes import Process
 
@@ -58,6 +69,7 @@ class MemberOptions:
     :ivar regex: what it subscribes to besides; with a pattern and no topics, `topics` is empty
     :ivar instance_id: of a static member; None for a dynamic one
     :ivar assignor: the server assignor that it asks for; None for none
+    :ivar assignors: of a member of the classic protocol, most preferred first; None for one of KIP-848
     :ivar rebalance_timeout_ms: what it may take to give partitions up
     :ivar request_timeout_ms: after which a heartbeat that is not answered is sent again
     :ivar release_ms: how long its application takes to give up one partition
@@ -69,6 +81,7 @@ class MemberOptions:
     regex: str = ""
     instance_id: str | None = None
     assignor: str | None = None
+    assignors: Sequence[str] | None = None
     rebalance_timeout_ms: int = 60_000
     request_timeout_ms: int = 5_000
     release_ms: int = 0
@@ -85,6 +98,8 @@ class MemberProcess(Process):
 
     __slots__ = ("_cluster", "_epoch", "member", "options")
 
+    connection: MemberConnection | None
+
     def __init__(
         self,
         cluster: ConsumerGroupCluster,
@@ -100,6 +115,16 @@ class MemberProcess(Process):
         self.options = options
         self._cluster = cluster
         self._epoch = member.epoch
+
+    @property
+    def client(self) -> ConsumerGroupMember:
+        """Its member, as the laws see it."""
+        return self.member
+
+    @property
+    def origin(self) -> MemberOptions:
+        """The options with which a process like it is started."""
+        return self.options
 
     @property
     def is_working(self) -> bool:
@@ -120,7 +145,10 @@ class MemberProcess(Process):
         """Nothing depends on it."""
 
 
-class ConsumerGroupCluster(NetworkCluster[MemberProcess, Wire]):
+AnyProcess = MemberProcess | ClassicProcess
+
+
+class ConsumerGroupCluster(NetworkCluster[AnyProcess, Wire]):
     """A coordinator and the members of one group, on a virtual clock.
 
     :param seed: decides everything that is random
@@ -152,12 +180,13 @@ class ConsumerGroupCluster(NetworkCluster[MemberProcess, Wire]):
         super().__init__()
         self.seed = seed
         self._options = dict(options or {})
+        self._config = config or GroupConfig()
         self._topics = VirtualTopics(topics)
         self._invariants = ConsumerGroupInvariants(self._topics, self._clients)
         self._coordinator = VirtualCoordinator(
             self._clock,
             Random(f"{seed}/coordinator"),
-            config or GroupConfig(),
+            self._config,
             self._topics,
             self._invariants,
             sync_ms=sync_ms,
@@ -167,16 +196,20 @@ class ConsumerGroupCluster(NetworkCluster[MemberProcess, Wire]):
         self._wire = Wire(
             self._clock, self._coordinator, self._topics, processes, latency_ms=latency_ms, faults=None, tap=None
         )
+        self._classic: dict[str, ClassicProcess] = {}  # those among the processes
+        self._applications = Members(self._clock, self._topics, self._classic, self._invariants, self._wire)
         self._incarnations = 0
-        self._offset = 0
         self._longest_release_ms = NEVER
         for number in range(1, members + 1):
             self.member(f"m{number}")
 
     # ---- what is seen
 
-    def _clients(self) -> Iterator[ConsumerGroupMember]:
-        return (process.member for process in self.processes.values() if process.is_working)
+    def _workers(self) -> Iterator[AnyProcess]:
+        return (process for process in self.processes.values() if process.is_working)
+
+    def _clients(self) -> Iterator[Client]:
+        return (process.client for process in self._workers())
 
     @property
     def rebalances(self) -> Sequence[RebalanceAccount]:
@@ -190,21 +223,39 @@ class ConsumerGroupCluster(NetworkCluster[MemberProcess, Wire]):
 
     def owners(self) -> dict[Partition, str]:
         """Return which process owns which partition, as the members see it."""
-        return {
-            partition: process.name
-            for process in self.processes.values()
-            if process.is_working
-            for partition in process.member.owned
-        }
+        return {partition: process.name for process in self._workers() for partition in process.client.owned}
+
+    @property
+    def group(self) -> AnyGroup | None:
+        """The group, of either protocol; None if there is none, or the coordinator is down."""
+        machine = self._coordinator.machine
+        return None if machine is None else machine.groups.get(GROUP)
 
     def has_converged(self) -> bool:
-        """Return whether every partition has one owner and all members are in the group epoch."""
-        machine = self._coordinator.machine
+        """Return whether every partition has one owner and all members are in one epoch or generation."""
+        group = self.group
         clients = list(self._clients())
-        group = None if machine is None else consumer_groups(machine).get(GROUP)
-        if group is None:
-            return not clients
-        return has_converged(group, clients, self._topics)
+        if isinstance(group, ConsumerGroup):
+            return has_converged(group, clients, self._topics)
+        if any(isinstance(process, MemberProcess) for process in self._workers()):
+            return False
+        return not clients or (group is not None and self._applications.is_settled())
+
+    @property
+    def has_classic_members(self) -> bool:
+        """Whether some of the members that run are classic."""
+        return any(isinstance(process, ClassicProcess) for process in self._workers())
+
+    def rests_on_static_members(self) -> bool:
+        """Return whether all members are classic, static and at rest: see `Cluster.rests_on_static_members`."""
+        return all(
+            isinstance(process, ClassicProcess) and process.client.is_at_rest for process in self._workers()
+        ) and any(process.origin.instance_id is not None for process in self._workers())
+
+    def nudge(self) -> None:
+        """Make a classic group rebalance: a member of KIP-848 joins it, and leaves again after a minute."""
+        self.member("nudge", {"topics": (), "regex": ".*"})
+        self._clock.after(60_000, self.leave, "nudge")
 
     # ---- members
 
@@ -218,6 +269,14 @@ class ConsumerGroupCluster(NetworkCluster[MemberProcess, Wire]):
         random = Random(f"{self.seed}/{name}") if former is None else former.random
         options = MemberOptions(**{**self._options, **(changes or {})})
         self._incarnations += 1
+        self._clock.record(name, "starts", options)
+        self._classic.pop(name, None)
+        if options.assignors is None:
+            self._start(name, options, random)
+        else:
+            self._start_classic(name, options, random)
+
+    def _start(self, name: str, options: MemberOptions, random: Random) -> None:
         settings = MemberSettings(
             group_id=GROUP,
             client_id=name,
@@ -230,21 +289,41 @@ class ConsumerGroupCluster(NetworkCluster[MemberProcess, Wire]):
         machine = ConsumerGroupMember(settings)
         process = MemberProcess(self, self._clock, name, self._wire.host_of(name), machine, random, options)
         self.processes[name] = process
-        self._clock.record(name, "starts", options)
         topics = tuple(self._topics.counts) if options.topics is None else tuple(options.topics)
         process.deliver(events.Subscribe(topics, options.regex))
         if options.commit_ms is not None:
             self._clock.after(random.randint(1, options.commit_ms), self._commit_regularly, process)
 
-    def restart(self, name: str) -> None:
-        """Close a member, a static one for a while, and start it again with the same options when that is done."""
+    def _start_classic(self, name: str, origin: MemberOptions, random: Random) -> None:
+        options = classic_options(origin, GROUP, self._config)
+        client = ClassicClient(machine_of(options, name), self._topics)
+        host = self._wire.host_of(name)
+        process = ClassicProcess(self, self._clock, self._applications, name, host, client, random, options, origin)
+        self.processes[name] = self._classic[name] = process
+        wait = 2 * max(options.rebalance_timeout_ms, options.session_timeout_ms) + 10_000
+        wait += self._config.new_member_join_timeout_ms
+        self._invariants.patience_ms = max(self._invariants.patience_ms, wait)
+        self._applications.revision += 1
+        self._applications.learn_topics(process)
+        topics = self._topics.counts if options.topics is None else options.topics
+        process.deliver(classic_events.Subscribe(tuple(topics)))
+        if options.commit_ms is not None:
+            self._clock.after(random.randint(1, options.commit_ms), self._applications.commit_regularly, process)
+
+    def restart(self, name: str, assignors: Sequence[str] | None = None) -> None:
+        """Close a member, a static one for a while, and start it again when that is done.
+
+        :param assignors: with which it changes its protocol: a member of KIP-848 becomes a classic one, and the reverse
+        """
         process = self._working(name)
         if process is not None:
-            changes = vars(process.options)
+            changes = dict(vars(process.origin))
+            if assignors is not None:
+                changes["assignors"] = assignors if changes["assignors"] is None else None
             self.leave(name, for_a_while=True)
             self._clock.after(1, self._start_after, process, changes)
 
-    def _start_after(self, process: MemberProcess, changes: Mapping[str, Any]) -> None:
+    def _start_after(self, process: AnyProcess, changes: Mapping[str, Any]) -> None:
         if self.processes.get(process.name) is not process:
             return
         if process.is_working:
@@ -252,18 +331,32 @@ class ConsumerGroupCluster(NetworkCluster[MemberProcess, Wire]):
         else:
             self.member(process.name, changes)
 
+    def _kill(self, process: AnyProcess) -> None:
+        if isinstance(process, ClassicProcess):
+            self._applications.kill(process)
+        else:
+            super()._kill(process)
+
     def leave(self, name: str, for_a_while: bool = False) -> None:
-        """Close a member; a static one perhaps for a while."""
+        """Close a member; a static one perhaps for a while, which a classic one does without a word."""
         process = self._working(name)
-        if process is not None:
-            self._clock.record(name, "leaves", for_a_while)
+        if process is None:
+            return
+        self._clock.record(name, "leaves", for_a_while)
+        if isinstance(process, ClassicProcess):
+            self._applications.leave(process, None)
+        else:
             process.deliver(events.Leave(for_a_while))
 
     def subscribe(self, name: str, topics: Sequence[str], regex: str = "") -> None:
-        """Change what a member consumes."""
+        """Change what a member consumes; a classic one has no patterns."""
         process = self._working(name)
-        if process is not None:
-            self._clock.record(name, "subscribes", (topics, regex))
+        if process is None:
+            return
+        self._clock.record(name, "subscribes", (topics, regex))
+        if isinstance(process, ClassicProcess):
+            process.deliver(classic_events.Subscribe(tuple(topics)))
+        else:
             process.deliver(events.Subscribe(tuple(topics), regex))
 
     # ---- what members want
@@ -294,24 +387,22 @@ class ConsumerGroupCluster(NetworkCluster[MemberProcess, Wire]):
         if member.owned and member.epoch > 0 and not process.paused_until:
             offsets = {}
             for topic_id, number in sorted(member.owned):
-                self._offset += 1
-                offsets[self._name_of(topic_id), number] = self._offset
+                offsets[self._name_of(topic_id), number] = self._applications.fresh_offset()
             process.deliver(events.Commit(offsets))
 
     def stray_commit(self, name: str, topic: str, number: int, ahead: int) -> None:
         """Commit an offset of any partition, its own or not, as a member in an epoch that differs from its own."""
         process = self._working(name)
-        if process is None or process.member.epoch <= 0 or not self._coordinator.is_up:
+        if process is None or process.client.epoch <= 0 or not self._coordinator.is_up:
             return
-        self._offset += 1
         part = m.OffsetCommitRequestPartition(
-            partition_index=number, committed_offset=self._offset, committed_metadata=""
+            partition_index=number, committed_offset=self._applications.fresh_offset(), committed_metadata=""
         )
         request = m.OffsetCommitRequest(
             group_id=GROUP,
-            generation_id_or_member_epoch=max(process.member.epoch + ahead, 1),
-            member_id=process.member.settings.member_id,
-            group_instance_id=process.options.instance_id,
+            generation_id_or_member_epoch=max(process.client.epoch + ahead, 1),
+            member_id=process.client.member_id,
+            group_instance_id=process.origin.instance_id,
             topics=[m.OffsetCommitRequestTopic(name=topic, partitions=[part])],
         )
         self._clock.record(name, "strays", request)
@@ -333,7 +424,7 @@ class ConsumerGroupCluster(NetworkCluster[MemberProcess, Wire]):
         delay_ms: int = 0,
         error: str | None = None,
     ) -> None:
-        """Do something to some heartbeats or their answers; see `Fault`."""
+        """Do something to some heartbeats of KIP-848 or their answers; see `Fault`."""
         fault = Fault(
             api="ConsumerGroupHeartbeat", action=action, on=on, count=count, every=every, delay_ms=delay_ms, error=error
         )
@@ -346,6 +437,10 @@ class ConsumerGroupCluster(NetworkCluster[MemberProcess, Wire]):
         """Add partitions to a topic, or create it."""
         self._topics.counts[topic] = self._topics.counts.get(topic, 0) + count
         self._clock.record("cluster", "has topics", dict(self._topics.counts))
+        self._applications.revision += 1
+        for process in self._classic.values():
+            if process.is_alive:
+                self._clock.after(process.random.randint(0, 2_000), self._applications.learn_topics, process)
 
     def crash_coordinator(self, down_ms: int = 1_000, load_ms: int = 100, writes: int = 0) -> None:
         """Let the coordinator lose power; see `VirtualCoordinator.crash`."""
@@ -366,7 +461,8 @@ class ConsumerGroupCluster(NetworkCluster[MemberProcess, Wire]):
         for process in self.processes.values():
             process.cut_until = 0
             process.resume()
-            process.deliver(events.Released(process.member.ticket))
+            if isinstance(process, MemberProcess):
+                process.deliver(events.Released(process.member.ticket))
         self._longest_release_ms = _HEALED_RELEASE_MS
 
     def at(self, ms: int, action: Callable[[], None]) -> None:

@@ -14,16 +14,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Member, MemberState
 from kcoord_wire.coordinator.core import events
+from kcoord_wire.coordinator.core.groups import Group
 from kcoord_wire.coordinator.core.machine import GroupMachine
-from kcoord_wire.simulation.consumer_groups.laws import Epochs, check_clients, check_group, check_step, snapshot
-from kcoord_wire.simulation.consumer_groups.member import ConsumerGroupMember
+from kcoord_wire.simulation.consumer_groups.laws import (
+    Client,
+    Epochs,
+    check_clients,
+    check_group,
+    check_step,
+    snapshot,
+)
 from kcoord_wire.simulation.group.invariants import Invariants
 from kcoord_wire.simulation.group.topics import VirtualTopics
 from kcoord_wire.simulation.violation import ViolationError
@@ -55,7 +62,7 @@ class ConsumerGroupInvariants(Invariants):
     :param clients: returns those that run
     """
 
-    def __init__(self, topics: VirtualTopics, clients: Callable[[], Iterable[ConsumerGroupMember]]) -> None:
+    def __init__(self, topics: VirtualTopics, clients: Callable[[], Iterable[Client]]) -> None:
         super().__init__(ConsumerProtocol().decode_assignment)
         self._topics = topics
         self._clients = clients
@@ -98,7 +105,7 @@ class ConsumerGroupInvariants(Invariants):
 
     def _check_revocations(self, group: ConsumerGroup, now: int) -> None:
         for member_id, member in group.members.items():
-            if member.state is not MemberState.UNREVOKED_PARTITIONS:
+            if member.state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
                 self._revoking.pop(member_id, None)
                 continue
             known, since = self._revoking.get(member_id, (None, now))
@@ -122,8 +129,8 @@ class ConsumerGroupInvariants(Invariants):
         """
         if self._machine is None:
             return
-        for group_id, group in consumer_groups(self._machine).items():
-            check_clients(group, (client for client in self._clients() if client.settings.group_id == group_id))
+        for group in consumer_groups(self._machine).values():
+            check_clients(group, self._clients())
 
     # ---- the log
 
@@ -136,11 +143,47 @@ class ConsumerGroupInvariants(Invariants):
 
     # ---- what differs from the classic protocol
 
-    def _note_report(self, report: events.RebalanceReport, touched: set[str]) -> None:
-        pass  # the epochs are checked instead
+    def _consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        return None if self._machine is None else consumer_groups(self._machine).get(group_id)
 
-    def _check_fence(self, view: object, request: m.OffsetCommitRequest, partition: TopicPartition) -> None:
-        group = None if self._machine is None else consumer_groups(self._machine).get(request.group_id)
+    def _note_report(self, report: events.RebalanceReport, touched: set[str]) -> None:
+        if self._consumer_group(report.rebalance.group_id) is None:
+            super()._note_report(report, touched)  # else the epochs are checked instead
+
+    def _check_state(self, group_id: str, group: Group | None, event: events.Event) -> None:
+        if self._consumer_group(group_id) is not None or group_id in self._epochs:
+            self._view(group_id).state = None if group is None else group.state
+        else:
+            super()._check_state(group_id, group, event)
+
+    def _check_join(self, request: m.JoinGroupRequest, answer: m.JoinGroupResponse) -> None:
+        group = self._consumer_group(request.group_id)
+        if group is None:
+            super()._check_join(request, answer)
+        elif not answer.error_code and answer.generation_id != group.members[answer.member_id].epoch:
+            text = f"{answer.member_id} joins {answer.generation_id}, for the coordinator {snapshot(group)}"
+            raise ViolationError("generation", text)
+
+    def _check_sync(self, request: m.SyncGroupRequest, reply: events.Reply) -> None:
+        group = self._consumer_group(request.group_id)
+        if group is None:
+            super()._check_sync(request, reply)
+        elif not reply.message.error_code:
+            given = self._decode_assignment(reply.message.assignment).partitions
+            held = group.members[request.member_id].assigned
+            ids = {self._topics.id_of(name): set(numbers) for name, numbers in given.items() if numbers}
+            if ids != {topic_id: set(numbers) for topic_id, numbers in held.items()}:
+                text = f"{request.member_id} is given {given}, for the coordinator {snapshot(group)}"
+                raise ViolationError("one owner", text)
+
+    def _note_promise(self, request: m.SyncGroupRequest) -> None:
+        if self._consumer_group(request.group_id) is None:
+            super()._note_promise(request)
+
+    def _check_fence(self, view: Any, request: m.OffsetCommitRequest, partition: TopicPartition) -> None:
+        group = self._consumer_group(request.group_id)
+        if group is None and self._machine is not None and request.group_id in self._machine.groups:
+            return super()._check_fence(view, request, partition)
         member = None if group is None else group.members.get(request.member_id)
         epoch = request.generation_id_or_member_epoch
         if member is None:
@@ -152,6 +195,7 @@ class ConsumerGroupInvariants(Invariants):
         if epoch != member.epoch and (since is None or not since <= epoch <= member.epoch):
             text = f"{partition} is committed in {epoch} by {member.member_id}, which has it since {since}"
             raise ViolationError("fenced", text)
+        return None
 
 
 def _all(groups: dict[str, ConsumerGroup]) -> Hashable:

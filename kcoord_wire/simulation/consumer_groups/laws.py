@@ -29,16 +29,17 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import Final, Protocol
 
 from kcoord_wire.coordinator.consumer_groups.group import AWAY, NOBODY, ConsumerGroup, GroupState, Held, Member
 from kcoord_wire.coordinator.consumer_groups.group import MemberState as Progress
 from kcoord_wire.coordinator.core.groups import TopicNames
-from kcoord_wire.simulation.consumer_groups.member import ConsumerGroupMember, Partition
+from kcoord_wire.simulation.consumer_groups.member import Partition
 from kcoord_wire.simulation.violation import ViolationError
 
 __all__ = [
     "LAWS",
+    "Client",
     "Epochs",
     "check_client_step",
     "check_clients",
@@ -61,6 +62,25 @@ LAWS: Final = (
     "WaitsForOthersOnly",
     "EventuallyConverges",
 )
+
+
+class Client(Protocol):
+    """A member's side, of either protocol.
+
+    :ivar member_id: its id
+    :ivar epoch: that it was given last, a classic member's generation; not positive while it has none
+    :ivar owned: what it may use
+    :ivar is_at_rest: whether it has what it was given, and nothing more to do
+    """
+
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def owned(self) -> frozenset[Partition]: ...
+    @property
+    def is_at_rest(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,21 +227,21 @@ def _check_waiting(group: ConsumerGroup, member: Member) -> None:
 # ---- the clients' side
 
 
-def check_client_step(epoch: int, client: ConsumerGroupMember) -> None:
+def check_client_step(epoch: int, client: Client) -> None:
     """Check what an event has done to a client's epoch.
 
     :param epoch: its epoch before the event
     :raises ViolationError: ``ClientSideMemberEpochIsMonotonic``
     """
     if 0 < client.epoch < epoch:
-        text = f"{client.settings.member_id} went from {epoch} to {client.epoch}"
+        text = f"{client.member_id} went from {epoch} to {client.epoch}"
         raise ViolationError("ClientSideMemberEpochIsMonotonic", text)
 
 
 # ---- both sides
 
 
-def check_clients(group: ConsumerGroup, clients: Iterable[ConsumerGroupMember]) -> None:
+def check_clients(group: ConsumerGroup, clients: Iterable[Client]) -> None:
     """Check what clients own against each other, and against the target.
 
     :param clients: those that run; only those that the coordinator counts among the group are compared
@@ -230,7 +250,7 @@ def check_clients(group: ConsumerGroup, clients: Iterable[ConsumerGroupMember]) 
     targets = _targets(group)
     owners: dict[Partition, str] = {}
     for client in clients:
-        member_id = client.settings.member_id
+        member_id = client.member_id
         member = group.members.get(member_id)
         if member is None:
             continue
@@ -244,7 +264,7 @@ def check_clients(group: ConsumerGroup, clients: Iterable[ConsumerGroupMember]) 
 
 def _check_client(
     group: ConsumerGroup,
-    client: ConsumerGroupMember,
+    client: Client,
     member: Member,
     targets: Mapping[str, frozenset[Partition]],
 ) -> None:
@@ -259,11 +279,11 @@ def _check_client(
             raise ViolationError("ValidMemberEpoch", text)
 
 
-def has_converged(group: ConsumerGroup, clients: Collection[ConsumerGroupMember], topics: TopicNames) -> bool:
+def has_converged(group: ConsumerGroup, clients: Collection[Client], topics: TopicNames) -> bool:
     """Return whether the clients are the group, and own each partition that they want exactly once."""
     owned = [partition for client in clients for partition in client.owned]
     return (
-        {client.settings.member_id for client in clients} == group.members.keys()
+        {client.member_id for client in clients} == group.members.keys()
         and all(client.is_at_rest and client.epoch == group.epoch for client in clients)
         and len(owned) == len(set(owned))
         and set(owned) == wanted(group, topics)
@@ -286,6 +306,7 @@ def _shown(member: Member) -> tuple[Hashable, ...]:
     return (
         *(member.member_id, member.instance_id, member.epoch, member.previous_epoch, str(member.state.name)),
         *(_with_epochs(member.assigned), _with_epochs(member.revoking), member.topics, member.regex, member.assignor),
+        member.classic,
     )
 
 

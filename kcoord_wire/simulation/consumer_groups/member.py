@@ -268,6 +268,11 @@ class ConsumerGroupMember:
         return self.state is State.STABLE and self.owned == self.target == self._reported
 
     @property
+    def member_id(self) -> str:
+        """Its id, which it has chosen."""
+        return self.settings.member_id
+
+    @property
     def waits_for(self) -> int | None:
         """The number of the heartbeat in flight; None if there is none."""
         return None if self._pending is None else self._pending.request_id

@@ -73,7 +73,7 @@ class _BounceCluster(ConsumerGroupCluster):
     def shut_down(self, name: str) -> int:
         """The application gives up its partitions, then closes its member; return how long that takes."""
         process = self.processes[name]
-        owned = process.member.owned
+        owned = process.client.owned
         self._clock.record(name, "shuts down", self._named(owned))
         ends = max(self._busy_until[name], self._clock.time_ms) + self._workload.revoke_ms * len(owned)
         self._busy_until[name] = ends

@@ -20,6 +20,9 @@ SETTLE_MS: Final = 120_000
 """A group has converged within this after the last fault: sessions and rebalance timeouts of 6 to 15 s, one after the
 other, and the refresh of regular expressions."""
 
+CLASSIC_SETTLE_MS: Final = 300_000
+"""The same of a group with classic members, in which a rebalance waits for those that are gone; see `group.script`."""
+
 HOLD_MS: Final = 5_000
 """It counts as converged if it still is after this, some heartbeats later."""
 
@@ -60,12 +63,20 @@ class ConsumerGroupScript(Script[ConsumerGroupCluster, Report]):
         """
         world.heal()
         start = world.now
+        patience_ms = CLASSIC_SETTLE_MS if world.has_classic_members else SETTLE_MS
+        deadline = start + patience_ms
+        nudged = False
         while True:
             try:
-                world.run_until(world.has_converged, max(start + SETTLE_MS - world.now, 0))
+                world.run_until(world.has_converged, max(deadline - world.now, 0))
             except TimeoutError:
+                if not nudged and world.rests_on_static_members():
+                    world.nudge()
+                    deadline = world.now + patience_ms
+                    nudged = True
+                    continue
                 working = {name: str(each.member.state) for name, each in world.processes.items() if each.is_working}
-                text = f"not {SETTLE_MS} ms after the last fault: {working}, owners {world.owners()}"
+                text = f"not {world.now - start} ms after the last fault: {working}, owners {world.owners()}"
                 raise ViolationError("EventuallyConverges", text) from None
             settled_ms = world.now - start
             world.run(HOLD_MS)
@@ -92,6 +103,7 @@ _ODDS: Final = (
 
 _DURATIONS_MS: Final = (200, 1_000, 3_000, 5_000, 8_000, 15_000)
 _LOSSES: Final = ((0.02, 0.0), (0.0, 0.05), (0.2, 0.05), (0.05, 0.2))
+_ASSIGNORS: Final = (("range",), ("cooperative-sticky",), ("cooperative-sticky", "range"))
 _ERRORS: Final = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 _MEDDLINGS: Final = ("delay", "drop", "duplicate", "error", "disconnect")
 
@@ -115,6 +127,7 @@ class _Generator:
         self.has_static = random.random() < 0.4
         self.has_patterns = random.random() < 0.3
         self.is_lazy = random.random() < 0.3
+        self.assignors = random.choice(_ASSIGNORS) if random.random() < 0.5 else None
 
     def script(self, count: int) -> ConsumerGroupScript:
         """Draw the actions, and the settings of the coordinator."""
@@ -128,11 +141,15 @@ class _Generator:
             at += int(random.expovariate(1 / haste_ms))
             call = choose(random, _ODDS)
             drawn.append(Do(at=at, call=call, arguments=self.draw(call, random.choice(self.names))))
-        config = {
+        config: dict[str, Any] = {
             "consumer_session_timeout_ms": SESSION_MS,
             "consumer_heartbeat_interval_ms": random.choice([300, HEARTBEAT_MS]),
             "consumer_assignment_interval_ms": random.choice([0, 0, 1_000]),
         }
+        if self.assignors is not None:
+            config["initial_rebalance_delay_ms"] = random.choice([0, 500])
+            config["new_member_join_timeout_ms"] = 15_000
+            config["consumer_migration_policy"] = random.choice(["bidirectional", "bidirectional", "upgrade"])
         return ConsumerGroupScript(
             seed=self.seed,
             actions=drawn,
@@ -160,6 +177,9 @@ class _Generator:
             return (name, self._options(name))
         if call == "leave":
             return (name, random.random() < 0.5)
+        if call == "restart":
+            migrates = self.assignors is not None and random.random() < 0.5
+            return (name, self.assignors) if migrates else (name,)
         if call in ("pause", "partition"):
             return (name, ms)
         if call == "subscribe":
@@ -184,6 +204,8 @@ class _Generator:
         }
         if self.has_static and random.random() < 0.6:
             options["instance_id"] = f"of-{name}"
+        if self.assignors is not None and random.random() < 0.5:
+            options |= {"assignors": self.assignors, "release_ms": random.choice([0, 0, 10, 300])}
         return options
 
     def _some_topics(self) -> tuple[str, ...]:

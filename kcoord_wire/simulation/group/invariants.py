@@ -433,8 +433,7 @@ class Invariants:
             raise ViolationError("durable first", text)
         request = asked.request.message
         if isinstance(request, m.SyncGroupRequest) and not answer.error_code:
-            view = self._view(request.group_id)
-            view.promised = max(view.promised, request.generation_id)
+            self._note_promise(request)
         elif isinstance(request, m.OffsetCommitRequest):
             registers = self._view(request.group_id).registers
             for partition, offset in _acknowledged(request, answer):
@@ -443,6 +442,11 @@ class Invariants:
                     registers[partition].seen(write.number)
         elif isinstance(request, m.OffsetFetchRequest):
             self._note_reads(asked)
+
+    def _note_promise(self, request: m.SyncGroupRequest) -> None:
+        """A member has got its assignment of a generation."""
+        view = self._view(request.group_id)
+        view.promised = max(view.promised, request.generation_id)
 
     def _note_reads(self, asked: _Asked) -> None:
         for register, write in asked.reads:

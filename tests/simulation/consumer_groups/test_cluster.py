@@ -6,7 +6,9 @@ from collections import Counter
 
 import pytest
 
+from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.core.config import GroupConfig
+from kcoord_wire.coordinator.core.groups import Group
 from kcoord_wire.simulation.consumer_groups.cluster import ConsumerGroupCluster
 
 CONFIG = GroupConfig(consumer_session_timeout_ms=6_000, consumer_heartbeat_interval_ms=500)
@@ -71,6 +73,26 @@ def test_the_coordinator_comes_back_with_the_group(writes: int) -> None:
         sim.heal()
         sim.run_until(sim.has_converged)
         assert sim.owners() == before
+
+
+@pytest.mark.parametrize("assignors", [("range",), ("cooperative-sticky",)], ids=["eager", "cooperative"])
+def test_a_group_changes_its_protocol_and_returns(assignors: tuple[str, ...]) -> None:
+    with settled(members=3, options={"assignors": assignors}) as sim:
+        for expected in ConsumerGroup, Group:
+            for name in "m1", "m2", "m3":
+                sim.restart(name, assignors)
+                sim.run(20_000)
+                assert sim.has_converged()
+            assert shares(sim) == {"m1": 2, "m2": 2, "m3": 2}
+            assert isinstance(sim.group, expected)
+
+
+def test_classic_and_other_members_share_the_partitions() -> None:
+    with settled(members=2) as sim:
+        sim.member("m3", {"assignors": ("cooperative-sticky",)})
+        sim.run_until(lambda: shares(sim) == {"m1": 2, "m2": 2, "m3": 2} and sim.has_converged())
+        sim.crash("m3")
+        sim.run_until(lambda: sum(shares(sim).values()) == 6 and sim.has_converged())
 
 
 def test_actions_without_sense_do_nothing() -> None:
