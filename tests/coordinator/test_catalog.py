@@ -23,7 +23,7 @@ def test_a_topic_is_found_by_name_and_by_id() -> None:
 def test_a_topic_that_is_created_again_has_another_id() -> None:
     catalog = Catalog("cluster", BROKERS)
     first = catalog.create("orders", 1)
-    assert catalog.delete("orders") is first
+    assert catalog.delete("orders") == [first]
     second = catalog.create("orders", 1)
     assert second.id != first.id
     assert catalog.with_id(first.id) is None

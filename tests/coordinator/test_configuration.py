@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS
-from kcoord_wire.coordinator.topics.configuration import Resource, Source
+from kcoord_wire.coordinator.log.segments import CorruptLogError
+from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, Resource
+from kcoord_wire.coordinator.topics.configuration import Source
+from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.simulation.disk import VirtualDisk
 from tests.support.broker import Broker, versions
 
 TOPIC, BROKER, GROUP = Resource.TOPIC, Resource.BROKER, Resource.GROUP
@@ -228,3 +232,40 @@ def test_what_has_configs_is_listed(broker: Broker) -> None:
     assert listed(broker) == [(TOPIC, "orders"), (BROKER, "3"), (GROUP, "g")]
     assert listed(broker, GROUP, 99) == [(GROUP, "g")]
     assert listed(broker, version=0) == []
+
+
+# ---- kept
+
+
+def test_what_was_set_is_there_after_a_restart() -> None:
+    disk = MemoryDisk()
+    broker = Broker(disk=disk)
+    assert change(broker, BROKER, "", ("log.retention.ms", SET, "77"))[0] == E.NONE
+    assert change(broker, BROKER, "3", ("message.max.bytes", SET, "2000000"), ("of.nobody", SET, "x"))[0] == E.NONE
+    assert change(broker, GROUP, "billing", ("consumer.session.timeout.ms", SET, "50000"))[0] == E.NONE
+    assert change(broker, GROUP, "gone", ("consumer.session.timeout.ms", SET, "50000"))[0] == E.NONE
+    assert change(broker, GROUP, "gone", ("consumer.session.timeout.ms", DELETE, None))[0] == E.NONE
+    again = Broker(disk=disk)
+    assert value(again, BROKER, "", "log.retention.ms") == ("77", Source.ALL_BROKERS)
+    assert value(again, TOPIC, "orders", "max.message.bytes") == ("2000000", Source.BROKER)
+    assert value(again, BROKER, "3", "of.nobody") == ("x", Source.BROKER)
+    assert again.topics.configuration.of_group("billing") == {"consumer.session.timeout.ms": "50000"}
+    assert again.topics.configuration.of_group("gone") == {}
+
+
+def test_what_cannot_be_written_is_not_set() -> None:
+    disk = VirtualDisk(Random(1))
+    broker = Broker(disk=disk)
+    disk.fails_in = 1
+    outcome = change(broker, GROUP, "billing", ("consumer.session.timeout.ms", SET, "50000"))
+    assert outcome[0] == E.KAFKA_STORAGE_ERROR
+    assert broker.topics.configuration.of_group("billing") == {}
+    assert Broker(disk=disk).topics.configuration.of_group("billing") == {}
+
+
+def test_a_forged_journal_cannot_set_what_a_client_cannot() -> None:
+    disk = MemoryDisk()
+    broker = Broker(disk=disk)
+    broker.topics.catalog.configure({}, {(GROUP, "billing"): {"consumer.session.timeout.ms": "soon"}})
+    with pytest.raises(CorruptLogError, match=r"topics\.journal at byte 0: Invalid value soon"):
+        Broker(disk=disk)

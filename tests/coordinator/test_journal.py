@@ -9,7 +9,7 @@ import pytest
 
 from kcoord_wire.coordinator.log.store import CorruptLogError
 from kcoord_wire.coordinator.topics.journal import Journal, KnownTopic, KnownTopics
-from kcoord_wire.disk import MemoryDisk
+from kcoord_wire.disk import SECTOR, MemoryDisk
 from kcoord_wire.simulation.disk import VirtualDisk
 from tests.support.logs import content, disk_of
 
@@ -25,12 +25,12 @@ def begun(disk: MemoryDisk | VirtualDisk) -> Journal:
 
 def filled(disk: MemoryDisk | VirtualDisk) -> Journal:
     journal = begun(disk)
-    journal.topic_changed("orders", ORDERS, 1)
+    journal.changed({"orders": ORDERS}, 1)
     journal.start_moved("orders-1", 12)
     journal.epoch_raised("orders", 0, 4)
-    journal.topic_changed("gone", KnownTopic(uuid.UUID(int=8), {}, [0]), 2)
+    journal.changed({"gone": KnownTopic(uuid.UUID(int=8), {}, [0])}, 2)
     journal.start_moved("gone-0", 5)
-    journal.topic_deleted("gone")
+    journal.deleted(["gone"])
     journal.producer_ids_reserved(3_000)
     return journal
 
@@ -61,7 +61,7 @@ def test_a_torn_last_line_is_left_out_other_damage_is_an_error() -> None:
     disk = MemoryDisk()
     journal = filled(disk)
     whole = content(disk)[NAME]
-    journal.topic_deleted("orders")
+    journal.deleted(["orders"])
     longer = content(disk)[NAME]
     for size in range(len(whole), len(longer)):
         assert Journal(disk_of({NAME: longer[:size]})).load() == EXPECTED
@@ -69,6 +69,41 @@ def test_a_torn_last_line_is_left_out_other_damage_is_an_error() -> None:
     bad[40] ^= 1
     with pytest.raises(CorruptLogError, match=r"topics\.journal at byte \d+: not a change: the checksum is wrong"):
         Journal(disk_of({NAME: bytes(bad)})).load()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_many_changes_are_kept_all_or_none(seed: int) -> None:
+    disk = MemoryDisk()
+    begun(disk)
+    before = content(disk)[NAME]
+    journal = filled(disk)
+    known = {f"t{number}": KnownTopic(uuid.UUID(int=100 + number), {}, [0]) for number in range(200)}
+    journal.changed(known, 202, {(4, ""): {"log.retention.ms": "7"}})
+    longer, whole = content(disk)[NAME], len(before)
+    assert longer.count(b"\n") == before.count(b"\n") + 8
+    assert len(longer) - whole > 10 * SECTOR
+    torn = MemoryDisk()  # what a power failure makes of the last line: sectors that were never written
+    file = torn.open(NAME)
+    last = longer.rindex(b"\n", 0, -1) + 1
+    file.append(longer[:last])
+    file.sync()
+    torn.sync_names()
+    file.append(longer[last:])
+    torn.crash(Random(seed))
+    loaded = Journal(torn).load()
+    assert loaded in (EXPECTED, Journal(disk).load())
+    assert len(Journal(disk).load().topics) == 201
+
+
+def test_configs_of_brokers_and_groups_are_kept() -> None:
+    disk = MemoryDisk()
+    journal = begun(disk)
+    own = {"consumer.session.timeout.ms": "50000"}
+    journal.changed({}, 0, {(4, ""): {"log.retention.ms": "7"}, (32, "billing"): own})
+    journal.changed({}, 0, {(32, "billing"): {}})
+    assert Journal(disk).load().configs == {(4, ""): {"log.retention.ms": "7"}, (32, "billing"): {}}
+    begun(disk)
+    assert Journal(disk).load().configs == {(4, ""): {"log.retention.ms": "7"}}
 
 
 def test_a_line_of_another_program_is_an_error() -> None:
@@ -86,7 +121,7 @@ def test_a_change_that_cannot_be_written_is_not_made(fails_in: int) -> None:
     disk.fails_in = fails_in
     if fails_in < 2:  # the append, the fsync
         with pytest.raises(OSError, match="failed"):
-            journal.topic_deleted("orders")
+            journal.deleted(["orders"])
         assert Journal(disk).load() == EXPECTED
-    journal.topic_deleted("orders")
+    journal.deleted(["orders"])
     assert Journal(disk).load().topics == {}

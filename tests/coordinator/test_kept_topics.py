@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from dataclasses import fields
 from pathlib import Path
 from random import Random
 
@@ -117,7 +118,7 @@ def test_what_a_crash_leaves_of_a_deleted_topic_is_removed() -> None:
     disk = VirtualDisk(Random(1))
     broker = opened(disk)
     broker.produce(batch(b"old"))
-    broker.topics.catalog.storage.journal.topic_deleted("orders")  # and the process is killed
+    broker.topics.catalog.storage.journal.deleted(["orders"])  # and the process is killed
     again = opened(disk, {})
     assert disk.folders() == []
     again.topics.create("orders", 1)
@@ -257,6 +258,53 @@ def test_changes_that_cannot_be_written_are_refused() -> None:
     assert broker.topics.partitions("orders") == 2
     disk.fails_in = None
     assert opened(disk, {}).topics.partitions("new") is None
+
+
+def test_a_request_for_many_topics_costs_one_fsync() -> None:
+    disk = VirtualDisk(Random(1))
+    broker = opened(disk, {})
+    names = [f"t{number}" for number in range(300)]
+    new = [m.CreateTopicsRequestCreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in names]
+    more = [m.CreatePartitionsRequestCreatePartitionsTopic(name=name, count=3, assignments=None) for name in names]
+    own = m.AlterConfigsRequestAlterableConfig(name="retention.ms", value="5")
+    configs = [
+        m.AlterConfigsRequestAlterConfigsResource(resource_type=kind, resource_name=name, configs=[own])
+        for kind, name in [(2, name) for name in names]
+    ]
+    for request, version, cls in (
+        (m.CreateTopicsRequest(topics=new), 5, m.CreateTopicsResponse),
+        (m.CreatePartitionsRequest(topics=more), 1, m.CreatePartitionsResponse),
+        (m.AlterConfigsRequest(resources=configs), 1, m.AlterConfigsResponse),
+        (m.DeleteTopicsRequest(topic_names=names), 5, m.DeleteTopicsResponse),
+    ):
+        disk.power_left = 2  # operations until the power fails: one append, one fsync
+        response = broker.ask(request, version, cls)
+        assert disk.power_left == 0
+        (answers,) = [each for field in fields(response) if isinstance(each := getattr(response, field.name), list)]
+        assert [answer.error_code for answer in answers] == [0] * len(names)
+    assert broker.deleted == names
+
+
+def test_many_topics_that_cannot_be_written_are_refused() -> None:
+    disk = VirtualDisk(Random(1))
+    broker = opened(disk, {"there": 1})
+    new = [
+        m.CreateTopicsRequestCreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        for name in ("a", "b", "there")
+    ]
+    disk.fails_in = 1  # the fsync
+    answers = broker.ask(m.CreateTopicsRequest(topics=new), 5, m.CreateTopicsResponse).topics
+    errors = [answer.error_code for answer in answers]
+    assert errors == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.TOPIC_ALREADY_EXISTS]
+    assert broker.topics.names()[:-1] == ["there"]
+    broker = opened(disk, {})
+    assert broker.topics.names()[:-1] == ["there"]
+    assert broker.ask(m.CreateTopicsRequest(topics=new[:2]), 5, m.CreateTopicsResponse).topics[1].error_code == 0
+    ids = [broker.topics.id_of(name) for name in ("a", "b")]
+    again = opened(disk, {})
+    assert [again.topics.id_of(name) for name in ("a", "b")] == ids
+    again.topics.create("c", 1)
+    assert again.topics.id_of("c") not in ids
 
 
 def test_segments_are_kafkas_files(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_one_batch_larger_than_all_may_be_is_dropped() -> None:
 
 def test_what_a_partition_may_hold(caplog: pytest.LogCaptureFixture) -> None:
     broker = Broker({"orders": 2}, limits=TopicLimits(retention_bytes=16 * len(LARGE)))  # segments of one batch
-    broker.topics.catalog.configure("orders", {"retention.bytes": str(2 * len(LARGE))})
+    broker.topics.catalog.configure({"orders": {"retention.bytes": str(2 * len(LARGE))}})
     for _ in range(10):
         broker.produce(LARGE)
     assert ends(broker) == (8, 10)
@@ -71,7 +71,7 @@ def test_what_a_partition_may_hold(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("configs", [{}, {"retention.ms": "-1"}, {"cleanup.policy": "compact"}])
 def test_what_has_expired(configs: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
     broker = Broker({"orders": 1})
-    broker.topics.catalog.configure("orders", configs)
+    broker.topics.catalog.configure({"orders": configs})
     broker.now = 100 * DAY
     broker.produce(batch(b"old", at=95 * DAY))
     assert broker.due() == broker.now + 300_000

@@ -300,7 +300,7 @@ def test_produce_to_a_missing_partition_fails(broker: Broker, version: int) -> N
 def test_a_topic_may_take_larger_batches(broker: Broker) -> None:
     large = batch(bytes(2 << 20))
     assert broker.produce(large).error_code == ErrorCode.MESSAGE_TOO_LARGE
-    broker.topics.catalog.configure("orders", {"max.message.bytes": str(3 << 20)})
+    broker.topics.catalog.configure({"orders": {"max.message.bytes": str(3 << 20)}})
     assert broker.produce(large).error_code == ErrorCode.NONE
 
 

@@ -2,7 +2,8 @@
 
 Laws:
 
-* A request that may only validate changes nothing; any other changes all that it is answered NONE for.
+* A request that may only validate changes nothing; any other changes all that it is answered NONE for, by one write to
+  the disk: while many topics are made, other clients wait for one fsync.
 * The partitions of all topics together are bounded where clients create them: more are refused with
   POLICY_VIOLATION (44), which says how many there may be.
 * There are as many replicas as brokers at most: more are refused with INVALID_REPLICATION_FACTOR (38), as by Kafka.
@@ -23,11 +24,12 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.versions import CREATED_CONFIGS_FROM
 from kcoord_wire.coordinator.topics.batch_header import Refused
-from kcoord_wire.coordinator.topics.catalog import MOST_PARTITIONS, NO_ID, Catalog, disk_work
+from kcoord_wire.coordinator.topics.catalog import MOST_PARTITIONS, NO_ID, Catalog, Topic, disk_work
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
+from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["Administration"]
@@ -73,6 +75,7 @@ class Administration:
         # A name that is there twice is answered once.
         answers: dict[str, m.CreateTopicsResponseCreatableTopicResult] = {}
         described: dict[frozenset[tuple[str, str]], list[m.CreateTopicsResponseCreatableTopicConfigs]] = {}
+        planned: list[Topic] = []
         for wanted in asked.topics:
             answer = m.CreateTopicsResponseCreatableTopicResult(name=wanted.name, error_message=None)
             try:
@@ -82,7 +85,8 @@ class Administration:
                 configs = {config.name: config.value or "" for config in wanted.configs}
                 if not asked.validate_only:
                     with disk_work():
-                        answer.topic_id = self._catalog.create(wanted.name, partitions, configs).id
+                        planned.append(self._catalog.plan(wanted.name, partitions, configs, len(planned)))
+                    answer.topic_id = planned[-1].id
                     taken[wanted.name.translate(_COLLIDING)] = wanted.name
             except Refused as refused:
                 answer.error_code, answer.error_message = refused.error, refused.detail
@@ -95,6 +99,14 @@ class Administration:
                         described[key] = self._configuration.describe_created(configs)
                     answer.configs = described[key]
             answers[wanted.name] = answer
+        try:
+            with disk_work():
+                self._catalog.add(planned)
+        except Refused as refused:
+            for topic in planned:
+                answers[topic.name] = m.CreateTopicsResponseCreatableTopicResult(
+                    name=topic.name, error_code=refused.error, error_message=refused.detail
+                )
         return m.CreateTopicsResponse(topics=list(answers.values()))
 
     def _check_new(
@@ -230,24 +242,34 @@ class Administration:
         """Answer CreatePartitions, and add the partitions unless it may only validate."""
         asked: m.CreatePartitionsRequest = request.message
         times = Counter(wanted.name for wanted in asked.topics)
-        response = m.CreatePartitionsResponse()
+        room = self._limits.max_partitions - self._catalog.partitions
+        answers: dict[str, m.CreatePartitionsResponseCreatePartitionsTopicResult] = {}
+        planned: dict[str, list[PartitionLog]] = {}
         for wanted in {wanted.name: wanted for wanted in asked.topics}.values():
             answer = m.CreatePartitionsResponseCreatePartitionsTopicResult(name=wanted.name)
-            response.results.append(answer)
+            answers[wanted.name] = answer
             try:
                 if times[wanted.name] > 1:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                more = self._check_growth(wanted)
+                more = self._check_growth(wanted, room)
                 if not asked.validate_only:
                     with disk_work():
-                        self._catalog.add_partitions(wanted.name, more)
+                        planned[wanted.name] = self._catalog.plan_growth(wanted.name, more)
+                room -= more
             except Refused as refused:
                 answer.error_code, answer.error_message = refused.error, refused.detail
-        return response
+        try:
+            with disk_work():
+                self._catalog.grow(planned)
+        except Refused as refused:
+            for name in planned:
+                answers[name].error_code, answers[name].error_message = refused.error, refused.detail
+        return m.CreatePartitionsResponse(results=list(answers.values()))
 
-    def _check_growth(self, wanted: m.CreatePartitionsRequestCreatePartitionsTopic) -> int:
+    def _check_growth(self, wanted: m.CreatePartitionsRequestCreatePartitionsTopic, room: int) -> int:
         """Return how many partitions are to be added.
 
+        :param room: for how many partitions there is room
         :raises Refused: they cannot be
         """
         topic = self._catalog.named(wanted.name)
@@ -273,7 +295,7 @@ class Administration:
                 raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, detail)
             for assignment in wanted.assignments:
                 self._check_replicas(assignment.broker_ids, 1)
-        room = min(self._limits.max_partitions - self._catalog.partitions, MOST_PARTITIONS - there)
+        room = min(room, MOST_PARTITIONS - there)
         if more > room:
             raise _too_many(more, room)
         return more

@@ -6,8 +6,9 @@ Laws:
   create, delete or change them.
 * A topic that is deleted and created anew has another id (KIP-516): ids are made of the cluster id, the name and the
   number of topics created before.
-* A change is in the journal on the disk before it is made. After a restart on the same disk all topics are there with
-  their ids, partitions, configs and records, and the leader epoch of each partition is greater by one.
+* A change is in the journal on the disk before it is made; all that a request changes is written and fsynced once.
+  After a restart on the same disk all topics are there with their ids, partitions, configs and records, what was set
+  for brokers and groups, too, and the leader epoch of each partition is greater by one.
 * A topic does not take over files that are there: the folders of its partitions are new.
 """
 
@@ -19,12 +20,20 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from errno import EEXIST
+from types import MappingProxyType
 from typing import Final
 
 from kcoord_wire.coordinator.core.brokers import OFFSETS_TOPIC, Brokers, Leaders
 from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.topics.batch_header import Refused
-from kcoord_wire.coordinator.topics.journal import KnownTopic
+from kcoord_wire.coordinator.topics.configs import (
+    BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    Resource,
+    check_configs,
+)
+from kcoord_wire.coordinator.topics.journal import KnownTopic, KnownTopics, Owner
 from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.producer_ids import ProducerIds
 from kcoord_wire.coordinator.topics.storage import Storage
@@ -83,6 +92,7 @@ class Catalog:
     :ivar changes: how often a topic was created, deleted or given more partitions
     :ivar storage: the disk of all partitions
     :ivar producer_ids: ids for producers
+    :ivar configs: what was set for brokers and groups; `configure` changes it
     """
 
     def __init__(self, cluster_id: str, brokers: Brokers) -> None:
@@ -109,7 +119,7 @@ class Catalog:
         :raises OSError: the disk fails
         """
         known = storage.journal.load()
-        _check_names(known.topics)
+        _check_known(known)
         folders = set(storage.disk.folders())
         topics = []
         for name, topic in known.topics.items():
@@ -119,6 +129,8 @@ class Catalog:
         logs = [log for topic in topics for log in topic.logs if log.name in folders]
         for log in logs:
             log.recover(known.starts.get(log.name, 0))
+            if log.name in known.starts:  # not beyond what is left of the log, whose next records would be dropped
+                known.starts[log.name] = log.start_offset
 
         # All of it is understood; files are changed only from here on.
         for log in logs:
@@ -131,6 +143,7 @@ class Catalog:
         storage.adopt(logs)
         self.storage = storage
         self.producer_ids = ProducerIds(storage.journal, known.producer_ids)
+        self.configs = known.configs
         self._created = known.created
         self._by_name = {topic.name: topic for topic in topics}
         self._by_id = {topic.id: topic for topic in topics}
@@ -154,25 +167,39 @@ class Catalog:
         return self._by_id.get(topic_id) or self._internal.get(topic_id)
 
     def create(self, name: str, partitions: int, configs: Mapping[str, str] | None = None) -> Topic:
-        """Create a topic.
+        """Create a topic. Errors as `plan` and `add`."""
+        topic = self.plan(name, partitions, configs)
+        self.add([topic])
+        return topic
 
+    def plan(self, name: str, partitions: int, configs: Mapping[str, str] | None = None, ahead: int = 0) -> Topic:
+        """Return a topic that `add` creates.
+
+        :param ahead: how many topics are added before it together with it
         :raises ValueError: the name is not allowed or taken, or the number of partitions is not from 1 to 100,000
         :raises TypeError: the number of partitions is not an int
-        :raises OSError: the disk fails, and there is no such topic
+        :raises OSError: files of another partition are in the way
         """
         if not is_topic_name(name):
             raise ValueError(f"{name!r} is not a topic name")
         if self.named(name) is not None:
             raise ValueError(f"topic {name!r} exists already")
         check_partition_count(f"topic {name!r}", partitions)
-        topic_id = uuid.uuid5(uuid.NAMESPACE_OID, f"{self.cluster_id}/{name}/{self._created}")
+        topic_id = uuid.uuid5(uuid.NAMESPACE_OID, f"{self.cluster_id}/{name}/{self._created + ahead}")
         logs = self._new_logs(name, range(partitions))
-        topic = Topic(name, topic_id, logs, self.brokers.place(name, partitions), configs or {})
-        self._keep(topic, topic.configs, topic.logs, self._created + 1)
-        self._created += 1
-        self._by_name[name] = self._by_id[topic.id] = topic
-        self.changes += 1
-        return topic
+        return Topic(name, topic_id, logs, self.brokers.place(name, partitions), configs or {})
+
+    def add(self, planned: Sequence[Topic]) -> None:
+        """Create topics that were planned one after the other.
+
+        :raises OSError: the disk fails, and there is none of them
+        """
+        created = self._created + len(planned)
+        self.storage.journal.changed({topic.name: _known(topic) for topic in planned}, created)
+        self._created = created
+        for topic in planned:
+            self._by_name[topic.name] = self._by_id[topic.id] = topic
+            self.changes += 1
 
     def _new_logs(self, topic: str, numbers: range) -> list[PartitionLog]:
         names = [f"{topic}-{number}" for number in numbers]
@@ -180,27 +207,27 @@ class Catalog:
             raise OSError(EEXIST, "the folder of another partition is in the way", min(taken))
         return [PartitionLog(self.storage, name) for name in names]
 
-    def _keep(self, topic: Topic, configs: dict[str, str], logs: Sequence[PartitionLog], created: int) -> None:
-        known = KnownTopic(topic.id, configs, [log.leader_epoch for log in logs])
-        self.storage.journal.topic_changed(topic.name, known, created)
+    def delete(self, *names: str) -> list[Topic]:
+        """Delete topics with their records, and return what they were.
 
-    def delete(self, name: str) -> Topic:
-        """Delete a topic with its records, and return what it was.
-
-        :raises KeyError: the topic does not exist
-        :raises OSError: the disk fails, and the topic is there
+        :raises KeyError: one does not exist, and none is deleted
+        :raises OSError: the disk fails, and they are there
         """
-        topic = self._by_name[name]
-        self.storage.journal.topic_deleted(name)
-        del self._by_name[name], self._by_id[topic.id]
-        self.changes += 1
-        for log in topic.logs:
-            try:
-                log.remove()
-            except OSError as error:
-                self._foreign.add(log.name)
-                _log.error("files of the deleted topic %s cannot be removed before the next start: %s", name, error)
-        return topic
+        topics = [self._by_name[name] for name in names]
+        self.storage.journal.deleted(names)
+        for topic in topics:
+            del self._by_name[topic.name], self._by_id[topic.id]
+            self.changes += 1
+            for log in topic.logs:
+                self._remove(log)
+        return topics
+
+    def _remove(self, log: PartitionLog) -> None:
+        try:
+            log.remove()
+        except OSError as error:
+            self._foreign.add(log.name)
+            _log.error("files of the deleted topic %s cannot be removed before the next start: %s", log.topic, error)
 
     def raise_epochs(self, leaders: Leaders, partitions: Iterable[int]) -> None:
         """Begin a new leader epoch of partitions that have another leader now."""
@@ -225,27 +252,49 @@ class Catalog:
         :raises ValueError: `count` is less than one, or the topic would have more than 100,000
         :raises OSError: the disk fails, and the topic is as before
         """
+        logs = self.plan_growth(name, count)
+        self.grow({name: logs})
+        return len(self._by_name[name].logs)
+
+    def plan_growth(self, name: str, count: int) -> list[PartitionLog]:
+        """Return partitions that `grow` gives to a topic. Errors as `add_partitions`."""
         topic = self._by_name[name]
         if type(count) is int and count < 1:
             raise ValueError(f"{count} partitions cannot be added")
         there = len(topic.logs)
         check_partition_count(f"topic {name!r}", there + count)
-        grown = topic.logs + self._new_logs(name, range(there, there + count))
-        self._keep(topic, topic.configs, grown, self._created)
-        topic.logs[:] = grown
-        topic.leaders.grow(count)
-        self.changes += 1
-        return len(topic.logs)
+        return self._new_logs(name, range(there, there + count))
 
-    def configure(self, name: str, configs: Mapping[str, str]) -> None:
-        """Give a topic these configs in place of those that it had.
+    def grow(self, planned: Mapping[str, list[PartitionLog]]) -> None:
+        """Give topics the partitions that were planned for them, by name.
 
-        :raises KeyError: the topic does not exist
+        :raises OSError: the disk fails, and the topics are as before
+        """
+        topics = {name: self._by_name[name] for name in planned}
+        known = {name: _known(topic, logs=topic.logs + planned[name]) for name, topic in topics.items()}
+        self.storage.journal.changed(known, self._created)
+        for name, topic in topics.items():
+            topic.logs += planned[name]
+            topic.leaders.grow(len(planned[name]))
+            self.changes += 1
+
+    def configure(
+        self, topics: Mapping[str, dict[str, str]], others: Mapping[Owner, dict[str, str]] = MappingProxyType({})
+    ) -> None:
+        """Give topics, brokers and groups these configs in place of those that they had.
+
+        :param topics: by name
+        :raises KeyError: a topic does not exist
         :raises OSError: the disk fails, and the configs are as before
         """
-        topic = self._by_name[name]
-        self._keep(topic, dict(configs), topic.logs, self._created)
-        topic.configs = dict(configs)
+        known = {name: _known(self._by_name[name], configs=own) for name, own in topics.items()}
+        self.storage.journal.changed(known, self._created, others)
+        for name, own in topics.items():
+            self._by_name[name].configs = dict(own)
+        for owner, own in others.items():
+            self.configs.pop(owner, None)
+            if own:
+                self.configs[owner] = dict(own)
 
     # ---- what requests name
 
@@ -276,11 +325,27 @@ class Catalog:
         return log
 
 
-def _check_names(names: Iterable[str]) -> None:
-    """Check names that the journal has, since they become those of folders."""
-    for name in names:
+def _known(
+    topic: Topic, *, configs: dict[str, str] | None = None, logs: Sequence[PartitionLog] | None = None
+) -> KnownTopic:
+    """Return what the journal says of a topic, with the configs and partitions that it is to have."""
+    own = topic.configs if configs is None else configs
+    return KnownTopic(topic.id, own, [log.leader_epoch for log in (topic.logs if logs is None else logs)])
+
+
+def _check_known(known: KnownTopics) -> None:
+    """Check what the journal says as clients' requests are checked: names become those of folders, configs are read."""
+    for name in known.topics:
         if not is_topic_name(name):
             raise CorruptLogError("topics.journal", 0, f"{name!r} is not the name of a topic")
+    try:
+        for topic in known.topics.values():
+            check_configs(TOPIC_CONFIGS, "topic", topic.configs)
+        for (kind, _), own in known.configs.items():
+            table = GROUP_CONFIGS if kind == Resource.GROUP else BROKER_CONFIGS
+            check_configs(table, "group", {name: text for name, text in own.items() if name in table})
+    except Refused as refused:
+        raise CorruptLogError("topics.journal", 0, refused.detail) from None
 
 
 def _topic_of(folder: str) -> str | None:

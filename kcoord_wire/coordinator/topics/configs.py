@@ -21,16 +21,26 @@ from kcoord_wire.coordinator.topics.batch_header import Refused
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = [
+    "BROKER_CONFIGS",
     "EFFECTIVE",
     "GROUP_CONFIGS",
     "TOPIC_CONFIGS",
     "Config",
     "Kind",
+    "Resource",
     "check_configs",
     "read_value",
 ]
 
 _LONGEST_VALUE: Final = 0x7FFF  # UTF-8 bytes of a text in the older form of strings, as Kafka keeps configs
+
+
+class Resource(enum.IntEnum):
+    """What has configs, with Kafka's number (``ConfigResource.Type``)."""
+
+    TOPIC = 2
+    BROKER = 4
+    GROUP = 32
 
 
 class Kind(enum.IntEnum):
@@ -126,6 +136,16 @@ GROUP_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
     }
 )
 """Likewise, of groups (KIP-848)."""
+
+BROKER_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
+    {
+        config.broker: config
+        for table in (TOPIC_CONFIGS, GROUP_CONFIGS)
+        for config in table.values()
+        if config.broker is not None
+    }
+)
+"""Likewise, of brokers: the defaults of topics and groups."""
 
 EFFECTIVE: Final = frozenset(
     {"cleanup.policy", "max.message.bytes", "message.timestamp.type", "retention.bytes", "retention.ms"}

@@ -2,8 +2,10 @@
 
 Laws:
 
-* An altered config is kept and described from then on; nothing is altered by a request that is refused, or that may
-  only validate.
+* An altered config is kept and described from then on, after a restart on the same disk, too; nothing is altered by a
+  request that is refused, or that may only validate. All that a request alters is written to the disk at once.
+* What clients set for brokers and groups, which need not exist, is bounded in number and size: more is refused with
+  POLICY_VIOLATION (44).
 * A topic's value is, in this order: its own, the broker's of that id, that of all brokers, the broker's at its start,
   Kafka's default. A group's likewise.
 * What the broker was started with can be read and not altered, as all that Kafka calls read-only.
@@ -24,26 +26,22 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.topics.batch_header import Refused
 from kcoord_wire.coordinator.topics.catalog import Catalog, Topic, disk_work
+from kcoord_wire.coordinator.topics.config_room import ConfigRoom
 from kcoord_wire.coordinator.topics.configs import (
+    BROKER_CONFIGS,
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
     Config,
     Kind,
+    Resource,
     check_configs,
     read_value,
 )
+from kcoord_wire.coordinator.topics.journal import Owner
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["Configuration", "Resource", "Source"]
-
-
-class Resource(enum.IntEnum):
-    """What has configs, with Kafka's number (``ConfigResource.Type``)."""
-
-    TOPIC = 2
-    BROKER = 4
-    GROUP = 32
+__all__ = ["Configuration", "Source"]
 
 
 class Source(enum.IntEnum):
@@ -77,9 +75,6 @@ _TABLES: Final[Mapping[Resource, tuple[Mapping[str, Config], str, Source]]] = {
     Resource.GROUP: (GROUP_CONFIGS, "group", Source.GROUP),
 }
 _ALL_BROKERS: Final = ""  # the name of the resource whose configs are those of all brokers
-_BROKER_CONFIGS: Final[Mapping[str, Config]] = {
-    config.broker: config for table, _, _ in _TABLES.values() for config in table.values() if config.broker is not None
-}
 
 
 class Configuration:
@@ -94,7 +89,6 @@ class Configuration:
         self._catalog = catalog
         self._cluster = cluster
         self._start = {"node.id": "", "broker.id": "", **start}  # of each broker its own
-        self._altered: dict[tuple[Resource, str], dict[str, str]] = {}  # of brokers and groups
 
     # ---- values
 
@@ -108,7 +102,7 @@ class Configuration:
 
     def of_group(self, group_id: str) -> Mapping[str, str]:
         """Return what clients have set for a group."""
-        return self._altered.get((Resource.GROUP, group_id), {})
+        return self._catalog.configs.get((Resource.GROUP, group_id), {})
 
     def _inherited(self, config: Config) -> Iterator[_Value]:
         """Yield the values that a config has where the topic or group has none of its own."""
@@ -120,8 +114,8 @@ class Configuration:
         """Yield the values that a config of a broker has; without a `node`, of the first."""
         node = str(self._cluster.node_ids[0]) if node is None else node
         for values, source in (
-            (self._altered.get((Resource.BROKER, node), {}), Source.BROKER),
-            (self._altered.get((Resource.BROKER, _ALL_BROKERS), {}), Source.ALL_BROKERS),
+            (self._catalog.configs.get((Resource.BROKER, node), {}), Source.BROKER),
+            (self._catalog.configs.get((Resource.BROKER, _ALL_BROKERS), {}), Source.ALL_BROKERS),
             (self._start | {"node.id": node, "broker.id": node}, Source.START),
         ):
             if name in values:
@@ -194,11 +188,11 @@ class Configuration:
 
     def _values_of_broker(self, name: str) -> dict[str, tuple[Kind, list[_Value]]]:
         if name == _ALL_BROKERS:
-            altered = self._altered.get((Resource.BROKER, _ALL_BROKERS), {})
+            altered = self._catalog.configs.get((Resource.BROKER, _ALL_BROKERS), {})
             return {key: (_kind(key, text), [_Value(key, text, Source.ALL_BROKERS)]) for key, text in altered.items()}
         self._check_broker(name)
-        defaults = {key: config.default for key, config in _BROKER_CONFIGS.items()}
-        layers = (self._altered.get((Resource.BROKER, each), {}) for each in (name, _ALL_BROKERS))
+        defaults = {key: config.default for key, config in BROKER_CONFIGS.items()}
+        layers = (self._catalog.configs.get((Resource.BROKER, each), {}) for each in (name, _ALL_BROKERS))
         found = {}
         for key in {*defaults, *self._start, *chain.from_iterable(layers)}:
             values = list(self._of_broker(key, name))
@@ -219,7 +213,7 @@ class Configuration:
     def alter(self, request: Request) -> m.AlterConfigsResponse:
         """Answer AlterConfigs: what a resource had is replaced."""
         asked: m.AlterConfigsRequest = request.message
-        outcomes = self._alter_all(asked, lambda table, own, wanted: {each.name: each.value for each in wanted.configs})
+        outcomes = self._alter_all(asked, _replaced)
         return m.AlterConfigsResponse(
             responses=[m.AlterConfigsResponseAlterConfigsResourceResponse(**outcome) for outcome in outcomes]
         )
@@ -234,8 +228,11 @@ class Configuration:
             ]
         )
 
-    def _alter_all(self, asked: Any, change: _Change) -> Iterator[dict[str, Any]]:
-        """Alter what a request asks for, and yield the fields of each part of the answer."""
+    def _alter_all(self, asked: Any, change: _Change) -> list[dict[str, Any]]:
+        """Alter what a request asks for, and return the fields of each part of the answer."""
+        outcomes: list[dict[str, Any]] = []
+        room = ConfigRoom(self._catalog.configs)
+        altered: dict[Owner, dict[str, str]] = {}
         times = Counter((wanted.resource_type, wanted.resource_name) for wanted in asked.resources)
         for wanted in asked.resources:
             outcome = {
@@ -247,12 +244,28 @@ class Configuration:
             try:
                 if times[wanted.resource_type, wanted.resource_name] > 1:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-                self._alter(wanted, change, asked.validate_only)
+                owner = wanted.resource_type, wanted.resource_name
+                new = self._altered(wanted, change)
+                if wanted.resource_type != Resource.TOPIC:
+                    room.take(owner, new)
+                altered[owner] = new
             except Refused as refused:
                 outcome |= {"error_code": refused.error, "error_message": refused.detail}
-            yield outcome
+            outcomes.append(outcome)
+        if not asked.validate_only:
+            try:
+                self._keep(altered)
+            except Refused as refused:
+                for outcome in outcomes:
+                    if (outcome["resource_type"], outcome["resource_name"]) in altered:
+                        outcome |= {"error_code": refused.error, "error_message": refused.detail}
+        return outcomes
 
-    def _alter(self, wanted: Any, change: _Change, validate_only: bool) -> None:
+    def _altered(self, wanted: Any, change: _Change) -> dict[str, str]:
+        """Return the configs that a resource is to have.
+
+        :raises Refused: it cannot have them
+        """
         _check_keys(wanted.configs)
         kind, name = wanted.resource_type, wanted.resource_name
         if kind == Resource.BROKER:
@@ -262,9 +275,9 @@ class Configuration:
             if read_only:
                 detail = f"Cannot update these configs dynamically: {', '.join(read_only)}"
                 raise Refused(ErrorCode.INVALID_REQUEST, detail)
-            new = change(_BROKER_CONFIGS, self._altered.get((Resource.BROKER, name), {}), wanted)
-            known = {key: text for key, text in new.items() if key in _BROKER_CONFIGS}
-            check_configs(_BROKER_CONFIGS, "broker", known)
+            new = change(BROKER_CONFIGS, self._catalog.configs.get((Resource.BROKER, name), {}), wanted)
+            known = {key: text for key, text in new.items() if key in BROKER_CONFIGS}
+            check_configs(BROKER_CONFIGS, "broker", known)
         elif kind in _TABLES:
             table, what, _ = _TABLES[Resource(kind)]
             new = change(table, self._own(Resource(kind), name), wanted)
@@ -276,23 +289,19 @@ class Configuration:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         else:
             raise _unsupported(kind)
-        if not validate_only:
-            self._keep(Resource(kind), name, new)
+        return new
 
     def _own(self, kind: Resource, name: str) -> Mapping[str, str]:
         if kind is Resource.TOPIC:
             topic = self._catalog.named(name)
             return topic.configs if topic else {}
-        return self._altered.get((kind, name), {})
+        return self._catalog.configs.get((kind, name), {})
 
-    def _keep(self, kind: Resource, name: str, configs: dict[str, str]) -> None:
-        if kind is Resource.TOPIC:
-            with disk_work():
-                self._catalog.configure(name, configs)
-        elif configs:
-            self._altered[kind, name] = configs
-        else:
-            self._altered.pop((kind, name), None)
+    def _keep(self, altered: Mapping[Owner, dict[str, str]]) -> None:
+        topics = {name: own for (kind, name), own in altered.items() if kind == Resource.TOPIC}
+        others = {owner: own for owner, own in altered.items() if owner[0] != Resource.TOPIC}
+        with disk_work():
+            self._catalog.configure(topics, others)
 
     # ---- ListConfigResources
 
@@ -302,7 +311,7 @@ class Configuration:
         names = {
             Resource.TOPIC: [topic.name for topic in self._catalog],
             Resource.BROKER: [str(node) for node in self._cluster.node_ids],
-            Resource.GROUP: [name for kind, name in self._altered if kind is Resource.GROUP],
+            Resource.GROUP: [name for kind, name in self._catalog.configs if kind == Resource.GROUP],
         }
         kinds = asked.resource_types or ([*names] if request.version else [])  # v0 lists subscriptions to metrics only
         resources = [
@@ -323,8 +332,8 @@ def _unsupported(kind: int) -> Refused:
 
 def _kind(name: str, text: str) -> Kind:
     """Return the type of a broker's config; of one that no topic or group has, by its value."""
-    if name in _BROKER_CONFIGS:
-        return _BROKER_CONFIGS[name].kind
+    if name in BROKER_CONFIGS:
+        return BROKER_CONFIGS[name].kind
     if text in ("true", "false"):
         return Kind.BOOLEAN
     return Kind.INT if text.isdecimal() else Kind.STRING
@@ -334,7 +343,7 @@ def _described(
     name: str, kind: Kind, values: Sequence[_Value], request: Request
 ) -> m.DescribeConfigsResponseDescribeConfigsResourceResult:
     # Kafka does not list a default that is not a broker's config.
-    synonyms = [each for each in values if each.source is not Source.DEFAULT or each.name in _BROKER_CONFIGS]
+    synonyms = [each for each in values if each.source is not Source.DEFAULT or each.name in BROKER_CONFIGS]
     if not request.message.include_synonyms:
         synonyms.clear()
     return m.DescribeConfigsResponseDescribeConfigsResourceResult(
@@ -356,6 +365,11 @@ def _check_keys(configs: Iterable[Any]) -> None:
     nulls = [each.name for each in configs if each.value is None and getattr(each, "config_operation", 0) != _Op.DELETE]
     if nulls:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
+
+
+def _replaced(table: Mapping[str, Config], own: Mapping[str, str], wanted: Any) -> dict[str, str]:
+    """Return the configs of a resource that AlterConfigs wants."""
+    return {each.name: each.value for each in wanted.configs}
 
 
 def _changed(table: Mapping[str, Config], own: Mapping[str, str], wanted: Any) -> dict[str, str]:

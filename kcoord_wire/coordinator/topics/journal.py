@@ -2,10 +2,11 @@
 
 Laws:
 
-* A topic that was created, changed or deleted is durable (fsync) before that is answered. Starts of logs and leader
-  epochs are given to the disk without fsync, like the records.
-* A line is a change, as JSON behind its CRC-32. The last line may be what a crash has left of a write, and is left out;
-  any other damage is a `CorruptLogError`, and no file is touched.
+* A topic that was created, changed or deleted, and a config that was altered, is durable (fsync) before that is
+  answered. Starts of logs and leader epochs are given to the disk without fsync, like the records.
+* What a request changes is one line, with one write and one fsync: after a crash all of it is known, or nothing.
+* A line is a change, or several, as JSON behind its CRC-32. The last write may be torn by a crash, and is left out: no
+  whole line follows it. Any other damage is a `CorruptLogError`, and no file is touched.
 * `Journal.begin` replaces the journal by one that has the present state alone, or leaves the old one.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,12 +23,16 @@ from zlib import crc32
 from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.disk import Disk, DiskFile
 
-__all__ = ["Journal", "KnownTopic", "KnownTopics"]
+__all__ = ["Journal", "KnownTopic", "KnownTopics", "Owner"]
 
 _NAME: Final = "topics.journal"
 _NEW: Final = "topics.journal.new"
 _FORMAT: Final = 1
 _CRC_DIGITS: Final = 8
+
+
+Owner = tuple[int, str]
+"""A broker or group that has configs: kind, as DescribeConfigs numbers it, and name."""
 
 
 @dataclass(slots=True)
@@ -53,6 +58,7 @@ class KnownTopics:
     :ivar starts: the start offset of partitions that had records deleted, by their names
     :ivar created: number of topics that were ever created
     :ivar producer_ids: ids of producers below this may have been given away
+    :ivar configs: what was set for brokers and groups
     """
 
     topics: dict[str, KnownTopic] = field(default_factory=dict)
@@ -60,9 +66,14 @@ class KnownTopics:
     starts: dict[str, int] = field(default_factory=dict)
     created: int = 0
     producer_ids: int = 0
+    configs: dict[Owner, dict[str, str]] = field(default_factory=dict)
 
     def apply(self, change: Mapping[str, Any]) -> None:
-        """Make a change. KeyError, TypeError or ValueError: it is none."""
+        """Make a change, or several. KeyError, TypeError or ValueError: it is none."""
+        for each in change["changes"] if change["change"] == "together" else [change]:
+            self._apply(each)
+
+    def _apply(self, change: Mapping[str, Any]) -> None:
         match change["change"]:
             case "format":
                 if change["number"] != _FORMAT:
@@ -83,6 +94,8 @@ class KnownTopics:
                 self.topics[change["name"]].epochs[change["index"]] = int(change["epoch"])
             case "producer ids":
                 self.producer_ids = int(change["below"])
+            case "configs":
+                self.configs[int(change["kind"]), str(change["name"])] = dict(change["configs"])
             case other:
                 raise ValueError(f"{other!r} is not a change")
 
@@ -107,11 +120,12 @@ class Journal:
         with self._disk.read(_NAME) as source:
             data = source.read()
         position = 0
-        for line in data.splitlines(keepends=True):
+        lines = data.splitlines(keepends=True)
+        for number, line in enumerate(lines):
             try:
                 known.apply(_decode(line))
             except (ValueError, KeyError, TypeError, IndexError) as error:
-                if position + len(line) == len(data) and not _is_whole(line):
+                if not any(map(_is_whole, lines[number:])):
                     break
                 raise CorruptLogError(_NAME, position, f"not a change: {error}") from None
             position += len(line)
@@ -123,6 +137,7 @@ class Journal:
         changes: list[dict[str, Any]] = [{"change": "format", "number": _FORMAT}]
         changes.append({"change": "producer ids", "below": known.producer_ids})
         changes += [_topic(name, topic, known.created) for name, topic in known.topics.items()]
+        changes += [_configs(owner, configs) for owner, configs in known.configs.items() if configs]
         changes += [{"change": "start", "partition": name, "offset": offset} for name, offset in known.starts.items()]
         data = b"".join(map(_encode, changes))
         file.append(data)
@@ -131,16 +146,19 @@ class Journal:
         self._disk.sync_names()
         self._file, self._size, self._is_dirty = file, len(data), False
 
-    def topic_changed(self, name: str, topic: KnownTopic, created: int) -> None:
-        """Note that a topic was created, or has other configs or more partitions.
+    def changed(
+        self, topics: Mapping[str, KnownTopic], created: int, configs: Mapping[Owner, Mapping[str, str]] | None = None
+    ) -> None:
+        """Note that topics were created, or have other configs or more partitions; and what was set for others.
 
         :param created: number of topics that were ever created
         """
-        self._write(_topic(name, topic, created), sync=True)
+        changes = [_topic(name, topic, created) for name, topic in topics.items()]
+        self._write_all(changes + [_configs(owner, own) for owner, own in (configs or {}).items()])
 
-    def topic_deleted(self, name: str) -> None:
-        """Note that a topic was deleted."""
-        self._write({"change": "deleted", "name": name}, sync=True)
+    def deleted(self, names: Iterable[str]) -> None:
+        """Note that topics were deleted."""
+        self._write_all([{"change": "deleted", "name": name} for name in names])
 
     def start_moved(self, partition: str, offset: int) -> None:
         """Note that the log of a partition begins at `offset`."""
@@ -153,6 +171,11 @@ class Journal:
     def producer_ids_reserved(self, below: int) -> None:
         """Note that ids of producers below `below` may be given away."""
         self._write({"change": "producer ids", "below": below}, sync=True)
+
+    def _write_all(self, changes: list[dict[str, Any]]) -> None:
+        """Write changes that are made together."""
+        if changes:
+            self._write(changes[0] if len(changes) == 1 else {"change": "together", "changes": changes}, sync=True)
 
     def _write(self, change: Mapping[str, Any], *, sync: bool) -> None:
         file = self._file
@@ -183,6 +206,10 @@ class Journal:
 def _topic(name: str, topic: KnownTopic, created: int) -> dict[str, Any]:
     fields = {"id": str(topic.id), "configs": topic.configs, "epochs": topic.epochs, "created": created}
     return {"change": "topic", "name": name, **fields}
+
+
+def _configs(owner: Owner, configs: Mapping[str, str]) -> dict[str, Any]:
+    return {"change": "configs", "kind": owner[0], "name": owner[1], "configs": configs}
 
 
 def _encode(change: Mapping[str, Any]) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kcoord_wire import messages as m
@@ -166,7 +166,22 @@ class ClusterMetadata:
             return None
         if ids:  # names beside them are ignored, as by Kafka
             return [self._describe_id(topic_id) for topic_id in ids]
-        return [self._describe_name(name, asked.allow_auto_topic_creation) for name in names]
+        refused = self._create_missing(names) if asked.allow_auto_topic_creation else ErrorCode.NONE
+        return [self._describe_name(name, refused) for name in names]
+
+    def _create_missing(self, names: Iterable[str | None]) -> ErrorCode:
+        """Create the topics that do not exist, as far as there is room for them, and return why it could not be."""
+        count = self._auto_create
+        if count is None:
+            return ErrorCode.NONE
+        missing = [name for name in names if name and is_topic_name(name) and self.catalog.named(name) is None]
+        room = max(self._limits.max_partitions - self.catalog.partitions, 0) // count if missing else 0
+        try:
+            with disk_work():
+                self.catalog.add([self.catalog.plan(name, count, ahead=at) for at, name in enumerate(missing[:room])])
+        except Refused as refused:
+            return refused.error
+        return ErrorCode.NONE
 
     def _describe(self, topic: Topic) -> m.MetadataResponseTopic:
         ids = self.node_ids
@@ -195,17 +210,10 @@ class ClusterMetadata:
             return m.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
         return self._describe(topic)
 
-    def _describe_name(self, name: str | None, may_create: bool) -> m.MetadataResponseTopic:
+    def _describe_name(self, name: str | None, refused: ErrorCode) -> m.MetadataResponseTopic:
         topic = self.catalog.named(name or "")
         if topic is not None:
             return self._describe(topic)
         if not name or not is_topic_name(name):
             return m.MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name or "")
-        count = self._auto_create if may_create else None
-        if count is not None and self.catalog.partitions + count <= self._limits.max_partitions:
-            try:
-                with disk_work():
-                    return self._describe(self.catalog.create(name, count))
-            except Refused as refused:
-                return m.MetadataResponseTopic(error_code=refused.error, name=name)
-        return m.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
+        return m.MetadataResponseTopic(error_code=refused or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)

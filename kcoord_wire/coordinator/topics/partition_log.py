@@ -362,7 +362,8 @@ class PartitionLog:
             segment.close()
             self._storage.held -= segment.size + segment.batches * INDEX_SIZE + SEGMENT_OVERHEAD
         self.size = 0
-        self._storage.disk.remove_folder(self.name)
+        if self._folder is not None:
+            self._storage.disk.remove_folder(self.name)
 
     # ---- the disk
 

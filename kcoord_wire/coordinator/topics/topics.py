@@ -149,13 +149,15 @@ class Topics:
             raise ValueError(refused.detail) from None
         self.catalog.create(name, partitions, configs)
 
-    def delete(self, name: str) -> list[Effect]:
-        """Delete a topic: its records, what groups have committed to it, and what waits for its records.
+    def delete(self, *names: str) -> list[Effect]:
+        """Delete topics: their records, what groups have committed to them, and what waits for their records.
 
-        :raises KeyError: the topic does not exist
+        :raises KeyError: one does not exist, and none is deleted
+        :raises OSError: the disk fails, and they are there
         """
-        topic = self.catalog.delete(name)
-        return [TopicDeleted(name), *self._fetches.wake_all(topic.logs)]
+        topics = self.catalog.delete(*names)
+        logs = [log for topic in topics for log in topic.logs]
+        return [*map(TopicDeleted, names), *self._fetches.wake_all(logs)]
 
     @property
     def changes(self) -> int:
@@ -302,13 +304,13 @@ class Topics:
     def _delete_topics(self, request: Request, now: int) -> list[Effect]:
         response = self._administration.delete_topics(request)
         effects: list[Effect] = [Reply(request.token, response)]
-        for answer in response.responses:
-            if answer.error_code == ErrorCode.NONE:
-                try:
-                    with disk_work():
-                        effects += self.delete(answer.name or "")
-                except Refused as refused:
-                    answer.error_code, answer.error_message = refused.error, refused.detail
+        wanted = [answer for answer in response.responses if answer.error_code == ErrorCode.NONE]
+        try:
+            with disk_work():
+                effects += self.delete(*(answer.name or "" for answer in wanted))
+        except Refused as refused:
+            for answer in wanted:
+                answer.error_code, answer.error_message = refused.error, refused.detail
         return effects
 
     def _create_partitions(self, request: Request, now: int) -> list[Effect]:
