@@ -12,7 +12,7 @@ from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.error_responses import can_refuse
-from kcoord_wire.coordinator.core.events import Reply, Request, Resign, Tick, TopicDeleted
+from kcoord_wire.coordinator.core.events import Reply, Request, Resign, Tick, TopicsDeleted
 from kcoord_wire.coordinator.log.formats import TRANSACTIONS
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.runtime import Runtime
@@ -84,7 +84,7 @@ class World:
         for effect in self.topics.handle(event, now):
             if isinstance(effect, Reply):
                 self.send(effect.token, effect.message)
-            elif isinstance(effect, TopicDeleted):
+            elif isinstance(effect, TopicsDeleted):
                 self.groups.submit(effect, now)
 
     def sync(self) -> None:

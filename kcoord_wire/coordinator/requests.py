@@ -21,7 +21,7 @@ from kcoord_wire.codec.framing import frame
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, NotServedError, api_codec, read_client_id
 from kcoord_wire.coordinator.connection import Connection, PeerLimits
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicDeleted, WriteMarkers
+from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicsDeleted, WriteMarkers
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Injection
 from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
@@ -242,7 +242,7 @@ class Requests:
         for effect in effects:
             if isinstance(effect, Reply):
                 self._send(effect.token, effect.message)
-            elif isinstance(effect, TopicDeleted):
+            elif isinstance(effect, TopicsDeleted):
                 self.runtime.submit(effect, now)
 
     def delete_topic(self, name: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import Load, Phase, Rebalance, Resign, Trigger
+from kcoord_wire.coordinator.core.events import Load, Phase, Rebalance, Resign, TopicsDeleted, Trigger
 from kcoord_wire.error_codes import ErrorCode as E
 from tests.support.group_states import GROUP_REQUESTS, PARKED, STATES, codes, group_in, static_group, versions
 from tests.support.scripted import Script, subscription
@@ -774,3 +774,40 @@ def test_one_partition_resigns_and_is_loaded_again() -> None:
     assert list(script.machine.groups["g"].members) == [member]
     script.wait(2_000)
     assert not script.machine.groups["g"].members
+
+
+def test_a_topic_deleted_while_groups_are_read_takes_its_offsets() -> None:
+    script = Script()
+    for group in ("g", "other"):
+        script.group_id = group
+        for topic in ("orders", "payments"):
+            assert script.commit(topic=topic) == E.NONE
+    written = [record for records in script.log for record in records]
+    partition = frozenset({script.machine.brokers.partition_of_group("g")})
+    script.do(Resign(partition))
+    script.machine.brokers.set_loading(partition)
+    try:
+        script.do(TopicsDeleted(frozenset({"orders"})))
+        assert list(script.machine.groups["other"].offsets) == ["payments"]
+        script.group_id = "other"
+        assert script.commit(6) == E.NONE  # to the topic made anew
+        script.do(Load([record for record in written if record.key.group == "g"], partition))
+    finally:
+        script.machine.brokers.set_loading(())
+    assert {group: sorted(each.offsets) for group, each in script.machine.groups.items()} == {
+        "g": ["payments"],
+        "other": ["orders", "payments"],
+    }
+    assert [(record.key.group, record.key.topic, record.value) for record in script.log[-1]] == [("g", "orders", None)]
+
+
+def test_a_topic_deleted_while_the_whole_log_is_read() -> None:
+    known = Script()
+    for topic in ("orders", "payments"):
+        known.commit(topic=topic)
+    script = Script(load=False)
+    script.do(TopicsDeleted(frozenset({"orders", "never"})))
+    script.do(Load([record for records in known.log for record in records]))
+    assert list(script.machine.groups["g"].offsets) == ["payments"]
+    script.do(Load([record for records in known.log for record in records]))
+    assert list(script.machine.groups["g"].offsets) == ["orders", "payments"]  # a deletion is applied once

@@ -12,7 +12,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint
-from kcoord_wire.coordinator.core.events import Reply, Request, Tick, TopicDeleted
+from kcoord_wire.coordinator.core.events import Reply, Request, Tick, TopicsDeleted
 from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.disk import Disk
@@ -86,8 +86,10 @@ class Broker:
         return self.topics.deadline
 
     def checked(self, effects: list[Any]) -> list[Reply]:
-        self.deleted += [effect.name for effect in effects if isinstance(effect, TopicDeleted)]
-        effects = [effect for effect in effects if not isinstance(effect, TopicDeleted)]
+        self.deleted += [
+            name for effect in effects if isinstance(effect, TopicsDeleted) for name in sorted(effect.names)
+        ]
+        effects = [effect for effect in effects if not isinstance(effect, TopicsDeleted)]
         for effect in effects:
             assert isinstance(effect, Reply)
             assert effect.after == 0

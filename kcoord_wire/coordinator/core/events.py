@@ -41,7 +41,7 @@ __all__ = [
     "Request",
     "Resign",
     "Tick",
-    "TopicDeleted",
+    "TopicsDeleted",
     "Trigger",
     "WriteMarkers",
 ]
@@ -133,13 +133,13 @@ class Rebalance:
 
 
 @dataclass(slots=True)
-class TopicDeleted:
-    """A topic has been deleted: an effect of the topics, and an event for the groups, which forget its offsets.
+class TopicsDeleted:
+    """Topics have been deleted: an effect of the topics, and an event for the groups, which forget their offsets.
 
-    :ivar name: the topic's
+    :ivar names: the topics'
     """
 
-    name: str
+    names: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -156,7 +156,7 @@ class MarkersWritten:
     producer_epoch: int
 
 
-Event = Request | Tick | Load | Resign | MarkersWritten | Rebalance | TopicDeleted
+Event = Request | Tick | Load | Resign | MarkersWritten | Rebalance | TopicsDeleted
 
 
 # ---- effects
@@ -313,4 +313,4 @@ class RebalanceReport:
     rebalance: RebalanceAccount
 
 
-Effect = Reply | Append | AppendMarker | WriteMarkers | RebalanceReport | TopicDeleted
+Effect = Reply | Append | AppendMarker | WriteMarkers | RebalanceReport | TopicsDeleted

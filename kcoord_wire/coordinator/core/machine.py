@@ -35,6 +35,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import admin, events, offsets, transactional_offsets, versions
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import GroupConfig
+from kcoord_wire.coordinator.core.deleted_topics import DeletedTopics
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.groups import (
     AnyGroup,
@@ -80,6 +81,7 @@ class GroupMachine(LoggedMachine):
         self.groups: dict[str, AnyGroup] = {}
         self._subscribed = subscribed
         self._pending = PendingOffsets()
+        self._deleted = DeletedTopics()
         self._handlers |= {
             m.FindCoordinatorRequest: partial(admin.find_coordinator, self._effects, brokers),
             m.HeartbeatRequest: self._heartbeat,
@@ -102,10 +104,12 @@ class GroupMachine(LoggedMachine):
         if isinstance(event, events.Load):
             self._load(event.records, event.partitions)
             transactional_offsets.load(self.groups, self._pending, event.pending, self._effects.now)
+            self._forget_deleted(event.partitions)
         elif isinstance(event, events.Rebalance):
             self._rebalance_requested(event)
-        elif isinstance(event, events.TopicDeleted):
-            offsets.forget_topic(self._effects, self.groups, self._pending, event.name)
+        elif isinstance(event, events.TopicsDeleted):
+            self._deleted.note(event.names, self._all_partitions() if self._unavailable else self.brokers.loading)
+            offsets.forget_topics(self._effects, self.groups, self._pending, event.names)
         elif isinstance(event, events.Resign):
             self._resign(event.partitions)
 
@@ -666,6 +670,15 @@ class GroupMachine(LoggedMachine):
                 self._prepare(group, events.Trigger.GROUP_TOO_LARGE, next(reversed(group.members.values())), None)
         if partitions is None:
             self._expire_offsets_later()
+
+    def _forget_deleted(self, partitions: frozenset[int] | None) -> None:
+        """Forget the offsets of topics that were deleted while the groups of these partitions were read."""
+        for names, read in self._deleted.take(self._all_partitions() if partitions is None else partitions):
+            own = {name: group for name, group in self.groups.items() if self.brokers.partition_of_group(name) in read}
+            offsets.forget_topics(self._effects, own, self._pending, names)
+
+    def _all_partitions(self) -> frozenset[int]:
+        return frozenset(range(len(self.brokers.groups.of)))
 
     def _resign(self, partitions: frozenset[int] | None) -> None:
         for group in list(self.groups.values()):

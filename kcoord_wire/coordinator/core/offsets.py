@@ -366,16 +366,17 @@ def _forget(group: AnyGroup, pending: PendingOffsets, topic: str, partition: int
     return pending.forget(group.group_id, topic, partition) or gone
 
 
-def forget_topic(effects: EffectCollector, groups: dict[str, AnyGroup], pending: PendingOffsets, topic: str) -> None:
-    """Remove what all groups have committed to a topic that has been deleted."""
+def forget_topics(
+    effects: EffectCollector, groups: Mapping[str, AnyGroup], pending: PendingOffsets, topics: frozenset[str]
+) -> None:
+    """Remove what groups have committed to topics that have been deleted."""
     for group in groups.values():
-        unstable = [partition for name, partition in pending.of_group(group.group_id) if name == topic]
-        partitions = sorted({*group.offsets.get(topic, ()), *unstable})
-        for partition in partitions:
+        gone = {key for key in pending.of_group(group.group_id) if key[0] in topics}
+        gone.update((topic, partition) for topic in topics & group.offsets.keys() for partition in group.offsets[topic])
+        for topic, partition in sorted(gone):
             _forget(group, pending, topic, partition)
-        records = [offset_tombstone(group, topic, partition) for partition in partitions]
-        if records:
-            effects.append(group, records)
+        if gone:
+            effects.append(group, [offset_tombstone(group, topic, partition) for topic, partition in sorted(gone)])
 
 
 def expire(effects: EffectCollector, groups: dict[str, AnyGroup], pending: PendingOffsets, retention_ms: int) -> None:

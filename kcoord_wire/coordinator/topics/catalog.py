@@ -127,10 +127,7 @@ class Catalog:
             logs = [PartitionLog(storage, f"{name}-{n}", epoch) for n, epoch in enumerate(topic.epochs)]
             topics.append(Topic(name, topic.id, logs, self.brokers.place(name, len(logs)), topic.configs))
         logs = [log for topic in topics for log in topic.logs if log.name in folders]
-        for log in logs:
-            log.recover(known.starts.get(log.name, 0))
-            if log.name in known.starts:  # not beyond what is left of the log, whose next records would be dropped
-                known.starts[log.name] = log.start_offset
+        _recover(logs, known)
 
         # All of it is understood; files are changed only from here on.
         for log in logs:
@@ -352,6 +349,13 @@ def _topic_of(folder: str) -> str | None:
     """Return the topic of a partition's folder; None if it is another folder."""
     topic, _, number = folder.rpartition("-")
     return topic if number.isdecimal() else None
+
+
+def _recover(logs: Iterable[PartitionLog], known: KnownTopics) -> None:
+    for log in logs:
+        log.recover(known.starts.get(log.name, 0))
+        if log.name in known.starts:  # not beyond what is left of the log, or its next records would be dropped
+            known.starts[log.name] = log.start_offset
 
 
 @contextmanager

@@ -166,13 +166,13 @@ class ClusterMetadata:
             return None
         if ids:  # names beside them are ignored, as by Kafka
             return [self._describe_id(topic_id) for topic_id in ids]
-        refused = self._create_missing(names) if asked.allow_auto_topic_creation else ErrorCode.NONE
+        refused = self._create_missing(names, asked.allow_auto_topic_creation)
         return [self._describe_name(name, refused) for name in names]
 
-    def _create_missing(self, names: Iterable[str | None]) -> ErrorCode:
+    def _create_missing(self, names: Iterable[str | None], may_create: bool) -> ErrorCode:
         """Create the topics that do not exist, as far as there is room for them, and return why it could not be."""
         count = self._auto_create
-        if count is None:
+        if count is None or not may_create:
             return ErrorCode.NONE
         missing = [name for name in names if name and is_topic_name(name) and self.catalog.named(name) is None]
         room = max(self._limits.max_partitions - self.catalog.partitions, 0) // count if missing else 0

@@ -30,7 +30,7 @@ from typing import Any, Final
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.brokers import INTERNAL_TOPICS, Brokers
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicDeleted
+from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicsDeleted
 from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM, ZSTD_FROM
 from kcoord_wire.coordinator.topics.administration import Administration
 from kcoord_wire.coordinator.topics.batch_header import Header, Refused, check_batch, read_header, with_append_time
@@ -157,7 +157,7 @@ class Topics:
         """
         topics = self.catalog.delete(*names)
         logs = [log for topic in topics for log in topic.logs]
-        return [*map(TopicDeleted, names), *self._fetches.wake_all(logs)]
+        return [TopicsDeleted(frozenset(names)), *self._fetches.wake_all(logs)]
 
     @property
     def changes(self) -> int:
