@@ -197,18 +197,55 @@ def test_a_name_in_the_journal_does_not_lead_out_of_the_folder(name: str) -> Non
         opened(disk)
 
 
+def damage(disk: MemoryDisk, at: int = 100) -> None:
+    """Change a byte of the log of the partition orders-0."""
+    data = content(disk.folder("orders-0"))[FIRST]
+    disk.folder("orders-0").open(FIRST, new=True).append(data[:at] + b"\xff" + data[at + 1 :])
+
+
+def test_a_log_ends_before_damage_and_is_consistent(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    broker = opened(disk)
+    for sequence in range(0, 8, 2):
+        broker.produce(sequenced(sequence))
+    size = log_of(broker).size // 4
+    log_of(broker).truncate_before(5)
+    before = content(disk.folder("orders-0"))[FIRST]
+    damage(disk, 2 * size + 65)
+    caplog.clear()
+    again = opened(disk)
+    (said,) = caplog.messages
+    assert said.startswith(f"orders-0/{FIRST} at byte {2 * size}, offset 4: a batch with a wrong checksum; ")
+    assert f"{2 * size} bytes are dropped, and kept in {FIRST}.cut-{2 * size}.1" in said
+    kept = content(disk.folder("orders-0"))
+    assert kept[FIRST] == before[: 2 * size]
+    assert len(kept[f"{FIRST}.cut-{2 * size}.1"]) == 2 * size
+    assert (again.list_offset(-2).offset, again.list_offset(-1).offset) == (4, 4)
+    assert [(again.epoch_end(epoch).leader_epoch, again.epoch_end(epoch).end_offset) for epoch in (0, 1)] == [
+        (0, 4),
+        (1, 4),
+    ]
+    assert again.produce(sequenced(6)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert again.produce(sequenced(4)).base_offset == 4  # the producer's state ends with the log
+    caplog.clear()
+    once_more = opened(disk)  # the records that were deleted up to offset 5 do not take new ones along
+    assert [offset for offset, _ in values(once_more.fetch(4).records)] == [4, 5]
+    assert caplog.messages == []
+
+
 def test_damage_is_an_error_and_nothing_is_touched() -> None:
     disk = MemoryDisk()
     broker = opened(disk, {"orders": 1, "torn": 1})
     for topic in ("torn", "orders", "orders", "orders"):
         broker.produce(batch(b"value"), topic=topic)
     disk.folder("torn-0").open(FIRST).append(b"torn")
-    data = content(disk.folder("orders-0"))[FIRST]
-    disk.folder("orders-0").open(FIRST, new=True).append(data[:100] + b"\xff" + data[101:])
+    damage(disk)
+    disk.folder("orders-0").open(f"{3:020}.log")  # so that the damage is not in the last file
     before = [content(disk), *(content(disk.folder(name)) for name in ("orders-0", "torn-0"))]
     with pytest.raises(CorruptLogError, match=rf"orders-0/{FIRST} at byte \d+"):
         opened(disk)
     assert [content(disk), *(content(disk.folder(name)) for name in ("orders-0", "torn-0"))] == before
+    disk.folder("orders-0").remove(f"{3:020}.log")
     disk.folder("orders-0").rename(FIRST, f"{7:020}.log")
     disk.folder("orders-0").open(FIRST)
     with pytest.raises(CorruptLogError, match="begins at offset 7 where 0 is due"):

@@ -107,12 +107,54 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damage_that_a_crash_does_not_explain(name: str) -> None:
+def test_damage_in_the_last_file_is_cut_off_and_kept(name: str) -> None:
     damage, reason = DAMAGE[name]
-    whole = content_of(filled())
+    size = len(batch(100))
+    data = damage(content_of(filled()), size)
+    segment, found = read(data)
+    assert (found, segment.torn) == ([100], len(data) - size)
+    assert f"orders-0/{NAME} at byte {size}, offset 101: " in segment.damage
+    assert reason in segment.damage
+    kept = segment.repair()
+    assert content(segment._folder) == {NAME: data[:size], kept: data[size:]}
+    segment.append(batch(101, b"again"), 101, 0)
+    assert values(content_of(segment))[1:] == [(101, b"again")]
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_before_the_last_file_is_an_error(name: str) -> None:
+    damage, reason = DAMAGE[name]
     with pytest.raises(CorruptLogError, match=rf"orders-0/{NAME} at byte \d+: .*{reason}") as caught:
-        read(damage(whole, len(batch(100))))
+        read(damage(content_of(filled()), len(batch(100))), last=False)
     assert caught.value.position == len(batch(100))
+
+
+def test_what_was_kept_before_is_not_replaced() -> None:
+    size = len(batch(100))
+    damage, _ = DAMAGE["a bit"]
+    data = damage(content_of(filled()), size)
+    disk = disk_of({NAME: data})
+    names = set()
+    for more in (b"", b"x"):
+        disk.open(NAME, new=True).append(data + more)
+        segment = Segment(disk, OpenFiles(), 100)
+        assert len(list(segment.recover("orders-0", 0, last=True))) == 1
+        names.add(segment.repair())
+    assert sorted(content(disk)[name] for name in names) == [data[size:], data[size:] + b"x"]
+
+
+@pytest.mark.parametrize("fails_in", range(6))
+def test_nothing_is_cut_before_it_is_kept(fails_in: int) -> None:
+    disk = VirtualDisk(Random(fails_in))
+    damage, _ = DAMAGE["a bit"]
+    data = damage(content_of(filled()), len(batch(100)))
+    disk.open(NAME).append(data)
+    segment = Segment(disk, OpenFiles(), 100)
+    assert len(list(segment.recover("orders-0", 0, last=True))) == 1
+    disk.fails_in = fails_in  # opening the log and the copy, write, fsync, fsync of the folder, cut
+    with pytest.raises(OSError, match="failed"):
+        segment.repair()
+    assert content(disk)[NAME] == data
 
 
 def test_a_file_that_others_follow_must_be_whole() -> None:

@@ -23,7 +23,7 @@ class DeletedTopics:
             self._missing[loading] = self._missing.get(loading, frozenset()) | names
 
     def take(self, read: frozenset[int]) -> list[tuple[frozenset[str], frozenset[int]]]:
-        """Note that partitions have been read; return names, and in which of the partitions they are to be forgotten."""
+        """Note that partitions have been read; return names with those of them in which they are to be forgotten."""
         noted, self._missing = self._missing, {}
         for loading, names in noted.items():
             self.note(names, loading - read)

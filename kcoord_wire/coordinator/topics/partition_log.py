@@ -398,12 +398,15 @@ class PartitionLog:
         self._storage.held += segment.size + segment.batches * INDEX_SIZE + SEGMENT_OVERHEAD
 
     def repair(self) -> None:
-        """Cut off what a crash has left of the last write. OSError: the disk fails."""
+        """Cut off what follows the last good batch. OSError: the disk fails."""
         for segment in self._segments[-1:]:
-            if segment.torn:
-                detail = "%s ends in %d bytes of a write that a crash has torn; they are cut off"
-                _log.warning(detail, self.name, segment.torn)
-                segment.repair()
+            torn = segment.torn
+            kept = segment.repair()
+            if kept:
+                detail = "%s; the log is cut there, as Kafka does after a crash: %d bytes are dropped, and kept in %s"
+                _log.warning(detail, segment.damage, torn, kept)
+            elif torn:
+                _log.warning("%s ends in %d bytes of a write that a crash has torn; they are cut off", self.name, torn)
 
     @property
     def segments(self) -> Sequence[Segment]:

@@ -6,10 +6,11 @@ Laws:
 * The index has 24 bytes for each batch: its last offset, its greatest timestamp, its place. Records are on the disk.
 * Only batches that were written as a whole are in the index. What a failed write has left is cut off before the next.
 * When a file is read, each batch is checked: its checksum, its offset, its leader epoch. The last file of a partition
-  may end in what a crash leaves of a write, a batch that is not whole and that no whole batch follows; `Segment.repair`
-  cuts it off. Anything else is a `CorruptLogError`, and no file is touched.
+  ends before the first bad batch, as in Kafka after a crash: `Segment.repair` cuts the rest off. What a crash leaves of
+  one write, a batch that is not whole and that no whole batch follows, is gone; anything else is kept in a file beside
+  it. Damage in any other file is a `CorruptLogError`, and no file is touched.
 
-Source: kafka/storage `LogSegment.java` (recover); kafka/clients `DefaultRecordBatch.java`.
+Source: kafka/storage `LogSegment.java` (recover), `LogLoader.java`; kafka/clients `DefaultRecordBatch.java`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from errno import EIO
+from itertools import count
 from typing import Final, NamedTuple
 
 from kcoord_wire.coordinator.log.segments import CorruptLogError
@@ -56,7 +58,8 @@ class Segment:
     :ivar size: bytes of its batches
     :ivar max_timestamp: the greatest of its records; -1 without records
     :ivar stamp: when its last batch was appended, as the partitions of a disk count; 0 for one that was read
-    :ivar torn: bytes after the last whole batch when the file was read
+    :ivar torn: bytes after the last good batch when the file was read
+    :ivar damage: what is wrong with these, where a torn write does not explain it; else empty
     """
 
     __slots__ = (
@@ -68,6 +71,7 @@ class Segment:
         "_places",
         "_times",
         "base_offset",
+        "damage",
         "max_timestamp",
         "size",
         "stamp",
@@ -85,6 +89,7 @@ class Segment:
         self.base_offset = base_offset
         self.size = self.stamp = self.torn = 0
         self.max_timestamp = -1
+        self.damage = ""
 
     # ---- writing
 
@@ -110,11 +115,31 @@ class Segment:
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
 
-    def repair(self) -> None:
-        """Cut off what a crash has left of the last write. OSError: the disk fails."""
+    def repair(self) -> str:
+        """Cut off what follows the last good batch, and return the name of the file that keeps it, empty where a torn
+        write explains it. OSError: the disk fails."""
+        name = ""
         if self.torn:
-            self._files.get(self._folder, self._name).truncate(self.size)
+            file = self._files.get(self._folder, self._name)
+            if self.damage:
+                name = self._keep(file.read(self.size, self.torn))
+            file.truncate(self.size)
             self.torn = 0
+        return name
+
+    def _keep(self, rest: bytes) -> str:
+        """Write what is about to be cut off to a new file, durably, and return its name."""
+        there = self._folder.sizes()
+        names = (f"{self._name}.cut-{self.size}.{number}" for number in count(1))
+        name = next(name for name in names if name not in there)
+        file = self._folder.open(name)
+        try:
+            file.append(rest)
+            file.sync()
+        finally:
+            file.close()
+        self._folder.sync_names()
+        return name
 
     def close(self) -> None:
         """Close the file, if it is open."""
@@ -223,9 +248,11 @@ class Segment:
                 yield StoredBatch(header, base, epoch, data)
 
     def _give_up(self, partition: str, fault: str, rest: bytes, end: int, last: bool) -> None:
-        if not last or not _is_torn(rest, end):
+        if not last:
             raise CorruptLogError(f"{partition}/{self._name}", self.size, fault)
         self.torn = len(rest)
+        if not _is_torn(rest, end):
+            self.damage = f"{partition}/{self._name} at byte {self.size}, offset {end}: {fault}"
 
 
 def _size(head: bytes) -> int:
