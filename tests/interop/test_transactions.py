@@ -1,17 +1,19 @@
-"""A Java application that consumes, transforms and produces in transactions, while it and the coordinator are killed.
+"""Applications that consume, transform and produce in transactions, while they and the coordinator are killed.
 
-Judged by a reader of committed records: every record is there exactly once.
+In Java, on librdkafka and on aiokafka. Judged by a reader of committed records: every record is there exactly once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from kcoord_wire.coordinator import Coordinator, GroupConfig
@@ -65,6 +67,14 @@ def lines(process: subprocess.Popen[str], count: int) -> None:
         assert process.stdout.readline(), "it ends early"
 
 
+def fill(address: str) -> None:
+    """Write what the applications transform."""
+    producer = Producer({"bootstrap.servers": address})
+    for number in range(RECORDS):
+        producer.produce("in", b"%d" % number)
+    assert producer.flush(SECONDS) == 0
+
+
 def committed(address: str) -> list[int]:
     consumer = Consumer(
         {
@@ -98,10 +108,7 @@ def test_exactly_once_through_kills(version: str, programs: dict[str, str], tmp_
     address = f"127.0.0.1:{port}"
     with ExitStack() as stack:
         coordinator = stack.enter_context(served(tmp_path, port))
-        producer = Producer({"bootstrap.servers": address})
-        for number in range(RECORDS):
-            producer.produce("in", b"%d" % number)
-        assert producer.flush(SECONDS) == 0
+        fill(address)
         with transforming(programs[version], address) as application:
             lines(application, 4)
             application.kill()  # its transaction may be open, its member is in the group
@@ -112,6 +119,98 @@ def test_exactly_once_through_kills(version: str, programs: dict[str, str], tmp_
         stack.enter_context(served(tmp_path, port))
         application.communicate(timeout=120)
         assert application.returncode == 0
+        assert committed(address) == list(range(RECORDS))
+
+
+READING = {
+    "group_id": "billing",
+    "isolation_level": "read_committed",
+    "auto_offset_reset": "earliest",
+    "enable_auto_commit": False,
+    "session_timeout_ms": 60_000,
+}
+"""How the applications in Python consume, by aiokafka's names."""
+BATCH = 10
+CRASH, ABORT = 2, 5  # transactions: the coordinator is killed before the commit of one, another is aborted
+
+
+def transform_with_librdkafka(address: str, crash: Callable[[], None]) -> None:
+    # librdkafka 2.16 drops a broker that is the only one and down ("rebootstrap"), and then sends it no batches again.
+    common = {"bootstrap.servers": address, "metadata.recovery.strategy": "none"}
+    consumer = Consumer({**common, **{name.replace("_", "."): value for name, value in READING.items()}})
+    producer = Producer({**common, "transactional.id": "tx"})
+    producer.init_transactions(SECONDS)
+    consumer.subscribe(["in"])
+    try:
+        seen = -1
+        transaction = 0
+        while seen < RECORDS - 1:
+            records = consumer.consume(BATCH, SECONDS)
+            assert [record.error() for record in records] == [None] * BATCH
+            producer.begin_transaction()
+            for record in records:
+                producer.produce("out", record.value())
+                seen = int(record.value() or b"")
+            places = consumer.position(consumer.assignment())
+            producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), SECONDS)
+            transaction += 1
+            if transaction == CRASH:
+                crash()
+            if transaction == ABORT:
+                producer.abort_transaction(SECONDS)
+                for place in consumer.committed(places, SECONDS):
+                    consumer.seek(place)
+            else:
+                producer.commit_transaction(SECONDS)
+    finally:
+        consumer.close()
+
+
+def transform_with_aiokafka(address: str, crash: Callable[[], None]) -> None:
+    async def transform() -> None:
+        consumer = AIOKafkaConsumer("in", bootstrap_servers=address, **READING)
+        producer = AIOKafkaProducer(bootstrap_servers=address, transactional_id="tx")
+        async with consumer, producer:
+            seen = -1
+            transaction = 0
+            while seen < RECORDS - 1:
+                fetched = await consumer.getmany(timeout_ms=SECONDS * 1_000, max_records=BATCH)
+                assert fetched, "nothing comes"
+                await producer.begin_transaction()
+                for record in (record for records in fetched.values() for record in records):
+                    await producer.send("out", record.value)
+                    seen = int(record.value)
+                places = {partition: await consumer.position(partition) for partition in fetched}
+                await producer.send_offsets_to_transaction(places, "billing")
+                transaction += 1
+                if transaction == CRASH:
+                    await asyncio.to_thread(crash)
+                if transaction == ABORT:
+                    await producer.abort_transaction()
+                    await consumer.seek_to_committed()
+                else:
+                    await producer.commit_transaction()
+
+    asyncio.run(asyncio.wait_for(transform(), 2 * SECONDS))
+
+
+@pytest.mark.parametrize("transform", [transform_with_librdkafka, transform_with_aiokafka])
+def test_offsets_in_transactions_through_a_kill(
+    transform: Callable[[str, Callable[[], None]], None], tmp_path: Path
+) -> None:
+    """The coordinator is killed between the offsets of a transaction and its commit."""
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
+    with ExitStack() as stack:
+        coordinator = stack.enter_context(served(tmp_path, port))
+        fill(address)
+
+        def crash() -> None:
+            coordinator.kill()
+            coordinator.wait()
+            stack.enter_context(served(tmp_path, port))
+
+        transform(address, crash)
         assert committed(address) == list(range(RECORDS))
 
 
