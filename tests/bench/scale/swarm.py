@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import cycle
 from typing import Any, Final
 
 import kcoord_wire as kw
@@ -23,6 +24,9 @@ __all__ = ["BEAT_ANSWER", "Member", "Swarm"]
 
 # The newest versions that all of Kafka, librdkafka's mock cluster and our coordinator serve and that are not flexible.
 FIND, JOIN, SYNC, BEAT, LEAVE = (10, 2), (11, 5), (14, 3), (12, 3), (13, 1)
+SOURCES: Final = cycle(f"127.0.0.{number}" for number in range(2, 255))
+"""Addresses of this machine, one for each swarm: the ports of an address are used up by 28,000 connections, and stay
+taken for a minute after they have closed."""
 BEAT_ANSWER: Final = 14  # bytes: size, correlation id, throttle time, error code
 CHUNK = 4  # connections opened at once: librdkafka's mock cluster has a backlog of five
 PATIENCE = 120.0  # seconds that any step may take
@@ -98,10 +102,13 @@ class Swarm:
 
     def connect(self) -> None:
         """Open all connections; each member finds its coordinator."""
+        source = next(SOURCES) if self._address[0].startswith("127.") else None
         for start in range(0, len(self.members), CHUNK):
             chunk = self.members[start : start + CHUNK]
             for member in chunk:
                 member.socket.settimeout(PATIENCE)
+                if source is not None:
+                    member.socket.bind((source, 0))
                 member.socket.connect(self._address)
                 member.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 member.socket.setblocking(False)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from .beats import run_beats
-from .report import Report, markdown, summary
+from .report import TIMES_THE_BASELINE, Report, markdown, summary
 from .servers import SERVERS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,18 +24,20 @@ pytestmark = [
 
 def test_fifty_members(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.bench.scale", "--servers", "ours", "--members", "50", "--groups", "5"]
-    command += ["--size", "4", "--rounds", "1", "--seconds", "0.2", "--out", str(tmp_path)]
+    command += ["--size", "4", "--baseline", "20", "--rounds", "1", "--seconds", "0.2", "--out", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
     made = json.loads((tmp_path / "latest.json").read_text("utf-8"))
     ours = made["servers"]["ours"]
-    for kind in ("large", "small"):
+    for kind in ("baseline", "large", "small"):
         assert ours[kind]["form"] > 0
         assert [len(ours[kind][key]) for key in ("rejoin", "leave_one", "join_one")] == [1, 1, 1]
+    for kind in ("large", "small"):
         assert ours[kind]["beats"]["beats"] >= {"large": 50, "small": 20}[kind]
         assert ours[kind]["paced"]["beats"] == {"large": 50, "small": 20}[kind]
     text = (tmp_path / "latest.md").read_text("utf-8")
     assert text == markdown(made)
     assert "| 50 members in one group: form |" in text
+    assert "| 20 members in one group: rejoin |" in text
     assert "under 20 KB a member" in text
 
 
@@ -56,6 +58,7 @@ def test_the_report_compares_with_the_others(mine: float, theirs: float, met: st
             "version": "1",
             "timers": title == "Mock",
             "memory": memory,
+            "baseline": kind,
             "large": kind,
             "small": kind,
         }
@@ -65,7 +68,8 @@ def test_the_report_compares_with_the_others(mine: float, theirs: float, met: st
         "machine": {"processor": "P", "cores": 2, "system": "S"},
         "load": 0.1,
         "pinned": True,
-        "plan": {"members": 5000, "groups": 1000, "size": 10},
+        "plan": {"members": 5000, "groups": 1000, "size": 10, "baseline": 2000},
+        "wanted": {"members": 6000, "groups": 1000},
         "servers": {
             "ours": server("Ours", mine, 9e4),
             "kafka": server("Kafka", theirs, 1),
@@ -75,6 +79,8 @@ def test_the_report_compares_with_the_others(mine: float, theirs: float, met: st
     text = markdown(made)
     assert f"| 5,000 members Stable once all have joined in at most Kafka's time | {met} | " in text
     assert "| more heartbeats than the mock cluster, 5,000 members | yes | 90,000/s against 80,000/s |" in text
+    assert f"{TIMES_THE_BASELINE} times Kafka's time for 2,000 | yes | " in text
+    assert "descriptors are too few for 6,000 members" in text
     assert "(timers)" in text
     assert "3 not sent" in text
     assert ("Missed: 5,000 members Stable" in summary(made)) is (met == "no")
