@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from kcoord_wire.codec.framing import Framer
 from kcoord_wire.coordinator.api_codec import ApiCodec
@@ -33,9 +33,10 @@ from kcoord_wire.coordinator.permissions import Finish
 from kcoord_wire.coordinator.scheduler import Scheduler
 from kcoord_wire.coordinator.security import Session
 from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.messages.heartbeat import HeartbeatRequest
 from kcoord_wire.net import looks_like
 
-__all__ = ["HELD", "Connection", "ConnectionOwner", "PeerLimits", "RequestHandler"]
+__all__ = ["HELD", "Beat", "Connection", "ConnectionOwner", "PeerLimits", "RequestHandler"]
 
 HELD: Final = -1
 """The token of a request that a fault, or a failed authentication, holds back."""
@@ -113,9 +114,27 @@ class RequestHandler(Protocol):
         """The connection has ended: its request goes on, the response is discarded."""
 
 
+class Beat(NamedTuple):
+    """A Heartbeat, to be recognised when it comes again: a member sends the same one until the next rebalance.
+
+    :ivar head: the request's api key and version; the correlation id, which differs, follows
+    :ivar rest: the request from the client id on
+    :ivar message: what it says
+    :ivar before: what the answer without an error has before the correlation id
+    :ivar after: what it has after it
+    """
+
+    head: bytes
+    rest: bytes
+    message: HeartbeatRequest
+    before: bytes
+    after: bytes
+
+
 class Connection(asyncio.Protocol):
     """One client. Idle, it holds a few hundred bytes: a framer exists only while bytes wait.
 
+    :ivar beat: the last Heartbeat that was read; None before
     :ivar broker: the one that it leads to
     :ivar codec: of the request in hand, or of the last one
     :ivar correlation_id: of the same request
@@ -132,8 +151,8 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_bodies", "_choked", "_framer", "_out", "_owner", "_paused", "_pumping", "_requests", "_scheduler",
-        "_transport", "active_at", "broker", "client_id", "codec", "correlation_id", "exchange", "finish", "held",
-        "host", "session", "stuck_at", "token",
+        "_transport", "active_at", "beat", "broker", "client_id", "codec", "correlation_id", "exchange", "finish",
+        "held", "host", "session", "stuck_at", "token",
     )  # fmt: skip
 
     def __init__(self, owner: ConnectionOwner, requests: RequestHandler, scheduler: Scheduler) -> None:
@@ -146,6 +165,7 @@ class Connection(asyncio.Protocol):
         self._bodies: Iterator[bytes] | None = None  # of the framer, while more of them may come
         self._out: list[bytes] | None = None
         self._choked = self._paused = self._pumping = False
+        self.beat: Beat | None = None
         self.codec: ApiCodec | None = None
         self.correlation_id = 0
         self.client_id = ""
@@ -172,11 +192,11 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._requests.forget(self)
         self._owner.lost(self)
-        self._transport = self._framer = self._bodies = self._out = None
+        self._transport = self._framer = self._bodies = self._out = self.beat = None
 
     def data_received(self, data: bytes) -> None:
-        owner, session = self._owner, self.session
-        if self.is_closing:
+        owner, session, transport = self._owner, self.session, self._transport
+        if transport is None or transport.is_closing():
             return
         owner.metrics.received_bytes += len(data)
         limit = owner.limits.max_unauthenticated_frame_size
@@ -271,19 +291,24 @@ class Connection(asyncio.Protocol):
                 _log.exception("an answer cannot be written")
                 self.abort()
                 return
-            metrics = self._owner.metrics
-            metrics.sent_bytes += len(data)
-            metrics.count_request(codec.api_key, first_error(message), time.monotonic() - self.active_at)
-            if self._bodies is None:
-                transport.write(data)
-            else:
-                if self._out is None:
-                    self._out = []
-                self._out.append(data)
-                if len(data) > LARGE:
-                    self._flush()
+            self.write(data, codec.api_key, first_error(message))
         if self._bodies is not None and not self._pumping:
             self._scheduler.ready.append(self)
+
+    def write(self, data: bytes, api_key: int, error_code: int) -> None:
+        """Write the frame of an answer, and count it."""
+        metrics = self._owner.metrics
+        metrics.sent_bytes += len(data)
+        metrics.count_request(api_key, error_code, time.monotonic() - self.active_at)
+        if self._bodies is None:
+            if self._transport is not None:
+                self._transport.write(data)
+        else:
+            if self._out is None:
+                self._out = []
+            self._out.append(data)
+            if len(data) > LARGE:
+                self._flush()
 
     def send_bare(self, token: bytes) -> None:
         """Write bytes that are not the answer to a request: a SASL token (KIP-43), framed."""

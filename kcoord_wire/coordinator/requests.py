@@ -6,6 +6,8 @@ Laws:
   routing; the response passes routing, permissions and faults on its way back.
 * An answer that promises durability leaves after the append it waits for is on disk (runtime.py).
 * Without faults, permissions, SASL and other brokers a request costs nothing for them.
+* A Heartbeat with the bytes of the last one on its connection is not read again. It is answered likewise if the machine
+  says that nothing has changed, else it takes the way of any request.
 """
 
 from __future__ import annotations
@@ -14,12 +16,13 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
 from kcoord_wire.api_keys import API_NAMES, ApiKey
 from kcoord_wire.codec.framing import frame
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, NotServedError, api_codec, read_client_id
-from kcoord_wire.coordinator.connection import Connection, PeerLimits
+from kcoord_wire.coordinator.connection import Beat, Connection, PeerLimits
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicsDeleted, WriteMarkers
 from kcoord_wire.coordinator.core.machine import GroupMachine
@@ -39,6 +42,7 @@ from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.messages.heartbeat import HeartbeatResponse
 from kcoord_wire.messages.produce import ProduceRequest
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest
 from kcoord_wire.messages.write_txn_markers import WriteTxnMarkersRequest
@@ -49,7 +53,27 @@ _SASL_APIS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 # Compared for each request: numbers are twice as fast as the enum's members.
 _MAKE_IDS: Final = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.CONSUMER_GROUP_HEARTBEAT)})
 _TXN_OFFSET_COMMIT: Final = int(ApiKey.TXN_OFFSET_COMMIT)
+_HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
 _VERSION_BITS: Final = 16
+_ID: Final = slice(4, 8)  # the correlation id: in a request's header, and in a response's frame
+
+
+@cache
+def _alive(version: int) -> tuple[bytes, bytes]:
+    """Return what stands before and after the correlation id in the answer to a Heartbeat of a member that is alive."""
+    answer = api_codec(ApiKey.HEARTBEAT, version).frame(0, HeartbeatResponse())
+    return answer[: _ID.start], answer[_ID.stop :]
+
+
+def _refuses(session: Session, api_key: int, start: int) -> bool:
+    """Return whether a session answers a request, whose header begins at `start`, with an error.
+
+    :raises DecodeError: it does not answer it
+    """
+    admission = session.admission(api_key)
+    if admission is Admission.CLOSE:
+        raise DecodeError("api", start, "RequestHeader", f"api {api_key} before authentication")
+    return admission is Admission.REFUSE
 
 
 class Requests:
@@ -118,17 +142,14 @@ class Requests:
 
     def receive(self, connection: Connection, body: bytes, start: int) -> None:
         """Handle a request, whose header begins at `start` in `body`. Errors as `RequestHandler.receive`."""
+        if connection.beat is not None and self._beats_again(connection, connection.beat, body, start):
+            return
         session = connection.session
         if session is not None and session.raw:
             self._receive_token(connection, session, body[start:])
             return
         api_key, version, connection.correlation_id, length = REQUEST_HEAD.unpack_from(body, start)
-        is_refused = False
-        if session is not None:
-            admission = session.admission(api_key)
-            is_refused = admission is Admission.REFUSE
-            if admission is Admission.CLOSE:
-                raise DecodeError("api", start, "RequestHeader", f"api {api_key} before authentication")
+        is_refused = session is not None and _refuses(session, api_key, start)
         codec = self._codecs.get(api_key << _VERSION_BITS | version) or self._codec(body, start)
         connection.codec = codec
         if len(body) > self._max_plain_frame_size and not codec.carries_blobs:
@@ -147,6 +168,10 @@ class Requests:
             return
         if codec.check is not None:
             codec.check(message, client_id)
+        if api_key == _HEARTBEAT:
+            before, after = _alive(version)
+            head, rest = body[start : start + _ID.start], body[start + _ID.stop :]
+            connection.beat = Beat(head, rest, message, before, after)
         if self.faults is None:
             self.submit(connection, codec, message)
         else:
@@ -165,6 +190,23 @@ class Requests:
             client_id, _ = read_client_id(body, start, length, flexible=False)  # has this place in every version
             raise NotServedError(api_key, version, client_id, start)
         raise DecodeError("version", start, "RequestHeader", f"api {api_key} has no version {version}")
+
+    def _beats_again(self, connection: Connection, beat: Beat, body: bytes, start: int) -> bool:
+        """Answer a request that is the last Heartbeat again, if the answer is the same; return whether it was."""
+        session = connection.session
+        id_at, rest_at = start + _ID.start, start + _ID.stop
+        is_answered = (
+            body.startswith(beat.head, start)
+            and body[rest_at:] == beat.rest
+            and self.faults is None
+            and self.permissions is None
+            and self._brokers.is_plain
+            and (session is None or not _refuses(session, _HEARTBEAT, start))
+            and self.runtime.machine.repeat_heartbeat(beat.message, self._clock())
+        )
+        if is_answered:
+            connection.write(beat.before + body[id_at:rest_at] + beat.after, _HEARTBEAT, 0)
+        return is_answered
 
     def submit(self, connection: Connection, codec: ApiCodec, message: Any, copies: int = 1) -> None:
         """Give a request, or what the permissions leave of it, to the machine that serves its api."""

@@ -329,13 +329,16 @@ def test_a_member_that_is_silent_is_out_after_its_session() -> None:
     assert script.accounts[-1][1].member_id == follower
 
 
-@pytest.mark.parametrize("sign", ["heartbeat", "commit", "rejoin", "sync"])
+@pytest.mark.parametrize("sign", ["heartbeat", "repeated heartbeat", "commit", "rejoin", "sync"])
 def test_every_request_of_a_member_restarts_its_session(sign: str) -> None:
     script = Script()
     (leader,) = script.stable("a", session_ms=10_000)
     script.wait(9_000)
     if sign == "heartbeat":
         script.heartbeat(leader)
+    elif sign == "repeated heartbeat":
+        beat = m.HeartbeatRequest(group_id=script.group_id, generation_id=1, member_id=leader)
+        assert script.machine.repeat_heartbeat(beat, script.now)
     elif sign == "commit":
         script.commit(1, member_id=leader, generation=1)
     elif sign == "sync":

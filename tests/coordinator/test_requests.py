@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import struct
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,8 @@ from tests.support.group_client import (
     commit,
     commit_request,
     committed,
+    join_request,
+    until,
 )
 from tests.support.wire import Wire
 
@@ -80,6 +83,30 @@ def test_what_is_not_served_is_logged_once(coordinator: StartCoordinator, caplog
 def test_sasl_without_users_is_illegal(coordinator: StartCoordinator) -> None:
     with Wire(coordinator().address) as wire:
         assert wire.call(kw.SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+def test_a_repeated_heartbeat_is_answered_as_the_first(coordinator: StartCoordinator) -> None:
+    """Repetitions are not read again, so each reason for another answer is tried behind one."""
+    c = coordinator()
+    with Wire(c.address) as wire, Wire(c.address) as other:
+        heartbeat = become_stable(wire, "g")
+        for _ in range(3):
+            assert wire.call(heartbeat, 4) == kw.HeartbeatResponse()
+        assert wire.call(replace(heartbeat, generation_id=7), 4).error_code == ErrorCode.ILLEGAL_GENERATION
+        assert wire.call(heartbeat, 3).error_code == 0
+        assert wire.call(heartbeat, 3).error_code == 0
+        with c.faults(Fault("error", api="Heartbeat", error="COORDINATOR_NOT_AVAILABLE")):
+            assert wire.call(heartbeat, 3).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert wire.call(heartbeat, 3).error_code == 0
+        other_id = other.call(join_request("g"), 9).member_id
+        joining = other.send(join_request("g", other_id), 9)
+        until(lambda: wire.call(heartbeat, 3).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
+        assert wire.call(heartbeat, 3).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        assert wire.call(kw.LeaveGroupRequest(group_id="g", member_id=heartbeat.member_id), 1).error_code == 0
+        assert wire.call(heartbeat, 3).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert other.receive(joining).error_code == 0
+    counted = [line for line in c.metrics().splitlines() if 'requests_total{api="Heartbeat",error="NONE"' in line]
+    assert counted[0].endswith(" 6.0")
 
 
 def test_faults_on_requests(coordinator: StartCoordinator) -> None:

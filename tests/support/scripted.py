@@ -23,6 +23,7 @@ from kcoord_wire.coordinator.core.events import (
     Resign,
     Tick,
 )
+from kcoord_wire.coordinator.core.groups import Group
 
 TOPICS = {"orders": 12, "payments": 8}
 NEWEST = {
@@ -210,7 +211,10 @@ class Script:
         message = m.HeartbeatRequest(
             group_id=self.group_id, generation_id=generation, member_id=member_id, group_instance_id=instance
         )
-        return int(self.ask(message).error_code)
+        code = int(self.ask(message).error_code)
+        is_classic = isinstance(self.machine.groups.get(self.group_id), Group)
+        assert self.machine.repeat_heartbeat(message, self.now) == (code == 0 and is_classic)
+        return code
 
     def leave(self, *member_ids: str, version: int | None = None) -> Any:
         if version is not None and version < 3:

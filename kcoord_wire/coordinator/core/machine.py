@@ -521,6 +521,18 @@ class GroupMachine(LoggedMachine):
         else:
             self._effects.reply(request, _ALIVE)
 
+    def repeat_heartbeat(self, message: m.HeartbeatRequest, now: int) -> bool:
+        """Do what `handle` does with a Heartbeat that is answered without an error, and return True; return False, and
+        change nothing, if it is not. For hosts that get the same Heartbeat time and again."""
+        group = self.groups.get(message.group_id)
+        if self._unavailable is not None or not isinstance(group, Group) or group.state is State.PREPARING:
+            return False
+        if group.check_member(message.member_id, message.group_instance_id, message.generation_id):
+            return False
+        self._effects.now = now
+        self._keep_alive(group, group.members[message.member_id])
+        return True
+
     def _heartbeat_of_others(self, request: events.Request, message: m.HeartbeatRequest) -> None:
         """Answer a Heartbeat for what is not a classic group."""
         self._find(request, message.group_id)
