@@ -41,12 +41,18 @@ MAY_IMPORT = {
     "coordinator.core": {"", "messages", "machines", "timers"} | DATA,
     "coordinator.consumer_groups": {"", "messages", "assignors", "coordinator.core", "timers"} | DATA,
     "coordinator.log": {"coordinator.core", "records", "disk"} | DATA,
-    "coordinator.topics": {"", "messages", "coordinator.core", "coordinator.log", "disk", "records"} | DATA,
+    "coordinator.partitions": {"coordinator.core", "coordinator.log", "disk", "records"} | DATA,
+    "coordinator.topics": {"", "messages", "coordinator.core", "coordinator.log", "coordinator.partitions"}
+    | {"disk", "records"}
+    | DATA,
+    "coordinator.security": {"", "messages", "coordinator.core"} | DATA,
     "coordinator.transactions": {"", "messages", "coordinator.core", "timers"} | DATA,
     "coordinator": {
         "coordinator.consumer_groups",
         "coordinator.core",
         "coordinator.log",
+        "coordinator.partitions",
+        "coordinator.security",
         "coordinator.topics",
         "coordinator.transactions",
         "background",
@@ -87,6 +93,7 @@ MAY_IMPORT = {
     | PROTOCOL,
     "simulation.group": {"simulation", "simulation.virtual_loop", "disk", "machines", "consumer"}
     | {"coordinator", "coordinator.core", "coordinator.consumer_groups", "coordinator.log", "coordinator.topics"}
+    | {"coordinator.security"}
     | PROTOCOL,
     "forensics": {"forensics.sources", "forensics.exchanges", "forensics.wire", "forensics.log", "forensics.detectors"}
     | {"forensics.marshal", "forensics.lines"}
@@ -115,7 +122,7 @@ STATE_MACHINES = (
     "coordinator.transactions.machine",
     "coordinator.transaction_flow",
     "coordinator.fault_injection",
-    "coordinator.permissions",
+    "coordinator.security.authorization",
     "consumer.machine",
     "marshal.at_most_once",
     "marshal.balance",
@@ -170,6 +177,9 @@ TESTED_IN = {
     "coordinator.core.logged_machine": "coordinator/test_machine.py",
     "coordinator.core.moves": "coordinator/test_groups.py",
     "coordinator.core.pending_offsets": "coordinator/test_transactional_offsets.py",
+    # What the permissions leave of a request: these tests send each api's.
+    "coordinator.security.authorization": "coordinator/test_permissions.py",
+    "coordinator.security.request_parts": "coordinator/test_permissions.py",
     # Two pairs of functions, with which the store's tests run.
     "coordinator.log.formats": "coordinator/test_store.py",
     "coordinator.topics.limits": "coordinator/test_topics.py",

@@ -218,8 +218,8 @@ def _run(args: argparse.Namespace) -> None:
     from kcoord_wire.coordinator.fault_injection import Faults
     from kcoord_wire.coordinator.log.disk import LogInUseError
     from kcoord_wire.coordinator.log.store import CorruptLogError
-    from kcoord_wire.coordinator.permissions import Permissions
-    from kcoord_wire.coordinator.security import Users
+    from kcoord_wire.coordinator.security.authentication import Users
+    from kcoord_wire.coordinator.security.permissions import Permissions
     from kcoord_wire.coordinator.topics.limits import TopicLimits
 
     coordinator = Coordinator(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from kcoord_wire.coordinator.description import GroupDescription, MemberDescription
     from kcoord_wire.coordinator.fault_injection import Fault, Faults
     from kcoord_wire.coordinator.log.store import CorruptLogError
-    from kcoord_wire.coordinator.permissions import Permissions
-    from kcoord_wire.coordinator.security import Users
+    from kcoord_wire.coordinator.security.authentication import Users
+    from kcoord_wire.coordinator.security.permissions import Permissions
     from kcoord_wire.coordinator.topics.limits import TopicLimits
 
 __all__ = [
@@ -58,8 +58,8 @@ __getattr__, __dir__ = lazy_names(
         "fault_injection": ("Fault", "Faults"),
         "core.machine": ("GroupMachine",),
         "consumer_groups.machine": ("CoordinatorMachine",),
-        "permissions": ("Permissions",),
-        "security": ("Users",),
+        "security.permissions": ("Permissions",),
+        "security.authentication": ("Users",),
         "connection": ("PeerLimits",),
         "topics.limits": ("TopicLimits",),
         "log.store": ("CorruptLogError",),

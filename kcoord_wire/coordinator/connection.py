@@ -29,9 +29,9 @@ from kcoord_wire.codec.framing import Framer
 from kcoord_wire.coordinator.api_codec import ApiCodec
 from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
 from kcoord_wire.coordinator.metrics import Metrics, first_error
-from kcoord_wire.coordinator.permissions import Finish
 from kcoord_wire.coordinator.scheduler import Scheduler
-from kcoord_wire.coordinator.security import Session
+from kcoord_wire.coordinator.security.authentication import Session
+from kcoord_wire.coordinator.security.request_parts import Finish
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.messages.heartbeat import HeartbeatRequest
 from kcoord_wire.net import looks_like

@@ -34,8 +34,8 @@ from kcoord_wire.coordinator.inspection import Inspection
 from kcoord_wire.coordinator.log.disk import OFFSETS_FOLDER, TRANSACTIONS_FOLDER, FileDisk
 from kcoord_wire.coordinator.log.formats import TRANSACTIONS
 from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.coordinator.permissions import Permissions
-from kcoord_wire.coordinator.security import Users
+from kcoord_wire.coordinator.security.authentication import Users
+from kcoord_wire.coordinator.security.permissions import Permissions
 from kcoord_wire.coordinator.server import Server
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.releases import served_by

@@ -24,7 +24,7 @@ from typing import Final
 from kcoord_wire.coordinator.api_codec import NotServedError
 from kcoord_wire.coordinator.connection import Connection, ConnectionOwner, PeerLimits
 from kcoord_wire.coordinator.metrics import Metrics
-from kcoord_wire.coordinator.security import Session, Users
+from kcoord_wire.coordinator.security.authentication import Session, Users
 from kcoord_wire.net import LogLimiter
 
 __all__ = ["Listener"]

@@ -31,12 +31,13 @@ from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.metrics import GroupCounts, Metrics
 from kcoord_wire.coordinator.offsets_view import OffsetsView
-from kcoord_wire.coordinator.permissions import ANONYMOUS, Permissions
 from kcoord_wire.coordinator.rebalance_log import RebalanceLog
 from kcoord_wire.coordinator.routing import route
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.scheduler import Clock
-from kcoord_wire.coordinator.security import FAILURE_DELAY_MS, Admission, Session
+from kcoord_wire.coordinator.security.authentication import FAILURE_DELAY_MS, Admission, Session
+from kcoord_wire.coordinator.security.authorization import split
+from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Permissions
 from kcoord_wire.coordinator.topics.topics import Topics, VerifiedProduce
 from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
@@ -215,7 +216,7 @@ class Requests:
         if self.permissions is not None:
             session = connection.session
             principal = ANONYMOUS if session is None or session.principal is None else session.principal
-            asked, connection.finish = self.permissions.split(message, codec.version, principal, self.topics.name_of)
+            asked, connection.finish = split(self.permissions, message, codec.version, principal, self.topics.name_of)
             if connection.finish is not None and isinstance(message, ProduceRequest) and message.acks == 0:
                 connection.close()  # Kafka's only way to report it
                 return

@@ -22,7 +22,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import versions
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.permissions import Finish, merge
+from kcoord_wire.coordinator.security.request_parts import Finish, merge
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["route"]

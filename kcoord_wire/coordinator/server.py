@@ -28,10 +28,10 @@ from kcoord_wire.coordinator.listener import Listener
 from kcoord_wire.coordinator.log.formats import TRANSACTIONS
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.metrics import Metrics
-from kcoord_wire.coordinator.permissions import Permissions
 from kcoord_wire.coordinator.requests import Requests
 from kcoord_wire.coordinator.scheduler import Scheduler, steady_clock
-from kcoord_wire.coordinator.security import Users
+from kcoord_wire.coordinator.security.authentication import Users
+from kcoord_wire.coordinator.security.permissions import Permissions
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.disk import Disk, MemoryDisk
 

@@ -20,8 +20,8 @@ import kcoord_wire as kw
 from kcoord_wire.cli.serve import EXAMPLES
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.fault_injection import Faults
-from kcoord_wire.coordinator.permissions import Operation, Permissions
-from kcoord_wire.coordinator.security import Credential, Users
+from kcoord_wire.coordinator.security.authentication import Credential, Users
+from kcoord_wire.coordinator.security.permissions import Operation, Permissions
 from tests.support.group_client import SOON, VERSIONS, become_stable, commit, committed, join_request
 from tests.support.wire import Wire
 

@@ -12,7 +12,7 @@ import trustme
 
 from kcoord_wire import SaslAuthenticateRequest, SaslHandshakeRequest
 from kcoord_wire.consumer.security import MAX_ITERATIONS, MECHANISMS, Sasl, SaslError, sasl_tokens, tls_context
-from kcoord_wire.coordinator.security import Session, Users
+from kcoord_wire.coordinator.security.authentication import Session, Users
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import MissingLibraryError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.coordinator.topics.batch_header import Refused
+from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.topics.config_room import MOST_CHARACTERS, MOST_OWNERS, ConfigRoom
 from kcoord_wire.error_codes import ErrorCode
 

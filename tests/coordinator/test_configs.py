@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.coordinator.topics.batch_header import Refused
+from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.topics.configs import (
     EFFECTIVE,
     GROUP_CONFIGS,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.log.store import Store
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import Catalog
 from kcoord_wire.coordinator.topics.internal import InternalTopic
-from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.key_partitions import partition_of
 from kcoord_wire.records import read_records

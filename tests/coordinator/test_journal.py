@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from kcoord_wire.coordinator.log.store import CorruptLogError
-from kcoord_wire.coordinator.topics.journal import Journal, KnownTopic, KnownTopics
+from kcoord_wire.coordinator.partitions.journal import Journal, KnownTopic, KnownTopics
 from kcoord_wire.disk import SECTOR, MemoryDisk
 from kcoord_wire.simulation.disk import VirtualDisk
 from tests.support.logs import content, disk_of

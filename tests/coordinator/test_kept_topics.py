@@ -13,10 +13,10 @@ import pytest
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.log.disk import FolderDisk
 from kcoord_wire.coordinator.log.store import CorruptLogError
-from kcoord_wire.coordinator.topics.batch_header import check_batch
-from kcoord_wire.coordinator.topics.journal import Journal, KnownTopic, KnownTopics
+from kcoord_wire.coordinator.partitions.batch_header import check_batch
+from kcoord_wire.coordinator.partitions.journal import Journal, KnownTopic, KnownTopics
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.limits import TopicLimits
-from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 from kcoord_wire.disk import Disk, MemoryDisk
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.records import ControlType, SegmentReader

@@ -10,7 +10,7 @@ import trustme
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.connection import PeerLimits
-from kcoord_wire.coordinator.security import Users
+from kcoord_wire.coordinator.security.authentication import Users
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import (
     VERSIONS,

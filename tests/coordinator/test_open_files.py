@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kcoord_wire.coordinator.log.disk import FolderDisk
-from kcoord_wire.coordinator.topics.open_files import OpenFiles
+from kcoord_wire.coordinator.partitions.open_files import OpenFiles
 
 
 def test_the_least_recently_used_file_is_closed(tmp_path: Path) -> None:

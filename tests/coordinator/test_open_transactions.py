@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.topics.batch_header import Refused, check_batch
+from kcoord_wire.coordinator.partitions.batch_header import Refused, check_batch
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
+from kcoord_wire.coordinator.partitions.storage import Storage
 from kcoord_wire.coordinator.topics.limits import TopicLimits
-from kcoord_wire.coordinator.topics.partition_log import PartitionLog
-from kcoord_wire.coordinator.topics.storage import Storage
 from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.error_codes import ErrorCode as E
 from kcoord_wire.records import ControlType, Record, encode_batch, read_records

@@ -13,7 +13,8 @@ from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.coordinator.core.config import SettingsError
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.permissions import ANONYMOUS, Operation, Permissions, Rule
+from kcoord_wire.coordinator.security import authorization
+from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Operation, Permissions, Rule
 from kcoord_wire.error_codes import ErrorCode
 
 NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -36,7 +37,7 @@ ORDERS = Permissions([rule("read", "billing*", "orders*"), rule("delete", "billi
 
 
 def split(request: Any, version: int, permissions: Permissions = ORDERS, principal: str = ALICE) -> tuple[Any, Any]:
-    allowed, finish = permissions.split(request, version, principal, name_of)
+    allowed, finish = authorization.split(permissions, request, version, principal, name_of)
     if allowed is None:
         assert finish is not None
         response = finish(None)

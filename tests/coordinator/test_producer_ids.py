@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from kcoord_wire.coordinator.topics.journal import Journal
-from kcoord_wire.coordinator.topics.producer_ids import ProducerIds
+from kcoord_wire.coordinator.partitions.journal import Journal
+from kcoord_wire.coordinator.partitions.producer_ids import ProducerIds
 from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.simulation.disk import VirtualDisk
 

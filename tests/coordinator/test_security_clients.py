@@ -23,8 +23,8 @@ from kcoord_wire.consumer.errors import BrokerError
 from kcoord_wire.consumer.security import tls_context
 from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.permissions import ANONYMOUS, Operation, Permissions, Rule
-from kcoord_wire.coordinator.security import FAILURE_DELAY_MS, MAX_TOKEN_BYTES, Credential, Users
+from kcoord_wire.coordinator.security.authentication import FAILURE_DELAY_MS, MAX_TOKEN_BYTES, Credential, Users
+from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Operation, Permissions, Rule
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.net import parse_address
 from tests.support import secured_client

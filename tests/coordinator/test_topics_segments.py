@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from kcoord_wire.coordinator.log.store import CorruptLogError
-from kcoord_wire.coordinator.topics.batch_header import check_batch
-from kcoord_wire.coordinator.topics.open_files import OpenFiles
-from kcoord_wire.coordinator.topics.segments import Segment
+from kcoord_wire.coordinator.partitions.batch_header import check_batch
+from kcoord_wire.coordinator.partitions.open_files import OpenFiles
+from kcoord_wire.coordinator.partitions.segments import Segment
 from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.records import Record, encode_batch
 from kcoord_wire.simulation.disk import VirtualDisk

@@ -23,13 +23,13 @@ from typing import Final
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.versions import CREATED_CONFIGS_FROM
-from kcoord_wire.coordinator.topics.batch_header import Refused
+from kcoord_wire.coordinator.partitions.batch_header import Refused
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import MOST_PARTITIONS, NO_ID, Catalog, Topic, disk_work
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
-from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["Administration"]

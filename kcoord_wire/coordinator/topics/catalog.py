@@ -25,7 +25,11 @@ from typing import Final
 
 from kcoord_wire.coordinator.core.brokers import OFFSETS_TOPIC, Brokers, Leaders
 from kcoord_wire.coordinator.log.segments import CorruptLogError
-from kcoord_wire.coordinator.topics.batch_header import Refused
+from kcoord_wire.coordinator.partitions.batch_header import Refused
+from kcoord_wire.coordinator.partitions.journal import KnownTopic, KnownTopics, Owner
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
+from kcoord_wire.coordinator.partitions.producer_ids import ProducerIds
+from kcoord_wire.coordinator.partitions.storage import Storage
 from kcoord_wire.coordinator.topics.configs import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
@@ -33,10 +37,6 @@ from kcoord_wire.coordinator.topics.configs import (
     Resource,
     check_configs,
 )
-from kcoord_wire.coordinator.topics.journal import KnownTopic, KnownTopics, Owner
-from kcoord_wire.coordinator.topics.partition_log import PartitionLog
-from kcoord_wire.coordinator.topics.producer_ids import ProducerIds
-from kcoord_wire.coordinator.topics.storage import Storage
 from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.error_codes import ErrorCode
 

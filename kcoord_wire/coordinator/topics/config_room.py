@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kcoord_wire.coordinator.topics.batch_header import Refused
-from kcoord_wire.coordinator.topics.journal import Owner
+from kcoord_wire.coordinator.partitions.batch_header import Refused
+from kcoord_wire.coordinator.partitions.journal import Owner
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["MOST_CHARACTERS", "MOST_OWNERS", "ConfigRoom"]

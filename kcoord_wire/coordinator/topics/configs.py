@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from kcoord_wire.coordinator.topics.batch_header import Refused
+from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = [

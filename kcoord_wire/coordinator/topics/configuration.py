@@ -24,7 +24,8 @@ from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.topics.batch_header import Refused
+from kcoord_wire.coordinator.partitions.batch_header import Refused
+from kcoord_wire.coordinator.partitions.journal import Owner
 from kcoord_wire.coordinator.topics.catalog import Catalog, Topic, disk_work
 from kcoord_wire.coordinator.topics.config_room import ConfigRoom
 from kcoord_wire.coordinator.topics.configs import (
@@ -37,7 +38,6 @@ from kcoord_wire.coordinator.topics.configs import (
     check_configs,
     read_value,
 )
-from kcoord_wire.coordinator.topics.journal import Owner
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.error_codes import ErrorCode
 

@@ -14,11 +14,11 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Effect, Reply, Request
 from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM
-from kcoord_wire.coordinator.topics.batch_header import Refused
+from kcoord_wire.coordinator.partitions.batch_header import Refused
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import Catalog
 from kcoord_wire.coordinator.topics.current_leader import name_leaders
 from kcoord_wire.coordinator.topics.limits import TopicLimits
-from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["READ_COMMITTED", "Fetches", "Growth"]

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from kcoord_wire.coordinator.core.events import Producer
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
+from kcoord_wire.coordinator.partitions.storage import Storage
 from kcoord_wire.coordinator.topics.catalog import Topic
 from kcoord_wire.coordinator.topics.fetching import Growth
-from kcoord_wire.coordinator.topics.partition_log import PartitionLog
-from kcoord_wire.coordinator.topics.storage import Storage
 from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.records import Record, RecordBatch, encode_batch, group_of_key
 

@@ -10,10 +10,10 @@ from collections import Counter
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.versions import LEADER_EPOCH_FROM
-from kcoord_wire.coordinator.topics.batch_header import Refused
+from kcoord_wire.coordinator.partitions.batch_header import Refused
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, RecordAt
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog
 from kcoord_wire.coordinator.topics.fetching import READ_COMMITTED
-from kcoord_wire.coordinator.topics.partition_log import PartitionLog, RecordAt
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["list_offsets", "offset_for_leader_epoch"]

@@ -21,7 +21,7 @@ from kcoord_wire.coordinator.core.versions import (
     NULLABLE_TOPIC_NAME_FROM,
     SOFTWARE_NAMED_FROM,
 )
-from kcoord_wire.coordinator.topics.batch_header import Refused
+from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.topics.catalog import (
     NO_ID,
     Catalog,

@@ -9,10 +9,10 @@ from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.topics.batch_header import Refused
+from kcoord_wire.coordinator.partitions.batch_header import Refused
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog
 from kcoord_wire.coordinator.topics.configuration import Configuration
-from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["PartitionAdministration"]

@@ -32,8 +32,10 @@ from kcoord_wire.coordinator.core.brokers import INTERNAL_TOPICS, Brokers
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicsDeleted
 from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM, ZSTD_FROM
+from kcoord_wire.coordinator.partitions.batch_header import Header, Refused, check_batch, read_header, with_append_time
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
+from kcoord_wire.coordinator.partitions.storage import SEGMENT_BYTES, Storage
 from kcoord_wire.coordinator.topics.administration import Administration
-from kcoord_wire.coordinator.topics.batch_header import Header, Refused, check_batch, read_header, with_append_time
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, disk_work
 from kcoord_wire.coordinator.topics.cluster_admin import ClusterAdministration
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
@@ -45,10 +47,8 @@ from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.lookups import list_offsets, offset_for_leader_epoch
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.coordinator.topics.partition_admin import PartitionAdministration
-from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.retention import Retention
 from kcoord_wire.coordinator.topics.served import SERVED
-from kcoord_wire.coordinator.topics.storage import SEGMENT_BYTES, Storage
 from kcoord_wire.disk import Disk, MemoryDisk
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require

@@ -29,7 +29,7 @@ from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.coordinator.security import Users
+from kcoord_wire.coordinator.security.authentication import Users
 from kcoord_wire.coordinator.server import Server
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.disk import MemoryDisk

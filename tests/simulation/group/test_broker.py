@@ -18,7 +18,7 @@ from kcoord_wire.codec.headers import decode_request
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Trigger
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
-from kcoord_wire.coordinator.security import Users
+from kcoord_wire.coordinator.security.authentication import Users
 from kcoord_wire.messages import ApiVersionsRequest, OffsetCommitRequest
 from kcoord_wire.simulation.group.broker import VirtualBroker
 from kcoord_wire.simulation.virtual_loop import VirtualWorld

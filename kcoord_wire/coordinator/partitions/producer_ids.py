@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from kcoord_wire.coordinator.topics.journal import Journal
+from kcoord_wire.coordinator.partitions.journal import Journal
 
 __all__ = ["ProducerIds"]
 

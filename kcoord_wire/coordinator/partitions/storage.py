@@ -6,13 +6,13 @@ import heapq
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from kcoord_wire.coordinator.topics.journal import Journal
-from kcoord_wire.coordinator.topics.open_files import OpenFiles
+from kcoord_wire.coordinator.partitions.journal import Journal
+from kcoord_wire.coordinator.partitions.open_files import OpenFiles
 from kcoord_wire.disk import Disk
 
 if TYPE_CHECKING:
-    from kcoord_wire.coordinator.topics.partition_log import PartitionLog
-    from kcoord_wire.coordinator.topics.segments import Segment
+    from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
+    from kcoord_wire.coordinator.partitions.segments import Segment
 
 __all__ = ["SEGMENT_BYTES", "SEGMENT_OVERHEAD", "Storage"]
 

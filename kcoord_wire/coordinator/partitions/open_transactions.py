@@ -15,7 +15,7 @@ from bisect import bisect_left
 from operator import attrgetter
 from typing import NamedTuple
 
-from kcoord_wire.coordinator.topics.batch_header import Header
+from kcoord_wire.coordinator.partitions.batch_header import Header
 from kcoord_wire.records import ControlType
 
 __all__ = ["AbortedTransaction", "OpenTransactions"]

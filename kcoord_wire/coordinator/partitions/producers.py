@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kcoord_wire.coordinator.topics.batch_header import MAX_SEQUENCE, Header, Refused
+from kcoord_wire.coordinator.partitions.batch_header import MAX_SEQUENCE, Header, Refused
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["ProducerState", "Producers"]

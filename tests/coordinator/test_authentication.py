@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kcoord_wire import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest, decode, encode
 from kcoord_wire.coordinator.core.config import SettingsError
-from kcoord_wire.coordinator.security import (
+from kcoord_wire.coordinator.security.authentication import (
     MAX_ITERATIONS,
     MAX_TOKEN_BYTES,
     MIN_ITERATIONS,

@@ -30,12 +30,12 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from kcoord_wire.coordinator.log.segments import CorruptLogError
-from kcoord_wire.coordinator.topics.batch_header import Header, Refused, read_header
-from kcoord_wire.coordinator.topics.leader_epochs import LeaderEpochs
-from kcoord_wire.coordinator.topics.open_transactions import AbortedTransaction, OpenTransactions
-from kcoord_wire.coordinator.topics.producers import Producers, ProducerState
-from kcoord_wire.coordinator.topics.segments import INDEX_SIZE, Segment
-from kcoord_wire.coordinator.topics.storage import SEGMENT_OVERHEAD, Storage
+from kcoord_wire.coordinator.partitions.batch_header import Header, Refused, read_header
+from kcoord_wire.coordinator.partitions.leader_epochs import LeaderEpochs
+from kcoord_wire.coordinator.partitions.open_transactions import AbortedTransaction, OpenTransactions
+from kcoord_wire.coordinator.partitions.producers import Producers, ProducerState
+from kcoord_wire.coordinator.partitions.segments import INDEX_SIZE, Segment
+from kcoord_wire.coordinator.partitions.storage import SEGMENT_OVERHEAD, Storage
 from kcoord_wire.disk import Disk
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError

@@ -1,0 +1,199 @@
+"""Permissions: rules of who may do what with which group, topic and transactional id, and with the cluster.
+
+Laws:
+
+* What no rule allows is refused; a rule that denies wins over any that allows. Allowing read, write or delete allows
+  describe; denying them does not deny it.
+
+Sources: Kafka's AclAuthorizer and StandardAuthorizer; KIP-11.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Self
+
+from kcoord_wire.coordinator.core.config import SettingsError, read_rules
+
+__all__ = ["ANONYMOUS", "OF_CLUSTER", "OF_GROUPS", "OF_TOPICS", "Operation", "Permissions", "Rule"]
+
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""The principal of a connection without SASL."""
+
+_REMEMBERED: Final = 8192  # decisions; names come from clients, so their number must be bounded
+
+
+class Operation(enum.IntEnum):
+    """An operation, with Kafka's number (AclOperation), which is also its bit in "authorized operations"."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+
+
+_RULE_KEYS: Final = ("principals", "groups", "topics", "transactional_ids", "operations")
+_CLUSTER_KEY: Final = "cluster"
+_OPERATIONS = {operation.name.lower(): operation for operation in Operation}
+_OF_CONFIGS = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
+OF_GROUPS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE, *_OF_CONFIGS)
+OF_TOPICS = tuple(Operation)
+_OF_TRANSACTIONS = (Operation.WRITE, Operation.DESCRIBE)
+OF_CLUSTER = (Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, *_OF_CONFIGS)
+_IMPLIED_BY = {
+    Operation.DESCRIBE: frozenset(
+        (Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.DESCRIBE)
+    ),
+    Operation.DESCRIBE_CONFIGS: frozenset(_OF_CONFIGS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Principals, operations, and the groups and topics they concern. A name may end in ``*``, which matches any text.
+
+    :ivar principals: ``User:NAME``
+    :ivar operations: what is allowed or denied
+    :ivar groups: group ids
+    :ivar topics: topic names
+    :ivar cluster: whether they concern the cluster, which the configs of a broker belong to
+    :ivar transactional_ids: ids of producers with transactions
+    """
+
+    principals: tuple[str, ...]
+    operations: frozenset[Operation]
+    groups: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    cluster: bool = False
+    transactional_ids: tuple[str, ...] = ()
+
+
+class Permissions:
+    """Rules that allow and deny. What no rule allows is refused, and a rule that denies wins. As a file::
+
+    [[allow]]
+    principals = ["User:billing"]       # or User:billing-*, or *; User:ANONYMOUS where there is no SASL
+    groups = ["billing", "billing-*"]
+    topics = ["orders", "payments"]
+    operations = ["read"]               # or any other `Operation`, or all
+
+    [[allow]]
+    principals = ["User:admin"]
+    cluster = true
+    operations = ["all"]
+
+    [[deny]]
+    principals = ["*"]
+    topics = ["payments-secret*"]
+    operations = ["all"]
+    """
+
+    def __init__(self, allow: Iterable[Rule], deny: Iterable[Rule] = ()) -> None:
+        self._allow = tuple(allow)
+        self._deny = tuple(deny)
+        self._decide_cached = lru_cache(_REMEMBERED)(self._decide)
+
+    @classmethod
+    def from_file(cls, path: Path | str) -> Self:
+        """Read a TOML file.
+
+        :raises SettingsError: it is not TOML, or not of the form above
+        :raises OSError: it cannot be read
+        """
+        rules = read_rules(path, dict.fromkeys(("allow", "deny"), (*_RULE_KEYS, _CLUSTER_KEY)))
+        return cls(**{kind: [_read_rule(table, where) for where, table in found] for kind, found in rules.items()})
+
+    # ---- decisions
+
+    def allows_group(self, principal: str, operation: Operation, group_id: str) -> bool:
+        """Return whether the principal may do this with the group."""
+        return self._decide_cached(principal, operation, "groups", group_id)
+
+    def allows_topic(self, principal: str, operation: Operation, name: str) -> bool:
+        """Return whether the principal may do this with the topic."""
+        return self._decide_cached(principal, operation, "topics", name)
+
+    def allows_transactional_id(self, principal: str, operation: Operation, transactional_id: str) -> bool:
+        """Return whether the principal may do this with the transactional id."""
+        return self._decide_cached(principal, operation, "transactional_ids", transactional_id)
+
+    def allows_cluster(self, principal: str, operation: Operation) -> bool:
+        """Return whether the principal may do this with the cluster."""
+        return self._decide_cached(principal, operation, "cluster", "")
+
+    def allows_some_topic(self, principal: str, operation: Operation) -> bool:
+        """Return whether the principal may do this with any topic that could exist."""
+        # No topic name contains NUL: it makes a name that only a pattern can match.
+        names = (name.replace("*", "\0") for rule in self._allow for name in rule.topics)
+        return any(self._decide_cached(principal, operation, "topics", name) for name in names)
+
+    def _decide(self, principal: str, operation: Operation, kind: str, name: str) -> bool:
+        if _covers(self._deny, principal, frozenset((operation,)), kind, name):
+            return False
+        return _covers(self._allow, principal, _IMPLIED_BY.get(operation, frozenset((operation,))), kind, name)
+
+
+def _read_rule(table: dict[str, Any], where: str) -> Rule:
+    texts = {key: _read_texts(table.get(key, []), f"{where}.{key}") for key in _RULE_KEYS}
+    for key in ("principals", "operations"):
+        if not texts[key]:
+            raise SettingsError(f"{where}.{key}", "missing, or empty")
+    for principal in texts["principals"]:
+        if principal != "*" and not principal.startswith("User:"):
+            raise SettingsError(f"{where}.principals", f"{principal!r} does not begin with User:")
+    cluster = table.get(_CLUSTER_KEY, False)
+    if not isinstance(cluster, bool):
+        raise SettingsError(f"{where}.{_CLUSTER_KEY}", "must be true or false")
+    kinds = (
+        (texts["groups"], OF_GROUPS),
+        (texts["topics"], OF_TOPICS),
+        (texts["transactional_ids"], _OF_TRANSACTIONS),
+        (cluster, OF_CLUSTER),
+    )
+    if not any(named for named, _ in kinds):
+        raise SettingsError(where, "names neither groups nor topics nor transactional ids nor the cluster")
+    possible = {operation for named, operations in kinds if named for operation in operations}
+    operations = frozenset[Operation]().union(
+        *(_read_operation(text, possible, f"{where}.operations") for text in texts["operations"])
+    )
+    return Rule(texts["principals"], operations, texts["groups"], texts["topics"], cluster, texts["transactional_ids"])
+
+
+def _read_texts(value: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(text, str) and text for text in value):
+        raise SettingsError(where, "must be a list of texts that are not empty")
+    if any("*" in text[:-1] for text in value):
+        raise SettingsError(where, "* may stand at the end only")
+    return tuple(value)
+
+
+def _read_operation(text: str, possible: set[Operation], where: str) -> set[Operation]:
+    """Return the operations that a word stands for, all of which a rule must be able to allow."""
+    if text == "all":
+        return possible
+    operation = _OPERATIONS.get(text)
+    if operation not in possible:
+        names = ", ".join(each.name.lower() for each in sorted(possible))
+        raise SettingsError(where, f"{text!r} is none of {names} and all")
+    return {operation}
+
+
+def _covers(rules: Sequence[Rule], principal: str, operations: frozenset[Operation], kind: str, name: str) -> bool:
+    return any(
+        not operations.isdisjoint(rule.operations)
+        and _matches(rule.principals, principal)
+        and (rule.cluster if kind == "cluster" else _matches(getattr(rule, kind), name))
+        for rule in rules
+    )
+
+
+def _matches(patterns: tuple[str, ...], name: str) -> bool:
+    return any(name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern for pattern in patterns)
