@@ -182,6 +182,9 @@ TESTED_IN = {
     "coordinator.security.request_parts": "coordinator/test_permissions.py",
     # Two pairs of functions, with which the store's tests run.
     "coordinator.log.formats": "coordinator/test_store.py",
+    # The store's reading and compaction, which its tests run as a whole.
+    "coordinator.log.replay": "coordinator/test_store.py",
+    "coordinator.log.compaction": "coordinator/test_store.py",
     "coordinator.topics.limits": "coordinator/test_topics.py",
     "coordinator.topics.served": "coordinator/test_topics.py",
     # Parts of the topics, whose tests send every request through the whole.

@@ -21,8 +21,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.core.events import LogRecord
+from kcoord_wire.coordinator.log.compaction import batches_without_gap
 from kcoord_wire.coordinator.log.disk import FolderDisk
-from kcoord_wire.coordinator.log.store import CorruptLogError, Store, _batches_without_gap
+from kcoord_wire.coordinator.log.store import CorruptLogError, Store
 from kcoord_wire.disk import Disk, DiskFile, MemoryDisk
 from kcoord_wire.records import (
     Record,
@@ -528,7 +529,7 @@ def test_a_damaged_swap_file_removes_nothing() -> None:
 def test_a_gap_wider_than_a_batch() -> None:
     far = (1 << 31) + 7
     kept = [Record(b"a", b"1", NOW, 3), Record(b"b", b"2", NOW, far), Record(b"c", b"3", NOW, 5 * far)]
-    found = batches(b"".join(_batches_without_gap([(record, None) for record in kept], 6 * far, 100)))
+    found = batches(b"".join(batches_without_gap([(record, None) for record in kept], 6 * far, 100)))
     assert [record for batch in found for record in batch.records] == kept
     assert found[0].base_offset == 0
     assert [batch.base_offset for batch in found[1:]] == [batch.last_offset + 1 for batch in found[:-1]]

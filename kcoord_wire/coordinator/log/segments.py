@@ -12,13 +12,14 @@ Source: kafka/clients `DefaultRecordBatch.java`; kafka/storage `LogSegment.java`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from os import SEEK_END
 from typing import NamedTuple
 
+from kcoord_wire.coordinator.core.events import Producer
 from kcoord_wire.disk import SECTOR, Disk
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.records import RecordBatch, SegmentReader
+from kcoord_wire.records import Record, RecordBatch, SegmentReader, encode_batch
 from kcoord_wire.records.batch import (
     AT_CHECKED,
     AT_CRC,
@@ -31,7 +32,15 @@ from kcoord_wire.records.batch import (
 )
 from kcoord_wire.records.model import CONTROL_BIT, TRANSACTIONAL_BIT
 
-__all__ = ["LEADER_EPOCH", "MAX_OFFSET_DELTA", "CorruptLogError", "base_offset", "read_batches", "read_closed"]
+__all__ = [
+    "LEADER_EPOCH",
+    "MAX_OFFSET_DELTA",
+    "CorruptLogError",
+    "base_offset",
+    "encode_log_batch",
+    "read_batches",
+    "read_closed",
+]
 
 LEADER_EPOCH = 0
 MAX_OFFSET_DELTA = (1 << 31) - 1
@@ -164,3 +173,31 @@ def _is_torn(rest: bytes, position: int, end: int) -> bool:
             return False
         found = rest.find(_NO_SEQUENCE, found + 1)
     return True
+
+
+def encode_log_batch(
+    records: Sequence[Record],
+    producer: Producer | None,
+    *,
+    control: bool = False,
+    base_offset: int | None = None,
+    last_offset: int | None = None,
+) -> bytes:
+    """Return a batch of the log.
+
+    :param producer: of the open transaction that the records belong to; None if they belong to none
+    :param control: whether the record ends that transaction
+    :param base_offset: where the batch begins; None for the offset of its first record
+    :param last_offset: where it ends; None for the offset of its last record
+    """
+    producer_id, epoch = producer or (-1, -1)
+    return encode_batch(
+        records,
+        base_offset=base_offset,
+        last_offset=last_offset,
+        transactional=producer is not None,
+        control=control,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        partition_leader_epoch=LEADER_EPOCH,
+    )

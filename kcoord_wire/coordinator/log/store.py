@@ -25,35 +25,32 @@ Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import EIO
-from itertools import chain
 from threading import Lock
 from typing import NamedTuple
 
 from kcoord_wire.coordinator.core.events import AppendMarker, LogRecord, PendingRecord, Producer
+from kcoord_wire.coordinator.log.compaction import batches_without_gap, kept_records
 from kcoord_wire.coordinator.log.formats import OFFSETS, RecordFormat
+from kcoord_wire.coordinator.log.replay import Replay, known_records
 from kcoord_wire.coordinator.log.segments import (
-    LEADER_EPOCH,
-    MAX_OFFSET_DELTA,
     CorruptLogError,
     base_offset,
+    encode_log_batch,
     read_batches,
     read_closed,
 )
 from kcoord_wire.coordinator.log.visibility import Visibility
 from kcoord_wire.disk import Disk, DiskFile
-from kcoord_wire.errors import DecodeError
 from kcoord_wire.records import (
     ControlType,
     Record,
     RecordBatch,
-    encode_batch,
     end_transaction_record,
     group_of_key,
 )
-from kcoord_wire.records.model import MAX_INT64
 
 __all__ = ["CorruptLogError", "Recovered", "Store", "Sync"]
 
@@ -92,7 +89,7 @@ class Waiting(NamedTuple):
 
     def encode(self) -> bytes:
         """Return its bytes."""
-        return _encoded(self.records, self.producer, control=self.is_marker)
+        return encode_log_batch(self.records, self.producer, control=self.is_marker)
 
 
 class Sync:
@@ -283,7 +280,7 @@ class Store:
         sizes = self._disk.sizes()
         logs = sorted(name for name in sizes if _SEGMENT.fullmatch(name))
         obsolete: list[str] = []
-        replay = _Replay(self._disk, self._format)
+        replay = Replay(self._disk, self._format)
         if _SWAP in sizes:
             replay.read(_SWAP, 0, last=False)
             obsolete = [name for name in logs if base_offset(name) < replay.end]
@@ -347,7 +344,7 @@ class Store:
         decode = self._format.decode
         decoded = [decode(key, kept.what) for key, kept in visible.latest.items()]
         pending = [(producer, decode(key, kept.what)) for producer, key, kept in visible.open_records()]
-        return [record for record in decoded if record is not None], _known(pending)
+        return [record for record in decoded if record is not None], known_records(pending)
 
     # ---- compaction
 
@@ -395,11 +392,11 @@ class Store:
         visible: Visibility[bool] = Visibility(lambda batch, record: record.value is not None or None)
         for batch in read_closed(self._disk, closed, end):
             visible.take(batch)
-        kept = (found for batch in read_closed(self._disk, closed, end) for found in _kept(visible, batch))
+        kept = (found for batch in read_closed(self._disk, closed, end) for found in kept_records(visible, batch))
         size = 0
         file = self._disk.open(_CLEANED, new=True)
         try:
-            for data in _batches_without_gap(kept, end, self._batch_bytes):
+            for data in batches_without_gap(kept, end, self._batch_bytes):
                 file.append(data)
                 size += len(data)
             file.sync()
@@ -431,130 +428,3 @@ class Store:
                 self._file.close()
                 self._file = None
             self._disk.close()
-
-
-class _Replay:
-    """Reads files in order, and keeps the records that count.
-
-    :ivar end: offset after the last batch
-    :ivar size: bytes of the last file up to the end of that batch
-    """
-
-    def __init__(self, disk: Disk, record_format: RecordFormat) -> None:
-        self.end = self.size = 0
-        self._disk = disk
-        self._format = record_format
-        self._visible: Visibility[tuple[bytes, tuple[str, int]]] = Visibility(self._keep)
-        self._name = ""
-        self._kinds: set[bytes] = set()  # record types with the versions of their values
-
-    @property
-    def live(self) -> int:
-        """Bytes of the records that count."""
-        return sum(len(key) + len(kept.what[0]) for key, kept in self._visible.latest.items())
-
-    def read(self, name: str, base: int, *, last: bool) -> None:
-        """Read the next file. Errors as `read_batches`, and for a record that the log does not have."""
-        if base != self.end:
-            raise CorruptLogError(name, 0, f"begins at offset {base} where {self.end} is due")
-        self.size = 0
-        self._name = name
-        for batch in read_batches(self._disk, name, self.end, last=last):
-            try:
-                self._visible.take(batch)
-            except DecodeError as error:
-                raise CorruptLogError(name, batch.position, str(error)) from error
-            self.end = batch.last_offset + 1
-            self.size = batch.position + batch.size
-
-    def _keep(self, batch: RecordBatch, record: Record) -> tuple[bytes, tuple[str, int]] | None:
-        key, value, at = record.key or b"", record.value, (self._name, batch.position)
-        kind = key[:2] + (value or b"")[:2]
-        if (
-            kind not in self._kinds
-        ):  # one value per (type, version) is decoded: superseded ones need no more, which halves the time
-            self._decoded(record.key, value, at)
-            self._kinds.add(kind)
-        return None if value is None else (value, at)
-
-    def records(self) -> tuple[list[LogRecord], list[PendingRecord], int]:
-        """Return the last record of each key with a value, those of transactions that are open, and the number of those
-        of unknown types."""
-        decoded = [self._decoded(key, *kept.what) for key, kept in self._visible.latest.items()]
-        known = [record for record in decoded if record is not None]
-        pending = [(producer, self._decoded(key, *kept.what)) for producer, key, kept in self._visible.open_records()]
-        return known, _known(pending), len(decoded) - len(known)
-
-    def _decoded(self, key: bytes | None, value: bytes | None, at: tuple[str, int]) -> LogRecord | None:
-        try:
-            return self._format.decode(key, value)
-        except DecodeError as error:
-            raise CorruptLogError(*at, str(error)) from error
-
-
-def _known(found: list[tuple[Producer, LogRecord | None]]) -> list[PendingRecord]:
-    return [PendingRecord(producer, record) for producer, record in found if record is not None]
-
-
-def _kept(visible: Visibility[bool], batch: RecordBatch) -> Iterator[tuple[Record, Producer | None]]:
-    """Yield the records of a batch that compaction keeps, with the producer of those whose transaction is open."""
-    if batch.is_control:
-        return
-    pending = visible.pending.get(batch.producer_id, {}) if batch.is_transactional else {}
-    for record in batch.records:
-        key = record.key or b""
-        if key in visible.latest and visible.latest[key].offset == record.offset:
-            yield record, None
-        elif key in pending and pending[key].offset == record.offset:
-            yield record, visible.producers[batch.producer_id]
-
-
-def _near(record: Record, first: Record) -> bool:
-    """Return whether a batch can hold both: it stores the difference of their timestamps as an int64."""
-    return abs(record.timestamp - first.timestamp) <= MAX_INT64
-
-
-def _encoded(
-    records: Sequence[Record],
-    producer: Producer | None,
-    *,
-    control: bool = False,
-    base_offset: int | None = None,
-    last_offset: int | None = None,
-) -> bytes:
-    """Return a batch of the log."""
-    producer_id, epoch = producer or (-1, -1)
-    return encode_batch(
-        records,
-        base_offset=base_offset,
-        last_offset=last_offset,
-        transactional=producer is not None,
-        control=control,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        partition_leader_epoch=LEADER_EPOCH,
-    )
-
-
-def _batches_without_gap(
-    records: Iterable[tuple[Record, Producer | None]], end: int, batch_bytes: int
-) -> Iterator[bytes]:
-    """Yield batches of `records` that cover all offsets from 0 up to `end`, including those without a record.
-
-    :param records: each with the producer whose transaction is open; None for those that count
-    """
-    base = size = 0
-    batch: list[Record] = []
-    of: Producer | None = None  # the batch's producer
-    for record, producer in chain(records, [(None, None)]):
-        until = end if record is None else record.offset
-        full = record is None or size >= batch_bytes or (batch != [] and not _near(record, batch[0]))
-        full = full or (producer != of and batch != [])
-        while base < until and (full or until - base > MAX_OFFSET_DELTA):
-            last = min(until - 1, base + MAX_OFFSET_DELTA)
-            yield _encoded(batch, of if batch else None, base_offset=base, last_offset=last)
-            base, size, batch, full = last + 1, 0, [], record is None
-        if record is not None:
-            of = producer
-            batch.append(record)
-            size += len(record.key or b"") + len(record.value or b"")
