@@ -18,7 +18,7 @@ from typing import Final
 from kcoord_wire.assignors.model import MemberSubscription
 from kcoord_wire.assignors.server import SERVER_ASSIGNORS
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Target
-from kcoord_wire.coordinator.core.groups import TopicNames
+from kcoord_wire.coordinator.core.any_group import TopicNames
 
 __all__ = ["compute_target", "hash_topics", "may_assign", "preferred_assignor"]
 

@@ -32,8 +32,8 @@ from kcoord_wire.coordinator.consumer_groups.group import (
 from kcoord_wire.coordinator.consumer_groups.migration import upgraded
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records
 from kcoord_wire.coordinator.consumer_groups.regexes import InvalidRegexError
+from kcoord_wire.coordinator.core.any_group import AnyGroup
 from kcoord_wire.coordinator.core.events import Request, Trigger
-from kcoord_wire.coordinator.core.groups import AnyGroup
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["Heartbeats"]

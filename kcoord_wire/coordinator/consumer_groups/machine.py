@@ -31,9 +31,9 @@ from kcoord_wire.coordinator.consumer_groups.records import member_tombstones, r
 from kcoord_wire.coordinator.consumer_groups.regexes import CompileRegex, compile_regex
 from kcoord_wire.coordinator.core import events, versions
 from kcoord_wire.coordinator.core import groups as classic
+from kcoord_wire.coordinator.core.any_group import AnyGroup, Subscribed, TopicNames
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.groups import AnyGroup, Subscribed, TopicNames
 from kcoord_wire.coordinator.core.log_records import group_record
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.error_codes import ErrorCode

@@ -23,7 +23,7 @@ from kcoord_wire.coordinator.consumer_groups.assignment import hash_topics
 from kcoord_wire.coordinator.consumer_groups.group import ClassicMember, ConsumerGroup, Member, Refused, Target
 from kcoord_wire.coordinator.consumer_groups.progress import Records, Shared
 from kcoord_wire.coordinator.core import groups as classic
-from kcoord_wire.coordinator.core.groups import CONSUMER, AnyGroup, TopicNames
+from kcoord_wire.coordinator.core.any_group import CONSUMER, AnyGroup, TopicNames
 from kcoord_wire.coordinator.core.log_records import group_record
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError

@@ -11,11 +11,12 @@ from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import versions
+from kcoord_wire.coordinator.core.any_group import AnyGroup
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.core.groups import AnyGroup, Group, State
+from kcoord_wire.coordinator.core.groups import Group, State
 from kcoord_wire.coordinator.core.log_records import tombstones
 from kcoord_wire.coordinator.core.logged_machine import EffectCollector
 from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets

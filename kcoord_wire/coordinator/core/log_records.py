@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.any_group import FOREVER, NO_EPOCH, AnyGroup, Committed
 from kcoord_wire.coordinator.core.events import LogRecord
-from kcoord_wire.coordinator.core.groups import FOREVER, NO_EPOCH, AnyGroup, Committed, Group, Member, Move
+from kcoord_wire.coordinator.core.groups import Group, Member, Move
 
 __all__ = ["committed_from", "group_record", "offset_record", "offset_tombstone", "replay", "tombstones"]
 

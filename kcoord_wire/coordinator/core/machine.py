@@ -33,20 +33,12 @@ from typing import Any, Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import admin, events, offsets, transactional_offsets, versions
+from kcoord_wire.coordinator.core.any_group import AnyGroup, Subscribed, TopicNames
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.deleted_topics import DeletedTopics
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.groups import (
-    AnyGroup,
-    Group,
-    Member,
-    Move,
-    Protocols,
-    State,
-    Subscribed,
-    TopicNames,
-)
+from kcoord_wire.coordinator.core.groups import Group, Member, Move, Protocols, State
 from kcoord_wire.coordinator.core.log_records import group_record, replay
 from kcoord_wire.coordinator.core.logged_machine import LoggedMachine
 from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets

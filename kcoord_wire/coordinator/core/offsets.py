@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.any_group import CONSUMER, FOREVER, NO_EPOCH, AnyGroup, Committed, TopicNames
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import LogRecord, Request
-from kcoord_wire.coordinator.core.groups import CONSUMER, FOREVER, NO_EPOCH, AnyGroup, Committed, Group, TopicNames
+from kcoord_wire.coordinator.core.groups import Group
 from kcoord_wire.coordinator.core.log_records import offset_record, offset_tombstone, tombstones
 from kcoord_wire.coordinator.core.logged_machine import EffectCollector
 from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets

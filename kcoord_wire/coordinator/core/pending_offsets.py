@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from kcoord_wire.coordinator.core.groups import Committed
+from kcoord_wire.coordinator.core.any_group import Committed
 
 __all__ = ["LATEST", "Pending", "PendingOffsets"]
 

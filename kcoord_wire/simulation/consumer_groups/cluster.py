@@ -31,9 +31,9 @@ from kcoord_wire import messages as m
 from kcoord_wire.consumer import events as classic_events
 from kcoord_wire.consumer.events import Send
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
+from kcoord_wire.coordinator.core.any_group import AnyGroup
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount
-from kcoord_wire.coordinator.core.groups import AnyGroup
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
 from kcoord_wire.simulation.clock import NEVER, VirtualClock
 from kcoord_wire.simulation.consumer_groups import member as events

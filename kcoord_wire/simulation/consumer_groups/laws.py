@@ -33,7 +33,7 @@ from typing import Final, Protocol
 
 from kcoord_wire.coordinator.consumer_groups.group import AWAY, NOBODY, ConsumerGroup, GroupState, Held, Member
 from kcoord_wire.coordinator.consumer_groups.group import MemberState as Progress
-from kcoord_wire.coordinator.core.groups import TopicNames
+from kcoord_wire.coordinator.core.any_group import TopicNames
 from kcoord_wire.simulation.consumer_groups.member import Partition
 from kcoord_wire.simulation.violation import ViolationError
 

@@ -19,10 +19,10 @@ from typing import Any, Final, Protocol
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
+from kcoord_wire.coordinator.core.any_group import TopicNames
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport, Request
-from kcoord_wire.coordinator.core.groups import TopicNames
 from kcoord_wire.coordinator.core.moves import IllegalMoveError
 from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.coordinator.runtime import Runtime
