@@ -175,6 +175,7 @@ TESTED_IN = {
     "coordinator.transactions.operators": "coordinator/test_transactions_machine.py",
     # What a group machine keeps: these tests run on it.
     "coordinator.core.any_group": "coordinator/test_groups.py",
+    "coordinator.core.rebalancing": "coordinator/test_machine.py",
     "coordinator.core.logged_machine": "coordinator/test_machine.py",
     "coordinator.core.moves": "coordinator/test_groups.py",
     "coordinator.core.pending_offsets": "coordinator/test_transactional_offsets.py",
