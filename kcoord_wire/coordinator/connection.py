@@ -8,7 +8,8 @@ Laws:
 * One request of a connection is in hand at a time; the next frame is looked at when the one before has been answered,
   or dropped by a fault. So answers come in the order of the requests, and a parked JoinGroup holds up its own
   connection and no other.
-* Every byte held for a peer is bounded: frames by `PeerLimits.max_frame_size`, what waits behind a request by
+* Every byte held for a peer is bounded: frames by `PeerLimits.max_frame_size` (a larger Produce is kept without the
+  batches that do not fit, oversized.py), what waits behind a request by
   `PeerLimits.read_ahead` (the socket is not read beyond it), unread answers by `PeerLimits.write_high_water` (the next
   request waits).
 * Bytes that are not a request close their connection, as Kafka's broker does. No exception leaves a callback.
@@ -25,10 +26,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, cast
 
-from kcoord_wire.codec.framing import Framer
 from kcoord_wire.coordinator.api_codec import ApiCodec
 from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
 from kcoord_wire.coordinator.metrics import Metrics, first_error
+from kcoord_wire.coordinator.oversized import OversizedError, OversizedProduce, RequestFramer
 from kcoord_wire.coordinator.scheduler import Scheduler
 from kcoord_wire.coordinator.security.authentication import Session
 from kcoord_wire.coordinator.security.request_parts import Finish
@@ -55,6 +56,8 @@ class PeerLimits:
     :ivar max_connections: more are closed as they come
     :ivar max_frame_size: bytes of a Produce, JoinGroup or SyncGroup, which carry blobs. Less than the 100 MiB of
         Kafka's ``socket.request.max.bytes``, because other connections wait while a request is read
+    :ivar max_skipped_frame_size: bytes of a Produce that is answered without what does not fit into `max_frame_size`;
+        a larger one closes the connection (``socket.request.max.bytes``)
     :ivar max_plain_frame_size: bytes of any other request, which may be a list of two-byte names: each becomes a
         hundred bytes of memory and a microsecond of work
     :ivar max_unauthenticated_frame_size: the same before SASL has ended (``sasl.server.max.receive.size``)
@@ -69,6 +72,7 @@ class PeerLimits:
 
     max_connections: int = 20_000
     max_frame_size: int = 4 << 20
+    max_skipped_frame_size: int = 100 << 20
     max_plain_frame_size: int = 1 << 20
     max_unauthenticated_frame_size: int = 512 << 10
     read_ahead: int = 64 << 10
@@ -150,9 +154,9 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_bodies", "_choked", "_framer", "_out", "_owner", "_paused", "_pumping", "_requests", "_scheduler",
-        "_transport", "active_at", "beat", "broker", "client_id", "codec", "correlation_id", "exchange", "finish",
-        "held", "host", "session", "stuck_at", "token",
+        "_bodies", "_choked", "_framer", "_out", "_oversized", "_owner", "_paused", "_pumping", "_requests",
+        "_scheduler", "_transport", "active_at", "beat", "broker", "client_id", "codec", "correlation_id", "exchange",
+        "finish", "held", "host", "session", "stuck_at", "token",
     )  # fmt: skip
 
     def __init__(self, owner: ConnectionOwner, requests: RequestHandler, scheduler: Scheduler) -> None:
@@ -161,7 +165,8 @@ class Connection(asyncio.Protocol):
         self._requests = requests
         self._scheduler = scheduler
         self._transport: asyncio.Transport | None = None
-        self._framer: Framer | None = None
+        self._framer: RequestFramer | None = None
+        self._oversized: OversizedProduce | None = None
         self._bodies: Iterator[bytes] | None = None  # of the framer, while more of them may come
         self._out: list[bytes] | None = None
         self._choked = self._paused = self._pumping = False
@@ -192,7 +197,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._requests.forget(self)
         self._owner.lost(self)
-        self._transport = self._framer = self._bodies = self._out = self.beat = None
+        self._transport = self._framer = self._oversized = self._bodies = self._out = self.beat = None
 
     def data_received(self, data: bytes) -> None:
         owner, session, transport = self._owner, self.session, self._transport
@@ -209,12 +214,15 @@ class Connection(asyncio.Protocol):
                 self._take(data, _SIZE_BYTES)  # the whole of one request: the common case, which needs no framer
                 self._scheduler.settle_soon()
                 return
-            if size > limit and len(data) >= _SIZE_BYTES:
+            self._framer = self._new_framer()
+            if len(data) >= _SIZE_BYTES and not self._framer.may_read(size):
                 owner.refuse(self, f"a frame of {size} bytes{looks_like(data)}")
                 return
-            self._framer = Framer(limit)
-        self._bodies = self._framer.feed(data)
-        self.pump()
+        if self._oversized is None:
+            self._bodies = self._framer.feed(data)
+            self.pump()
+        else:
+            self._skim(self._oversized, data)
         self._scheduler.settle_soon()
 
     def pause_writing(self) -> None:
@@ -248,6 +256,9 @@ class Connection(asyncio.Protocol):
             except DecodeError as error:
                 self._owner.refuse(self, error)
                 return
+            except OversizedError as error:
+                self._begin_oversized(error.size)
+                return
             if body is None:
                 self._bodies = None
                 if self._framer is not None and not self._framer.buffered:
@@ -261,6 +272,29 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._hold()
 
+    def _begin_oversized(self, size: int) -> None:
+        assert self._framer is not None
+        rest, self._framer, self._bodies = self._framer.rest, self._new_framer(), None
+        self._oversized = OversizedProduce(size, self._owner.limits.max_frame_size)
+        self._skim(self._oversized, rest[_SIZE_BYTES:])
+
+    def _skim(self, oversized: OversizedProduce, data: bytes) -> None:
+        """Take bytes of a Produce beyond the limit; at its end hand over what is kept of it, and go on."""
+        try:
+            rest = oversized.feed(data)
+        except DecodeError as error:
+            self._oversized = None
+            self._owner.refuse(self, error)
+            return
+        if oversized.is_whole and self._framer is not None:
+            self._oversized = None
+            self._bodies = self._framer.feed(rest)
+            self._take(bytes(oversized.body), 0)
+            self.pump()
+        else:
+            self._flush()
+            self._hold()
+
     def _take(self, body: bytes, start: int) -> None:
         try:
             self._requests.receive(self, body, start)
@@ -273,8 +307,14 @@ class Connection(asyncio.Protocol):
     def raise_frame_limit(self) -> None:
         """Apply the limits for an authenticated peer to what has been received."""
         if self._framer is not None:
-            rest, self._framer = self._framer.rest, Framer(self._owner.limits.max_frame_size)
+            rest, self._framer = self._framer.rest, self._new_framer()
             self._bodies = self._framer.feed(rest)
+
+    def _new_framer(self) -> RequestFramer:
+        limits = self._owner.limits
+        if self.session is not None and self.session.principal is None:
+            return RequestFramer(limits.max_unauthenticated_frame_size)
+        return RequestFramer(limits.max_frame_size, limits.max_skipped_frame_size)
 
     # ---- answers out
 
@@ -391,6 +431,8 @@ class Connection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         waiting = 0 if self._framer is None else self._framer.buffered
+        if self._oversized is not None:
+            waiting += self._oversized.held
         pause = waiting > owner.limits.read_ahead and self._bodies is not None  # else it is one frame, to be read on
         if pause != self._paused:
             self._paused = pause

@@ -239,13 +239,33 @@ def test_long_lists_of_next_to_nothing(siege: Siege, api_key: int, version: int,
 # ---- frames
 
 
-@pytest.mark.parametrize("size", [0x7FFFFFFF, -1, -0x80000000, (4 << 20) + 1])
+@pytest.mark.parametrize("size", [0x7FFFFFFF, -1, -0x80000000, (100 << 20) + 1])
 def test_giant_frames(siege: Siege, size: int) -> None:
     for _ in range(20):
         with siege.connect() as wire:
             wire.send_raw(struct.pack(">i", size))
             assert closed_or_answered(wire) == "closed"
     assert siege.growth < 4 * MB
+
+
+def test_frames_that_only_a_produce_may_have(siege: Siege) -> None:
+    for _ in range(20):
+        with siege.connect() as wire:
+            wire.send_raw(struct.pack(">ihhih", (4 << 20) + 1, 11, 9, 1, -1))
+            assert closed_or_answered(wire) == "closed"
+    assert siege.growth < 4 * MB
+
+
+def test_giant_batches_are_not_held(siege: Siege) -> None:
+    # header, no transactional id, acks, timeout, one topic with one partition, and its batch
+    start = struct.pack(">hhihhhiih6siii", 0, 8, 1, -1, -1, 1, 1_000, 1, 6, b"orders", 1, 0, 60 << 20)
+    for _ in range(3):
+        with siege.connect() as wire:
+            wire.send_raw(struct.pack(">i", len(start) + (60 << 20)) + start)
+            for _ in range(60):
+                wire.send_raw(bytes(1 << 20))
+            assert closed_or_answered(wire) == "answered"
+    assert siege.growth < 16 * MB
 
 
 @pytest.mark.parametrize(

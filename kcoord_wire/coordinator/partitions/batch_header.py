@@ -18,15 +18,29 @@ from kcoord_wire.records.batch import AT_CHECKED, AT_CRC, AT_MAGIC, CHECKED, HEA
 from kcoord_wire.records.model import COMPRESSION_MASK, CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from kcoord_wire.records.record import MIN_RECORD_SIZE
 
-__all__ = ["MAX_SEQUENCE", "Header", "Refused", "check_batch", "read_header", "with_append_time"]
+__all__ = [
+    "BATCH_HEADER_SIZE",
+    "MAX_SEQUENCE",
+    "Header",
+    "Refused",
+    "beyond_frames",
+    "check_batch",
+    "read_header",
+    "with_append_time",
+]
+
+BATCH_HEADER_SIZE: Final = HEADER_SIZE
+"""Bytes of a batch before its records."""
 
 MAX_SEQUENCE: Final = (1 << 31) - 1
 """Sequence numbers of idempotent producers go on at 0 after this one."""
 
+_BEYOND: Final = (1 << 31) - 1  # a length that no batch has, as no topic may allow so much
 MAGIC: Final = 2
 """Of the batches that are taken: those of Kafka 0.11 and later."""
 
 
+AT_LENGTH: Final = 8  # bytes of the base offset
 _FIELDS: Final = struct.Struct(">hi8xqqhii")  # `CHECKED` without the base timestamp: the fields of `Header`
 
 
@@ -91,6 +105,11 @@ def with_append_time(data: bytes, now: int) -> bytes:
     return bytes(stamped)
 
 
+def beyond_frames(header: bytes) -> bytes:
+    """Return the header of a batch that is larger than any frame may be: `check_batch` refuses it as too large."""
+    return header[:AT_LENGTH] + _BEYOND.to_bytes(4, "big") + header[LENGTH_FROM:]
+
+
 def check_batch(data: bytes | None, max_size: int) -> Header:
     """Return the header of a producer's records, which must be one batch.
 
@@ -117,6 +136,8 @@ def _check_frame(data: bytes | None, max_size: int) -> int:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, f"{sent} bytes are less than a header")
     _, length, _, _, crc = UNCHECKED.unpack_from(data)
     size: int = length + LENGTH_FROM
+    if length == _BEYOND:
+        raise Refused(ErrorCode.MESSAGE_TOO_LARGE, "the batch is larger than a request may be")
     if not HEADER_SIZE <= size <= sent:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes in {sent}")
     if size < sent:
