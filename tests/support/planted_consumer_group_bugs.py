@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.consumer_groups import machine, migration, progress, reconciliation
+from kcoord_wire.coordinator.consumer_groups import migration, progress, reconciliation
 from kcoord_wire.coordinator.consumer_groups.classic_members import ClassicMembers
 from kcoord_wire.coordinator.consumer_groups.group import NOBODY, ConsumerGroup, GroupState, Member, MemberState
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
@@ -238,11 +238,15 @@ def classic_members_hear_of_nothing(patch: Patch) -> None:
 
 
 def downgrade_is_not_written(patch: Patch) -> None:
-    def planted(shared: Any, group: ConsumerGroup) -> Any:
-        return downgraded(shared, group)[0], []
+    append = Store.append
 
-    downgraded = machine.downgraded
-    patch.setattr(machine, "downgraded", planted)
+    def planted(self: Store, records: list[LogRecord], *more: Any) -> None:
+        is_downgrade = isinstance(records[0].key, m.ConsumerGroupCurrentMemberAssignmentKey) and isinstance(
+            records[-1].key, m.GroupMetadataKey
+        )
+        append(self, [] if is_downgrade else records, *more)
+
+    patch.setattr(Store, "append", planted)
 
 
 BY_SEARCH = [

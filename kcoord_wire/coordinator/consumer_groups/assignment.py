@@ -6,23 +6,29 @@ Laws:
 * A topic that does not exist has no partitions; when it is created, the hash of the subscribed topics changes and with
   it the group epoch.
 
-Source: KIP-848 "Assignment Process"; Kafka's `TargetAssignmentBuilder.java`, `ModernGroup.java` (KIP-1101).
+Source: KIP-848 "Assignment Process"; Kafka's `TargetAssignmentBuilder.java`, `ModernGroup.java`, `Utils.java` of the
+group coordinator (KIP-1101), whose hash is XXH3 as the library hash4j writes values into it.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping
+import struct
+import uuid
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from kcoord_wire.assignors.model import MemberSubscription
 from kcoord_wire.assignors.server import SERVER_ASSIGNORS
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Target
 from kcoord_wire.coordinator.core.any_group import TopicNames
+from kcoord_wire.extras import require
 
 __all__ = ["compute_target", "hash_topics", "may_assign", "preferred_assignor"]
 
-_HASH_BYTES: Final = 8
+_MAGIC: Final = 0  # the version of the form in which a topic is hashed
+_TOPIC: Final = struct.Struct("<BQQ")
+_LONG: Final = struct.Struct("<Q")
+_INT: Final = struct.Struct("<i")
 
 
 def may_assign(group: ConsumerGroup, interval_ms: int, now: int) -> bool:
@@ -62,11 +68,25 @@ def compute_target(group: ConsumerGroup, topics: TopicNames, assignor: str) -> d
 
 
 def hash_topics(topics: TopicNames, subscribed: Iterable[str]) -> int:
-    """Return 64 bits, signed, that change when one of these topics is created, deleted or gets partitions; 0 if none of
-    them exists. Kafka takes XXH3 of more fields: a broker that reads the log computes the hash anew."""
-    counts: Mapping[str, int | None] = {name: topics.partitions(name) for name in sorted(subscribed)}
-    known = [f"{topics.id_of(name)} {count}" for name, count in counts.items() if count is not None]
-    if not known:
-        return 0
-    digest = hashlib.blake2b("\n".join(known).encode(), digest_size=_HASH_BYTES).digest()
-    return int.from_bytes(digest, "big", signed=True)
+    """Return Kafka's hash of topics, 64 bits, signed: it changes when one of them is created, deleted or gets
+    partitions; 0 if none of them exists.
+
+    :raises MissingLibraryError: the extra ``serve`` is not installed
+    """
+    xxh3: Callable[[bytes], int] = require("xxhash", "serve", "a group of KIP-848").xxh3_64_intdigest
+    hashed = b"".join(
+        _LONG.pack(xxh3(_topic(name, topic_id, count)))
+        for name in sorted(subscribed)
+        if (topic_id := topics.id_of(name)) is not None and (count := topics.partitions(name)) is not None
+    )
+    return int.from_bytes(_LONG.pack(xxh3(hashed)), "little", signed=True) if hashed else 0
+
+
+def _topic(name: str, topic_id: uuid.UUID, count: int) -> bytes:
+    """Return what Kafka hashes of a topic whose replicas have no racks."""
+    high, low = divmod(topic_id.int, 1 << 64)
+    return _TOPIC.pack(_MAGIC, high, low) + _text(name) + struct.pack(f"<{count + 1}i", count, *range(count))
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-16-le") + _INT.pack(len(text))

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.consumer_groups.regexes import Resolution
 from kcoord_wire.coordinator.core.any_group import CONSUMER, AnyGroup, Committed
 from kcoord_wire.coordinator.core.error_responses import bounded
 from kcoord_wire.coordinator.core.events import LogRecord, RebalanceAccount, Removal
@@ -214,6 +215,8 @@ class ConsumerGroup(AnyGroup):
     :ivar instances: group instance id to member id
     :ivar target: by member id
     :ivar regexes: patterns that are resolved
+    :ivar resolution: of the patterns, while it is under way
+    :ivar tested: names of the topics of the last resolution
     :ivar metadata_hash: of the partitions of the subscribed topics, as the log has it
     :ivar topics_seen: how often topics had changed when `metadata_hash` was computed
     :ivar named: topic to how many members subscribe to it by name
@@ -244,7 +247,9 @@ class ConsumerGroup(AnyGroup):
         "rebalance",
         "regexes",
         "removed",
+        "resolution",
         "target",
+        "tested",
         "timers",
         "topics_seen",
         "unsettled",
@@ -262,6 +267,8 @@ class ConsumerGroup(AnyGroup):
         self.instances: dict[str, str] = {}
         self.target: dict[str, Target] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
+        self.resolution: Resolution | None = None
+        self.tested: frozenset[str] = frozenset()
         self.metadata_hash = 0
         self.topics_seen = -1
         self.named: Counter[str] = Counter()

@@ -31,7 +31,7 @@ from kcoord_wire.coordinator.consumer_groups.group import (
 )
 from kcoord_wire.coordinator.consumer_groups.migration import upgraded
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records
-from kcoord_wire.coordinator.consumer_groups.regexes import InvalidRegexError
+from kcoord_wire.coordinator.consumer_groups.regexes import MAX_PATTERNS, InvalidRegexError
 from kcoord_wire.coordinator.core.any_group import AnyGroup
 from kcoord_wire.coordinator.core.events import Request, Trigger
 from kcoord_wire.error_codes import ErrorCode
@@ -200,6 +200,9 @@ class Heartbeats:
     def _check_regex(self, group: ConsumerGroup, member: Member, updated: Member) -> None:
         if not updated.regex or updated.regex == member.regex or updated.regex in group.matching:
             return
+        if len(group.matching) >= MAX_PATTERNS:
+            text = f"The group has {MAX_PATTERNS} patterns, as many as it may have."
+            raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, text)
         try:
             self._shared.compile_regex(updated.regex)
         except InvalidRegexError as cause:

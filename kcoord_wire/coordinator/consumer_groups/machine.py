@@ -16,7 +16,7 @@ Source: KIP-848; Kafka's `GroupMetadataManager.java`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from kcoord_wire import messages as m
@@ -27,7 +27,7 @@ from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Member
 from kcoord_wire.coordinator.consumer_groups.heartbeat import Heartbeats
 from kcoord_wire.coordinator.consumer_groups.migration import downgraded, may_downgrade
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Shared
-from kcoord_wire.coordinator.consumer_groups.records import member_tombstones, replay_groups
+from kcoord_wire.coordinator.consumer_groups.records import replay_groups
 from kcoord_wire.coordinator.consumer_groups.regexes import CompileRegex, compile_regex
 from kcoord_wire.coordinator.core import events, versions
 from kcoord_wire.coordinator.core import groups as classic
@@ -136,21 +136,22 @@ class CoordinatorMachine(GroupMachine):
         gone = {member.member_id for member in leaving}
         if not may_downgrade(self._shared, group, gone):
             return False
-        records = [record for member_id in gone for record in member_tombstones(group, member_id)]
-        for member_id in gone:
-            group.remove(member_id)
-        self._downgrade(group, leaving[0], records)
+        self._downgrade(group, leaving[0], gone)
         return True
 
-    def _downgrade(self, group: ConsumerGroup, cause: Member | None, records: Sequence[events.LogRecord] = ()) -> None:
+    def _downgrade(self, group: ConsumerGroup, cause: Member | None, gone: Collection[str] = ()) -> None:
         """Make a group classic that has only classic members.
 
         :param cause: the member because of which the group has to rebalance; None if it need not
+        :param gone: ids of members that it loses
         """
-        new, converted = downgraded(self._shared, group)
+        removed = group.tombstones()
+        for member_id in gone:
+            group.remove(member_id)
+        new = downgraded(self._shared, group)
         self._progress.release(group)
         self.groups[group.group_id] = new
-        self._effects.append(new, [*records, *converted])
+        self._effects.append(new, [*removed, group_record(new)])
         new.read_subscriptions(self._subscribed)
         for member in new.members.values():
             self._keep_alive(new, member)

@@ -21,10 +21,9 @@ from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.assignors.model import MemberAssignment
 from kcoord_wire.coordinator.consumer_groups.assignment import hash_topics
 from kcoord_wire.coordinator.consumer_groups.group import ClassicMember, ConsumerGroup, Member, Refused, Target
-from kcoord_wire.coordinator.consumer_groups.progress import Records, Shared
+from kcoord_wire.coordinator.consumer_groups.progress import Shared
 from kcoord_wire.coordinator.core import groups as classic
 from kcoord_wire.coordinator.core.any_group import CONSUMER, AnyGroup, TopicNames
-from kcoord_wire.coordinator.core.log_records import group_record
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
 
@@ -122,8 +121,8 @@ def may_downgrade(shared: Shared, group: ConsumerGroup, leaving: Collection[str]
     return all(member.classic is not None for member in others)
 
 
-def downgraded(shared: Shared, group: ConsumerGroup) -> tuple[classic.Group, Records]:
-    """Return what a group of classic members becomes, and the record of it; the group itself is not changed."""
+def downgraded(shared: Shared, group: ConsumerGroup) -> classic.Group:
+    """Return what a group of classic members becomes; the group itself is not changed."""
     new = classic.Group(group.group_id, shared.effects.now)
     new.offsets = group.offsets
     new.written = group.written
@@ -147,7 +146,7 @@ def downgraded(shared: Shared, group: ConsumerGroup) -> tuple[classic.Group, Rec
         target = group.target.get(member_id, {})
         assigned.assignment = assignment_bytes(shared.topics, target, assigned.metadata(new.protocol))
     new.move(classic.Move.LOAD_STABLE, shared.effects.now)
-    return new, [*group.tombstones(), group_record(new)]
+    return new
 
 
 def assignment_bytes(topics: TopicNames, held: Target | Mapping[uuid.UUID, Collection[int]], metadata: bytes) -> bytes:

@@ -33,7 +33,7 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     ResolvedRegex,
 )
 from kcoord_wire.coordinator.consumer_groups.reconciliation import Goal, reconcile
-from kcoord_wire.coordinator.consumer_groups.regexes import CompileRegex, InvalidRegexError, matching
+from kcoord_wire.coordinator.consumer_groups.regexes import CompileRegex, Resolution
 from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.core.any_group import AnyGroup, TopicNames
 from kcoord_wire.coordinator.core.config import GroupConfig
@@ -290,29 +290,41 @@ class Progress:
     def resolve_regexes(self, group: ConsumerGroup, who: Member) -> None:
         """Resolve the patterns of a group where that is due, and write what they match: as in Kafka after the heartbeat
         that needs it is answered, so that a later one gets the assignment."""
-        now, version = self.shared.effects.now, self.shared.topics.changes
-        if not group.matching:
+        if not group.matching or not (group.resolution is not None or self._has_to_resolve(group)):
             return
+        if group.resolution is None:
+            known = {pattern: resolved.topics for pattern, resolved in group.regexes.items()}
+            topics = self.shared.topics
+            names = frozenset(topics.names())
+            group.resolution = Resolution(group.matching, names, topics.changes, known, group.tested)
+        if group.resolution.go_on(self.shared.compile_regex):
+            resolution, group.resolution = group.resolution, None
+            self._resolved(group, who, resolution)
+
+    def _has_to_resolve(self, group: ConsumerGroup) -> bool:
+        now, version = self.shared.effects.now, self.shared.topics.changes
         last = max((resolved.timestamp for resolved in group.regexes.values()), default=None)
-        if last is not None:
-            if now <= last + REGEX_REFRESH_MIN_MS:
-                return
-            is_old = now > last + self.shared.config.consumer_regex_refresh_interval_ms
-            # Compared for equality: after a restart topics are counted anew.
-            is_changed = any(resolved.version != version for resolved in group.regexes.values())
-            if len(group.matching) == len(group.regexes) and not is_changed and not is_old:
-                return
+        if last is None:
+            return True
+        if now <= last + REGEX_REFRESH_MIN_MS:
+            return False
+        is_old = now > last + self.shared.config.consumer_regex_refresh_interval_ms
+        # Compared for equality: after a restart topics are counted anew.
+        is_changed = any(resolved.version != version for resolved in group.regexes.values())
+        return len(group.matching) != len(group.regexes) or is_changed or is_old
+
+    def _resolved(self, group: ConsumerGroup, who: Member, resolution: Resolution) -> None:
         records: Records = []
-        before = {pattern: resolved.topics for pattern, resolved in group.regexes.items()}
-        names = tuple(self.shared.topics.names())
+        changed = False
         for pattern in group.matching:
-            try:
-                topics = matching(self.shared.compile_regex(pattern), names)
-            except InvalidRegexError:  # written by a coordinator that reads another language
-                topics = frozenset()
-            group.regexes[pattern] = ResolvedRegex(topics, version, now)
+            if pattern not in resolution.found:
+                continue  # a member has come with it meanwhile
+            before = group.regexes.get(pattern)
+            topics = frozenset(resolution.found[pattern])
+            changed = changed or topics != (frozenset() if before is None else before.topics)
+            group.regexes[pattern] = ResolvedRegex(topics, resolution.version, self.shared.effects.now)
             records.append(log.regex_record(group, pattern))
-        changed = any(before.get(key, frozenset()) != group.regexes[key].topics for key in group.matching)
+        group.tested = resolution.names
         if changed or self._hash(group) != group.metadata_hash:
             self.bump(group, events.Trigger.TOPICS_CHANGED, who, records)
         self.shared.effects.append(group, records)

@@ -5,7 +5,8 @@ joins, and classic again when the last one has gone.
 
 Laws:
 
-* To the laws of `laws` a classic member is a client like any other: its epoch is its generation.
+* To the laws of `laws` a classic member is a client like any other. Its epoch is the generation of its last assignment:
+  that of a JoinGroup which no SyncGroup has followed may be given out again after a crash.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class ClassicClient:
 
     @property
     def epoch(self) -> int:
-        """Its generation; -1 outside of one."""
-        return self.member.generation_id
+        """The generation of its last assignment; -1 outside of a generation."""
+        return min(self.member.owned_generation, self.member.generation_id)
 
     @property
     def owned(self) -> frozenset[Partition]:

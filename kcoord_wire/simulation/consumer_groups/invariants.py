@@ -13,7 +13,7 @@ accepted only in the member's epoch, or in an earlier one for a partition that i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from typing import Any, NamedTuple
 
 from kcoord_wire import messages as m
@@ -26,6 +26,7 @@ from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.simulation.consumer_groups.laws import (
     Client,
     Epochs,
+    assigned,
     check_clients,
     check_group,
     check_step,
@@ -70,6 +71,10 @@ class ConsumerGroupInvariants(Invariants):
         self._epochs: dict[str, Epochs] = {}
         self._kept: deque[_Kept] = deque([_Kept(0, (), is_whole=True)])
         self._revoking: dict[str, tuple[Member, int]] = {}  # by member id: as it is, and since when
+        self._members: Set[str] = set()
+        self._returning: set[str] = (
+            set()
+        )  # ids of members that have come with partitions from before; see `check_clients`
 
     def began(self) -> None:
         """See `Invariants`."""
@@ -101,6 +106,9 @@ class ConsumerGroupInvariants(Invariants):
             check_group(group)
             self._check_revocations(group, now)
         self._epochs = {group_id: Epochs.of(group) for group_id, group in groups.items()}
+        members = {member_id for group in groups.values() for member_id in group.members}
+        self._returning |= {each.member_id for each in self._clients() if each.owned} & (members - self._members)
+        self._members = members
         self.check_clients()
 
     def _check_revocations(self, group: ConsumerGroup, now: int) -> None:
@@ -125,12 +133,17 @@ class ConsumerGroupInvariants(Invariants):
     def check_clients(self) -> None:
         """Check what clients own, after something has happened to one of them.
 
+        A classic member that the group had removed may come back by its id, and goes on with what it had until it gets
+        its new assignment (as in Kafka; it cannot commit that). It counts when it has given up the rest.
+
         :raises ViolationError: with the name of the law
         """
         if self._machine is None:
             return
         for group in consumer_groups(self._machine).values():
-            check_clients(group, self._clients())
+            clients = list(self._clients())
+            self._returning -= {each.member_id for each in clients if each.owned <= assigned(group, each.member_id)}
+            check_clients(group, [each for each in clients if each.member_id not in self._returning])
 
     # ---- the log
 
@@ -158,7 +171,9 @@ class ConsumerGroupInvariants(Invariants):
 
     def _check_join(self, request: m.JoinGroupRequest, answer: m.JoinGroupResponse) -> None:
         group = self._consumer_group(request.group_id)
-        if group is None:
+        if group is None and request.group_id in self._epochs and not answer.generation_id:
+            pass  # a static member whose return makes the group classic, which rebalances at once (as in Kafka)
+        elif group is None:
             super()._check_join(request, answer)
         elif not answer.error_code and answer.generation_id != group.members[answer.member_id].epoch:
             text = f"{answer.member_id} joins {answer.generation_id}, for the coordinator {snapshot(group)}"

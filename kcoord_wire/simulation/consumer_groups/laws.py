@@ -41,6 +41,7 @@ __all__ = [
     "LAWS",
     "Client",
     "Epochs",
+    "assigned",
     "check_client_step",
     "check_clients",
     "check_group",
@@ -111,6 +112,12 @@ def _targets(group: ConsumerGroup) -> dict[str, frozenset[Partition]]:
         member_id: frozenset(Partition(topic_id, number) for topic_id, numbers in target.items() for number in numbers)
         for member_id, target in group.target.items()
     }
+
+
+def assigned(group: ConsumerGroup, member_id: str) -> frozenset[Partition]:
+    """Return what a member may use; nothing if it is no member."""
+    member = group.members.get(member_id)
+    return frozenset() if member is None else frozenset(_held(member.assigned))
 
 
 def wanted(group: ConsumerGroup, topics: TopicNames) -> set[Partition]:

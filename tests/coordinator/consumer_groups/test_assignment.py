@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
+
+import pytest
+
 from kcoord_wire.assignors import server
 from kcoord_wire.coordinator.consumer_groups.assignment import hash_topics, may_assign, preferred_assignor
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Member
@@ -74,3 +78,18 @@ def test_targets_follow_subscriptions_topics_and_members() -> None:
     script.topics.changes += 1
     script.follow("a", "b")
     assert sum(script.counts().values()) == 10
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "metadata_hash"),
+    [
+        ("91b39818-d1a6-4926-8f5a-ff482c3a02be", -3660960966340111460),
+        ("2425cd50-b5f7-4f9e-acc0-36d6b7750680", 2241680044773259608),
+    ],
+)
+def test_the_hash_is_what_kafka_has_written(topic_id: str, metadata_hash: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the topic orders with three partitions, in logs of Kafka 4.4."""
+    topics = Topics()
+    topics.known = {"orders": 3}
+    monkeypatch.setattr(topics, "id_of", {"orders": uuid.UUID(topic_id)}.get)
+    assert hash_topics(topics, ["orders", "absent"]) == metadata_hash

@@ -5,11 +5,24 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.consumer_groups.regexes import MAX_PATTERN, InvalidRegexError, compile_regex, matching
+from kcoord_wire.coordinator.consumer_groups.regexes import (
+    MAX_PATTERN,
+    MAX_PATTERNS,
+    WORK_PER_STEP,
+    InvalidRegexError,
+    Resolution,
+    compile_regex,
+)
 from kcoord_wire.error_codes import ErrorCode as E
 from tests.support.consumer_script import ConsumerScript
 
 NAMES = ("orders", "orders-eu", "payments", "Ω")
+
+
+def matching(pattern: str) -> set[str]:
+    resolution = Resolution([pattern], frozenset(NAMES), 1, {}, frozenset())
+    assert resolution.go_on(compile_regex)
+    return resolution.found[pattern]
 
 
 @pytest.mark.parametrize(
@@ -25,7 +38,7 @@ NAMES = ("orders", "orders-eu", "payments", "Ω")
     ],
 )
 def test_patterns_match_whole_names(pattern: str, names: set[str]) -> None:
-    assert matching(compile_regex(pattern), NAMES) == names
+    assert matching(pattern) == names
 
 
 @pytest.mark.parametrize(
@@ -93,3 +106,59 @@ def test_a_pattern_that_is_resolved_counts_at_once() -> None:
     script.follow("a")
     answer = script.enter("b", topics=[], subscribed_topic_regex="order.*")
     assert (answer.member_epoch, script.group.epoch) == (3, 3)
+
+
+class Counting:
+    """A pattern that matches all names, and notes them."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def fullmatch(self, name: str) -> bool:
+        self.names.append(name)
+        return True
+
+
+def test_names_are_matched_a_bounded_number_at_a_time_and_once() -> None:
+    counting = Counting()
+    names = frozenset(f"t{number}" for number in range(10))
+    resolution = Resolution(["abcde"], names, 1, {}, frozenset())
+    rounds = 1
+    while not resolution.go_on(lambda pattern: counting, work=20):  # two names of two characters
+        rounds += 1
+    assert rounds == 5
+    assert sorted(counting.names) == sorted(names)
+    again = Resolution(["abcde"], names | {"new"}, 2, {"abcde": frozenset(resolution.found["abcde"])}, names)
+    assert again.go_on(lambda pattern: counting)
+    assert counting.names[10:] == ["new"]
+    assert again.found["abcde"] == names | {"new"}
+
+
+def test_a_name_takes_its_turn_whatever_it_costs() -> None:
+    resolution = Resolution(["a" * 4_096], frozenset({"b" * 500}), 1, {}, frozenset())
+    assert resolution.go_on(compile_regex, work=1)
+    assert WORK_PER_STEP > 1
+
+
+def test_many_topics_are_matched_in_several_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = ConsumerScript()
+    for number in range(300):
+        script.topics.set(f"{'x' * 200}{number}", 1)
+    pattern = "x{1,200}[0-9]+|" + "y" * 500
+    answer = script.enter("a", topics=[], subscribed_topic_regex=pattern)
+    assert answer.error_code == 0
+    beats = 0
+    while not script.group.regexes:
+        assert (beats := beats + 1) < 50
+        script.wait(1_000)
+        script.follow("a")
+    assert beats >= 300 * 515 * 203 // WORK_PER_STEP // 2
+    assert len(script.group.regexes[pattern].topics) == 300
+
+
+def test_a_group_has_a_bounded_number_of_patterns() -> None:
+    script = ConsumerScript()
+    for number in range(MAX_PATTERNS):
+        assert script.enter(f"m{number}", topics=[], subscribed_topic_regex=f"p{number}").error_code == 0
+    assert script.enter("more", topics=[], subscribed_topic_regex="q").error_code == E.INVALID_REGULAR_EXPRESSION
+    assert script.enter("same", topics=[], subscribed_topic_regex="p0").error_code == 0

@@ -26,7 +26,7 @@ def test_a_client_has_the_epoch_and_partitions_of_its_member() -> None:
     member = machine_of(classic_options(MemberOptions(assignors=("range",)), "g", GroupConfig()), "m1")
     client = ClassicClient(member, TOPICS)
     assert (client.member_id, client.epoch, client.owned, client.is_at_rest) == ("", -1, frozenset(), False)
-    member.member_id, member.generation_id = "id", 4
+    member.member_id, member.generation_id, member.owned_generation = "id", 5, 4
     member.owned = frozenset({TopicPartition("orders", 2), TopicPartition("deleted", 0)})
     topic_id = TOPICS.id_of("orders")
     assert isinstance(topic_id, uuid.UUID)
