@@ -91,6 +91,10 @@ MAY_IMPORT = {
     "simulation.consumer_groups": {"simulation", "simulation.group", "machines", "consumer"}
     | {"coordinator", "coordinator.core", "coordinator.consumer_groups"}
     | PROTOCOL,
+    "simulation.transactions": {"simulation", "machines", "procedures", "timers", "key_partitions", "records"}
+    | {"coordinator", "coordinator.core", "coordinator.consumer_groups", "coordinator.log", "coordinator.topics"}
+    | {"coordinator.transactions"}
+    | PROTOCOL,
     "simulation.group": {"simulation", "simulation.virtual_loop", "disk", "machines", "consumer"}
     | {"coordinator", "coordinator.core", "coordinator.consumer_groups", "coordinator.log", "coordinator.topics"}
     | {"coordinator.security"}
@@ -148,6 +152,7 @@ STATE_MACHINES = (
     "central.rewrite.member",
     "central.rewrite.coordinator",
     "simulation.consumer_groups.member",
+    "simulation.transactions.transformer",
     "simulation.proposal.all_members",
     "simulation.proposal.subscription_hash",
     "simulation.proposal.single_assignor",
@@ -221,6 +226,9 @@ TESTED_IN = {
     "simulation.central.brokers": "simulation/central/test_cluster.py",
     "simulation.central.consumers": "simulation/central/test_cluster.py",
     "simulation.proposal.events": "simulation/proposal/test_member.py",
+    # Applications, which these tests run, fence and kill; laws, each of which these tests break.
+    "simulation.transactions.transformer": "simulation/transactions/test_cluster.py",
+    "simulation.transactions.readers": "simulation/transactions/test_invariants.py",
     # One table, which the codec of each API applies.
     "coordinator.core.versions": "coordinator/test_api_codec.py",
     # Error classes: these tests compare kind, path and text of every error that the codec raises, or a connection.

@@ -1,7 +1,7 @@
 """`kcoord simulate`: random runs of a virtual group, with the laws checked after every event.
 
 Its scenarios are in `cli.rolling_bounce`, `cli.simulate_bug`, `cli.simulate_central`, `cli.simulate_consumer_groups`,
-`cli.simulate_marshal`, `cli.simulate_rewrite` and `cli.variants`.
+`cli.simulate_marshal`, `cli.simulate_rewrite`, `cli.simulate_transactions` and `cli.variants`.
 
 Law: besides those of `cli.seeds`, the status is 1 if a law was broken, and 130 after Ctrl-C.
 """
@@ -19,6 +19,7 @@ from kcoord_wire.cli import (
     simulate_consumer_groups,
     simulate_marshal,
     simulate_rewrite,
+    simulate_transactions,
     variants,
 )
 from kcoord_wire.cli.arguments import add_command
@@ -43,6 +44,8 @@ examples:
       Marshal: a coordination log, its members and readers (see kcoord simulate marshal --help)
   kcoord simulate rewrite --seeds 0:100
       the consumer rewrite design (see kcoord simulate rewrite --help)
+  kcoord simulate transactions --seeds 0:100
+      transactions: producers, zombies, brokers and disks that fail (see kcoord simulate transactions --help)
   kcoord simulate variants --members 10,100
       what a rebalance moves, released and as proposed (see kcoord simulate variants --help)
 """
@@ -60,6 +63,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     simulate_consumer_groups.add_parser(scenarios)
     simulate_marshal.add_parser(scenarios)
     simulate_rewrite.add_parser(scenarios)
+    simulate_transactions.add_parser(scenarios)
     variants.add_parser(scenarios)
 
 

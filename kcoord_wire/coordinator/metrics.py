@@ -53,6 +53,8 @@ _COUNTS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 # The lists of a response whose parts have errors; other responses have one error, at the top.
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "ProduceResponse": ("responses", "partition_responses"),
+    "AddPartitionsToTxnResponse": ("results_by_topic_v3_and_below", "results_by_partition"),
+    "TxnOffsetCommitResponse": ("topics", "partitions"),
     "FetchResponse": ("responses", "partitions"),
     "ListOffsetsResponse": ("topics", "partitions"),
     "MetadataResponse": ("topics",),
@@ -94,7 +96,7 @@ def first_error(response: Any) -> int:
 
 def _first_error_of(parts: Sequence[Any], path: tuple[str, ...]) -> int:
     for part in parts:
-        code: int = getattr(part, "error_code", 0)
+        code: int = getattr(part, "error_code", 0) or getattr(part, "partition_error_code", 0)
         code = code or (_first_error_of(getattr(part, path[0]), path[1:]) if path else 0)
         if code:
             return code

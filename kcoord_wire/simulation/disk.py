@@ -10,7 +10,7 @@ Laws:
 
 from __future__ import annotations
 
-from errno import EIO
+from errno import EIO, ENOSPC
 from random import Random
 from typing import BinaryIO
 
@@ -33,7 +33,7 @@ class _VirtualFile(DiskFile):
 
     def append(self, data: bytes | bytearray) -> None:
         try:
-            self._disk.spend()
+            self._disk.spend(grows=True)
         except OSError:
             if not self._disk.is_off:
                 self._disk.unsynced.add(self._name)
@@ -123,6 +123,7 @@ class VirtualDisk(_VirtualFolder):
     :ivar random: decides what a hit append and a crash leave
     :ivar power_left: how many more operations succeed before power is lost; None if it is not
     :ivar is_off: whether power was lost before the present operation
+    :ivar is_full: whether it takes no more bytes
     :ivar fails_in: how many more operations succeed before one fails, once, with EIO; None if none does
     :ivar repaired_after_ms: how long after such a failure the log is to be read again
     :ivar unsynced: names of the files with bytes that are not durable
@@ -133,16 +134,19 @@ class VirtualDisk(_VirtualFolder):
         self.fails_in: int | None = None
         self.repaired_after_ms = 0
         self.power_left: int | None = None
-        self.is_off = False
+        self.is_off = self.is_full = False
         self.unsynced: set[str] = set()
         super().__init__(self, MemoryDisk(), "")
 
-    def spend(self) -> None:
+    def spend(self, *, grows: bool = False) -> None:
         """Count one operation that changes the disk.
 
+        :param grows: whether it needs room
         :raises PowerCutError: power is or was lost
         :raises OSError: the operation fails
         """
+        if grows and self.is_full:
+            raise OSError(ENOSPC, "the disk is full")
         if self.fails_in is not None:
             self.fails_in -= 1
             if self.fails_in < 0:
@@ -157,5 +161,10 @@ class VirtualDisk(_VirtualFolder):
     def crash(self) -> None:
         """Restore power; what was not durable may be lost."""
         self._disk.crash(self.random)
-        self.power_left = self.fails_in = None
+        self.restart()
         self.unsynced.clear()
+
+    def restart(self) -> None:
+        """Restore power with all that was written: the process alone has ended."""
+        self.power_left = self.fails_in = None
+        self.is_off = False

@@ -1,0 +1,288 @@
+"""Bugs of transactions, planted one by one, and the laws of the simulation that each breaks.
+
+One was Kafka's: KAFKA-14402 (a Produce that arrives late begins a transaction that nothing ends; KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kcoord_wire.coordinator import transaction_flow
+from kcoord_wire.coordinator.core import transactional_offsets
+from kcoord_wire.coordinator.core.events import AppendMarker, Event, Reply, WriteMarkers
+from kcoord_wire.coordinator.core.groups import Committed
+from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
+from kcoord_wire.coordinator.log import store
+from kcoord_wire.coordinator.topics.batch_header import Header
+from kcoord_wire.coordinator.topics.open_transactions import OpenTransactions
+from kcoord_wire.coordinator.topics.partition_log import PartitionLog
+from kcoord_wire.coordinator.topics.producers import Producers
+from kcoord_wire.coordinator.topics.topics import Topics
+from kcoord_wire.coordinator.transaction_flow import TransactionFlow
+from kcoord_wire.coordinator.transactions import machine, operators
+from kcoord_wire.coordinator.transactions.machine import TransactionMachine
+from kcoord_wire.coordinator.transactions.model import PREPARED, Move, State, Transaction
+from kcoord_wire.error_codes import ErrorCode
+
+Patch = pytest.MonkeyPatch
+Plant = Callable[[Patch], None]
+
+
+def marker_before_the_outcome_is_on_disk(patch: Patch) -> None:
+    _change_effects(patch, lambda effect: replace(effect, after=0) if isinstance(effect, WriteMarkers) else effect)
+
+
+def answers_before_the_write(patch: Patch) -> None:
+    _change_effects(patch, lambda effect: replace(effect, after=0) if isinstance(effect, Reply) else effect)
+
+
+def _change_effects(patch: Patch, change: Callable[[Any], Any]) -> None:
+    handle = TransactionMachine.handle
+
+    def planted(self: TransactionMachine, event: Event, now: int) -> list[Any]:
+        return [change(effect) for effect in handle(self, event, now)]
+
+    patch.setattr(TransactionMachine, "handle", planted)
+
+
+def time_out_keeps_the_epoch(patch: Patch) -> None:
+    """The producer whose transaction was aborted in its absence goes on as if nothing had happened."""
+
+    def planted(self: Transaction, now: int) -> None:
+        self.move(Move.ABORT, now)
+
+    patch.setattr(Transaction, "fence", planted)
+
+
+def kafka_14402(patch: Patch) -> None:
+    """A Produce is stored without asking whether its partition is in a transaction: a late one begins another."""
+    patch.setattr(Topics, "unverified", lambda *_: (None, []))
+    patch.setattr(PartitionLog, "in_transaction", lambda *_: True)
+
+
+def late_offsets_are_taken(patch: Patch) -> None:
+    """A TxnOffsetCommit goes to the group without a word of the transaction coordinator."""
+    patch.setattr(TransactionFlow, "commit_offsets", lambda self, request, now: self._groups(request, now))
+
+
+def no_aborted_index(patch: Patch) -> None:
+    patch.setattr(OpenTransactions, "aborted_between", lambda *_: [])
+
+
+def aborted_index_is_lost_at_restart(patch: Patch) -> None:
+    recover = PartitionLog.recover
+
+    def planted(self: PartitionLog, start_offset: int) -> None:
+        recover(self, start_offset)
+        self._transactions.aborted.clear()
+
+    patch.setattr(PartitionLog, "recover", planted)
+
+
+def open_transactions_are_lost_at_restart(patch: Patch) -> None:
+    recover = PartitionLog.recover
+
+    def planted(self: PartitionLog, start_offset: int) -> None:
+        recover(self, start_offset)
+        self._transactions._open.clear()
+
+    patch.setattr(PartitionLog, "recover", planted)
+
+
+def stable_offset_is_the_end(patch: Patch) -> None:
+    patch.setattr(PartitionLog, "stable_offset", property(lambda self: self.end_offset))
+
+
+def offsets_before_the_marker(patch: Patch) -> None:
+    """An offset counts when it is written, not when its transaction is committed."""
+    offset_record = transactional_offsets.offset_record
+
+    def planted(group: Any, topic: str, partition: int, committed: Committed) -> Any:
+        group.offsets.setdefault(topic, {})[partition] = committed
+        return offset_record(group, topic, partition, committed)
+
+    patch.setattr(transactional_offsets, "offset_record", planted)
+
+
+def offsets_of_the_aborted_count(patch: Patch) -> None:
+    end = transactional_offsets.end
+
+    def planted(effects: Any, groups: Any, pending: Any, request: Any, message: Any) -> None:
+        for marker in message.markers:
+            marker.transaction_result = True
+        end(effects, groups, pending, request, message)
+
+    patch.setattr(transactional_offsets, "end", planted)
+
+
+def pending_offsets_are_lost_at_restart(patch: Patch) -> None:
+    patch.setattr(transactional_offsets, "load", lambda *_: None)
+
+
+def pending_offsets_are_compacted_away(patch: Patch) -> None:
+    kept = store._kept
+
+    def planted(visible: Any, batch: Any) -> Iterator[Any]:
+        return (found for found in kept(visible, batch) if found[1] is None)
+
+    patch.setattr(store, "_kept", planted)
+
+
+def unstable_offsets_are_fetched(patch: Patch) -> None:
+    patch.setattr(PendingOffsets, "of_group", lambda *_: set())
+
+
+def duplicates_are_stored(patch: Patch) -> None:
+    patch.setattr(Producers, "find", lambda *_: None)
+
+
+def decision_is_lost_at_restart(patch: Patch) -> None:
+    replay = machine.replay
+
+    def planted(records: Any) -> dict[str, Transaction]:
+        found = replay(records)
+        for transaction in found.values():
+            if transaction.state in PREPARED:
+                transaction.state = State.ONGOING
+        return found
+
+    patch.setattr(machine, "replay", planted)
+
+
+def decision_is_changed_at_restart(patch: Patch) -> None:
+    """As if a transaction whose outcome was being carried out were aborted by whom loads it."""
+    load = TransactionMachine._load
+
+    def planted(self: TransactionMachine, records: Any) -> None:
+        load(self, records)
+        for transaction in self.transactions.values():
+            if transaction.state is State.PREPARE_COMMIT:
+                transaction.state = State.PREPARE_ABORT
+                self._write_outcome(transaction)
+
+    patch.setattr(TransactionMachine, "_load", planted)
+
+
+def markers_are_not_repeated_after_a_restart(patch: Patch) -> None:
+    load = TransactionMachine._load
+
+    def planted(self: TransactionMachine, records: Any) -> None:
+        load(self, records)
+        self._effects.effects[:] = [each for each in self._effects.effects if not isinstance(each, WriteMarkers)]
+
+    patch.setattr(TransactionMachine, "_load", planted)
+
+
+def failed_markers_count_as_written(patch: Patch) -> None:
+    patch.setattr(transaction_flow, "_failed", lambda response: [])
+
+
+def time_outs_end_with_the_process(patch: Patch) -> None:
+    load = TransactionMachine._load
+
+    def planted(self: TransactionMachine, records: Any) -> None:
+        load(self, records)
+        self._timers.clear()
+
+    patch.setattr(TransactionMachine, "_load", planted)
+
+
+def superseded_markers_are_written(patch: Patch) -> None:
+    """What an earlier boot of the coordinator's log has to repeat is repeated beside what the next one writes."""
+
+    def planted(self: TransactionFlow, now: int) -> None:
+        while self._again and self._again[0][0] <= now:
+            self.write_markers(self._again.pop(0)[1], now)
+
+    patch.setattr(TransactionFlow, "tick", planted)
+
+
+def old_epochs_are_accepted(patch: Patch) -> None:
+    check = Transaction.check_producer
+
+    def planted(self: Transaction, producer_id: int, producer_epoch: int) -> ErrorCode:
+        error = check(self, producer_id, producer_epoch)
+        return ErrorCode.NONE if error is ErrorCode.PRODUCER_FENCED else error
+
+    patch.setattr(Transaction, "check_producer", planted)
+
+
+def partitions_keep_no_epochs(patch: Patch) -> None:
+    """A partition takes a batch in any epoch while the producer id has a transaction there."""
+    find = Producers.find
+
+    def planted(self: Producers, batch: Header) -> int | None:
+        return find(self, batch) if batch.producer_epoch >= self.epoch(batch.producer_id) else None
+
+    patch.setattr(Producers, "find", planted)
+    patch.setattr(PartitionLog, "in_transaction", lambda self, batch: self.has_open_transaction(batch.producer_id))
+
+
+def initialises_while_markers_are_written(patch: Patch) -> None:
+    """A new producer begins before the transaction of the last one has ended in all partitions."""
+    initialise = Transaction.initialise
+
+    def planted(self: Transaction, *arguments: Any) -> ErrorCode:
+        if self.state in PREPARED:
+            self.complete(arguments[-1])
+        return initialise(self, *arguments)
+
+    patch.setattr(Transaction, "initialise", planted)
+    patch.setattr(machine, "PREPARED", frozenset())
+
+
+def describes_what_was(patch: Patch) -> None:
+    """DescribeTransactions shows an outcome that is decided as an open transaction."""
+    describe = operators.describe
+
+    def planted(effects: Any, transactions: Any, *more: Any) -> None:
+        shown = {name: replace(each, state=_before(each.state)) for name, each in transactions.items()}
+        describe(effects, shown, *more)
+
+    patch.setattr(operators, "describe", planted)
+
+
+def _before(state: State) -> State:
+    return State.ONGOING if state in PREPARED else state
+
+
+def markers_of_groups_are_not_kept(patch: Patch) -> None:
+    def planted(self: store.Store, marker: AppendMarker, now: int) -> None:
+        self._appended += 1
+
+    patch.setattr(store.Store, "append_marker", planted)
+
+
+BUGS: list[tuple[Plant, str, int]] = [
+    (marker_before_the_outcome_is_on_disk, "decided first", 0),
+    (answers_before_the_write, "whole|fenced", 7),
+    (time_out_keeps_the_epoch, "whole", 5),
+    (kafka_14402, "no hanging", 0),
+    (late_offsets_are_taken, "settles", 0),
+    (no_aborted_index, "read committed", 0),
+    (aborted_index_is_lost_at_restart, "read committed", 0),
+    (open_transactions_are_lost_at_restart, "stable offset", 0),
+    (stable_offset_is_the_end, "stable offset", 0),
+    (offsets_before_the_marker, "offsets together", 0),
+    (offsets_of_the_aborted_count, "offsets together|exactly once", 0),
+    (pending_offsets_are_lost_at_restart, "exactly once", 1),
+    (pending_offsets_are_compacted_away, "exactly once", 24),
+    (unstable_offsets_are_fetched, "offsets together", 15),
+    (duplicates_are_stored, "written once", 4),
+    (decision_is_lost_at_restart, "log is complete", 1),
+    (decision_is_changed_at_restart, "decision stands", 1),
+    (markers_are_not_repeated_after_a_restart, "settles", 1),
+    (failed_markers_count_as_written, "settles|no hanging", 1),
+    (time_outs_end_with_the_process, "on time", 2),
+    (superseded_markers_are_written, "decided first", 34),
+    (old_epochs_are_accepted, "fenced|offsets together", 0),
+    (partitions_keep_no_epochs, "fenced", 6),
+    (initialises_while_markers_are_written, "transitions", 0),
+    (describes_what_was, "described", 0),
+    (markers_of_groups_are_not_kept, "exactly once|settles", 0),
+]
+"""Each with the laws that it breaks, and the seed from which on it is found."""
