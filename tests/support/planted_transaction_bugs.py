@@ -257,6 +257,44 @@ def markers_of_groups_are_not_kept(patch: Patch) -> None:
     patch.setattr(store.Store, "append_marker", planted)
 
 
+def time_outs_are_carried_out_on_demand(patch: Patch) -> None:
+    """The markers of a transaction that has timed out are written when its producer comes back, if it does."""
+    timed_out, init = TransactionMachine._timed_out, TransactionMachine._initialise
+
+    def planted(self: TransactionMachine, transaction: Transaction) -> None:
+        timed_out(self, transaction)
+        self._effects.effects[:] = [each for each in self._effects.effects if not isinstance(each, WriteMarkers)]
+
+    def on_demand(self: TransactionMachine, request: Any, message: Any, transaction: Transaction, *more: Any) -> None:
+        if transaction.state in PREPARED:
+            self._write_markers(transaction)
+        init(self, request, message, transaction, *more)
+
+    patch.setattr(TransactionMachine, "_timed_out", planted)
+    patch.setattr(TransactionMachine, "_initialise", on_demand)
+
+
+def restart_forgets_the_last_record(patch: Patch) -> None:
+    recover = PartitionLog.recover
+
+    def planted(self: PartitionLog, start_offset: int) -> None:
+        recover(self, start_offset)
+        self.end_offset = max(self.end_offset - 1, self.start_offset)
+
+    patch.setattr(PartitionLog, "recover", planted)
+
+
+def fails_where_nothing_is_open(patch: Patch) -> None:
+    end = PartitionLog.end_transaction
+
+    def planted(self: PartitionLog, producer_id: int, *more: Any) -> Any:
+        if not self.has_open_transaction(producer_id):
+            raise KeyError(producer_id)
+        return end(self, producer_id, *more)
+
+    patch.setattr(PartitionLog, "end_transaction", planted)
+
+
 BUGS: list[tuple[Plant, str, int]] = [
     (marker_before_the_outcome_is_on_disk, "decided first", 0),
     (answers_before_the_write, "whole|fenced", 7),
@@ -276,13 +314,16 @@ BUGS: list[tuple[Plant, str, int]] = [
     (decision_is_lost_at_restart, "log is complete", 1),
     (decision_is_changed_at_restart, "decision stands", 1),
     (markers_are_not_repeated_after_a_restart, "settles", 1),
-    (failed_markers_count_as_written, "settles|no hanging", 1),
-    (time_outs_end_with_the_process, "on time", 2),
+    (failed_markers_count_as_written, "no hanging|settles", 2),
+    (time_outs_end_with_the_process, "on time|ends", 2),
     (superseded_markers_are_written, "decided first", 34),
     (old_epochs_are_accepted, "fenced|offsets together", 0),
     (partitions_keep_no_epochs, "fenced", 6),
     (initialises_while_markers_are_written, "transitions", 0),
     (describes_what_was, "described", 0),
+    (time_outs_are_carried_out_on_demand, "ends", 0),
+    (restart_forgets_the_last_record, "log stays", 0),
+    (fails_where_nothing_is_open, "never fails", 0),
     (markers_of_groups_are_not_kept, "exactly once|settles", 0),
 ]
 """Each with the laws that it breaks, and the seed from which on it is found."""

@@ -45,7 +45,7 @@ __all__ = ["Call", "VirtualBrokers"]
 logging.getLogger("kcoord_wire.coordinator").addHandler(logging.NullHandler())  # the faults are in the trace
 
 CONFIG: Final = GroupConfig(offsets_topic_partitions=4)
-_RESTART_MS: Final = 500  # after a start that the disk has failed
+_RESTART_MS: Final = 500  # after a start or a write that the disk has failed
 
 
 class Call:
@@ -155,6 +155,7 @@ class VirtualBrokers:
         self.boot = 0
         self.logs = VirtualDisk(random)
         self.records = VirtualDisk(random)
+        self.logs.repaired_after_ms = _RESTART_MS
         self.requests: Requests | None = None
         self.on_kill: list[Callable[[], None]] = []
         self._clock = clock

@@ -4,8 +4,8 @@ Laws (each with the name by which a violation is called):
 
 ``fenced``            no record is written in an epoch of a producer after a later one was acknowledged
 ``written once``      no record is in the log twice
-``decided first``     a marker is written after its outcome is in the coordinator's log on disk, and agrees with it
-``one transaction``   a marker ends the transaction of its producer's records, none that began after its outcome
+``decided first``     a marker is written when its outcome is in the coordinator's log on disk, and not any more when that
+                      has been carried out: it would end the next transaction
 ``stable offset``     the last stable offset is the first of an open transaction, or the end; it never decreases
 ``read committed``    a consumer gets the records of committed transactions, in their order, each once, and no others
 ``log stays``         records that were there are there after a restart
@@ -58,7 +58,7 @@ class PartitionReader:
         self.open: dict[int, int] = {}
         self._fences = fences
         self._is_decided = is_decided
-        self._pending: dict[int, tuple[int, list[_Written]]] = {}  # producer id to epoch and records
+        self._pending: dict[int, list[_Written]] = {}  # by producer id
         self._seen: set[bytes] = set()
         self._end = self._stable = 0
         self._position = 0  # of the consumer
@@ -98,7 +98,7 @@ class PartitionReader:
                 raise ViolationError("written once", f"{self._name}: {record} is there before")
             self._seen.add(record.value)
         self.open.setdefault(producer_id, batch.base_offset)
-        self._pending.setdefault(producer_id, (epoch, []))[1].extend(written)
+        self._pending.setdefault(producer_id, []).extend(written)
 
     def _end_transaction(self, batch: RecordBatch) -> None:
         commits = decode_control_record(batch.records[0]).type == ControlType.COMMIT
@@ -106,9 +106,7 @@ class PartitionReader:
         if not self._is_decided(outcome):
             raise ViolationError("decided first", f"{self._name}: the marker {outcome} has no outcome on disk")
         self.open.pop(batch.producer_id, None)
-        epoch, records = self._pending.pop(batch.producer_id, (batch.producer_epoch, []))
-        if epoch > batch.producer_epoch:
-            raise ViolationError("one transaction", f"{self._name}: the marker {outcome} ends one of epoch {epoch}")
+        records = self._pending.pop(batch.producer_id, [])
         if commits:
             self.visible = sorted(self.visible + records)
 

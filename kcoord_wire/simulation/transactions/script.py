@@ -14,7 +14,7 @@ from kcoord_wire.simulation.violation import ViolationError
 
 __all__ = ["Do", "Report", "TransactionScript", "random_script"]
 
-SETTLE_MS: Final = 60_000
+SETTLE_MS: Final = 20_000
 """Within this after the last fault every application has committed two more offsets: the transaction of its predecessor
 times out, which takes less."""
 
