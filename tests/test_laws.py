@@ -93,7 +93,7 @@ MAY_IMPORT = {
     | PROTOCOL,
     "simulation.transactions": {"simulation", "machines", "procedures", "timers", "key_partitions", "records"}
     | {"coordinator", "coordinator.core", "coordinator.consumer_groups", "coordinator.log", "coordinator.topics"}
-    | {"coordinator.transactions"}
+    | {"coordinator.transactions", "coordinator.partitions"}
     | PROTOCOL,
     "simulation.group": {"simulation", "simulation.virtual_loop", "disk", "machines", "consumer"}
     | {"coordinator", "coordinator.core", "coordinator.consumer_groups", "coordinator.log", "coordinator.topics"}

@@ -17,10 +17,10 @@ from kcoord_wire.coordinator.core.events import AppendMarker, Event, Reply, Writ
 from kcoord_wire.coordinator.core.groups import Committed
 from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
 from kcoord_wire.coordinator.log import store
-from kcoord_wire.coordinator.topics.batch_header import Header
-from kcoord_wire.coordinator.topics.open_transactions import OpenTransactions
-from kcoord_wire.coordinator.topics.partition_log import PartitionLog
-from kcoord_wire.coordinator.topics.producers import Producers
+from kcoord_wire.coordinator.partitions.batch_header import Header
+from kcoord_wire.coordinator.partitions.open_transactions import OpenTransactions
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
+from kcoord_wire.coordinator.partitions.producers import Producers
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions import machine, operators
@@ -124,12 +124,12 @@ def pending_offsets_are_lost_at_restart(patch: Patch) -> None:
 
 
 def pending_offsets_are_compacted_away(patch: Patch) -> None:
-    kept = store._kept
+    kept = store.kept_records
 
     def planted(visible: Any, batch: Any) -> Iterator[Any]:
         return (found for found in kept(visible, batch) if found[1] is None)
 
-    patch.setattr(store, "_kept", planted)
+    patch.setattr(store, "kept_records", planted)
 
 
 def unstable_offsets_are_fetched(patch: Patch) -> None:

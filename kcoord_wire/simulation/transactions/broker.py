@@ -25,6 +25,7 @@ from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.brokers import Brokers, Leaders
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
+from kcoord_wire.coordinator.core.moves import IllegalMoveError
 from kcoord_wire.coordinator.log.disk import OFFSETS_FOLDER, TRANSACTIONS_FOLDER
 from kcoord_wire.coordinator.log.formats import TRANSACTIONS
 from kcoord_wire.coordinator.log.store import Store, Sync
@@ -32,7 +33,6 @@ from kcoord_wire.coordinator.metrics import Metrics
 from kcoord_wire.coordinator.requests import Requests
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.topics.topics import Topics
-from kcoord_wire.coordinator.transactions.model import IllegalMoveError
 from kcoord_wire.key_partitions import partition_of
 from kcoord_wire.simulation.clock import NEVER, VirtualClock
 from kcoord_wire.simulation.disk import PowerCutError, VirtualDisk
@@ -56,7 +56,7 @@ class Call:
     :param then: called with the message, its version and the response's bytes without their size, when it is answered
     """
 
-    session = exchange = finish = None
+    session = exchange = finish = beat = None
     codec: ApiCodec
     correlation_id = token = 0
     client_id = ""

@@ -4,8 +4,8 @@ Laws (each with the name by which a violation is called):
 
 ``fenced``            no record is written in an epoch of a producer after a later one was acknowledged
 ``written once``      no record is in the log twice
-``decided first``     a marker is written when its outcome is in the coordinator's log on disk, and not any more when that
-                      has been carried out: it would end the next transaction
+``decided first``     a marker is written when its outcome is in the coordinator's log on disk, and none when that has
+                      been carried out: it would end the next transaction
 ``stable offset``     the last stable offset is the first of an open transaction, or the end; it never decreases
 ``read committed``    a consumer gets the records of committed transactions, in their order, each once, and no others
 ``log stays``         records that were there are there after a restart
@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Reply, Request
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.requests import Requests
-from kcoord_wire.coordinator.topics.partition_log import PartitionLog
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.records import ControlType, RecordBatch, decode_control_record, read_records
 from kcoord_wire.simulation.transactions.transformer import Partition
