@@ -14,7 +14,6 @@ from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import MarkersWritten, WriteMarkers
 from kcoord_wire.coordinator.transaction_flow import RETRY_MS, TransactionFlow
-from kcoord_wire.coordinator.transactions.machine import OFFSETS_TOPIC
 from kcoord_wire.error_codes import ErrorCode
 
 SECONDS = 60  # to wait for what must come
@@ -90,44 +89,6 @@ def test_a_producer_that_was_replaced_is_fenced() -> None:
         assert committed(coordinator) == [b"new"]
 
 
-def test_a_marker_is_written_again_where_the_disk_has_failed() -> None:
-    asked: list[tuple[str, Any]] = []
-    flow = TransactionFlow(
-        transactions=lambda event, now: asked.append(("transactions", event)),
-        groups=lambda event, now: asked.append(("groups", event)),
-        topics=lambda event, now: asked.append(("topics", event)),
-        unverified=lambda request: (None, []),
-        offsets_partition=lambda group: 0,
-        send=lambda token, message: None,
-        new_token=lambda: len(asked) + 1,
-    )
-    part = m.WriteTxnMarkersRequestWritableTxnMarkerTopic
-    topics = [part(name="a", partition_indexes=[0, 1]), part(name="b", partition_indexes=[0])]
-    topics.append(part(name=OFFSETS_TOPIC, partition_indexes=[7]))
-    marker = m.WriteTxnMarkersRequestWritableTxnMarker(producer_id=5, producer_epoch=1, topics=topics)
-
-    def answer(*failed: tuple[str, int]) -> dict[str, list[int]]:
-        """Answer what was asked last, and return the partitions that it named."""
-        event = asked[-1][1]
-        response = refusal(event.message, 2, ErrorCode.NONE)
-        for topic in response.markers[0].topics:
-            for each in topic.partitions:
-                if (topic.name, each.partition_index) in failed:
-                    each.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        flow.answered(event.token, response, 1_000)
-        return {topic.name: topic.partition_indexes for topic in event.message.markers[0].topics}
-
-    flow.write_markers(WriteMarkers("x", marker), 1_000)
-    assert answer(("a", 1)) == {"a": [0, 1], "b": [0]}
-    assert (len(asked), flow.deadline) == (1, 1_000 + RETRY_MS)
-    flow.tick(1_000 + RETRY_MS)
-    assert answer() == {"a": [1]}
-    assert asked[-1][0] == "groups"
-    assert answer() == {OFFSETS_TOPIC: [7]}
-    assert asked[-1] == ("transactions", MarkersWritten("x", 5, 1))
-    assert flow.deadline is None
-
-
 def test_ids_and_epochs_survive_a_restart(tmp_path: Path) -> None:
     for epoch in range(3):
         with Coordinator(topics={"orders": 1}, data_dir=tmp_path) as coordinator:
@@ -151,7 +112,7 @@ class Markers:
         self.errors: dict[tuple[str, int], ErrorCode] = {}
         self.asked: list[list[tuple[str, int]]] = []
         self.groups: list[Any] = []
-        self.complete: list[str] = []
+        self.complete: list[MarkersWritten] = []
         self.now = 0
         tokens = count()
         self.flow = TransactionFlow(
@@ -166,7 +127,7 @@ class Markers:
 
     def _transactions(self, event: Any, now: int) -> None:
         assert isinstance(event, MarkersWritten)
-        self.complete.append(event.transactional_id)
+        self.complete.append(event)
 
     def _note(self, request: Any) -> None:
         (marker,) = request.message.markers
@@ -202,12 +163,14 @@ class Markers:
 
 
 OFFSETS = ("__consumer_offsets", 3)
+COMPLETE = MarkersWritten("x", 7, 1)
 
 
 def test_a_marker_that_a_disk_refuses_is_written_again() -> None:
     script = Markers()
     script.errors = {("a", 0): ErrorCode.KAFKA_STORAGE_ERROR, ("b", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     script.write(("a", 0), ("b", 0), ("c", 0), OFFSETS)
+    assert script.flow.deadline == script.now + RETRY_MS
     script.retry()
     assert (script.complete, script.asked) == ([], [[("a", 0), ("b", 0), ("c", 0)], [("a", 0)]])
     script.errors = {}
@@ -216,7 +179,7 @@ def test_a_marker_that_a_disk_refuses_is_written_again() -> None:
     script.retry()
     assert (script.complete, script.asked[2:]) == ([], [[("a", 0)], [OFFSETS], [], [OFFSETS]])
     script.answer_groups()
-    assert (script.complete, script.flow.deadline) == (["x"], None)
+    assert (script.complete, script.flow.deadline) == ([COMPLETE], None)
 
 
 def test_markers_that_are_written_anew_are_not_repeated_twice() -> None:
@@ -230,4 +193,4 @@ def test_markers_that_are_written_anew_are_not_repeated_twice() -> None:
     script.answer_groups()
     written = len(script.asked)
     script.retry()
-    assert (script.complete, len(script.asked)) == (["x"], written), "it might end the next transaction"
+    assert (script.complete, len(script.asked)) == ([COMPLETE], written), "it might end the next transaction"

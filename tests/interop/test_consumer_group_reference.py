@@ -10,7 +10,7 @@ import pytest
 
 from kcoord_wire.error_codes import ErrorCode
 from tests.interop.exchanges import SCRIPTS, Script
-from tests.interop.exchanges.comparison import CONSUMER_GROUPS, differing, recorded, table, unexplained
+from tests.interop.exchanges.comparison import CONSUMER_GROUPS, recorded, unexplained, unneeded
 from tests.interop.exchanges.played import Played
 
 NEW = [script for script in SCRIPTS if script.settings.startswith("consumer")]
@@ -47,11 +47,7 @@ def test_same_answers(script: Script, played: Played) -> None:
 
 
 def test_every_difference_is_needed(played: Played) -> None:
-    found = [found for script in NEW for found in differing(script, played)]
-    lines = table(CONSUMER_GROUPS)
-    assert not [line.id for line in lines if not any(line.covers(f) for f in found)]
-    assert all(line.reason for line in lines)
-    assert len({line.id for line in lines}) == len(lines)
+    assert unneeded(NEW, played, CONSUMER_GROUPS) == []
 
 
 def test_every_version_and_error_code_is_exchanged(played: Played, capsys: pytest.CaptureFixture[str]) -> None:

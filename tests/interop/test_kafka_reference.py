@@ -11,7 +11,7 @@ import pytest
 
 from kcoord_wire.error_codes import ErrorCode
 from tests.interop.exchanges import SCRIPTS, VERSION_OF, Script
-from tests.interop.exchanges.comparison import CLASSIC, differing, recorded, table, unexplained
+from tests.interop.exchanges.comparison import CLASSIC, recorded, unexplained, unneeded
 from tests.interop.exchanges.played import Played
 
 VERSIONS = {
@@ -63,11 +63,7 @@ def test_same_answers(script: Script, played: Played) -> None:
 
 
 def test_every_difference_is_needed(played: Played) -> None:
-    found = [found for script in CLASSIC_SCRIPTS for found in differing(script, played)]
-    unused = [difference.id for difference in table(CLASSIC) if not any(difference.covers(f) for f in found)]
-    assert not unused
-    assert all(difference.reason for difference in table(CLASSIC))
-    assert len({difference.id for difference in table(CLASSIC)}) == len(table(CLASSIC))
+    assert unneeded(CLASSIC_SCRIPTS, played, CLASSIC) == []
 
 
 def test_every_version_and_error_code_is_exchanged(played: Played, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kcoord_wire.error_codes import ErrorCode
 from tests.interop.exchanges import SCRIPTS, Script
-from tests.interop.exchanges.comparison import TRANSACTIONS, differing, recorded, table, unexplained
+from tests.interop.exchanges.comparison import TRANSACTIONS, recorded, unexplained, unneeded
 from tests.interop.exchanges.played import Played
 
 OF_TRANSACTIONS = [script for script in SCRIPTS if script.settings == "transactions"]
@@ -56,11 +56,7 @@ def test_same_answers(script: Script, played: Played) -> None:
 
 
 def test_every_difference_is_needed(played: Played) -> None:
-    found = [found for script in OF_TRANSACTIONS for found in differing(script, played)]
-    lines = table(TRANSACTIONS)
-    assert not [line.id for line in lines if not any(line.covers(f) for f in found)]
-    assert all(line.reason for line in lines)
-    assert len({line.id for line in lines}) == len(lines)
+    assert unneeded(OF_TRANSACTIONS, played, TRANSACTIONS) == []
 
 
 def test_every_version_and_error_code_is_exchanged(played: Played, capsys: pytest.CaptureFixture[str]) -> None:

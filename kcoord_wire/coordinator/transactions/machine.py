@@ -54,8 +54,6 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 COORDINATOR_EPOCH: Final = 0
 EXPIRY_CHECK_MS: Final = 3_600_000  # transaction.remove.expired.transaction.cleanup.interval.ms
 
-_AddedTopics = Sequence[m.AddPartitionsToTxnRequestAddPartitionsToTxnTopic]
-
 
 class TransactionMachine(LoggedMachine):
     """All transactional ids of one coordinator. Until the first `Load` it answers COORDINATOR_LOAD_IN_PROGRESS (14),

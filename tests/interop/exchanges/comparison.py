@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -101,3 +102,14 @@ def differing(script: Script, played: Played) -> Iterator[Found]:
     """The fields of one script that differ."""
     kafka, ours = recorded("Kafka", played.kafka[script.name]), recorded("ours", played.ours[script.name])
     return compare(script, kafka, ours)
+
+
+def unneeded(scripts: Iterable[Script], played: Played, path: Path) -> list[str]:
+    """The ids of the lines of a table that cover no difference, give no reason, or have the id of another."""
+    found = [found for script in scripts for found in differing(script, played)]
+    ids = Counter(line.id for line in table(path))
+    return [
+        line.id
+        for line in table(path)
+        if ids[line.id] > 1 or not line.reason or not any(line.covers(each) for each in found)
+    ]
