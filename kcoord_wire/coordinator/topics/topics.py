@@ -24,6 +24,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -132,6 +133,33 @@ class Topics:
         if own := sorted(INTERNAL_TOPICS & self._wanted.keys()):
             raise ValueError(f"topic {own[0]!r} is the brokers' own")
         self.open(MemoryDisk())
+        self._handlers: dict[type, Callable[[Request, int], list[Effect]]] = {
+            m.ProduceRequest: self._produce,
+            m.FetchRequest: self._fetches.receive,
+            m.WriteTxnMarkersRequest: self._write_markers,
+            m.DeleteTopicsRequest: self._delete_topics,
+        }
+        self._answers: dict[type, Callable[[Request], Any]] = {
+            m.ListOffsetsRequest: partial(list_offsets, self.catalog),
+            m.MetadataRequest: self.cluster.metadata,
+            m.ApiVersionsRequest: self.cluster.api_versions,
+            m.OffsetForLeaderEpochRequest: partial(offset_for_leader_epoch, self.catalog),
+            m.DescribeClusterRequest: self._cluster_administration.describe_cluster,
+            m.DescribeTopicPartitionsRequest: self._cluster_administration.describe_partitions,
+            m.DeleteRecordsRequest: self._partition_administration.delete_records,
+            m.DescribeProducersRequest: self._partition_administration.describe_producers,
+            m.DescribeLogDirsRequest: self._partition_administration.describe_log_dirs,
+            m.ListPartitionReassignmentsRequest: lambda _: m.ListPartitionReassignmentsResponse(error_message=None),
+            m.DescribeAclsRequest: _no_acls,
+            m.CreateAclsRequest: _no_acls,
+            m.DeleteAclsRequest: _no_acls,
+            m.CreateTopicsRequest: self._administration.create_topics,
+            m.CreatePartitionsRequest: self._administration.create_partitions,
+            m.DescribeConfigsRequest: self.configuration.describe,
+            m.AlterConfigsRequest: self.configuration.alter,
+            m.IncrementalAlterConfigsRequest: self.configuration.alter_incrementally,
+            m.ListConfigResourcesRequest: self.configuration.list_resources,
+        }
 
     # ---- topics
 
@@ -246,10 +274,12 @@ class Topics:
         if isinstance(event, VerifiedProduce):
             return self._produce(event.request, now, event.errors)
         if isinstance(event, Request):
-            handler = _HANDLERS.get(type(event.message))
-            if handler is None:
-                raise TypeError(f"{type(event.message).__name__} is not for the topics")
-            return handler(self, event, now)
+            kind = type(event.message)
+            if handler := self._handlers.get(kind):
+                return handler(event, now)
+            if answer := self._answers.get(kind):
+                return [Reply(event.token, answer(event))]
+            raise TypeError(f"{kind.__name__} is not for the topics")
         if isinstance(event, Tick):
             if (due := self._retention.deadline) is not None and due <= now:
                 self._retention.check(now)
@@ -259,47 +289,6 @@ class Topics:
     def abandon(self, token: int) -> None:
         """Withdraw the request `token` if it is parked, because its connection has ended: it gets no `Reply`."""
         self._fetches.unpark(token)
-
-    def _api_versions(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, self.cluster.api_versions(request))]
-
-    def _metadata(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, self.cluster.metadata(request))]
-
-    def _list_offsets(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, list_offsets(self.catalog, request))]
-
-    def _offset_for_leader_epoch(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, offset_for_leader_epoch(self.catalog, request))]
-
-    def _fetch(self, request: Request, now: int) -> list[Effect]:
-        return self._fetches.receive(request, now)
-
-    # ---- topics and configs, by clients
-
-    def _describe_cluster(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, self._cluster_administration.describe_cluster(request))]
-
-    def _describe_partitions(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, self._cluster_administration.describe_partitions(request))]
-
-    def _delete_records(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, self._partition_administration.delete_records(request))]
-
-    def _describe_producers(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, self._partition_administration.describe_producers(request))]
-
-    def _describe_log_dirs(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, self._partition_administration.describe_log_dirs(request))]
-
-    def _no_reassignments(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, m.ListPartitionReassignmentsResponse(error_message=None))]
-
-    def _no_acls(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, refusal(request.message, request.version, ErrorCode.SECURITY_DISABLED))]
-
-    def _create_topics(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, self._administration.create_topics(request))]
 
     def _delete_topics(self, request: Request, now: int) -> list[Effect]:
         response = self._administration.delete_topics(request)
@@ -312,21 +301,6 @@ class Topics:
             for answer in wanted:
                 answer.error_code, answer.error_message = refused.error, refused.detail
         return effects
-
-    def _create_partitions(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, self._administration.create_partitions(request))]
-
-    def _describe_configs(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, self.configuration.describe(request))]
-
-    def _alter_configs(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, self.configuration.alter(request))]
-
-    def _alter_configs_incrementally(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, self.configuration.alter_incrementally(request))]
-
-    def _list_config_resources(self, request: Request, now: int) -> list[Effect]:
-        return [Reply(request.token, self.configuration.list_resources(request))]
 
     # ---- Produce
 
@@ -465,28 +439,5 @@ class Topics:
         return ErrorCode.NONE
 
 
-_HANDLERS: Mapping[type, Callable[[Topics, Request, int], list[Effect]]] = {
-    m.ProduceRequest: Topics._produce,
-    m.FetchRequest: Topics._fetch,
-    m.ListOffsetsRequest: Topics._list_offsets,
-    m.MetadataRequest: Topics._metadata,
-    m.ApiVersionsRequest: Topics._api_versions,
-    m.WriteTxnMarkersRequest: Topics._write_markers,
-    m.OffsetForLeaderEpochRequest: Topics._offset_for_leader_epoch,
-    m.DescribeClusterRequest: Topics._describe_cluster,
-    m.DescribeTopicPartitionsRequest: Topics._describe_partitions,
-    m.DeleteRecordsRequest: Topics._delete_records,
-    m.DescribeProducersRequest: Topics._describe_producers,
-    m.DescribeLogDirsRequest: Topics._describe_log_dirs,
-    m.ListPartitionReassignmentsRequest: Topics._no_reassignments,
-    m.DescribeAclsRequest: Topics._no_acls,
-    m.CreateAclsRequest: Topics._no_acls,
-    m.DeleteAclsRequest: Topics._no_acls,
-    m.CreateTopicsRequest: Topics._create_topics,
-    m.DeleteTopicsRequest: Topics._delete_topics,
-    m.CreatePartitionsRequest: Topics._create_partitions,
-    m.DescribeConfigsRequest: Topics._describe_configs,
-    m.AlterConfigsRequest: Topics._alter_configs,
-    m.IncrementalAlterConfigsRequest: Topics._alter_configs_incrementally,
-    m.ListConfigResourcesRequest: Topics._list_config_resources,
-}
+def _no_acls(request: Request) -> Any:
+    return refusal(request.message, request.version, ErrorCode.SECURITY_DISABLED)
