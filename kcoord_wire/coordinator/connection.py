@@ -56,8 +56,9 @@ class PeerLimits:
     :ivar max_connections: more are closed as they come
     :ivar max_frame_size: bytes of a Produce, JoinGroup or SyncGroup, which carry blobs. Less than the 100 MiB of
         Kafka's ``socket.request.max.bytes``, because other connections wait while a request is read
-    :ivar max_skipped_frame_size: bytes of a Produce that is answered without what does not fit into `max_frame_size`;
-        a larger one closes the connection (``socket.request.max.bytes``)
+    :ivar max_batch_bytes: bytes of the batches that are kept of a larger Produce; its other batches are refused
+    :ivar max_skipped_frame_size: bytes of a Produce that is answered at all; a larger one closes the connection
+        (``socket.request.max.bytes``)
     :ivar max_plain_frame_size: bytes of any other request, which may be a list of two-byte names: each becomes a
         hundred bytes of memory and a microsecond of work
     :ivar max_unauthenticated_frame_size: the same before SASL has ended (``sasl.server.max.receive.size``)
@@ -72,6 +73,7 @@ class PeerLimits:
 
     max_connections: int = 20_000
     max_frame_size: int = 4 << 20
+    max_batch_bytes: int = 16 << 20
     max_skipped_frame_size: int = 100 << 20
     max_plain_frame_size: int = 1 << 20
     max_unauthenticated_frame_size: int = 512 << 10
@@ -275,7 +277,7 @@ class Connection(asyncio.Protocol):
     def _begin_oversized(self, size: int) -> None:
         assert self._framer is not None
         rest, self._framer, self._bodies = self._framer.rest, self._new_framer(), None
-        self._oversized = OversizedProduce(size, self._owner.limits.max_frame_size)
+        self._oversized = OversizedProduce(size, self._owner.limits.max_batch_bytes)
         self._skim(self._oversized, rest[_SIZE_BYTES:])
 
     def _skim(self, oversized: OversizedProduce, data: bytes) -> None:

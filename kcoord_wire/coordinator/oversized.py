@@ -5,11 +5,11 @@ up, or splits it.
 
 Laws:
 
-* Of such a frame no more is held than the limit, whatever its size; other bytes are counted and dropped as they come.
-  A frame beyond `PeerLimits.max_skipped_frame_size`, or of another api, is not read.
+* Of such a frame batches up to a limit are held, and 1 MiB besides, whatever its size; other bytes are counted and
+  dropped as they come. A frame beyond `PeerLimits.max_skipped_frame_size`, or of another api, is not read.
 * What is kept is a Produce with all partitions of the request. A batch that fits stays as it is, of another only the
-  header: its partition is answered MESSAGE_TOO_LARGE (10) if it can never fit, else CORRUPT_MESSAGE (2), with which
-  clients send it again, then without those that were taken.
+  header: its partition is answered MESSAGE_TOO_LARGE (10) if it can never fit, else REQUEST_TIMED_OUT (7), the error
+  with which all clients send it again, then without those that were taken.
 * How the bytes are cut into chunks makes no difference.
 
 Source: kafka `ProduceRequest.json`; kafka/clients `NetworkReceive.java` (socket.request.max.bytes).
@@ -24,7 +24,7 @@ from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec.framing import Framer
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD
 from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM
-from kcoord_wire.coordinator.partitions.batch_header import BATCH_HEADER_SIZE, beyond_frames
+from kcoord_wire.coordinator.partitions.batch_header import BATCH_HEADER_SIZE, left_out
 from kcoord_wire.errors import DecodeError
 
 __all__ = ["OversizedError", "OversizedProduce", "RequestFramer"]
@@ -35,7 +35,7 @@ _ACKS_AND_TIMEOUT: Final = 6  # bytes
 _UUID: Final = 16
 _LONGEST_VARINT: Final = 5  # bytes of an int32
 _MORE: Final = 0x80  # of a varint's byte: another one follows
-_MARGIN: Final = 64 << 10  # for everything but batches
+_MOST_BESIDES: Final = 1 << 20  # bytes of names, numbers and headers, each of which costs a hundred times as much
 
 T = TypeVar("T")
 _Reading = Generator[None, None, T]  # yields when more bytes are needed
@@ -80,14 +80,16 @@ class OversizedProduce:
     """A Produce beyond the limit, while it is read.
 
     :param size: bytes of the frame
-    :param limit: bytes that may be kept
+    :param limit: bytes of batches that may be kept
+    :ivar body: what is kept
     """
 
-    __slots__ = ("_buffer", "_left", "_limit", "_reading", "_size", "body")
+    __slots__ = ("_batches", "_buffer", "_left", "_limit", "_reading", "_size", "body")
 
     def __init__(self, size: int, limit: int) -> None:
         self._size = self._left = size
         self._limit = limit
+        self._batches = 0  # bytes of those that are kept
         self._buffer = bytearray()
         self.body = bytearray()
         self._reading = self._read()
@@ -141,14 +143,13 @@ class OversizedProduce:
     def _partition(self, is_flexible: bool) -> _Reading[None]:
         yield from self._copy(4)  # its number
         size = yield from self._length(4, is_flexible)
-        room = self._limit - _MARGIN
-        if size <= room - len(self.body):
+        if size <= self._limit - self._batches:
             self._put_length(size, is_flexible)
-            yield from self._copy(max(size, 0))
+            self._batches += max(size, 0)
+            self.body += yield from self._take(max(size, 0))
         else:
             header = yield from self._take(min(size, BATCH_HEADER_SIZE))
-            if size > room:
-                header = beyond_frames(header)
+            header = left_out(header, fits_alone=size <= self._limit)
             self._put_length(len(header), is_flexible)
             self._put(header)
             yield from self._drop(size - len(header))
@@ -171,15 +172,17 @@ class OversizedProduce:
         yield from self._take(count)
 
     def _copy(self, count: int) -> _Reading[bytes]:
-        if len(self.body) + count > self._limit:
-            self._refuse()
+        self._check(count)
         data = yield from self._take(count)
         self.body += data
         return data
 
-    def _put(self, data: bytes) -> None:
-        if len(self.body) + len(data) > self._limit:
+    def _check(self, count: int) -> None:
+        if len(self.body) - self._batches + count > _MOST_BESIDES:
             self._refuse()
+
+    def _put(self, data: bytes) -> None:
+        self._check(len(data))
         self.body += data
 
     def _varint(self) -> _Reading[int]:
@@ -222,7 +225,7 @@ class OversizedProduce:
             yield from self._copy(size)
 
     def _refuse(self) -> NoReturn:
-        raise DecodeError("frame", 0, "Frame.size", f"frame size {self._size} is above the limit of {self._limit}")
+        raise DecodeError("frame", 0, "Frame.size", f"frame size {self._size} is above the limit")
 
 
 def _varint_bytes(value: int) -> bytes:

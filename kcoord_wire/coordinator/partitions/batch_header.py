@@ -23,8 +23,8 @@ __all__ = [
     "MAX_SEQUENCE",
     "Header",
     "Refused",
-    "beyond_frames",
     "check_batch",
+    "left_out",
     "read_header",
     "with_append_time",
 ]
@@ -35,7 +35,8 @@ BATCH_HEADER_SIZE: Final = HEADER_SIZE
 MAX_SEQUENCE: Final = (1 << 31) - 1
 """Sequence numbers of idempotent producers go on at 0 after this one."""
 
-_BEYOND: Final = (1 << 31) - 1  # a length that no batch has, as no topic may allow so much
+_BEYOND: Final = (1 << 31) - 1  # lengths that no batch has, because no request may have them
+_LEFT_OUT: Final = _BEYOND - 1
 MAGIC: Final = 2
 """Of the batches that are taken: those of Kafka 0.11 and later."""
 
@@ -105,9 +106,12 @@ def with_append_time(data: bytes, now: int) -> bytes:
     return bytes(stamped)
 
 
-def beyond_frames(header: bytes) -> bytes:
-    """Return the header of a batch that is larger than any frame may be: `check_batch` refuses it as too large."""
-    return header[:AT_LENGTH] + _BEYOND.to_bytes(4, "big") + header[LENGTH_FROM:]
+def left_out(header: bytes, *, fits_alone: bool) -> bytes:
+    """Return what stands for a batch that did not fit into a request, which `check_batch` refuses.
+
+    :param fits_alone: it can be sent again
+    """
+    return header[:AT_LENGTH] + (_LEFT_OUT if fits_alone else _BEYOND).to_bytes(4, "big") + header[LENGTH_FROM:]
 
 
 def check_batch(data: bytes | None, max_size: int) -> Header:
@@ -138,6 +142,8 @@ def _check_frame(data: bytes | None, max_size: int) -> int:
     size: int = length + LENGTH_FROM
     if length == _BEYOND:
         raise Refused(ErrorCode.MESSAGE_TOO_LARGE, "the batch is larger than a request may be")
+    if length == _LEFT_OUT:
+        raise Refused(ErrorCode.REQUEST_TIMED_OUT, "the batches of the request are too large together")
     if not HEADER_SIZE <= size <= sent:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {size} bytes in {sent}")
     if size < sent:
