@@ -141,10 +141,6 @@ def _timeout(timeout_ms: int) -> float:
     return timeout_ms / 1000
 
 
-def _describe(c: Coordinator, group: str) -> GroupDescription:
-    return c.describe(group)
-
-
 def _rebalances(c: Coordinator, group: str | None = None) -> list[RebalanceAccount]:
     return [account for account in c.rebalances if group in (None, account.group_id)]
 
@@ -259,7 +255,7 @@ _FAULT["action"] = Item(str, "delay, drop, duplicate, error or disconnect", requ
 
 OPERATIONS: Final = (
     Operation("GET", "/groups", "groups", "All groups as they are now", list[GroupDescription], Coordinator.groups),
-    Operation("GET", "/groups/{group}", "group", "A group as it is now", GroupDescription, _describe),
+    Operation("GET", "/groups/{group}", "group", "A group as it is now", GroupDescription, Coordinator.describe),
     Operation(
         "POST",
         "/groups/{group}/rebalance",

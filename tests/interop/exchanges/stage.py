@@ -182,6 +182,11 @@ class Stage:
             topics = wire.call(kw.MetadataRequest(topics=None), 12).topics
         return {topic.name: topic.topic_id for topic in topics}
 
+    def forget_topic_ids(self) -> None:
+        """Read them again when they are wanted next: an answer to the creation of a topic may have come before
+        Metadata had the topic."""
+        self.__dict__.pop("topic_ids", None)
+
     def close(self) -> None:
         for wire in self._wires:
             wire.close()

@@ -24,6 +24,7 @@ def with_topic(stage: Stage) -> None:
         asked = [part(partition_index=index, timestamp=-1) for index in range(2)]
         topic = kw.ListOffsetsRequestListOffsetsTopic(name=stage.group, partitions=asked)
         client.call_when_free(kw.ListOffsetsRequest(replica_id=-1, topics=[topic]), 8)
+    stage.forget_topic_ids()
 
 
 @script(settings="transactions", versions=range(6))
