@@ -222,7 +222,7 @@ class NetworkCluster(ProcessCluster[P], Generic[P, NetworkT]):
     _wire: NetworkT
 
     def _kill(self, process: P) -> None:
-        process.kill()
+        super()._kill(process)
         self._hang_up(process)
 
     def _hang_up(self, process: P) -> None:

@@ -177,10 +177,10 @@ class ProcessCluster(VirtualSystem, Generic[P]):
         """Kill a process. The others only see its connections close."""
         process = self._working(name)
         if process is not None:
-            self._clock.record(name, "crashes")
             self._kill(process)
 
     def _kill(self, process: P) -> None:
+        self._clock.record(process.name, "crashes")
         process.kill()
 
     def pause(self, name: str, ms: int) -> None:

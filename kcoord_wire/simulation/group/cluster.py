@@ -201,6 +201,7 @@ class Cluster(NetworkCluster[MemberProcess, Wire]):
         return process if process.is_alive else None
 
     def _kill(self, process: MemberProcess) -> None:
+        self._clock.record(process.name, "crashes")
         self._members.kill(process)
 
     def leave(self, name: str, reason: str | None = None) -> None:

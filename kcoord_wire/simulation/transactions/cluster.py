@@ -27,8 +27,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
-from kcoord_wire.simulation.clock import VirtualClock, VirtualSystem
-from kcoord_wire.simulation.network import Loss
+from kcoord_wire.simulation.clock import VirtualClock
+from kcoord_wire.simulation.network import Loss, NetworkCluster
 from kcoord_wire.simulation.processes import Process
 from kcoord_wire.simulation.transactions import transformer as events
 from kcoord_wire.simulation.transactions.broker import VirtualBrokers
@@ -115,8 +115,8 @@ class ApplicationProcess(Process):
         """Nothing depends on it."""
 
 
-class TransactionCluster(VirtualSystem):
-    """Brokers, and applications with transactional ids.
+class TransactionCluster(NetworkCluster[ApplicationProcess, TransactionWire]):
+    """Brokers, and applications with transactional ids. What is done to an id is done to its latest application.
 
     :param seed: decides everything that is random
     :param ids: the transactional ids, each with its transaction version, 1 or 2
@@ -129,7 +129,7 @@ class TransactionCluster(VirtualSystem):
     :param sync_ms: least and most that a write of a coordinator's log takes
     :param segment_bytes: of the coordinators' logs, see `Store`
     :ivar seed: as given
-    :ivar processes: of all applications that were started, the latest of each id last
+    :ivar processes: of all applications that were started, by name, the latest of each id last
     """
 
     def __init__(
@@ -150,7 +150,6 @@ class TransactionCluster(VirtualSystem):
         self.seed = seed
         self.ids = dict(ids or {"t1": 2})
         self.abort_odds = abort_odds
-        self.processes: list[ApplicationProcess] = []
         self._timeout_ms = timeout_ms
         self._request_timeout_ms = request_timeout_ms
         self._outputs = [(OUTPUT, number) for number in range(outputs)]
@@ -194,7 +193,7 @@ class TransactionCluster(VirtualSystem):
 
     def start(self, transactional_id: str) -> None:
         """Start an application; one that has the transactional id already goes on, and is fenced."""
-        number = sum(process.settings.transactional_id == transactional_id for process in self.processes) + 1
+        number = sum(process.settings.transactional_id == transactional_id for process in self.processes.values()) + 1
         settings = Settings(
             name=f"{transactional_id}.{number}",
             transactional_id=transactional_id,
@@ -209,53 +208,34 @@ class TransactionCluster(VirtualSystem):
         process = ApplicationProcess(
             self, self._clock, settings, self._wire.host_of(name), Random(f"{self.seed}/{name}")
         )
-        self.processes.append(process)
+        self.processes[name] = process
         self._clock.record(name, "starts")
         process.deliver(events.Start())
 
     def _latest(self, transactional_id: str) -> ApplicationProcess | None:
         """Return the application that was started last with an id."""
-        found = [process for process in self.processes if process.settings.transactional_id == transactional_id]
+        found = [
+            process for process in self.processes.values() if process.settings.transactional_id == transactional_id
+        ]
         return found[-1] if found else None
 
     def _working(self, transactional_id: str) -> ApplicationProcess | None:
         process = self._latest(transactional_id)
         return process if process is not None and process.is_working else None
 
-    def crash(self, transactional_id: str) -> None:
-        """Kill the latest application of an id. The brokers only see its connections close."""
-        process = self._working(transactional_id)
-        if process is not None:
-            self._kill(process)
-
-    def _kill(self, process: ApplicationProcess) -> None:
-        self._clock.record(process.name, "crashes")
-        process.kill()
+    def _hang_up(self, process: ApplicationProcess) -> None:
         self.hang_up(list(process.connections.values()))
 
     def swap(self, one: str, other: str) -> None:
         """Kill all applications of two ids, and start one of each with the source of the other, as after a rebalance in
         which members leave: what its predecessor has committed is not yet stable (KIP-447)."""
-        for process in self.processes:
+        for process in self.processes.values():
             if process.is_working and process.settings.transactional_id in (one, other):
                 self._kill(process)
         sources = self._sources
         sources[one], sources[other] = sources[other], sources[one]
         for transactional_id in dict.fromkeys((one, other)):
             self.start(transactional_id)
-
-    def pause(self, transactional_id: str, ms: int) -> None:
-        """Pause the latest application of an id; what reaches it waits until it resumes."""
-        process = self._working(transactional_id)
-        if process is not None:
-            process.pause(ms)
-
-    def partition(self, transactional_id: str, ms: int) -> None:
-        """Cut the latest application of an id off from the brokers."""
-        process = self._working(transactional_id)
-        if process is not None:
-            self._clock.record(process.name, "is cut off", ms)
-            process.cut_until = max(process.cut_until, self._clock.time_ms + ms)
 
     # ---- what applications want
 
@@ -280,11 +260,6 @@ class TransactionCluster(VirtualSystem):
             self._wire.hang_up(connection)
 
     # ---- the network and the brokers
-
-    def lose(self, ms: int, drop: float = 0.0, reset: float = 0.0) -> None:
-        """Make the network lossy for so long."""
-        self._clock.record("cluster", "loses", (ms, drop, reset))
-        self._wire.loss = Loss(self._clock.time_ms + ms, drop, reset)
 
     def slow_down(self, ms: int, most_ms: int, late: float = 0.0, twice: float = 0.0) -> None:
         """Let requests be handled late, or twice, for so long; see `Slow`."""
@@ -322,7 +297,7 @@ class TransactionCluster(VirtualSystem):
         for disk in (self._brokers.logs, self._brokers.records):
             disk.power_left = disk.fails_in = None
             disk.is_full = False
-        for process in self.processes:
+        for process in self.processes.values():
             process.cut_until = 0
             process.resume()
         for transactional_id in self.ids:
@@ -348,7 +323,7 @@ class TransactionCluster(VirtualSystem):
         :raises ViolationError: ``ends``, and the laws of `Invariants.check_end`
         """
         self._restarts = False
-        for process in self.processes:
+        for process in self.processes.values():
             if process.is_working:
                 self._kill(process)
         self.run(self._timeout_ms + within_ms)

@@ -35,7 +35,7 @@ def test_a_zombie_is_fenced_when_it_resumes(version: int) -> None:
         sim.pause("t1", 2_500)
         sim.start("t1")
         sim.run(5_000)
-        zombie, other = sim.processes
+        zombie, other = sim.processes.values()
         assert not zombie.is_working
         assert other.is_working
         sim.end(1_000)
@@ -46,7 +46,7 @@ def test_an_application_that_is_too_slow_starts_anew() -> None:
         sim.run_until(sim.has_open)
         sim.pause("t1", 20_000)
         sim.run(21_000)
-        assert [process.is_working for process in sim.processes] == [False, True]
+        assert [process.is_working for process in sim.processes.values()] == [False, True]
         advance(sim)
         sim.end(1_000)
 
@@ -97,8 +97,10 @@ def test_a_stop_ends_after_the_transaction() -> None:
     with started() as sim:
         sim.stop("t1")
         sim.run(3_000)
-        assert not sim.processes[0].is_working
-        assert all(process.application.attempt.is_answered for process in sim.processes[:1])  # type: ignore[union-attr] # it has begun
+        first = sim.processes["t1.1"]
+        assert not first.is_working
+        assert first.application.attempt is not None, "it has begun"
+        assert first.application.attempt.is_answered
 
 
 def test_actions_without_sense_do_nothing() -> None:
