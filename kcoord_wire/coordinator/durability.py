@@ -88,12 +88,16 @@ class Durability:
         if error is None:
             self._end_sync(sync, began)
         else:
-            self._failures += 1
             _log.error("the log cannot be written: %s; groups are refused until it can", error)
-            self._runtime.sync_failed(self._clock())
-            if self._reloading is None and not self._is_stopping:
-                self._reloading = self._loop.create_task(self._reload(then))
+            self._fail(then)
         then()
+
+    def _fail(self, then: Callable[[], None]) -> None:
+        """Refuse everything until the whole log has been read again. No write is under way."""
+        self._failures += 1
+        self._runtime.sync_failed(self._clock())
+        if self._reloading is None and not self._is_stopping:
+            self._reloading = self._loop.create_task(self._reload(then))
 
     def _end_sync(self, sync: Sync, began: float) -> None:
         self._metrics.count_sync(time.monotonic() - began, sync.last - self._synced_to)
@@ -203,7 +207,11 @@ class GroupDurability(Durability):
                 then()
         except (OSError, CorruptLogError) as error:
             if failures == self._failures:
-                _log.error("groups that have moved cannot be read: %s", error)
+                _log.error("groups that have moved cannot be read: %s; all are refused until they can", error)
+                while self._syncing is not None:
+                    await asyncio.wait([self._syncing])
+                if failures == self._failures:
+                    self._fail(then)
         finally:
             self._loading = None
 

@@ -92,6 +92,26 @@ def test_a_log_that_fails_is_read_again(
         assert committed(wire, "g") == 1
 
 
+def test_groups_that_move_while_the_disk_fails_are_read_later(
+    coordinator: StartCoordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = []
+
+    def failing_read(store: Store, wanted: Any) -> Any:
+        failures.append(wanted)
+        raise OSError(5, "input/output error")
+
+    c = coordinator(data_dir=tmp_path, brokers=2)
+    old = c.coordinator_of("g")
+    with Wire(c.addresses[old]) as at_old, Wire(c.addresses[1 - old]) as at_new:
+        assert commit(at_old, "g", 1) == 0
+        monkeypatch.setattr(Store, "read", failing_read)
+        c.move_coordinator("g", 1 - old)
+        until(lambda: commit(at_new, "g", 2) == 0)
+        assert len(failures) == 1
+        assert committed(at_new, "g") == 2
+
+
 def test_groups_are_refused_while_the_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recover = Store.recover
     may_go_on = threading.Event()

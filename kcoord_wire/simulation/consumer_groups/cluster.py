@@ -29,7 +29,7 @@ from typing import Any, Final, Literal
 
 from kcoord_wire import messages as m
 from kcoord_wire.consumer import events as classic_events
-from kcoord_wire.consumer.events import Send
+from kcoord_wire.consumer.events import Close, Send
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.core.any_group import AnyGroup
 from kcoord_wire.coordinator.core.config import GroupConfig
@@ -367,6 +367,9 @@ class ConsumerGroupCluster(NetworkCluster[AnyProcess, Wire]):
             peer: Any = process
             self._wire.send(peer, effect)
             return
+        if isinstance(effect, Close):
+            self._hang_up(process)
+            return
         self._clock.record(process.name, type(effect).__name__.lower(), effect)
         if isinstance(effect, events.Revoking):
             wait = min(process.options.release_ms * len(effect.partitions), self._longest_release_ms)
@@ -445,6 +448,12 @@ class ConsumerGroupCluster(NetworkCluster[AnyProcess, Wire]):
     def crash_coordinator(self, down_ms: int = 1_000, load_ms: int = 100, writes: int = 0) -> None:
         """Let the coordinator lose power; see `VirtualCoordinator.crash`."""
         self._coordinator.crash(down_ms, load_ms, writes)
+
+    def move_coordinator(self, load_ms: int = 100, stops: bool = False) -> None:
+        """Let the other broker coordinate all groups; see `Cluster.move_coordinator`."""
+        self._coordinator.move(load_ms)
+        if stops:
+            self._wire.broker_stopped()
 
     def fail_disk(self, repaired_after_ms: int = 1_000, writes: int = 0) -> None:
         """Let one operation of the coordinator's disk fail after `writes` others; it resigns, and loads again."""

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
-from kcoord_wire.consumer.events import Arrived, Disconnected, Send
+from kcoord_wire.consumer.events import Arrived, Close, Disconnected, Send
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.machines import Tick
 
@@ -188,7 +188,7 @@ class Failed:
     error: int
 
 
-Effect = Send | Assigned | Revoking | Lost | Committed | NotCommitted | Left | Failed
+Effect = Send | Close | Assigned | Revoking | Lost | Committed | NotCommitted | Left | Failed
 
 
 @dataclass(slots=True)
@@ -446,6 +446,8 @@ class ConsumerGroupMember:
             self._lose_all()
             self.state = State.FAILED
             self._effects.append(Failed(error))
+        elif error == ErrorCode.NOT_COORDINATOR:
+            self._effects.append(Close())  # the next connection leads to the broker that is
         self._next_at = now + self.settings.retry_ms
 
     # ---- partitions

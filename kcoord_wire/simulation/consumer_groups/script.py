@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.simulation.consumer_groups.cluster import ConsumerGroupCluster
-from kcoord_wire.simulation.group.script import Report
+from kcoord_wire.simulation.group.script import Report, moves
 from kcoord_wire.simulation.script import Do, Script, choose
 from kcoord_wire.simulation.violation import ViolationError
 
@@ -141,6 +141,9 @@ class _Generator:
             at += int(random.expovariate(1 / haste_ms))
             call = choose(random, _ODDS)
             drawn.append(Do(at=at, call=call, arguments=self.draw(call, random.choice(self.names))))
+        drawn += [
+            Do(at=when, call="move_coordinator", arguments=(ms, stops)) for when, ms, stops in moves(self.seed, at)
+        ]
         config: dict[str, Any] = {
             "consumer_session_timeout_ms": SESSION_MS,
             "consumer_heartbeat_interval_ms": random.choice([300, HEARTBEAT_MS]),

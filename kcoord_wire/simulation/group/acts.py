@@ -24,6 +24,7 @@ __all__ = [
     "Lose",
     "Meddle",
     "MemberAction",
+    "MoveCoordinator",
     "Pause",
     "Resubscribe",
     "Stray",
@@ -205,6 +206,22 @@ class CrashCoordinator(Action[Cluster]):
     def play(self, world: Cluster) -> None:
         """Crash it."""
         world.crash_coordinator(self.down_ms, load_ms=self.load_ms, writes=self.writes)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MoveCoordinator(Action[Cluster]):
+    """The other broker coordinates the groups from now on.
+
+    :ivar load_ms: for how long it answers COORDINATOR_LOAD_IN_PROGRESS
+    :ivar stops: whether the broker that did so until now stops
+    """
+
+    load_ms: int = 100
+    stops: bool = False
+
+    def play(self, world: Cluster) -> None:
+        """Move it."""
+        world.move_coordinator(load_ms=self.load_ms, stops=self.stops)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

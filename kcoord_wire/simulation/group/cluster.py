@@ -291,6 +291,16 @@ class Cluster(NetworkCluster[MemberProcess, Wire]):
             self._coordinator.config = config
         self._coordinator.crash(down_ms, load_ms, writes)
 
+    def move_coordinator(self, *, load_ms: int = 100, stops: bool = False) -> None:
+        """Let the other broker coordinate all groups; members find it by themselves.
+
+        :param load_ms: how long it answers COORDINATOR_LOAD_IN_PROGRESS
+        :param stops: whether the broker that did so until now stops, which resets its connections
+        """
+        self._coordinator.move(load_ms)
+        if stops:
+            self._wire.broker_stopped()
+
     def fail_disk(self, repaired_after_ms: int = 1_000, *, writes: int = 0) -> None:
         """Let one operation of the coordinator's disk fail; the coordinator resigns.
 

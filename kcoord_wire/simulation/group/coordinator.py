@@ -2,6 +2,10 @@
 
 Laws:
 
+* There are two brokers in one process, as in `coordinator.cluster`; one coordinates all groups. A request reaches the
+  broker that its connection leads to, and is routed there as on the server.
+* When the coordinator moves, parked requests are refused, and the groups are read again when all that was appended is
+  on disk.
 * A crash ends a boot: memory, requests and the bytes that the disk had not synced are gone, and nothing planned during
   that boot happens any more.
 * An exception of the coordinator is a `ViolationError`, unless it is an error that the disk was made to raise.
@@ -22,9 +26,10 @@ from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.any_group import TopicNames
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
-from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport, Request
+from kcoord_wire.coordinator.core.events import Load, Phase, RebalanceAccount, RebalanceReport, Request, Resign
 from kcoord_wire.coordinator.core.moves import IllegalMoveError
 from kcoord_wire.coordinator.log.store import Store, Sync
+from kcoord_wire.coordinator.routing import route
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.machines import Tick
@@ -36,6 +41,7 @@ from kcoord_wire.simulation.violation import ViolationError
 __all__ = ["Caller", "VirtualCoordinator"]
 
 _TICK: Final = Tick()
+_ENDPOINTS: Final = [Endpoint(1, "127.0.0.1", 9092), Endpoint(2, "127.0.0.1", 9092)]  # connections know their broker
 
 
 class Caller(Protocol):
@@ -56,6 +62,7 @@ class VirtualCoordinator:
     :param sync_ms: least and most that a disk write takes
     :param store_options: of `Store`
     :ivar boot: changes with every start and every crash
+    :ivar broker: which of the brokers coordinates the groups
     :ivar machine: None while the coordinator is down
     :ivar config: of the next boot
     :ivar disk: outlives crashes
@@ -76,6 +83,7 @@ class VirtualCoordinator:
         store_options: dict[str, int],
     ) -> None:
         self.boot = 0
+        self.broker = 0
         self.machine: CoordinatorMachine | None = None
         self.disk = VirtualDisk(random)
         self.config = config
@@ -92,6 +100,8 @@ class VirtualCoordinator:
         self._runtime: Runtime[CoordinatorMachine] | None = None
         self._sync: Sync | None = None
         self._wakes_at = NEVER
+        self._brokers = Brokers(_ENDPOINTS)
+        self._is_failed = False  # the disk has failed, and the log is to be read as a whole
         self._tokens = 0
         self._callers: dict[int, Caller | None] = {}
         self._deferred: list[Callable[[], None]] = []
@@ -102,13 +112,23 @@ class VirtualCoordinator:
         """Whether it takes connections."""
         return self._runtime is not None
 
-    def submit(self, caller: Caller | None, message: Any, version: int, client_id: str, host: str) -> None:
+    def submit(
+        self, caller: Caller | None, message: Any, version: int, client_id: str, host: str, broker: int | None = None
+    ) -> None:
         """Give the machine a request; nothing happens if the coordinator is down, as it may be between two requests.
 
         :param caller: gets the answer; None for the second copy of a request that a fault has duplicated
+        :param broker: that gets the request; None for the one that coordinates the groups, whatever it is loading
         """
         if self._runtime is None:
             return
+        if broker is not None:
+            taken, finish = route(self._brokers, message, version, broker)
+            if taken is None:
+                assert finish is not None, "what is not taken is answered"
+                if caller is not None:
+                    caller.answered(finish(None))
+                return
         unique = ""
         if isinstance(message, m.JoinGroupRequest):
             unique = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
@@ -170,8 +190,10 @@ class VirtualCoordinator:
 
     def _start(self, load_ms: int) -> None:
         self.boot += 1
-        brokers = Brokers([Endpoint(1, "127.0.0.1", 9092)])
-        self.machine = CoordinatorMachine(brokers, self._topics, subscribed_topics, self.config)
+        self._brokers = Brokers(_ENDPOINTS)
+        self._elect()
+        self._is_failed = False
+        self.machine = CoordinatorMachine(self._brokers, self._topics, subscribed_topics, self.config)
         watched: Any = Watched(self.machine, self._invariants)
         store = Store(self.disk, **self._store_options)
         self._runtime = Runtime(watched, store, self._reply, self._report)
@@ -190,12 +212,64 @@ class VirtualCoordinator:
     def _recover(self, runtime: Runtime[CoordinatorMachine]) -> None:
         try:
             runtime.recover(self._clock.time_ms)
+            self._is_failed = False
+            self._brokers.set_loading(())
             self._clock.record("coordinator", "serves")
         except PowerCutError:
             raise
         except OSError as error:
             self._clock.record("coordinator", "cannot read", error)
             self._clock.after(self.disk.repaired_after_ms, self._load, self.boot)
+
+    def _elect(self) -> frozenset[int]:
+        """Make the broker the leader of all partitions of ``__consumer_offsets``; return those that it did not lead."""
+        groups = self._brokers.groups
+        for partition in range(len(groups.of)):
+            groups.move(partition, self.broker)
+        return frozenset(groups.elect())
+
+    def move(self, load_ms: int) -> None:
+        """Let the other broker coordinate the groups from now on.
+
+        :param load_ms: how long it takes to read them, at least
+        """
+        if self._runtime is None:
+            return
+        self.broker = 1 - self.broker
+        moved = self._elect()
+        self._clock.record("coordinator", "moves", self.broker)
+        self._guard(self._runtime.submit, Resign(moved), self._clock.time_ms)
+        self._brokers.set_loading(moved)
+        self._clock.after(load_ms, self._reload, self.boot, self.broker, self._runtime.machine.appended)
+        self.settle()
+
+    def _reload(self, boot: int, broker: int, appended: int) -> None:
+        """Read the groups that have moved to a broker, when what was appended before is on disk."""
+        runtime = self._runtime
+        if boot != self.boot or broker != self.broker or runtime is None or not self._brokers.loading:
+            return
+        if self._is_failed or runtime.durable < appended:
+            self._clock.after(1, self._reload, boot, broker, appended)
+            return
+        self._guard(self._read_moved, runtime)
+        self.settle()
+
+    def _read_moved(self, runtime: Runtime[CoordinatorMachine]) -> None:
+        loading = self._brokers.loading
+        try:
+            records, pending = runtime.store.read(lambda group: self._brokers.partition_of_group(group) in loading)
+        except PowerCutError:
+            raise
+        except OSError as error:
+            self._clock.record("coordinator", "cannot read", error)
+            if self._sync is None:
+                self._fail(runtime)
+            else:  # a write is under way, after which it tries again
+                self._clock.after(1, self._reload, self.boot, self.broker, runtime.machine.appended)
+            return
+        runtime.submit(Load(records, loading, pending), self._clock.time_ms)
+        self._brokers.set_loading(())
+        self._clock.record("coordinator", "serves")
 
     def crash(self, down_ms: int, load_ms: int, writes: int) -> None:
         """Lose power: at once, or during the n-th disk operation from now (`writes`).
@@ -248,9 +322,7 @@ class VirtualCoordinator:
             raise
         except OSError as error:
             self._clock.record("coordinator", "cannot write", error)
-            self._sync = None
-            runtime.sync_failed(self._clock.time_ms)
-            self._clock.after(self.disk.repaired_after_ms, self._load, self.boot)
+            self._fail(runtime)
             return
         self._sync = None
         self._clock.steps += 1
@@ -260,6 +332,13 @@ class VirtualCoordinator:
         runtime.end_sync(sync)
         if runtime.store.compaction_due():
             self._compact(runtime)
+
+    def _fail(self, runtime: Runtime[CoordinatorMachine]) -> None:
+        """The disk has failed: resign, and read the whole log when it is repaired."""
+        self._sync = None
+        self._is_failed = True
+        runtime.sync_failed(self._clock.time_ms)
+        self._clock.after(self.disk.repaired_after_ms, self._load, self.boot)
 
     def _compact(self, runtime: Runtime[CoordinatorMachine]) -> None:
         self._clock.record("coordinator", "compacts")

@@ -214,6 +214,8 @@ class Invariants:
         if isinstance(event, events.Request):
             self._note_request(event, now, touched)
         elif isinstance(event, events.Load):
+            if event.partitions is None:
+                self._durable = self._base = self._appended
             self._note_load(machine, event.records)
         elif isinstance(event, events.Resign):
             self._forget_states()
@@ -291,7 +293,6 @@ class Invariants:
         view.owners = {}
 
     def _note_load(self, machine: GroupMachine, records: Sequence[events.LogRecord]) -> None:
-        self._durable = self._base = self._appended
         offsets: dict[tuple[str, TopicPartition], int] = {}
         generations: dict[str, int] = {}
         for key, value in records:

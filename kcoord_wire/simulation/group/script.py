@@ -137,6 +137,17 @@ def random_script(seed: int, actions: int = 40) -> GroupScript:
     return _Generator(seed).script(actions)
 
 
+def moves(seed: int, until: int) -> list[tuple[int, int, bool]]:
+    """Draw the moves of a run's coordinator: when, how long the groups are read, and whether its broker stops. They
+    have a source of their own, so that the other actions of a seed are the same without them.
+
+    :param until: the time of the last action, in ms
+    """
+    random = Random(f"{seed}/moves")
+    count = random.choice([0, 0, 1, 3])
+    return [(random.randint(0, until), random.choice([0, 50, 1_500]), random.random() < 0.5) for _ in range(count)]
+
+
 class _Generator:
     """Draws a script. What all its actions have in common is drawn first: names, topics, clients, assignors."""
 
@@ -184,6 +195,7 @@ class _Generator:
             name = random.choice(self.names)
             duration_ms = random.choice(_DURATIONS_MS)
             actions.append(choose(random, _ODDS)(self, at, name, duration_ms))
+        actions += [acts.MoveCoordinator(at=when, load_ms=ms, stops=stops) for when, ms, stops in moves(self.seed, at)]
         return GroupScript(
             seed=self.seed,
             topics=self.topics,

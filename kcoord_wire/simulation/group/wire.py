@@ -59,17 +59,19 @@ class MemberConnection(Connection):
     """A member's connection to the coordinator.
 
     :ivar is_tapped: whether the tap has seen it opened, and not yet closed
+    :ivar broker: which of the server's brokers it leads to
     :ivar queue: requests that have arrived and are not handled yet: correlation id and frame
     :ivar exchange: the request that the coordinator works on
     """
 
-    __slots__ = ("exchange", "is_tapped", "queue")
+    __slots__ = ("broker", "exchange", "is_tapped", "queue")
 
     process: MemberProcess
     server: VirtualCoordinator
 
     def __init__(self, process: MemberProcess, server: VirtualCoordinator, name: str) -> None:
         super().__init__(process, server, name)
+        self.broker = server.broker
         self.is_tapped = False
         self.queue: deque[tuple[int, bytes]] = deque()
         self.exchange: _Exchange | None = None
@@ -113,7 +115,9 @@ class _Exchange(FaultedExchange):
         connection = self.connection
         for copy in range(copies):
             caller = None if copy else self
-            connection.server.submit(caller, self.message, self.version, self.client_id, connection.process.host)
+            connection.server.submit(
+                caller, self.message, self.version, self.client_id, connection.process.host, connection.broker
+            )
 
     def answer(self, response: Any, copies: int) -> None:
         self.wire.answer(self, response, copies)
@@ -322,6 +326,13 @@ class Wire(Network[MemberConnection]):
         connection.process.deliver(Arrived(header.correlation_id, response))
 
     # ---- the ends of connections
+
+    def broker_stopped(self) -> None:
+        """Reset the connections to the broker that does not coordinate the groups."""
+        for process in self._processes.values():
+            connection = process.connection
+            if connection is not None and connection.broker != self._coordinator.broker:
+                self.reset(connection)
 
     def disconnected(self, connection: MemberConnection) -> None:
         """The member's connection was reset."""

@@ -95,6 +95,18 @@ def test_classic_and_other_members_share_the_partitions() -> None:
         sim.run_until(lambda: sum(shares(sim).values()) == 6 and sim.has_converged())
 
 
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_group_goes_on_when_its_coordinator_moves(stops: bool) -> None:
+    with settled(members=2) as sim:
+        sim.member("m3", {"assignors": ("range",)})
+        sim.run_until(lambda: shares(sim) == {"m1": 2, "m2": 2, "m3": 2} and sim.has_converged())
+        owners, begun = sim.owners(), len(sim.begun)
+        sim.move_coordinator(500, stops)
+        sim.run(20_000)
+        assert sim.has_converged()
+        assert (sim.owners(), len(sim.begun)) == (owners, begun)
+
+
 def test_actions_without_sense_do_nothing() -> None:
     with settled(members=1) as sim:
         for name in ("crash", "leave", "restart"):

@@ -41,6 +41,26 @@ def test_a_failed_write_makes_it_read_its_log_again(three: Cluster) -> None:
     assert coordinator_lines(three) == ["starts", "serves", "cannot write", "serves"]
 
 
+@pytest.mark.parametrize("stops", [False, True])
+def test_members_find_a_coordinator_that_moves(three: Cluster, stops: bool) -> None:
+    owners, ended = three.owners(), len(three.rebalances)
+    three.move_coordinator(load_ms=500, stops=stops)
+    three.run_until(three.is_settled)
+    three.run(20_000)
+    assert three.is_settled()
+    assert three.owners() == owners
+    assert len(three.rebalances) == ended
+    assert "moves" in [line.what for line in three.trace if line.who == "coordinator"]
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+def test_a_coordinator_that_moves_survives_a_failing_disk(three: Cluster, writes: int) -> None:
+    three.fail_disk(500, writes=writes)
+    three.move_coordinator()
+    three.run(30_000)
+    three.run_until(three.is_settled)
+
+
 def test_an_exception_of_the_coordinator_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     with Cluster() as sim:
         sim.member("m1", **SHORT)
