@@ -233,23 +233,56 @@ def test_a_log_ends_before_damage_and_is_consistent(caplog: pytest.LogCaptureFix
     assert caplog.messages == []
 
 
-def test_damage_is_an_error_and_nothing_is_touched() -> None:
+def test_segments_behind_damage_are_set_aside(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
-    broker = opened(disk, {"orders": 1, "torn": 1})
-    for topic in ("torn", "orders", "orders", "orders"):
-        broker.produce(batch(b"value"), topic=topic)
-    disk.folder("torn-0").open(FIRST).append(b"torn")
-    damage(disk)
-    disk.folder("orders-0").open(f"{3:020}.log")  # so that the damage is not in the last file
-    before = [content(disk), *(content(disk.folder(name)) for name in ("orders-0", "torn-0"))]
-    with pytest.raises(CorruptLogError, match=rf"orders-0/{FIRST} at byte \d+"):
-        opened(disk)
-    assert [content(disk), *(content(disk.folder(name)) for name in ("orders-0", "torn-0"))] == before
-    disk.folder("orders-0").remove(f"{3:020}.log")
-    disk.folder("orders-0").rename(FIRST, f"{7:020}.log")
-    disk.folder("orders-0").open(FIRST)
-    with pytest.raises(CorruptLogError, match="begins at offset 7 where 0 is due"):
-        opened(disk)
+    broker = opened(disk, retention_bytes=160_000)
+    for number in range(6):
+        broker.produce(batch(b"%d" % number * 9_000))
+    names = sorted(disk.folder("orders-0").sizes())
+    assert names == [f"{offset:020}.log" for offset in range(6)]
+    before = content(disk.folder("orders-0"))
+    disk.folder("orders-0").open(names[2]).truncate(5_000)
+    again = opened(disk, retention_bytes=160_000)
+    after = content(disk.folder("orders-0"))
+    assert [offset for offset, _ in values(again.fetch(0).records)] == [0, 1]
+    assert {name: after[f"{name}.cut-0.1"] for name in names[3:]} == {name: before[name] for name in names[3:]}
+    assert after[f"{names[2]}.cut-0.1"] == before[names[2]][:5_000]
+    assert [name for name in after if name.endswith(".log")] == names[:3]
+    said = [record.message for record in caplog.records if "bytes are dropped" in record.message]
+    assert [f"{name}.cut-0.1" in text for name, text in zip((*names[3:], names[2]), said, strict=True)] == [True] * 4
+    assert again.produce(batch(b"next")).base_offset == 2
+    caplog.clear()
+    assert [offset for offset, _ in values(opened(disk, retention_bytes=160_000).fetch(0).records)] == [0, 1, 2]
+    assert caplog.messages == []
+
+
+def test_a_missing_segment_ends_the_log() -> None:
+    disk = MemoryDisk()
+    broker = opened(disk, retention_bytes=160_000)
+    for number in range(4):
+        broker.produce(batch(b"%d" % number * 9_000))
+    disk.folder("orders-0").remove(f"{1:020}.log")
+    again = opened(disk, retention_bytes=160_000)
+    assert [offset for offset, _ in values(again.fetch(0).records)] == [0]
+    assert sorted(disk.folder("orders-0").sizes()) == [FIRST, *(f"{n:020}.log.cut-0.1" for n in (2, 3))]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_power_failure_does_not_refuse_the_start(seed: int) -> None:
+    disk = MemoryDisk()
+    broker = opened(disk, retention_bytes=160_000)
+    sent = [b"%d" % number * (3_000 + 500 * number) for number in range(8)]
+    for value in sent:
+        broker.produce(batch(value))
+    disk.sync_names()
+    disk.folder("orders-0").sync_names()
+    disk.crash(Random(seed))
+    again = opened(disk, retention_bytes=160_000)
+    left = [value for _, value in values(again.fetch(again.list_offset(-2).offset).records)]
+    assert left == sent[: len(left)]
+    assert again.produce(batch(b"next")).base_offset == len(left)
+    once_more = opened(disk, retention_bytes=160_000)
+    assert [value for _, value in values(once_more.fetch(0).records)] == [*left, b"next"]
 
 
 @pytest.mark.parametrize("fails_in", range(4))

@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from kcoord_wire.coordinator.log.store import CorruptLogError
 from kcoord_wire.coordinator.partitions.batch_header import check_batch
 from kcoord_wire.coordinator.partitions.open_files import OpenFiles
 from kcoord_wire.coordinator.partitions.segments import Segment
@@ -121,14 +120,6 @@ def test_damage_in_the_last_file_is_cut_off_and_kept(name: str) -> None:
     assert values(content_of(segment))[1:] == [(101, b"again")]
 
 
-@pytest.mark.parametrize("name", DAMAGE)
-def test_damage_before_the_last_file_is_an_error(name: str) -> None:
-    damage, reason = DAMAGE[name]
-    with pytest.raises(CorruptLogError, match=rf"orders-0/{NAME} at byte \d+: .*{reason}") as caught:
-        read(damage(content_of(filled()), len(batch(100))), last=False)
-    assert caught.value.position == len(batch(100))
-
-
 def test_what_was_kept_before_is_not_replaced() -> None:
     size = len(batch(100))
     damage, _ = DAMAGE["a bit"]
@@ -157,9 +148,24 @@ def test_nothing_is_cut_before_it_is_kept(fails_in: int) -> None:
     assert content(disk)[NAME] == data
 
 
-def test_a_file_that_others_follow_must_be_whole() -> None:
-    with pytest.raises(CorruptLogError, match="orders-0/"):
-        read(content_of(filled())[:-1], last=False)
+def test_what_is_cut_off_before_other_files_is_kept() -> None:
+    data = content_of(filled())[:-1]
+    segment, found = read(data, last=False)
+    assert found == [100, 101, 102, 103]
+    kept = segment.repair()
+    assert content(segment._folder) == {NAME: data[: segment.size], kept: data[segment.size :]}
+
+
+def test_a_file_that_is_set_aside_replaces_none() -> None:
+    disk = disk_of({NAME: b"old"})
+    names = set()
+    for more in (b"", b"new"):
+        disk.open(NAME).append(more)
+        name, size = Segment(disk, OpenFiles(), 100).set_aside()
+        names.add((name, size))
+        disk.open(NAME)
+    assert [size for _, size in sorted(names)] == [3, 3]
+    assert sorted(content(disk)[name] for name, _ in names) == [b"new", b"old"]
 
 
 def test_a_failed_write_leaves_the_segment_as_it_was() -> None:

@@ -29,7 +29,6 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.partitions.batch_header import Header, Refused, read_header
 from kcoord_wire.coordinator.partitions.leader_epochs import LeaderEpochs
 from kcoord_wire.coordinator.partitions.open_transactions import AbortedTransaction, OpenTransactions
@@ -95,6 +94,7 @@ class PartitionLog:
     """
 
     __slots__ = (
+        "_cut",
         "_folder",
         "_is_failing",
         "_producers",
@@ -115,6 +115,7 @@ class PartitionLog:
         self._storage = storage
         self._folder: Disk | None = None
         self._segments: list[Segment] = []
+        self._cut: list[Segment] = []  # behind damage, when the log was read
         self._producers = Producers()
         self._transactions = OpenTransactions()
         self._is_failing = False
@@ -368,30 +369,27 @@ class PartitionLog:
     # ---- the disk
 
     def recover(self, start_offset: int) -> None:
-        """Read the log, at the start; then `repair` it.
+        """Read the log, at the start, up to the first damage; then `repair` it. No file is touched.
 
         :param start_offset: of the first record that was kept; its segment may begin before
-        :raises CorruptLogError: it is damaged in a way that a crash does not explain; no file was touched
         :raises OSError: the disk fails
         """
         present, self.epochs = self.epochs.latest, LeaderEpochs(-1, MAX_INT64)
         self._folder = self._storage.disk.folder(self.name)
         names = sorted(name for name in self._folder.sizes() if _SEGMENT.fullmatch(name))
         for name in names:
-            base = int(name.partition(".")[0])
-            if self._segments and base != self.end_offset:
-                detail = f"begins at offset {base} where {self.end_offset} is due"
-                raise CorruptLogError(f"{self.name}/{name}", 0, detail)
-            self._recover_segment(base, last=name == names[-1])
+            segment = Segment(self._folder, self._storage.files, int(name.partition(".")[0]))
+            if self._segments and (self._segments[-1].torn or segment.base_offset != self.end_offset):
+                self._cut.append(segment)
+            else:
+                self._recover_segment(segment, last=name == names[-1])
         if self._segments:
             self._begin_at(max(self._segments[0].base_offset, min(start_offset, self.end_offset)))
         self.begin_epoch(present)
 
-    def _recover_segment(self, base_offset: int, *, last: bool) -> None:
-        assert self._folder is not None
-        segment = Segment(self._folder, self._storage.files, base_offset)
+    def _recover_segment(self, segment: Segment, *, last: bool) -> None:
         self._segments.append(segment)
-        self.end_offset = base_offset
+        self.end_offset = segment.base_offset
         for batch in segment.recover(self.name, max(self.epochs.latest, 0), last=last):
             self._account(*batch)
         self.size += segment.size
@@ -399,6 +397,11 @@ class PartitionLog:
 
     def repair(self) -> None:
         """Cut off what follows the last good batch. OSError: the disk fails."""
+        for segment in self._cut:
+            kept, size = segment.set_aside()
+            detail = "%s ends at offset %d; the segment of offset %d is behind that: %d bytes are dropped, kept in %s"
+            _log.warning(detail, self.name, self.end_offset, segment.base_offset, size, kept)
+        self._cut.clear()
         for segment in self._segments[-1:]:
             torn = segment.torn
             kept = segment.repair()

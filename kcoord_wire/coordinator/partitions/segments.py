@@ -5,10 +5,9 @@ Laws:
 * The file has Kafka's format, and is named after the offset of its first record as Kafka names it.
 * The index has 24 bytes for each batch: its last offset, its greatest timestamp, its place. Records are on the disk.
 * Only batches that were written as a whole are in the index. What a failed write has left is cut off before the next.
-* When a file is read, each batch is checked: its checksum, its offset, its leader epoch. The last file of a partition
-  ends before the first bad batch, as in Kafka after a crash: `Segment.repair` cuts the rest off. What a crash leaves of
-  one write, a batch that is not whole and that no whole batch follows, is gone; anything else is kept in a file beside
-  it. Damage in any other file is a `CorruptLogError`, and no file is touched.
+* When a file is read, each batch is checked: its checksum, its offset, its leader epoch. It ends before the first bad
+  batch, as in Kafka after a crash: `Segment.repair` cuts the rest off. What a crash leaves of one write at the end of
+  the log, a batch that is not whole and that no whole batch follows, is gone; anything else is kept, in a file beside.
 
 Source: kafka/storage `LogSegment.java` (recover), `LogLoader.java`; kafka/clients `DefaultRecordBatch.java`.
 """
@@ -22,7 +21,6 @@ from errno import EIO
 from itertools import count
 from typing import Final, NamedTuple
 
-from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.partitions.batch_header import MAGIC, Header, read_header
 from kcoord_wire.coordinator.partitions.open_files import OpenFiles
 from kcoord_wire.disk import Disk
@@ -129,9 +127,7 @@ class Segment:
 
     def _keep(self, rest: bytes) -> str:
         """Write what is about to be cut off to a new file, durably, and return its name."""
-        there = self._folder.sizes()
-        names = (f"{self._name}.cut-{self.size}.{number}" for number in count(1))
-        name = next(name for name in names if name not in there)
+        name = self._free_name(self.size)
         file = self._folder.open(name)
         try:
             file.append(rest)
@@ -141,9 +137,24 @@ class Segment:
         self._folder.sync_names()
         return name
 
+    def _free_name(self, position: int) -> str:
+        """Return a name for what was in the file from `position` on."""
+        there = self._folder.sizes()
+        names = (f"{self._name}.cut-{position}.{number}" for number in count(1))
+        return next(name for name in names if name not in there)
+
     def close(self) -> None:
         """Close the file, if it is open."""
         self._files.close(self._folder, self._name)
+
+    def set_aside(self) -> tuple[str, int]:
+        """Rename the file, so that the log does not have it, and return its new name and its size in bytes. OSError:
+        the disk fails."""
+        self.close()
+        name = self._free_name(0)
+        self._folder.rename(self._name, name)
+        self._folder.sync_names()
+        return name, self._folder.sizes()[name]
 
     def remove(self) -> None:
         """Remove the file. OSError: the disk fails."""
@@ -223,8 +234,7 @@ class Segment:
 
         :param partition: its name, for errors
         :param least_epoch: leader epoch of the batch before
-        :param last: whether it is the last file of the partition
-        :raises CorruptLogError: it is damaged in a way that a crash does not explain
+        :param last: whether it is the last file of the partition, so that a crash may have torn its last write
         :raises OSError: the disk fails
         """
         total = self._folder.sizes()[self._name]
@@ -248,10 +258,8 @@ class Segment:
                 yield StoredBatch(header, base, epoch, data)
 
     def _give_up(self, partition: str, fault: str, rest: bytes, end: int, last: bool) -> None:
-        if not last:
-            raise CorruptLogError(f"{partition}/{self._name}", self.size, fault)
         self.torn = len(rest)
-        if not _is_torn(rest, end):
+        if not (last and _is_torn(rest, end)):
             self.damage = f"{partition}/{self._name} at byte {self.size}, offset {end}: {fault}"
 
 
