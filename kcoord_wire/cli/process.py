@@ -1,4 +1,4 @@
-"""What the commands share that run until a signal: signals, the limit of open files, a log on stderr.
+"""What the commands share that run until a signal: signals, the limit of open files, garbage, a log on stderr.
 
 Laws:
 
@@ -8,6 +8,7 @@ Laws:
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import signal
@@ -17,7 +18,16 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
-__all__ = ["JsonLines", "allow_many_connections", "log_to_stderr", "stop_on_signals", "until_terminated"]
+__all__ = [
+    "JsonLines",
+    "allow_many_connections",
+    "collect_rarely",
+    "log_to_stderr",
+    "stop_on_signals",
+    "until_terminated",
+]
+
+COLLECTED_AFTER = (10_000, 10, 20)  # new objects, young collections, and collections before a full one
 
 
 class _Terminated(BaseException):
@@ -70,6 +80,16 @@ def allow_many_connections() -> None:
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def collect_rarely() -> None:
+    """Let Python's garbage collector walk all objects after two million new ones.
+
+    It does so when there are a quarter more, by default: twice while a group of 20,000 members joins, 100 ms each time,
+    for which every client waits. Few objects need it, because connections and timers leave no cycles behind.
+    """
+    gc.freeze()
+    gc.set_threshold(*COLLECTED_AFTER)
 
 
 def log_to_stderr(form: logging.Formatter | None = None) -> None:

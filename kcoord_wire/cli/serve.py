@@ -28,7 +28,7 @@ from kcoord_wire.cli.arguments import (
     parse_topics,
     topics_of,
 )
-from kcoord_wire.cli.process import JsonLines, allow_many_connections, log_to_stderr, until_terminated
+from kcoord_wire.cli.process import JsonLines, allow_many_connections, collect_rarely, log_to_stderr, until_terminated
 from kcoord_wire.net import parse_port
 
 if TYPE_CHECKING:
@@ -244,6 +244,7 @@ def _run(args: argparse.Namespace) -> None:
     try:
         with until_terminated(), ExitStack() as stack:
             coordinator.start()
+            collect_rarely()
             metrics = "" if coordinator.metrics_port is None else f", metrics on port {coordinator.metrics_port}"
             kept = "in memory" if args.data_dir is None else f"in {args.data_dir}"
             control = _control(coordinator, args, stack)

@@ -246,7 +246,7 @@ class Requests:
 
     def _hand_over(self, request: Request, connection: Connection, api_key: int) -> None:
         if type(request.message) in self._group_requests:
-            if api_key in _MAKE_IDS:
+            if api_key in _MAKE_IDS and not request.message.member_id:
                 request.unique = str(uuid.uuid4())
             if api_key == _TXN_OFFSET_COMMIT:
                 self.flow.commit_offsets(request, self._clock())

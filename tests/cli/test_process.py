@@ -6,6 +6,8 @@ import json
 import logging
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +33,24 @@ def test_sigterm_ends_the_block_quietly() -> None:
         steps.append("after")
     assert steps == ["before"]
     assert signal.getsignal(signal.SIGTERM) == signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+
+
+def test_a_hundred_thousand_new_objects_are_not_walked() -> None:
+    """In a process of its own, because the setting is for a process."""
+    script = """
+import gc
+from kcoord_wire.cli.process import collect_rarely
+def full_collections(): return gc.get_stats()[2]["collections"]
+before = full_collections()
+kept = [[] for _ in range(100_000)]
+with_defaults = full_collections() - before
+collect_rarely()
+before = full_collections()
+kept += [[] for _ in range(300_000)]
+print(with_defaults > 0, full_collections() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "True 0\n"
 
 
 def test_other_exceptions_leave_the_block() -> None:

@@ -80,7 +80,7 @@ class Request:
     :ivar version: the version of the request and of its response
     :ivar client_id: from the request's header; empty for null
     :ivar client_host: the peer, as Kafka writes it: ``/127.0.0.1``
-    :ivar unique: text that no other request has (a random UUID); member ids are made of it
+    :ivar unique: text that no other request has (a random UUID), where the member has no id: its id is made of it
     :ivar broker: the broker that has received it, as `Brokers` counts them
     """
 
