@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--servers", nargs="+", choices=SERVERS, default=list(SERVERS))
     for name, default in (("members", 20_000), ("groups", 2_000), ("size", 10), ("baseline", 5_000), ("rounds", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--seconds", type=float, default=8.0, help="of heartbeats, each time")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of heartbeats, each time")
     parser.add_argument("--out", type=Path, default=report.RESULTS, help="the folder of latest.md and latest.json")
     options = parser.parse_args(arguments)
     server_core, load_core = cores()
@@ -72,21 +72,22 @@ def main(arguments: list[str] | None = None) -> None:
     before = os.sched_getaffinity(0) if load_core is not None else set()
     if load_core is not None:
         os.sched_setaffinity(0, {load_core})
-    try:
-        servers = {name: measure(name, plan) for name in options.servers}
-    finally:
-        if load_core is not None:
-            os.sched_setaffinity(0, before)
-    made = {
+    made: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine(),
         "load": load,
         "pinned": server_core is not None,
         "plan": asdict(plan),
         "wanted": {"members": options.members, "groups": options.groups},
-        "servers": servers,
+        "servers": {},
     }
-    write_results(options.out, made, report.markdown(made))
+    try:
+        for name in options.servers:
+            made["servers"][name] = measure(name, plan)
+            write_results(options.out, made, report.markdown(made))  # what there is, should the next one fail
+    finally:
+        if load_core is not None:
+            os.sched_setaffinity(0, before)
 
 
 if __name__ == "__main__":
