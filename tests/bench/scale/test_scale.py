@@ -78,7 +78,10 @@ def test_the_report_compares_with_the_others(mine: float, theirs: float, met: st
     }
     text = markdown(made)
     assert f"| 5,000 members Stable once all have joined in at most Kafka's time | {met} | " in text
-    assert "| more heartbeats than the mock cluster, 5,000 members | yes | 90,000/s against 80,000/s |" in text
+    assert (
+        "| more heartbeats than the mock cluster, 5,000 members | yes | 90,000/s against 80,000/s (2,000 members) |"
+        in text
+    )
     assert f"{TIMES_THE_BASELINE} times Kafka's time for 2,000 | yes | " in text
     assert "descriptors are too few for 6,000 members" in text
     assert "(timers)" in text
