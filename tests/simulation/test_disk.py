@@ -67,3 +67,25 @@ def test_one_operation_fails_and_the_next_succeeds() -> None:
         file.sync()
     assert caught.value.errno == EIO
     file.sync()
+
+
+def test_a_full_disk_takes_a_part_and_says_so() -> None:
+    disk = VirtualDisk(Random(3))
+    file = disk.open("log")
+    disk.is_full = True
+    with pytest.raises(OSError, match="full"):
+        file.append(b"x" * 100)
+    file.truncate(0)
+    disk.is_full = False
+    file.append(b"y")
+    assert file.read(0, 10) == b"y"
+
+
+def test_who_looks_from_outside_meets_no_fault() -> None:
+    disk = VirtualDisk(Random(3))
+    disk.power_left, disk.is_full = 0, True
+    with disk.undisturbed():
+        disk.open("log").append(b"x")
+    assert disk.is_full
+    with pytest.raises(PowerCutError):
+        disk.open("log")

@@ -25,6 +25,7 @@ from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.brokers import Brokers, Leaders
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
+from kcoord_wire.coordinator.core.events import Load, Resign
 from kcoord_wire.coordinator.core.moves import IllegalMoveError
 from kcoord_wire.coordinator.log.disk import OFFSETS_FOLDER, TRANSACTIONS_FOLDER
 from kcoord_wire.coordinator.log.formats import TRANSACTIONS
@@ -46,6 +47,7 @@ logging.getLogger("kcoord_wire.coordinator").addHandler(logging.NullHandler())  
 
 CONFIG: Final = GroupConfig(offsets_topic_partitions=4)
 _RESTART_MS: Final = 500  # after a start or a write that the disk has failed
+_LOAD_MS: Final = (0, 3, 60, 400)  # from reading the groups of a partition that has moved to serving them
 
 
 class Call:
@@ -80,11 +82,15 @@ class Call:
 class _Log:
     """The log of one coordinator: what is appended is written after a while, and read again after a failure."""
 
-    def __init__(self, owner: VirtualBrokers, runtime: Runtime[Any], name: str) -> None:
+    def __init__(
+        self, owner: VirtualBrokers, runtime: Runtime[Any], name: str, then: Callable[[], None] = lambda: None
+    ) -> None:
         self.runtime = runtime
         self.sync: Sync | None = None
+        self.failures = 0
         self._owner = owner
         self._name = name
+        self._then = then  # when the log has been read
 
     def settle(self) -> None:
         """Plan the next write, if one is wanted."""
@@ -97,12 +103,14 @@ class _Log:
         """Read the log, and serve."""
         try:
             self.runtime.recover(self._owner.now)
+            self._then()
         except PowerCutError:
             raise
         except OSError as error:
             self._fail("cannot read", error)
 
     def _fail(self, what: str, error: OSError) -> None:
+        self.failures += 1
         self._owner.note(f"{what} {self._name}", error)
         self._owner.plan(self._owner.logs.repaired_after_ms, self.load)
 
@@ -243,7 +251,8 @@ class VirtualBrokers:
             self._die()
         else:
             self._settle()
-            self._invariants.check()
+            with self.records.undisturbed():
+                self._invariants.check()
 
     def _settle(self) -> None:
         for log in self._runs:
@@ -284,7 +293,11 @@ class VirtualBrokers:
         self.requests = requests
         watched: Any = Watched(requests.transactions.machine, self._invariants)
         requests.transactions.machine = watched
-        self._runs = [_Log(self, requests.runtime, "groups"), _Log(self, requests.transactions, "transactions")]
+        brokers = requests.runtime.machine.brokers
+        self._runs = [
+            _Log(self, requests.runtime, "groups", lambda: brokers.set_loading(())),
+            _Log(self, requests.transactions, "transactions"),
+        ]
         self._invariants.began(requests)
         self.note("start")
         for log in self._runs:
@@ -364,5 +377,36 @@ class VirtualBrokers:
     def _move(self, requests: Requests, place: Place, to: int) -> None:
         leaders, number = self._leaders(requests, place)
         leaders.move(number, to)
-        requests.topics.catalog.raise_epochs(leaders, leaders.elect())
+        moved = leaders.elect()
+        requests.topics.catalog.raise_epochs(leaders, moved)
         self.note("move", (place, to))
+        brokers: Brokers = requests.runtime.machine.brokers
+        if moved and leaders is brokers.groups:
+            requests.runtime.submit(Resign(frozenset(moved)), self.now)
+            brokers.set_loading(brokers.loading.union(moved))
+            self._read_moved(requests)
+
+    def _read_moved(self, requests: Requests) -> None:
+        """Read the groups whose coordinator has changed, once all that was appended is on disk; as `GroupDurability`
+        does it, which is bound to asyncio."""
+        runtime = requests.runtime
+        brokers: Brokers = runtime.machine.brokers
+        moved = brokers.loading
+        if runtime.durable < runtime.machine.appended:
+            self.plan(1, self._read_moved, requests)
+        elif moved:
+            try:
+                records, pending = runtime.store.read(lambda group: brokers.partition_of_group(group) in moved)
+            except OSError as error:
+                self.note("cannot read moved groups", error)
+                self.plan(self.logs.repaired_after_ms, self._read_moved, requests)
+                return
+            load, failures = Load(records, moved, pending), self._runs[0].failures
+            self.plan(self._random.choice(_LOAD_MS), self._load_moved, requests, load, failures)
+
+    def _load_moved(self, requests: Requests, load: Load, failures: int) -> None:
+        brokers: Brokers = requests.runtime.machine.brokers
+        assert load.partitions is not None
+        if failures == self._runs[0].failures and load.partitions <= brokers.loading:  # else all groups are read again
+            requests.runtime.submit(load, self.now)
+            brokers.set_loading(brokers.loading - load.partitions)

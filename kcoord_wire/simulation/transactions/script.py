@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.simulation.script import Do, Script, choose
-from kcoord_wire.simulation.transactions.cluster import OUTPUT, TransactionCluster
+from kcoord_wire.simulation.transactions.cluster import GROUP, OUTPUT, TransactionCluster
 from kcoord_wire.simulation.violation import ViolationError
 
 __all__ = ["Do", "Report", "TransactionScript", "random_script"]
@@ -170,5 +170,5 @@ class _Generator:
             return (disk, random.choice([10, 1_000]), random.randint(0, 3))
         if call == "fill_disk":
             return (disk, random.choice([50, 1_000, 4_000]))
-        place = random.choice([("transactions", name, 0), ("topics", OUTPUT, random.randrange(self.outputs))])
-        return (place, random.randrange(3))
+        output = "topics", OUTPUT, random.randrange(self.outputs)
+        return (random.choice([("transactions", name, 0), output, ("groups", GROUP, 0)]), random.randrange(3))
