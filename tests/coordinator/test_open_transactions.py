@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.partitions import open_transactions
 from kcoord_wire.coordinator.partitions.batch_header import Refused, check_batch
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.partitions.storage import Storage
@@ -173,3 +174,32 @@ def test_a_partition_that_is_named_often_gets_one_marker() -> None:
     errors = [each.error_code for each in response.markers[0].topics[1].partitions]
     assert errors == [0, 0, 0, E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_OR_PARTITION]
     assert [log.end_offset for log in broker.topics.catalog.named("orders").logs] == [1, 1]
+
+
+def test_producers_with_open_transactions_are_not_forgotten() -> None:
+    log = Log()
+    log.write(1, epoch=1)
+    for other in range(2, 300):
+        log.write(other, transactional=False)
+    with pytest.raises(Refused) as late:
+        log.write(1, epoch=0)
+    assert late.value.error is E.INVALID_PRODUCER_EPOCH
+    assert log.write(1, epoch=1) == 299
+    log.end(1, ControlType.COMMIT, epoch=1)
+    for other in range(2, 300):
+        log.write(other, transactional=False)
+    assert len(log.log.producers()) == 256, "and once the transaction has ended it is as any other"
+
+
+def test_only_so_many_transactions_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_transactions, "MOST_OPEN", 2)
+    log = Log()
+    log.write(1)
+    log.write(2)
+    with pytest.raises(Refused) as refused:
+        log.write(3)
+    assert refused.value.error is E.POLICY_VIOLATION
+    log.write(2)
+    log.write(3, transactional=False)
+    log.end(1, ControlType.COMMIT)
+    log.write(4)

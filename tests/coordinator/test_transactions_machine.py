@@ -7,6 +7,7 @@ import pytest
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Request
+from kcoord_wire.coordinator.transactions import machine as module
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
 from kcoord_wire.error_codes import ErrorCode as E
 from tests.support.scripted import Topics
@@ -230,6 +231,18 @@ def test_unused_ids_expire_and_open_ones_do_not() -> None:
     assert [each.transactional_id for each in answer.transaction_states] == ["busy"]
     script.restart()
     assert list(script.machine.transactions) == ["busy"]
+
+
+def test_further_transactional_ids_wait_for_an_expiry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_IDS", 2)
+    script = TransactionScript(transactional_id_expiration_ms=3_600_000)
+    script.producer("a")
+    script.producer("b")
+    assert script.init("c").error_code == E.POLICY_VIOLATION
+    assert script.init("a").error_code == 0, "one that is known goes on"
+    assert script.init(None).error_code == 0
+    script.pass_time(7_200_000)
+    assert script.init("c").error_code == 0
 
 
 def test_transactions_are_listed_by_state_producer_and_duration() -> None:

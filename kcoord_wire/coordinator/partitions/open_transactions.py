@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kcoord_wire.coordinator.partitions.batch_header import Header
 from kcoord_wire.records import ControlType
 
-__all__ = ["AbortedTransaction", "OpenTransactions"]
+__all__ = ["MOST_OPEN", "AbortedTransaction", "OpenTransactions"]
+
+MOST_OPEN: Final = 10_000
+"""The transactions that may be open in a partition, whose producers are all remembered: about 10 MB. Kafka has no bound."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -53,6 +56,11 @@ class OpenTransactions:
     def first_unstable(self) -> int | None:
         """Offset of the first record whose transaction is open; None if none is."""
         return next(iter(self._open.values())) if self._open else None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further transaction may begin."""
+        return len(self._open) >= MOST_OPEN
 
     def first_offset(self, producer_id: int) -> int | None:
         """Return the offset of the first record of the producer's open transaction; None if it has none here."""

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from kcoord_wire.coordinator.partitions.batch_header import Header, Refused, read_header
 from kcoord_wire.coordinator.partitions.leader_epochs import LeaderEpochs
-from kcoord_wire.coordinator.partitions.open_transactions import AbortedTransaction, OpenTransactions
+from kcoord_wire.coordinator.partitions.open_transactions import MOST_OPEN, AbortedTransaction, OpenTransactions
 from kcoord_wire.coordinator.partitions.producers import Producers, ProducerState
 from kcoord_wire.coordinator.partitions.segments import INDEX_SIZE, Segment
 from kcoord_wire.coordinator.partitions.storage import SEGMENT_OVERHEAD, Storage
@@ -142,8 +142,8 @@ class PartitionLog:
 
         :param batch: the header that `check_batch` returned for `data`
         :param verified: the coordinator has said that the partition is in the producer's transaction
-        :raises Refused: OUT_OF_ORDER_SEQUENCE_NUMBER (45), INVALID_PRODUCER_EPOCH (47), INVALID_TXN_STATE (48),
-            KAFKA_STORAGE_ERROR (56)
+        :raises Refused: POLICY_VIOLATION (44), OUT_OF_ORDER_SEQUENCE_NUMBER (45), INVALID_PRODUCER_EPOCH (47),
+            INVALID_TXN_STATE (48), KAFKA_STORAGE_ERROR (56)
         """
         if batch.producer_id < 0:  # neither idempotent nor in a transaction
             return self._store(batch, data)
@@ -153,6 +153,8 @@ class PartitionLog:
         if batch.is_transactional:
             if not (verified or self.in_transaction(batch)):
                 raise Refused(ErrorCode.INVALID_TXN_STATE, "the partition is not in the producer's transaction")
+            if self._transactions.is_full and not self.has_open_transaction(batch.producer_id):
+                raise Refused(ErrorCode.POLICY_VIOLATION, f"{self.name} has {MOST_OPEN} open transactions")
         elif self.has_open_transaction(batch.producer_id):
             raise Refused(ErrorCode.INVALID_TXN_STATE, "a batch outside the producer's transaction, which is open")
         return self._store(batch, data)
@@ -235,9 +237,11 @@ class PartitionLog:
 
     def _account_producer(self, batch: Header, base_offset: int, data: bytes) -> None:
         marker = _marker(data) if batch.is_control else None
-        self._producers.update(batch, base_offset, None if marker is None else marker.coordinator_epoch)
         if batch.is_transactional:
             self._transactions.update(batch, base_offset, None if marker is None else marker.type)
+        is_open = self.has_open_transaction(batch.producer_id)
+        coordinator_epoch = None if marker is None else marker.coordinator_epoch
+        self._producers.update(batch, base_offset, coordinator_epoch, is_open=is_open)
 
     def begin_epoch(self, epoch: int) -> None:
         """Take a greater leader epoch, that of all batches from now on. `Catalog.raise_epochs` also keeps it."""

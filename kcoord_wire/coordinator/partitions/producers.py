@@ -4,7 +4,8 @@ Laws:
 
 * It is a function of the headers of the batches in the log, in their order: `Producers.update` is called for each batch
   when it is appended, and again for each when the log is read after a restart.
-* A batch that is sent again is found if it is among its producer's last five. The least recent producers are forgotten.
+* A batch that is sent again is found if it is among its producer's last five. The least recent producers are forgotten,
+  never one whose transaction is open: its epoch fences late batches.
 
 Source: kafka/storage `ProducerAppendInfo.java`, `ProducerStateEntry.java`, `ProducerStateManager.java`.
 """
@@ -19,7 +20,7 @@ from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["ProducerState", "Producers"]
 
-_MOST_REMEMBERED = 256  # producers, about 250 KB
+_MOST_REMEMBERED = 256  # producers without an open transaction, about 250 KB
 _BATCHES_REMEMBERED = 5  # max.in.flight.requests.per.connection of an idempotent producer
 
 
@@ -45,23 +46,27 @@ class ProducerState(NamedTuple):
 class Producers:
     """The idempotent producers of a partition."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_idle", "_open")
 
     def __init__(self) -> None:
-        self._known: dict[int, _Producer] = {}  # by id, in the order of their last writes
+        self._idle: dict[int, _Producer] = {}  # by id, in the order of their last writes
+        self._open: dict[int, _Producer] = {}  # those with an open transaction
 
     def find(self, batch: Header) -> int | None:
         """Return the offset of this batch if it was stored before; None if it is to be stored.
 
         :raises Refused: OUT_OF_ORDER_SEQUENCE_NUMBER (45), INVALID_PRODUCER_EPOCH (47)
         """
-        producer = self._known.get(batch.producer_id)
+        producer = self._known(batch.producer_id)
         return None if producer is None else producer.find(batch)
 
     def epoch(self, producer_id: int) -> int:
         """Return the epoch of a producer; -1 if it is not known."""
-        producer = self._known.get(producer_id)
+        producer = self._known(producer_id)
         return -1 if producer is None else producer.epoch
+
+    def _known(self, producer_id: int) -> _Producer | None:
+        return self._idle.get(producer_id) or self._open.get(producer_id)
 
     def states(self, first_offset: Callable[[int], int | None]) -> list[ProducerState]:
         """Describe all producers.
@@ -69,7 +74,7 @@ class Producers:
         :param first_offset: of a producer's open transaction; None if it has none
         """
         states = []
-        for producer_id, producer in self._known.items():
+        for producer_id, producer in (*self._open.items(), *self._idle.items()):
             last = producer.batches[-1][1] if producer.batches else -1
             start = first_offset(producer_id)
             states.append(
@@ -84,14 +89,15 @@ class Producers:
             )
         return states
 
-    def update(self, batch: Header, base_offset: int, coordinator_epoch: int | None) -> None:
+    def update(self, batch: Header, base_offset: int, coordinator_epoch: int | None, *, is_open: bool) -> None:
         """Note that the log has this batch at this offset.
 
         :param coordinator_epoch: that the batch names, if it is a marker; else None
+        :param is_open: whether the producer has an open transaction with this batch
         """
         if batch.producer_id < 0:
             return
-        producer = self._known.pop(batch.producer_id, None)
+        producer = self._idle.pop(batch.producer_id, None) or self._open.pop(batch.producer_id, None)
         if producer is None or producer.epoch != batch.producer_epoch:
             producer = _Producer(batch.producer_epoch, -1 if producer is None else producer.coordinator_epoch)
         producer.timestamp = batch.max_timestamp
@@ -100,9 +106,9 @@ class Producers:
         if not batch.is_control:  # a marker has no sequence number, and fences producers with an older epoch
             producer.batches = (*producer.batches, (batch.base_sequence, batch.last_sequence, base_offset))
             producer.batches = producer.batches[-_BATCHES_REMEMBERED:]
-        self._known[batch.producer_id] = producer
-        if len(self._known) > _MOST_REMEMBERED:
-            del self._known[next(iter(self._known))]
+        (self._open if is_open else self._idle)[batch.producer_id] = producer
+        if len(self._idle) > _MOST_REMEMBERED:
+            del self._idle[next(iter(self._idle))]
 
 
 class _Producer:

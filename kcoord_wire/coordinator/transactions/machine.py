@@ -15,6 +15,8 @@ Laws (besides those of events.py):
   outcome and completion has its markers written again.
 * Who initialises a transactional id raises its epoch, and aborts the transaction that is open: requests with the old
   epoch are refused from then on (PRODUCER_FENCED, before that error existed INVALID_PRODUCER_EPOCH).
+* There are `MOST_IDS` transactional ids at most; further ones are refused (POLICY_VIOLATION) until some have expired
+  (``transactional.id.expiration.ms``).
 * A transaction that is open for longer than its timeout is aborted in the same way, to the millisecond; Kafka looks
   every 10 s.
 
@@ -52,6 +54,8 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 """The topic whose partitions stand for the offsets of groups in a transaction."""
 
 COORDINATOR_EPOCH: Final = 0
+MOST_IDS: Final = 100_000
+"""The transactional ids that a coordinator remembers, 50 MB; Kafka has no bound."""
 EXPIRY_CHECK_MS: Final = 3_600_000  # transaction.remove.expired.transaction.cleanup.interval.ms
 
 
@@ -118,6 +122,8 @@ class TransactionMachine(LoggedMachine):
             return self._refuse(request, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         transaction = self.transactions.get(message.transactional_id)
         if transaction is None:
+            if len(self.transactions) >= MOST_IDS:
+                return self._refuse(request, ErrorCode.POLICY_VIOLATION)
             transaction = Transaction(
                 message.transactional_id, self._new_producer_id(), message.transaction_timeout_ms, self._effects.now
             )
