@@ -93,12 +93,17 @@ def test_a_new_producer_aborts_the_transaction_and_fences() -> None:
     old = script.producer()
     script.add(old)
     assert script.init().error_code == E.CONCURRENT_TRANSACTIONS
-    assert script.add(old) == [E.PRODUCER_FENCED]
-    assert script.add(old, version=1) == [E.INVALID_PRODUCER_EPOCH]
+    assert script.add(old) == script.add((9, 9)) == [E.CONCURRENT_TRANSACTIONS], "markers come first"
+    assert script.init(had=(9, 9)).error_code == E.CONCURRENT_TRANSACTIONS
+    assert script.end((9, 9), version=5).error_code == E.CONCURRENT_TRANSACTIONS
+    assert script.end(old, version=4).error_code == E.PRODUCER_FENCED
+    assert script.batch_add(old, ("orders", 0), verify=True) == [E.PRODUCER_FENCED]
     marker = script.write_markers().marker
     assert (marker.producer_epoch > old[1], marker.transaction_result) == (True, False)
     new = script.producer()
     assert new[1] > marker.producer_epoch
+    assert script.add(old) == [E.PRODUCER_FENCED]
+    assert script.add(old, version=1) == [E.INVALID_PRODUCER_EPOCH]
     assert script.end(old).error_code == E.PRODUCER_FENCED
     assert script.init(had=old).error_code == E.PRODUCER_FENCED
     assert script.init(had=old, version=3).error_code == E.INVALID_PRODUCER_EPOCH
@@ -253,7 +258,7 @@ def test_transactions_are_listed_by_state_producer_and_duration() -> None:
     script.pass_time(1_000)
 
     def names(**filters: object) -> list[str]:
-        answer = script.ask(m.ListTransactionsRequest(**filters), 1)  # type: ignore[arg-type] # any of its fields
+        answer = script.ask(m.ListTransactionsRequest(**filters), 2)  # type: ignore[arg-type] # any of its fields
         return [each.transactional_id for each in answer.transaction_states]
 
     assert names() == ["idle", "busy"]
@@ -262,6 +267,21 @@ def test_transactions_are_listed_by_state_producer_and_duration() -> None:
     assert names(producer_id_filters=[producer[0]]) == ["busy"]
     assert names(duration_filter=999) == ["idle", "busy"]  # who has had no transaction counts as the longest
     assert names(duration_filter=1_000) == ["idle"]
+    assert names(transactional_id_pattern="b.*") == names(transactional_id_pattern="busy") == ["busy"]
+    assert names(transactional_id_pattern="us") == []
+    assert names(transactional_id_pattern="") == ["idle", "busy"]
+    refused = script.ask(m.ListTransactionsRequest(state_filters=["No"], transactional_id_pattern="(?=a)"), 2)
+    assert (refused.error_code, refused.unknown_state_filters) == (E.INVALID_REGULAR_EXPRESSION, [])
+
+
+def test_a_pattern_for_too_many_ids_is_refused() -> None:
+    script = TransactionScript()
+    for number in range(3):
+        script.producer(str(number) * 10_000)
+    refused = script.ask(m.ListTransactionsRequest(transactional_id_pattern="." * 3_000), 2)
+    assert refused.error_code == E.POLICY_VIOLATION
+    answer = script.ask(m.ListTransactionsRequest(transactional_id_pattern="1.*"), 2)
+    assert len(answer.transaction_states) == 1
 
 
 def test_a_description_has_the_partitions_by_topic() -> None:

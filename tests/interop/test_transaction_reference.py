@@ -24,7 +24,7 @@ VERSIONS = {
     "Produce": range(8, 14),
     "WriteTxnMarkers": range(1, 3),
     "DescribeTransactions": range(1),
-    "ListTransactions": range(2),
+    "ListTransactions": range(3),
     "DescribeProducers": range(1),
 }
 """What these scripts are to ask."""
@@ -45,6 +45,7 @@ CODES = {
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
     ErrorCode.TRANSACTION_ABORTABLE,
+    ErrorCode.INVALID_REGULAR_EXPRESSION,
 }
 """What a producer with a transactional id can cause, and a reader of offsets."""
 

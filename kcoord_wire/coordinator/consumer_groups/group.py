@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.consumer_groups.regexes import Resolution
 from kcoord_wire.coordinator.core.any_group import CONSUMER, AnyGroup, Committed
 from kcoord_wire.coordinator.core.error_responses import bounded
 from kcoord_wire.coordinator.core.events import LogRecord, RebalanceAccount, Removal
+from kcoord_wire.coordinator.core.regexes import Resolution
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.timers import Timer
 

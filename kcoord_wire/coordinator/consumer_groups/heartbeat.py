@@ -31,9 +31,9 @@ from kcoord_wire.coordinator.consumer_groups.group import (
 )
 from kcoord_wire.coordinator.consumer_groups.migration import upgraded
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records
-from kcoord_wire.coordinator.consumer_groups.regexes import MAX_PATTERNS, InvalidRegexError
 from kcoord_wire.coordinator.core.any_group import AnyGroup
 from kcoord_wire.coordinator.core.events import Request, Trigger
+from kcoord_wire.coordinator.core.regexes import MAX_PATTERNS, InvalidRegexError
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["Heartbeats"]

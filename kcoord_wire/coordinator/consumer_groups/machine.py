@@ -28,7 +28,6 @@ from kcoord_wire.coordinator.consumer_groups.heartbeat import Heartbeats
 from kcoord_wire.coordinator.consumer_groups.migration import downgraded, may_downgrade
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Shared
 from kcoord_wire.coordinator.consumer_groups.records import replay_groups
-from kcoord_wire.coordinator.consumer_groups.regexes import CompileRegex, compile_regex
 from kcoord_wire.coordinator.core import events, versions
 from kcoord_wire.coordinator.core import groups as classic
 from kcoord_wire.coordinator.core.any_group import AnyGroup, Subscribed, TopicNames
@@ -36,6 +35,7 @@ from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.log_records import group_record
 from kcoord_wire.coordinator.core.machine import GroupMachine
+from kcoord_wire.coordinator.core.regexes import CompileRegex, compile_regex
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["CoordinatorMachine"]

@@ -33,11 +33,11 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     ResolvedRegex,
 )
 from kcoord_wire.coordinator.consumer_groups.reconciliation import Goal, reconcile
-from kcoord_wire.coordinator.consumer_groups.regexes import CompileRegex, Resolution
 from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.core.any_group import AnyGroup, TopicNames
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.logged_machine import EffectCollector
+from kcoord_wire.coordinator.core.regexes import CompileRegex, Resolution
 from kcoord_wire.messages import ConsumerGroupHeartbeatRequestTopicPartitions as Owned
 from kcoord_wire.timers import Timer, Timers
 

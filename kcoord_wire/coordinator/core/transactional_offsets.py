@@ -4,6 +4,7 @@ The host has asked the transaction coordinator before a TxnOffsetCommit gets her
 
 Laws:
 
+* Topics that do not exist are answered before the group is asked, which sees the rest, if any.
 * A commit in the name of a member is checked like one outside a transaction, except that a rebalance which waits for
   its leader does not stop it; one without a member id is always accepted (clients before KIP-447).
 * A marker is answered once it is in the log, also where nothing is pending: it may be a repeated one.
@@ -41,21 +42,25 @@ def commit(
 ) -> None:
     """Answer a TxnOffsetCommit."""
     group = groups.get(message.group_id)
-    error = _may_commit(group, topics, request, message)
-    if error:
-        return effects.reply(request, refusal(message, request.version, error))
+    by_id = request.version >= TXN_TOPIC_IDS_FROM
+    names = [topics.name_of(topic.topic_id) if by_id else topic.name for topic in message.topics]
+    counts = [topics.partitions(name) or 0 if name is not None else 0 for name in names]
+    error = ErrorCode.NONE
+    if any(counts):
+        known = [topic for topic, count in zip(message.topics, counts, strict=True) if count]
+        error = _may_commit(group, topics, request, message, known)
+    answer: m.TxnOffsetCommitResponse = refusal(message, request.version, error)
     if group is None:
         group = Group(message.group_id, effects.now)
     producer = Producer(message.producer_id, message.producer_epoch)
-    answer: m.TxnOffsetCommitResponse = refusal(message, request.version, ErrorCode.NONE)
     records: list[LogRecord] = []
     order = effects.appended + 1
-    for topic, answered in zip(message.topics, answer.topics, strict=True):
-        by_id = request.version >= TXN_TOPIC_IDS_FROM
-        name = topics.name_of(topic.topic_id) if by_id else topic.name
+    for topic, answered, name, count in zip(message.topics, answer.topics, names, counts, strict=True):
+        if error and count:
+            continue
         for item, each in zip(topic.partitions, answered.partitions, strict=True):
             text = item.committed_metadata or ""
-            if name is None or not 0 <= item.partition_index < (topics.partitions(name) or 0):
+            if name is None or not 0 <= item.partition_index < count:
                 unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 each.error_code = unknown
             elif len(text.encode("utf-16-le")) // 2 > config.offset_metadata_max_bytes:  # as Java counts
@@ -71,9 +76,16 @@ def commit(
 
 
 def _may_commit(
-    group: AnyGroup | None, topics: TopicNames, request: Request, message: m.TxnOffsetCommitRequest
+    group: AnyGroup | None,
+    topics: TopicNames,
+    request: Request,
+    message: m.TxnOffsetCommitRequest,
+    known: Sequence[m.TxnOffsetCommitRequestTopic],
 ) -> ErrorCode:
-    """Return why the group does not accept the request, for the group or one of the partitions; NONE if it does."""
+    """Return why the group does not accept the request, for the group or one of the partitions; NONE if it does.
+
+    :param known: the topics of the request that exist
+    """
     generation = message.generation_id_or_member_epoch
     has_all_errors = request.version >= TXN_TOPIC_IDS_FROM  # those of KIP-848
     if not message.group_id:
@@ -85,7 +97,7 @@ def _may_commit(
     error = group.check_commit(message.member_id, message.group_instance_id, generation, GROUP_NOT_FOUND_FROM)
     if error is ErrorCode.REBALANCE_IN_PROGRESS:
         error = ErrorCode.NONE
-    for topic in message.topics:
+    for topic in known:
         topic_id = topic.topic_id if has_all_errors else topics.id_of(topic.name)
         for item in topic.partitions:
             error = error or group.check_partition(message.member_id, generation, topic_id, item.partition_index)

@@ -21,7 +21,7 @@ from kcoord_wire.records import ControlType
 __all__ = ["MOST_OPEN", "AbortedTransaction", "OpenTransactions"]
 
 MOST_OPEN: Final = 10_000
-"""The transactions that may be open in a partition, whose producers are all remembered: about 10 MB. Kafka has no bound."""
+"""The transactions that may be open in a partition; their producers are remembered, 10 MB. Kafka has no bound."""
 
 
 class AbortedTransaction(NamedTuple):

@@ -52,7 +52,7 @@ SERVED: Final[Mapping[int, range]] = MappingProxyType(
         ApiKey.DESCRIBE_CLUSTER: range(3),
         ApiKey.DESCRIBE_PRODUCERS: range(1),
         ApiKey.DESCRIBE_TRANSACTIONS: range(1),
-        ApiKey.LIST_TRANSACTIONS: range(2),
+        ApiKey.LIST_TRANSACTIONS: range(3),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: range(2),
         ApiKey.CONSUMER_GROUP_DESCRIBE: range(2),
         ApiKey.LIST_CONFIG_RESOURCES: range(2),

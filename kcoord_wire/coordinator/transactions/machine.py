@@ -17,6 +17,8 @@ Laws (besides those of events.py):
   epoch are refused from then on (PRODUCER_FENCED, before that error existed INVALID_PRODUCER_EPOCH).
 * There are `MOST_IDS` transactional ids at most; further ones are refused (POLICY_VIOLATION) until some have expired
   (``transactional.id.expiration.ms``).
+* While markers are written requests are refused with CONCURRENT_TRANSACTIONS, whatever id and epoch they name, for the
+  producer may have its next ones already; EndTxn of clients before KIP-890 and questions of brokers check them first.
 * A transaction that is open for longer than its timeout is aborted in the same way, to the millisecond; Kafka looks
   every 10 s.
 
@@ -139,10 +141,10 @@ class TransactionMachine(LoggedMachine):
         transaction: Transaction,
         expected: tuple[int, int] | None,
     ) -> None:
-        if expected is not None and not transaction.accepts_producer(expected):
-            return self._refuse(request, ErrorCode.PRODUCER_FENCED, transaction.written)
         if transaction.state in PREPARED:
             return self._refuse(request, ErrorCode.CONCURRENT_TRANSACTIONS, transaction.written)
+        if expected is not None and not transaction.accepts_producer(expected):
+            return self._refuse(request, ErrorCode.PRODUCER_FENCED, transaction.written)
         if transaction.state is State.ONGOING:  # the client repeats its request until the abort is complete
             self._fence(transaction)
             return self._refuse(request, ErrorCode.CONCURRENT_TRANSACTIONS, transaction.written)
@@ -256,6 +258,8 @@ class TransactionMachine(LoggedMachine):
         partitions: Sequence[Partition],
         version: int,
     ) -> ErrorCode:
+        if transaction is not None and transaction.state in PREPARED:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
         error = self._wrong_producer(transaction, asked.transactional_id, asked.producer_id, asked.producer_epoch)
         if error or transaction is None:
             return error
@@ -283,6 +287,8 @@ class TransactionMachine(LoggedMachine):
         if transaction is None:
             return self._refuse(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING, self._effects.deleted)
         version = BUMPED_AT_END if request.version >= versions.BUMPED_FROM else 0
+        if version == BUMPED_AT_END and transaction.state in PREPARED:
+            return self._refuse(request, ErrorCode.CONCURRENT_TRANSACTIONS, transaction.written)
         repeated = version == BUMPED_AT_END and transaction.raised_epoch(message.producer_id, message.producer_epoch)
         error = ErrorCode.NONE
         if not repeated:
@@ -389,19 +395,18 @@ def _may_end(transaction: Transaction, move: Move, version: int, repeated: bool)
     :param repeated: see `Transaction.raised_epoch`
     """
     state = transaction.state
-    same = state in _OUTCOME[move]
     if state is State.ONGOING:
         return True, ErrorCode.NONE
-    if state in PREPARED and (same or not repeated):
+    if state in PREPARED:
         return False, ErrorCode.CONCURRENT_TRANSACTIONS
-    if state in ENDED and same and (repeated or transaction.version < BUMPED_AT_END):
+    if state is _OUTCOME[move] and (repeated or transaction.version < BUMPED_AT_END):
         return False, ErrorCode.NONE
-    if state not in PREPARED and move is Move.ABORT and version >= BUMPED_AT_END and not repeated:
+    if move is Move.ABORT and version >= BUMPED_AT_END and not repeated:
         return True, ErrorCode.NONE
     return False, ErrorCode.INVALID_TXN_STATE
 
 
 _OUTCOME: Final = {
-    Move.COMMIT: (State.PREPARE_COMMIT, State.COMPLETE_COMMIT),
-    Move.ABORT: (State.PREPARE_ABORT, State.COMPLETE_ABORT),
+    Move.COMMIT: State.COMPLETE_COMMIT,
+    Move.ABORT: State.COMPLETE_ABORT,
 }

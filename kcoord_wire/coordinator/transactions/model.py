@@ -187,16 +187,13 @@ class Transaction:
     def accepts_producer(self, expected: tuple[int, int]) -> bool:
         """Return whether a producer that had this id and epoch may initialise again (KIP-360): it has the current id,
         or used up the epochs of the previous one and did not get the answer."""
-        if self.producer_epoch == NO_PRODUCER or expected[0] in (self.producer_id, self.next_producer_id):
+        if self.producer_epoch == NO_PRODUCER or expected[0] == self.producer_id:
             return True
         return expected[0] == self.previous_producer_id and is_exhausted(expected[1])
 
     def check_producer(self, producer_id: int, producer_epoch: int) -> ErrorCode:
         """Return what is wrong with a request of this producer: NONE, INVALID_PRODUCER_ID_MAPPING (49),
-        CONCURRENT_TRANSACTIONS (51) if it has its next id before the transaction of the last one is complete, or
         PRODUCER_FENCED (90)."""
-        if self.next_producer_id != NO_PRODUCER and (producer_id, producer_epoch) == self.next_producer:
-            return ErrorCode.CONCURRENT_TRANSACTIONS
         if producer_id != self.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return ErrorCode.NONE if producer_epoch == self.producer_epoch else ErrorCode.PRODUCER_FENCED
@@ -204,12 +201,12 @@ class Transaction:
     def raised_epoch(self, producer_id: int, producer_epoch: int) -> bool:
         """Return whether the end of the last transaction has raised this producer's epoch, so that its EndTxn is a
         repeated one, if it is of version 2."""
-        if self.version < BUMPED_AT_END or self.state not in PREPARED | ENDED:
+        if self.version < BUMPED_AT_END or self.state not in ENDED:
             return False
         if producer_id == self.producer_id and producer_epoch + 1 == self.producer_epoch:
             return True
         was_last = producer_id == self.previous_producer_id and producer_epoch == _GREATEST_EPOCH - 1
-        return was_last and self.producer_epoch == 0 and self.state in ENDED
+        return was_last and self.producer_epoch == 0
 
     # ---- the transaction
 

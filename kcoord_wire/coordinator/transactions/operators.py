@@ -1,19 +1,23 @@
 """Requests of operators: listing and describing transactions.
 
-Source: KIP-664, KIP-994; Kafka's `TransactionStateManager.scala`.
+Source: KIP-664, KIP-994, KIP-1152; Kafka's `TransactionStateManager.scala`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.logged_machine import EffectCollector
+from kcoord_wire.coordinator.core.regexes import InvalidRegexError, compile_regex
 from kcoord_wire.coordinator.transactions.model import State, Transaction
 from kcoord_wire.error_codes import ErrorCode
 
 __all__ = ["describe", "list_transactions"]
+
+_MOST_WORK: Final = 64 << 20  # characters of a pattern times those of all ids: half a second of the slowest pattern
 
 
 def describe(
@@ -58,8 +62,18 @@ def list_transactions(
     request: Request,
     message: m.ListTransactionsRequest,
 ) -> None:
-    """Answer ListTransactions. A duration counts from the beginning of the last transaction, also if that has ended; a
-    producer without one is listed as of the longest, as by Kafka."""
+    """Answer ListTransactions; POLICY_VIOLATION if the pattern would take longer than `_MOST_WORK`.
+
+    A duration counts from the beginning of the last transaction, also if that has ended; a producer without one is
+    listed as of the longest, as by Kafka. A pattern is of RE2 and for whole ids.
+    """
+    try:
+        pattern = compile_regex(message.transactional_id_pattern or ".*")
+        if len(message.transactional_id_pattern or "") * sum(map(len, transactions)) > _MOST_WORK:
+            return effects.reply(request, m.ListTransactionsResponse(error_code=ErrorCode.POLICY_VIOLATION))
+    except InvalidRegexError:
+        answer = m.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+        return effects.reply(request, answer)
     names = frozenset(State)
     states = {name for name in message.state_filters if name in names}
     unknown = [name for name in dict.fromkeys(message.state_filters) if name not in names]
@@ -75,7 +89,8 @@ def list_transactions(
         if (not message.state_filters or transaction.state in states)
         and (not ids or transaction.producer_id in ids)
         and (shortest < 0 or effects.now - transaction.started_at > shortest)
+        and (not message.transactional_id_pattern or pattern.fullmatch(transaction.transactional_id))
     ]
     after = max([effects.deleted, *(transaction.written for transaction in transactions.values())])
     answer = m.ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=listed)
-    effects.reply(request, answer, after)
+    return effects.reply(request, answer, after)

@@ -222,6 +222,12 @@ def members_commit_in_transactions(stage: Stage, version: int) -> None:
     a.commits_offset(1, version, E.ILLEGAL_GENERATION, **{**known, "generation_id_or_member_epoch": 0})
     a.commits_offset(1, version, E.ILLEGAL_GENERATION, **{**known, "generation_id_or_member_epoch": 9})
     a.commits_offset(1, version, E.UNKNOWN_MEMBER_ID, generation_id_or_member_epoch=1)
+    late = {**known, "generation_id_or_member_epoch": 9}
+    a.commits_offset(1, version, E.UNKNOWN_TOPIC_OR_PARTITION, topic="nothing", **late)
+    part = kw.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    both = [kw.TxnOffsetCommitRequestTopic(name=name, partitions=[part]) for name in ("nothing", "orders")]
+    a.commits_offset(1, version, E.UNKNOWN_TOPIC_OR_PARTITION, topics=both, **late)
+    a.commits_offset(1, version, E.UNKNOWN_TOPIC_OR_PARTITION, topics=both, **known)
     a.commits_offset(1, version, **known)
     a.commits_offset(2, version, partition=1)
     a.fetches_offsets(0, 1, error=E.UNSTABLE_OFFSET_COMMIT)
@@ -319,6 +325,10 @@ def operators_ask(stage: Stage) -> None:
         a.lists(["Ongoing", "Nonsense"], version=version)
         a.lists(["ongoing"], version=version)
         a.lists(producer_id_filters=[b.producer[0]], version=version)
+    for pattern in (".*", f"{stage.group}/b", "b", f"^{stage.group}/[ac]$", ""):
+        a.lists(version=2, transactional_id_pattern=pattern)
+    a.lists(["Ongoing"], version=2, transactional_id_pattern=f"{stage.group}/.", producer_id_filters=[b.producer[0]])
+    a.lists(["Nonsense"], version=2, transactional_id_pattern="(", error=E.INVALID_REGULAR_EXPRESSION)
     a.lists(duration_filter=3_600_000)
     a.lists(["Empty"], duration_filter=3_600_000)
     a.lists(["Ongoing"], duration_filter=3_600_000)

@@ -158,9 +158,11 @@ class Writer:
         """DescribeTransactions, of its own one by default."""
         return self.asks(kw.DescribeTransactionsRequest(transactional_ids=list(names) or [self.id]), 0, error)
 
-    def lists(self, states: Sequence[str] = (), version: int = 1, **changes: Any) -> Answer:
+    def lists(
+        self, states: Sequence[str] = (), version: int = 1, error: ErrorCode | None = None, **changes: Any
+    ) -> Answer:
         """ListTransactions."""
-        return self.asks(kw.ListTransactionsRequest(state_filters=list(states), **changes), version)
+        return self.asks(kw.ListTransactionsRequest(state_filters=list(states), **changes), version, error)
 
     def fetches_offsets(
         self, *partitions: int, stable: bool = True, version: int = 7, error: ErrorCode | None = None

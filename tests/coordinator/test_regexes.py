@@ -1,11 +1,11 @@
-"""Subscriptions by pattern: the language, its bounds, and when topics are matched."""
+"""Regular expressions: the language, its bounds, and when topics of a subscription are matched."""
 
 from __future__ import annotations
 
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.consumer_groups.regexes import (
+from kcoord_wire.coordinator.core.regexes import (
     MAX_PATTERN,
     MAX_PATTERNS,
     WORK_PER_STEP,

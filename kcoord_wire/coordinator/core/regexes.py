@@ -1,13 +1,13 @@
-"""Subscriptions by regular expression: which pattern is valid, and which topics match it.
+"""Regular expressions of clients: which pattern is valid, and which names match it.
 
 Laws:
 
 * A pattern costs time in proportion to its length and to the names that it is matched against: it is read by RE2, the
-  library whose language KIP-848 asks for. Backreferences and lookaround do not exist in it.
+  library whose language KIP-848 and KIP-1152 ask for. Backreferences and lookaround do not exist in it.
 * Length, memory and number of patterns are bounded before they are used, and so is what is matched at a time.
 * A name is matched against a pattern once, however often topics change.
 
-Source: KIP-848 "Regular Expressions"; Kafka's `TopicRegexResolver.java` (it takes RE2J, the same language).
+Source: KIP-848 "Regular Expressions", KIP-1152; Kafka's `TopicRegexResolver.java` (it takes RE2J, the same language).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def compile_regex(pattern: str) -> Pattern:
     """
     if len(pattern) > MAX_PATTERN:
         raise InvalidRegexError(f"it has {len(pattern)} characters, and may have {MAX_PATTERN}")
-    re2 = require("re2", "serve", "a subscription by regular expression")
+    re2 = require("re2", "serve", "a regular expression of a client")
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MAX_MEMORY
