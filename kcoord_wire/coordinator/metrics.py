@@ -22,6 +22,10 @@ kcoord_members                            members of all groups
 kcoord_rebalances_total                   rebalances that have ended, by ``trigger`` and ``outcome``
 kcoord_rebalance_seconds                  their duration, by ``phase``: join, sync, whole
 kcoord_members_removed_total              members that were removed during rebalances, by ``why``
+kcoord_transactional_ids                  transactional ids by ``state`` of their transaction; those in Ongoing are open
+kcoord_transactions_begun_total           transactions that have begun
+kcoord_transactions_ended_total           transactions whose outcome was decided, by ``outcome``: committed, aborted,
+                                          fenced (by a new producer), timed out
 kcoord_sync_seconds                       duration of one write to the log and its fsync
 kcoord_sync_appends                       appends in one such write
 kcoord_log_bytes                          size of the log
@@ -45,7 +49,7 @@ from kcoord_wire.exposition import Exporter, Value, family
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-__all__ = ["GroupCounts", "Histogram", "Metrics", "durations", "first_error"]
+__all__ = ["GroupCounts", "Histogram", "Metrics", "TransactionCounts", "durations", "first_error"]
 
 _SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
 _COUNTS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
@@ -147,6 +151,19 @@ class GroupCounts(NamedTuple):
     members: int
 
 
+class TransactionCounts(NamedTuple):
+    """The transactions at one moment, and those since the start.
+
+    :ivar states: number of transactional ids, by the name of the state
+    :ivar begun: transactions that have begun
+    :ivar ended: transactions whose outcome was decided, by outcome
+    """
+
+    states: Mapping[str, int]
+    begun: int
+    ended: Mapping[str, int]
+
+
 class Metrics(Exporter):
     """The counters of one coordinator. The server changes the public ones itself.
 
@@ -157,6 +174,7 @@ class Metrics(Exporter):
     :ivar closed: connections that the server has closed, by one of a few reasons
     :ivar faults: injected, by action
     :ivar read_groups: counts the groups; called at each scrape, in the scraping thread
+    :ivar read_transactions: counts transactions; called likewise
     :ivar read_log_bytes: size of the log; called likewise
     """
 
@@ -168,6 +186,7 @@ class Metrics(Exporter):
         self.closed: defaultdict[str, int] = defaultdict(int)
         self.faults: defaultdict[str, int] = defaultdict(int)
         self.read_groups: Callable[[], GroupCounts] = lambda: GroupCounts({}, 0)
+        self.read_transactions: Callable[[], TransactionCounts] = lambda: TransactionCounts({}, 0, {})
         self.read_log_bytes: Callable[[], int] = lambda: 0
         self._requests: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._latencies: defaultdict[int, Histogram] = defaultdict(Histogram)
@@ -221,6 +240,10 @@ class Metrics(Exporter):
         phases = {(phase,): duration.sample() for phase, duration in self._durations.items()}
         yield histogram("rebalance_seconds", "Duration of rebalances", phases, "phase")
         yield counter("members_removed", "Members removed during rebalances", _labelled(self._removed), "why")
+        states, begun, ended = self.read_transactions()
+        yield gauge("transactional_ids", "Transactional ids", _labelled(states), "state")
+        yield counter("transactions_begun", "Transactions that have begun", {(): begun})
+        yield counter("transactions_ended", "Transactions whose outcome was decided", _labelled(ended), "outcome")
         yield histogram(
             "sync_seconds", "Duration of a write to the log and its fsync", {(): self._sync_seconds.sample()}
         )

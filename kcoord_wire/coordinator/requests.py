@@ -29,7 +29,7 @@ from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Injection
 from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
 from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.coordinator.metrics import GroupCounts, Metrics
+from kcoord_wire.coordinator.metrics import GroupCounts, Metrics, TransactionCounts
 from kcoord_wire.coordinator.offsets_view import OffsetsView
 from kcoord_wire.coordinator.rebalance_log import RebalanceLog
 from kcoord_wire.coordinator.routing import route
@@ -138,6 +138,7 @@ class Requests:
         self._waiting: dict[int, Connection] = {}  # by token
         self._token = 0
         metrics.read_groups = self._count_groups
+        metrics.read_transactions = self._count_transactions
 
     # ---- requests in
 
@@ -375,6 +376,11 @@ class Requests:
     def _count_groups(self) -> GroupCounts:
         groups = list(self.runtime.machine.groups.values())
         return GroupCounts(Counter(str(group.state) for group in groups), sum(len(group.members) for group in groups))
+
+    def _count_transactions(self) -> TransactionCounts:
+        machine = self.transactions.machine
+        states = Counter(transaction.state.value for transaction in list(machine.transactions.values()))
+        return TransactionCounts(states, machine.begun, dict(machine.ended))
 
 
 class _Exchange(FaultedExchange):

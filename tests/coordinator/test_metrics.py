@@ -19,6 +19,7 @@ from kcoord_wire.coordinator.metrics import (
     GroupCounts,
     Histogram,
     Metrics,
+    TransactionCounts,
     first_error,
 )
 from kcoord_wire.extras import MissingLibraryError
@@ -57,6 +58,7 @@ def test_what_the_server_counts() -> None:
     metrics.closed["idle"] += 2
     metrics.faults["drop"] += 1
     metrics.read_groups = lambda: GroupCounts({"Stable": 4, "Empty": 1}, 12)
+    metrics.read_transactions = lambda: TransactionCounts({"Ongoing": 2}, 9, {"committed": 6, "timed out": 1})
     for _ in range(3):
         metrics.count_request(12, 0, 0.0002)
     metrics.count_request(12, 27, 0.002)
@@ -71,6 +73,10 @@ def test_what_the_server_counts() -> None:
     assert seen["kcoord_faults_total", "drop"] == 1
     assert seen["kcoord_groups", "Stable"] == 4
     assert seen["kcoord_members",] == 12
+    assert seen["kcoord_transactional_ids", "Ongoing"] == 2
+    assert seen["kcoord_transactions_begun_total",] == 9
+    assert seen["kcoord_transactions_ended_total", "committed"] == 6
+    assert seen["kcoord_transactions_ended_total", "timed out"] == 1
     assert seen["kcoord_requests_total", "Heartbeat", "NONE"] == 3
     assert seen["kcoord_requests_total", "Heartbeat", "REBALANCE_IN_PROGRESS"] == 1
     assert seen["kcoord_requests_total", "UnknownApi999", "999"] == 1

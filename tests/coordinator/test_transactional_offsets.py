@@ -211,3 +211,18 @@ def test_while_a_partition_is_read_transactions_wait() -> None:
     assert host.offset(stable=True) == -E.UNSTABLE_OFFSET_COMMIT
     host.end(PRODUCER, commit=True)
     assert host.offset(stable=True) == 5, "what was read before the marker would be pending for ever"
+
+
+def test_unknown_topics_are_answered_before_the_group_is_asked() -> None:
+    host = Host()
+    item = m.TxnOffsetCommitRequestPartition(committed_offset=1)
+
+    def commit(*topics: str) -> list[int]:
+        named = [m.TxnOffsetCommitRequestTopic(name=topic, partitions=[item]) for topic in topics]
+        request = m.TxnOffsetCommitRequest(group_id="g", generation_id_or_member_epoch=9, member_id="x", topics=named)
+        return [topic.partitions[0].error_code for topic in host.ask(request, 3).topics]
+
+    unknown = E.UNKNOWN_TOPIC_OR_PARTITION
+    assert commit("nothing") == [unknown]
+    assert commit("nothing", "orders") == [unknown, E.ILLEGAL_GENERATION]
+    assert not host.runtime.machine.groups

@@ -250,6 +250,24 @@ def test_further_transactional_ids_wait_for_an_expiry(monkeypatch: pytest.Monkey
     assert script.init("c").error_code == 0
 
 
+def test_transactions_are_counted_by_their_outcome() -> None:
+    script = TransactionScript()
+    for name in ("committed", "aborted", "fenced", "timed out", "open"):
+        producer = script.producer(name)
+        script.add(producer, name=name)
+        script.add(producer, ("orders", 1), name=name)
+        if name in ("committed", "aborted"):
+            script.end(producer, commit=name == "committed", name=name)
+        elif name == "fenced":
+            script.init(name)
+        elif name == "timed out":
+            script.pass_time(60_000)
+    producer = script.producer("empty")
+    assert script.end(producer, commit=False, name="empty", version=5).error_code == 0
+    assert script.machine.begun == 5
+    assert script.machine.ended == {"committed": 1, "aborted": 1, "fenced": 1, "timed out": 1}
+
+
 def test_transactions_are_listed_by_state_producer_and_duration() -> None:
     script = TransactionScript()
     script.producer("idle")

@@ -27,6 +27,7 @@ Source: KIP-98, KIP-360, KIP-447, KIP-588, KIP-664, KIP-890; Kafka's `Transactio
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -70,6 +71,8 @@ class TransactionMachine(LoggedMachine):
     :param producer_id: returns an id that no producer has or had, given the time
     :param config: Kafka's defaults if None
     :ivar transactions: by transactional id
+    :ivar begun: number of transactions that have begun since the start
+    :ivar ended: those whose outcome was decided, by outcome: committed, aborted, fenced, timed out
     """
 
     def __init__(
@@ -81,6 +84,8 @@ class TransactionMachine(LoggedMachine):
     ) -> None:
         super().__init__(config)
         self.transactions: dict[str, Transaction] = {}
+        self.begun = 0
+        self.ended: Counter[str] = Counter()
         self._topics = topics
         self._offsets_partition = offsets_partition
         self._producer_id = producer_id
@@ -146,7 +151,7 @@ class TransactionMachine(LoggedMachine):
         if expected is not None and not transaction.accepts_producer(expected):
             return self._refuse(request, ErrorCode.PRODUCER_FENCED, transaction.written)
         if transaction.state is State.ONGOING:  # the client repeats its request until the abort is complete
-            self._fence(transaction)
+            self._fence(transaction, "fenced")
             return self._refuse(request, ErrorCode.CONCURRENT_TRANSACTIONS, transaction.written)
         error = transaction.initialise(
             expected, self._new_producer_id, message.transaction_timeout_ms, self._effects.now
@@ -268,6 +273,7 @@ class TransactionMachine(LoggedMachine):
         begins = transaction.state is not State.ONGOING
         transaction.add(partitions, BUMPED_AT_END if version >= versions.BATCH_ADD_FROM else 0, self._effects.now)
         if begins:
+            self.begun += 1
             self._abort_later(transaction)
         self._write(transaction)
         return ErrorCode.NONE
@@ -297,6 +303,8 @@ class TransactionMachine(LoggedMachine):
             move = Move.COMMIT if message.committed else Move.ABORT
             decides, error = _may_end(transaction, move, version, repeated)
             if decides:
+                if transaction.state is State.ONGOING:
+                    self.ended["committed" if move is Move.COMMIT else "aborted"] += 1
                 transaction.prepare(move, version, self._new_producer_id, self._effects.now)
                 self._write_outcome(transaction)
         if error:
@@ -305,13 +313,14 @@ class TransactionMachine(LoggedMachine):
         answer = m.EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
         return self._effects.reply(request, answer, transaction.written)
 
-    def _fence(self, transaction: Transaction) -> None:
+    def _fence(self, transaction: Transaction, why: str) -> None:
+        self.ended[why] += 1
         transaction.fence(self._effects.now)
         self._write_outcome(transaction)
 
     def _timed_out(self, transaction: Transaction) -> None:
         transaction.timer = None
-        self._fence(transaction)
+        self._fence(transaction, "timed out")
 
     def _abort_later(self, transaction: Transaction) -> None:
         until = transaction.started_at + transaction.timeout_ms

@@ -226,7 +226,6 @@ def members_commit_in_transactions(stage: Stage, version: int) -> None:
     a.commits_offset(1, version, E.UNKNOWN_TOPIC_OR_PARTITION, topic="nothing", **late)
     part = kw.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
     both = [kw.TxnOffsetCommitRequestTopic(name=name, partitions=[part]) for name in ("nothing", "orders")]
-    a.commits_offset(1, version, E.UNKNOWN_TOPIC_OR_PARTITION, topics=both, **late)
     a.commits_offset(1, version, E.UNKNOWN_TOPIC_OR_PARTITION, topics=both, **known)
     a.commits_offset(1, version, **known)
     a.commits_offset(2, version, partition=1)
