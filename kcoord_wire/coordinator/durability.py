@@ -20,8 +20,8 @@ from typing import Any, Final
 from kcoord_wire.coordinator.core.events import Load, Resign
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import CorruptLogError, Sync
+from kcoord_wire.coordinator.log_view import LogView
 from kcoord_wire.coordinator.metrics import Metrics
-from kcoord_wire.coordinator.offsets_view import OffsetsView
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.scheduler import Clock
 
@@ -36,11 +36,15 @@ _log = logging.getLogger("kcoord_wire.coordinator")
 class Durability:
     """Makes durable what a `Runtime` has appended.
 
+    :param view: shows what is on disk
     :param in_memory: whether the log is in memory, and so needs no thread
     """
 
-    def __init__(self, runtime: Runtime[Any], metrics: Metrics, clock: Clock, *, in_memory: bool) -> None:
+    def __init__(
+        self, runtime: Runtime[Any], view: LogView, metrics: Metrics, clock: Clock, *, in_memory: bool
+    ) -> None:
         self._runtime = runtime
+        self._view = view
         self._store = runtime.store
         self._metrics = metrics
         self._clock = clock
@@ -103,6 +107,7 @@ class Durability:
         self._metrics.count_sync(time.monotonic() - began, sync.last - self._synced_to)
         self._synced_to = sync.last
         self._runtime.end_sync(sync)
+        self._view.synced(sync)
         if self._compacting is None and self._store.compaction_due():
             self._compacting = self._loop.run_in_executor(self._threads, self._store.compact)
             self._compacting.add_done_callback(self._compacted)
@@ -111,6 +116,8 @@ class Durability:
         self._compacting = None
         if (error := done.exception()) is not None:
             _log.error("the log cannot be compacted: %s", error)
+        else:
+            self._view.compacted()
 
     async def _reload(self, then: Callable[[], None]) -> None:
         pause, longest = RELOAD_MS
@@ -130,6 +137,7 @@ class Durability:
     async def finish(self, settle: Callable[[], None]) -> None:
         """Write what is answered, and wait for it. Requests that are parked are refused afterwards."""
         self._is_stopping = True
+        self._view.close()
         if self._reloading is not None:
             self._reloading.cancel()
         settle()
@@ -147,15 +155,13 @@ class Durability:
 class GroupDurability(Durability):
     """Makes durable what groups have appended, and reads those that get another coordinator.
 
-    :param view: shows what is on disk
-    :param in_memory: as for `Durability`
+    Parameters as for `Durability`.
     """
 
     def __init__(
-        self, runtime: Runtime[GroupMachine], view: OffsetsView, metrics: Metrics, clock: Clock, *, in_memory: bool
+        self, runtime: Runtime[GroupMachine], view: LogView, metrics: Metrics, clock: Clock, *, in_memory: bool
     ) -> None:
-        super().__init__(runtime, metrics, clock, in_memory=in_memory)
-        self._view = view
+        super().__init__(runtime, view, metrics, clock, in_memory=in_memory)
         self._brokers = runtime.machine.brokers
         self._loading: asyncio.Task[None] | None = None
 
@@ -166,19 +172,9 @@ class GroupDurability(Durability):
 
     async def finish(self, settle: Callable[[], None]) -> None:
         """See `Durability`."""
-        self._view.close()
         if self._loading is not None:
             self._loading.cancel()
         await super().finish(settle)
-
-    def _end_sync(self, sync: Sync, began: float) -> None:
-        super()._end_sync(sync, began)
-        self._view.synced(sync)
-
-    def _compacted(self, done: asyncio.Future[None]) -> None:
-        super()._compacted(done)
-        if done.exception() is None:
-            self._view.compacted()
 
     def reload(self, partitions: frozenset[int], then: Callable[[], None]) -> asyncio.Task[None]:
         """Drop the groups of some partitions of ``__consumer_offsets``, whose coordinator changes, and read them from

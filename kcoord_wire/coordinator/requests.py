@@ -29,8 +29,8 @@ from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Injection
 from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
 from kcoord_wire.coordinator.log.store import Store
+from kcoord_wire.coordinator.log_view import LogView
 from kcoord_wire.coordinator.metrics import GroupCounts, Metrics, TransactionCounts
-from kcoord_wire.coordinator.offsets_view import OffsetsView
 from kcoord_wire.coordinator.rebalance_log import RebalanceLog
 from kcoord_wire.coordinator.routing import route
 from kcoord_wire.coordinator.runtime import Runtime
@@ -84,7 +84,7 @@ class Requests:
     :ivar transactions: the transaction machine with its log
     :ivar flow: what transactions need of groups and topics
     :ivar topics: answers what is about neither
-    :ivar offsets_view: fills ``__consumer_offsets`` for its readers
+    :ivar views: fill ``__consumer_offsets`` and ``__transaction_state`` for their readers
     :ivar permissions: who may do what; None allows everything
     :ivar faults: what goes wrong; None where nothing can
     :ivar rebalances: accounts of rebalances
@@ -106,7 +106,9 @@ class Requests:
         self.rebalances = RebalanceLog(metrics)
         self.runtime = Runtime(machine, store, self._send, self.rebalances.report)
         self.topics = topics
-        self.offsets_view = OffsetsView(store, topics, self.execute, self.submit_to_topics)
+        of_transactions = LogView(transactions, topics, topics.transactions, self.execute, self.submit_to_topics)
+        of_groups = LogView(store, topics, topics.offsets, self.execute, self._read_transactions)
+        self.views = (of_groups, of_transactions)
         self.transactions = Runtime(
             TransactionMachine(topics, machine.brokers.partition_of_group, topics.new_producer_id, machine.config),
             transactions,
@@ -266,7 +268,12 @@ class Requests:
             self.transactions.submit(request, now)
         elif isinstance(message, ProduceRequest) and message.transactional_id is not None:
             self.flow.produce(request, now)
-        elif not self.offsets_view.holds(request):
+        elif not self.views[0].holds(request):
+            self._read_transactions(request, now)
+
+    def _read_transactions(self, request: Request, now: int | None = None) -> None:
+        """Give the topics a request that reads no groups' log that has to be read before."""
+        if not self.views[1].holds(request):
             self.submit_to_topics(request, now)
 
     def _write_markers(self, effect: WriteMarkers) -> None:

@@ -81,15 +81,16 @@ class Server:
             faults=faults,
         )
         in_memory = isinstance(disk, MemoryDisk)
-        groups = GroupDurability(
-            self.requests.runtime, self.requests.offsets_view, self.metrics, clock, in_memory=in_memory
-        )
-        self._logs = [groups, Durability(self.requests.transactions, self.metrics, clock, in_memory=in_memory)]
+        of_groups, of_transactions = self.requests.views
+        groups = GroupDurability(self.requests.runtime, of_groups, self.metrics, clock, in_memory=in_memory)
+        own = Durability(self.requests.transactions, of_transactions, self.metrics, clock, in_memory=in_memory)
+        self._logs = [groups, own]
         self.clock = clock
         self.scheduler = Scheduler(self.requests, self._logs, clock)
-        self.requests.offsets_view.settle = self.scheduler.settle
+        for view in self.requests.views:
+            view.settle = self.scheduler.settle
         make = partial(Connection, requests=self.requests, scheduler=self.scheduler)
-        brokers = machine.brokers
+        self._brokers = brokers = machine.brokers
         listener = partial(Listener, limits, self.metrics, users, make, share=len(brokers.endpoints))
         self.cluster = Cluster(brokers, topics.catalog, groups, self.scheduler, listener)
 
@@ -106,6 +107,7 @@ class Server:
         """Read the log and begin to serve groups. Errors as `Store.recover`."""
         for log in self._logs:
             await log.load()
+        self._brokers.has_transactions |= bool(self.requests.transactions.machine.transactions)
         self.scheduler.settle()
 
     async def close(self, grace_ms: int = 1_000) -> None:

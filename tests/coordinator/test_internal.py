@@ -10,7 +10,7 @@ from kcoord_wire.coordinator.topics.catalog import Catalog
 from kcoord_wire.coordinator.topics.internal import InternalTopic
 from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.key_partitions import partition_of
-from kcoord_wire.records import read_records
+from kcoord_wire.records import group_of_key, read_records
 from tests.support.broker import BROKERS
 
 GROUPS = [f"group-{number}" for number in range(8)]
@@ -22,7 +22,8 @@ class Log:
     def __init__(self) -> None:
         self.store = Store(MemoryDisk())
         self.store.recover()
-        self.topic = InternalTopic(Catalog("cluster", BROKERS).offsets, BROKERS.partition_of_group)
+        own = Catalog("cluster", BROKERS).offsets
+        self.topic = InternalTopic(own, lambda key: BROKERS.partition_of_group(group_of_key(key)))
         self.topic.replace(self.topic.build(self.store.batches())[0])
 
     def commit(self, *groups: str, offset: int | None = 1) -> None:

@@ -1,12 +1,14 @@
-"""``__consumer_offsets`` of the coordinator, read by Kafka's console consumer and by librdkafka."""
+"""The internal topics of the coordinator, read by Kafka's console consumer and by librdkafka."""
 
 from __future__ import annotations
 
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator import Coordinator
@@ -22,20 +24,26 @@ from tests.support.wire import Wire
 TOPIC = "__consumer_offsets"
 
 
-def printed(address: str, group: str, count: int) -> list[int]:
-    """The committed offsets of a group's partition, as Kafka's formatter prints its first records."""
+def printed_records(address: str, topic: str, key: str, count: int, formatter: str) -> list[Any]:
+    """The first records of the partition of a key, as one of Kafka's formatters prints them."""
     text = run_java(
         class_path("kafka-tools"),
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        *("--bootstrap-server", address, "--topic", TOPIC, "--partition", str(partition_of(group, 50))),
+        *("--bootstrap-server", address, "--topic", topic, "--partition", str(partition_of(key, 50))),
         *("--offset", "earliest", "--max-messages", str(count), "--timeout-ms", "120000"),
-        *("--formatter", "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"),
+        *("--formatter", f"org.apache.kafka.tools.consumer.{formatter}"),
     )
     decoder, at = json.JSONDecoder(), 0
     records = []
     while at < len(text.rstrip()):
         record, at = decoder.raw_decode(text, at)
         records.append(record)
+    return records
+
+
+def printed(address: str, group: str, count: int) -> list[int]:
+    """The committed offsets of a group's partition, as Kafka's formatter prints its first records."""
+    records = printed_records(address, TOPIC, group, count, "OffsetsMessageFormatter")
     assert {record["key"]["data"]["group"] for record in records} == {group}
     return [record["value"]["data"]["offset"] for record in records]
 
@@ -68,3 +76,16 @@ def test_readers_pass_what_compaction_has_removed(tmp_path: Path, monkeypatch: p
         assert read(c.address, "gone") == []
         assert commit(wire, "gone", 2) == 0
         assert printed(c.address, "gone", 1) == read(c.address, "gone") == [2]
+
+
+def test_kafkas_tool_reads_transactional_ids() -> None:
+    with Coordinator(topics={"orders": 1}) as c:
+        producer = Producer({"bootstrap.servers": c.address, "transactional.id": "billing"})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce("orders", b"1")
+        producer.commit_transaction(60)
+        records = printed_records(c.address, "__transaction_state", "billing", 3, "TransactionLogMessageFormatter")
+    assert {record["key"]["data"]["transactionalId"] for record in records} == {"billing"}
+    assert [record["value"]["data"]["transactionStatus"] for record in records] == [0, 1, 2]  # Empty, Ongoing, Prepare
+    assert records[1]["value"]["data"]["transactionPartitions"] == [{"topic": "orders", "partitionIds": [0]}]

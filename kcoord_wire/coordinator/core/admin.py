@@ -40,6 +40,7 @@ def find_coordinator(
         return effects.reply(request, refusal(message, request.version, error))
     is_group = message.key_type == GROUP_KEY
     brokers.has_groups |= is_group
+    brokers.has_transactions |= not is_group
     coordinator_of = brokers.coordinator_of_group if is_group else brokers.coordinator_of_transactions
     if request.version < versions.BATCH_FIND_FROM:
         endpoint = coordinator_of(message.key)

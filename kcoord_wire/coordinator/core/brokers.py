@@ -91,6 +91,7 @@ class Brokers:
     :ivar loading: partitions of ``__consumer_offsets`` whose groups are being read from the log
     :ivar has_groups: whether a client has looked for the coordinator of a group, or the log has groups: from then on
         ``__consumer_offsets`` is among all topics, because Kafka creates it then
+    :ivar has_transactions: likewise of a transactional id, and ``__transaction_state``
     :ivar is_plain: whether any request may be served by the broker that receives it
     """
 
@@ -99,7 +100,7 @@ class Brokers:
     ) -> None:
         self.endpoints = list(endpoints)
         self.loading: frozenset[int] = frozenset()
-        self.has_groups = False
+        self.has_groups = self.has_transactions = False
         self.is_plain = len(self.endpoints) == 1
         self._runs = [True] * len(self.endpoints)
         self.groups = self.place(OFFSETS_TOPIC, offsets_partitions)
@@ -139,6 +140,10 @@ class Brokers:
         """Return the broker that coordinates a group; None if none runs."""
         return self._leading(self.groups, group_id)
 
+    def partition_of_transactions(self, transactional_id: str) -> int:
+        """Return the partition of ``__transaction_state`` that a transactional id belongs to."""
+        return partition_of(transactional_id, len(self.transactions.of))
+
     def coordinator_of_transactions(self, transactional_id: str) -> Endpoint | None:
         """Return the broker that coordinates the transactions of an id; None if none runs."""
         return self._leading(self.transactions, transactional_id)
@@ -156,5 +161,5 @@ class Brokers:
 
     def refuses_transactions(self, transactional_id: str, broker: int) -> ErrorCode:
         """Return why a broker cannot serve a transactional id: NOT_COORDINATOR; NONE if it can."""
-        partition = partition_of(transactional_id, len(self.transactions.of))
+        partition = self.partition_of_transactions(transactional_id)
         return ErrorCode.NONE if self.transactions.of[partition] == broker else ErrorCode.NOT_COORDINATOR

@@ -23,7 +23,7 @@ from errno import EEXIST
 from types import MappingProxyType
 from typing import Final
 
-from kcoord_wire.coordinator.core.brokers import OFFSETS_TOPIC, Brokers, Leaders
+from kcoord_wire.coordinator.core.brokers import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Brokers, Leaders
 from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.partitions.journal import KnownTopic, KnownTopics, Owner
@@ -89,6 +89,7 @@ class Catalog:
     :param cluster_id: ids of topics are made of it
     :param brokers: among which the leaders of partitions are chosen
     :ivar offsets: ``__consumer_offsets``
+    :ivar transactions: ``__transaction_state``
     :ivar changes: how often a topic was created, deleted or given more partitions
     :ivar storage: the disk of all partitions
     :ivar producer_ids: ids for producers
@@ -99,17 +100,11 @@ class Catalog:
         self.cluster_id = cluster_id
         self.brokers = brokers
         self.changes = 0
-        own_logs = [PartitionLog(Storage(MemoryDisk()), f"{OFFSETS_TOPIC}-{n}") for n in range(len(brokers.groups.of))]
-        own = Topic(
-            OFFSETS_TOPIC,
-            uuid.uuid5(uuid.NAMESPACE_OID, f"{cluster_id}/{OFFSETS_TOPIC}"),
-            own_logs,
-            brokers.groups,
-            {"cleanup.policy": "compact"},
-            is_internal=True,
-        )
-        self._internal: dict[str | uuid.UUID, Topic] = {own.name: own, own.id: own}
-        self.offsets = own
+        self.offsets = _internal(cluster_id, OFFSETS_TOPIC, brokers.groups)
+        self.transactions = _internal(cluster_id, TRANSACTIONS_TOPIC, brokers.transactions)
+        self._internal: dict[str | uuid.UUID, Topic] = {}
+        for own in (self.offsets, self.transactions):
+            self._internal[own.name] = self._internal[own.id] = own
         self.open(Storage(MemoryDisk()))
 
     def open(self, storage: Storage) -> None:
@@ -320,6 +315,13 @@ class Catalog:
             newer = leader_epoch > log.leader_epoch
             raise Refused(ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH)
         return log
+
+
+def _internal(cluster_id: str, name: str, leaders: Leaders) -> Topic:
+    """Return a topic of the brokers' own, whose partitions are in memory."""
+    logs = [PartitionLog(Storage(MemoryDisk()), f"{name}-{number}") for number in range(len(leaders.of))]
+    topic_id = uuid.uuid5(uuid.NAMESPACE_OID, f"{cluster_id}/{name}")
+    return Topic(name, topic_id, logs, leaders, {"cleanup.policy": "compact"}, is_internal=True)
 
 
 def _known(

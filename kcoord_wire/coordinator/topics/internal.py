@@ -1,7 +1,8 @@
-"""``__consumer_offsets``, as clients read it: partitions that are views of the log of groups.
+"""``__consumer_offsets`` and ``__transaction_state``, as clients read them: partitions that are views of a log.
 
 The log of groups is one file after another for all groups. Partition p has the records of the groups that belong to it,
-with the offsets that they have in that log: between them offsets are left out, as in any compacted topic.
+with the offsets that they have in that log: between them offsets are left out, as in any compacted topic. The log of
+transactional ids is shown in the same way.
 
 Laws:
 
@@ -10,13 +11,14 @@ Laws:
 * Offsets are stable: a record has the same one after a compaction and after a restart, and a partition never ends
   before it ended. Where compaction has removed the last records of a partition, an empty batch covers their offsets.
 
-Source: kafka/storage `Cleaner.java` (empty batches), `GroupCoordinatorService.partitionFor`.
+Source: kafka/storage `Cleaner.java` (empty batches), `GroupCoordinatorService.partitionFor`,
+`TransactionStateManager.partitionFor`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kcoord_wire.coordinator.core.events import Producer
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
@@ -24,7 +26,7 @@ from kcoord_wire.coordinator.partitions.storage import Storage
 from kcoord_wire.coordinator.topics.catalog import Topic
 from kcoord_wire.coordinator.topics.fetching import Growth
 from kcoord_wire.disk import MemoryDisk
-from kcoord_wire.records import Record, RecordBatch, encode_batch, group_of_key
+from kcoord_wire.records import Record, RecordBatch, encode_batch
 
 __all__ = ["InternalTopic", "LogBatch"]
 
@@ -57,12 +59,20 @@ class InternalTopic:
     """A topic that shows another log.
 
     :param topic: its partitions, which this fills
-    :param partition_of: returns the partition of a group
+    :param partition_of: returns the partition of a record, by its key
     """
 
-    def __init__(self, topic: Topic, partition_of: Callable[[str], int]) -> None:
+    def __init__(self, topic: Topic, partition_of: Callable[[bytes], int]) -> None:
         self.topic = topic
         self._partition_of = partition_of
+
+    def is_read(self, message: Any) -> bool:
+        """Return whether a Fetch, ListOffsets or OffsetForLeaderEpoch names the topic."""
+        return any(
+            getattr(part, "topic_id", None) == self.topic.id
+            or self.topic.name in (getattr(part, "topic", ""), getattr(part, "name", ""))
+            for part in message.topics
+        )
 
     def extend(self, batches: Iterable[LogBatch]) -> list[Growth]:
         """Show more of the log, and return what that has added to partitions.
@@ -103,7 +113,7 @@ class InternalTopic:
             by_log = {log: list(batch.records) for log in logs if log.has_open_transaction(producer_id)}
         else:
             for record in batch.records:
-                partition = self._partition_of(group_of_key(record.key or b""))
+                partition = self._partition_of(record.key or b"")
                 by_log.setdefault(logs[partition], []).append(record)
         grown = []
         for log, own in by_log.items():

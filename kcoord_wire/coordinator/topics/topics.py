@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.brokers import INTERNAL_TOPICS, Brokers
@@ -53,7 +53,7 @@ from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.disk import Disk, MemoryDisk
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require
-from kcoord_wire.records import Compression, ControlType
+from kcoord_wire.records import Compression, ControlType, decode_transaction_record, group_of_key
 from kcoord_wire.records.batch import HEADER_SIZE
 
 __all__ = ["Topics", "VerifiedProduce"]
@@ -86,6 +86,8 @@ class Topics:
     :param auto_create_partitions: partitions of a topic that a Metadata request creates; None creates none
     :param limits: what topics may cost
     :param served: api key to the versions that are answered
+    :ivar offsets: ``__consumer_offsets``
+    :ivar transactions: ``__transaction_state``
     :param broker_configs: what the broker was started with, by Kafka's names, for DescribeConfigs
     :raises ValueError: a topic's name or number of partitions is not allowed
     :raises MissingLibraryError: the extra ``records`` is not installed
@@ -128,7 +130,11 @@ class Topics:
         self._cluster_administration = ClusterAdministration(self.catalog, self.cluster)
         self._partition_administration = PartitionAdministration(self.catalog, self.configuration)
         self._fetches = Fetches(self.catalog, self._limits)
-        self.offsets = InternalTopic(self.catalog.offsets, brokers.partition_of_group)
+        self.offsets = InternalTopic(self.catalog.offsets, lambda key: brokers.partition_of_group(group_of_key(key)))
+        self.transactions = InternalTopic(
+            self.catalog.transactions,
+            lambda key: brokers.partition_of_transactions(decode_transaction_record(key, None)[0].transactional_id),
+        )
         self._wanted = dict(topics or {})
         if own := sorted(INTERNAL_TOPICS & self._wanted.keys()):
             raise ValueError(f"topic {own[0]!r} is the brokers' own")
@@ -194,7 +200,8 @@ class Topics:
 
     def names(self) -> list[str]:
         """Return the names of all topics; the brokers' own is one of them, for Kafka's patterns match it, too."""
-        return [*(topic.name for topic in self.catalog), self.catalog.offsets.name]
+        own = [self.catalog.offsets, *([self.catalog.transactions] if self.catalog.brokers.has_transactions else ())]
+        return [topic.name for topic in (*self.catalog, *own)]
 
     def open(self, disk: Disk) -> None:
         """Replace the topics by those on a disk, and by those that this was made with and that are missing there.
@@ -218,24 +225,15 @@ class Topics:
         """Close the files of the disk."""
         self.catalog.storage.close()
 
-    # ---- __consumer_offsets
+    # ---- the brokers' own
 
-    def reads_offsets(self, message: Any) -> bool:
-        """Return whether a Fetch, ListOffsets or OffsetForLeaderEpoch names ``__consumer_offsets``."""
-        own = self.catalog.offsets
-        return any(
-            getattr(part, "topic_id", None) == own.id
-            or own.name in (getattr(part, "topic", ""), getattr(part, "name", ""))
-            for part in message.topics
-        )
+    def show(self, internal: InternalTopic, batches: Iterable[LogBatch]) -> list[Effect]:
+        """Show more records of its log. Effects and arguments as of `InternalTopic.extend`."""
+        return self._fetches.wake(internal.extend(batches))
 
-    def show_offsets(self, batches: Iterable[LogBatch]) -> list[Effect]:
-        """Show more records of the log of groups. Effects and arguments as of `InternalTopic.extend`."""
-        return self._fetches.wake(self.offsets.extend(batches))
-
-    def replace_offsets(self, logs: Sequence[PartitionLog]) -> list[Effect]:
+    def replace(self, internal: InternalTopic, logs: Sequence[PartitionLog]) -> list[Effect]:
         """Show what `InternalTopic.build` has built."""
-        return self._fetches.wake_all(self.offsets.replace(logs))
+        return self._fetches.wake_all(internal.replace(logs))
 
     # ---- look-ups
 

@@ -1,4 +1,4 @@
-"""When ``__consumer_offsets`` shows what: the log of groups is read for its first reader, and followed from then on.
+"""When an internal topic shows what: its log is read for its first reader, and followed from then on.
 
 Laws:
 
@@ -18,20 +18,22 @@ from typing import Final
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Effect, Request
 from kcoord_wire.coordinator.log.store import CorruptLogError, Store, Sync
+from kcoord_wire.coordinator.topics.internal import InternalTopic
 from kcoord_wire.coordinator.topics.topics import Topics
 
-__all__ = ["OffsetsView"]
+__all__ = ["LogView"]
 
 _READERS: Final = frozenset({m.FetchRequest, m.ListOffsetsRequest, m.OffsetForLeaderEpochRequest})
 
 _log = logging.getLogger("kcoord_wire.coordinator")
 
 
-class OffsetsView:
-    """Fills the internal topic of `Topics` from the log.
+class LogView:
+    """Fills an internal topic from its log.
 
     :param store: the log
-    :param topics: whose internal topic is filled
+    :param topics: which have the internal topic
+    :param internal: the topic
     :param execute: carries effects of the topics out
     :param submit: gives the topics a request that has waited
     :ivar settle: called when the log has been read, and requests that waited have been submitted
@@ -41,11 +43,13 @@ class OffsetsView:
         self,
         store: Store,
         topics: Topics,
+        internal: InternalTopic,
         execute: Callable[[Iterable[Effect]], None],
         submit: Callable[[Request], None],
     ) -> None:
         self._store = store
         self._topics = topics
+        self._internal = internal
         self._execute = execute
         self._submit = submit
         self.settle: Callable[[], None] = lambda: None
@@ -56,7 +60,7 @@ class OffsetsView:
 
     def holds(self, request: Request) -> bool:
         """Return whether a request has to wait for the log; then it is submitted when that has been read."""
-        if self._is_shown or type(request.message) not in _READERS or not self._topics.reads_offsets(request.message):
+        if self._is_shown or type(request.message) not in _READERS or not self._internal.is_read(request.message):
             return False
         self._waiting.append(request)
         self._read()
@@ -67,7 +71,7 @@ class OffsetsView:
         if self._reading is not None:
             self._missed.append(sync)
         if self._is_shown:
-            self._execute(self._topics.show_offsets(sync.batches))
+            self._execute(self._topics.show(self._internal, sync.batches))
 
     def compacted(self) -> None:
         """Read the log again, if it is shown: it has become smaller."""
@@ -80,17 +84,17 @@ class OffsetsView:
 
     async def _read_log(self) -> None:
         try:
-            logs, end = await asyncio.to_thread(lambda: self._topics.offsets.build(self._store.batches()))
+            logs, end = await asyncio.to_thread(lambda: self._internal.build(self._store.batches()))
         except (OSError, CorruptLogError) as error:
-            _log.error("the log cannot be read for readers of __consumer_offsets: %s", error)
+            _log.error("the log cannot be read for readers of %s: %s", self._internal.topic.name, error)
         else:
-            effects = self._topics.replace_offsets(logs)
+            effects = self._topics.replace(self._internal, logs)
             for sync in self._missed:
                 later = [
                     batch._replace(records=[each for each in batch.records if each.offset >= end])
                     for batch in sync.batches
                 ]
-                effects += self._topics.show_offsets([batch for batch in later if batch.records])
+                effects += self._topics.show(self._internal, [batch for batch in later if batch.records])
             self._is_shown = True
             self._execute(effects)
         finally:

@@ -1,4 +1,4 @@
-"""``__consumer_offsets`` as clients see it, on a socket."""
+"""``__consumer_offsets`` and ``__transaction_state`` as clients see them, on a socket."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.key_partitions import partition_of
-from kcoord_wire.records import Record, encode_batch, read_offsets, read_records
+from kcoord_wire.records import Record, decode_transaction_record, encode_batch, read_offsets, read_records
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import commit
 from tests.support.wire import Wire
 
 TOPIC = "__consumer_offsets"
+TRANSACTIONS = "__transaction_state"
 OF_G = partition_of("g", 50)
 
 
@@ -86,34 +87,35 @@ def test_a_parked_fetch_is_answered_by_the_next_commit(serving: Coordinator) -> 
         assert committed(answer.records) == [(1, "g", 2)]
 
 
-def test_clients_cannot_write_grow_or_delete_it(coordinator: StartCoordinator) -> None:
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+def test_clients_cannot_write_grow_or_delete_it(name: str, coordinator: StartCoordinator) -> None:
     c = coordinator(auto_create_partitions=1)
     data = encode_batch([Record(b"k", b"v")])
     with Wire(c.address) as wire:
         parts = [kw.ProduceRequestPartitionProduceData(index=0, records=data)]
-        named = kw.ProduceRequestTopicProduceData(name=TOPIC, partition_data=parts)
+        named = kw.ProduceRequestTopicProduceData(name=name, partition_data=parts)
         produced = wire.call(kw.ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[named]), 9)
         assert produced.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        deleted = wire.call(kw.DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=1_000), 5)
+        deleted = wire.call(kw.DeleteTopicsRequest(topic_names=[name], timeout_ms=1_000), 5)
         assert deleted.responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         created = wire.call(
             kw.CreateTopicsRequest(
-                topics=[kw.CreateTopicsRequestCreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)]
+                topics=[kw.CreateTopicsRequestCreatableTopic(name=name, num_partitions=1, replication_factor=1)]
             ),
             7,
         )
         assert created.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         grown = wire.call(
             kw.CreatePartitionsRequest(
-                topics=[kw.CreatePartitionsRequestCreatePartitionsTopic(name=TOPIC, count=51)], timeout_ms=1_000
+                topics=[kw.CreatePartitionsRequestCreatePartitionsTopic(name=name, count=51)], timeout_ms=1_000
             ),
             3,
         )
         assert grown.results[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        asked = kw.MetadataRequest(topics=[kw.MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=True)
+        asked = kw.MetadataRequest(topics=[kw.MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
         assert len(wire.call(asked, 9).topics[0].partitions) == 50
     with pytest.raises(ValueError, match="exists already"):
-        c.create_topic(TOPIC, 1)
+        c.create_topic(name, 1)
 
 
 def test_offsets_of_a_reader_survive_compaction_and_restart(
@@ -139,3 +141,44 @@ def test_offsets_of_a_reader_survive_compaction_and_restart(
         assert len(found) < 200
         assert commit(wire, "g", 7) == 0
         assert fetch(wire, end) == [(200, "g", 7)]
+
+
+def test_transactional_ids_are_read_from_their_partition(serving: Coordinator) -> None:
+    with Wire(serving.address) as wire:
+        every = kw.MetadataRequest(topics=None)
+        assert TRANSACTIONS not in [topic.name for topic in wire.call(every, 9).topics]
+        wire.call(kw.FindCoordinatorRequest(key_type=1, coordinator_keys=["billing"]), 4)
+        (own,) = [topic for topic in wire.call(every, 9).topics if topic.is_internal]
+        assert (own.name, len(own.partitions)) == (TRANSACTIONS, 50)
+
+        def states() -> list[tuple[int, str, int]]:
+            """Offset in the log, transactional id and epoch of each record."""
+            part = kw.FetchRequestFetchPartition(partition=partition_of("billing", 50), partition_max_bytes=1 << 20)
+            topics = [kw.FetchRequestFetchTopic(topic=TRANSACTIONS, partitions=[part])]
+            answer = wire.call(kw.FetchRequest(topics=topics), 11).responses[0].partitions[0]
+            assert answer.error_code == 0
+            found = []
+            for batch in read_records(answer.records or b""):
+                for record in batch.records:
+                    key, value = decode_transaction_record(record.key, record.value)
+                    assert value is not None
+                    found.append((record.offset, key.transactional_id, value.producer_epoch))
+            return found
+
+        for name in ("billing", "another", "billing"):
+            asked = kw.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1_000)
+            assert wire.call(asked, 5).error_code == 0
+        assert states() == [(0, "billing", 0), (2, "billing", 1)]
+        assert wire.call(asked, 5).error_code == 0
+        assert states()[2:] == [(3, "billing", 2)], "followed after it was read"
+
+
+def test_transactional_ids_are_listed_after_a_restart(coordinator: StartCoordinator, tmp_path: Path) -> None:
+    c = coordinator(data_dir=tmp_path)
+    with Wire(c.address) as wire:
+        asked = kw.InitProducerIdRequest(transactional_id="billing", transaction_timeout_ms=1_000)
+        assert wire.call(asked, 5).error_code == 0
+    c.stop()
+    c = coordinator(data_dir=tmp_path)
+    with Wire(c.address) as wire:
+        assert TRANSACTIONS in [topic.name for topic in wire.call(kw.MetadataRequest(topics=None), 9).topics]
