@@ -2,15 +2,15 @@
 
 Laws:
 
-* A broker that stops hands its partitions and groups over first: leaders are elected among the others, parked requests
-  of its groups are answered NOT_COORDINATOR, and the others load these groups from the log. Then its connections are
+* A broker that stops hands over what it leads: leaders are elected among the others, parked requests of its groups are
+  answered NOT_COORDINATOR, and the others load its groups and transactional ids from the log. Then its connections are
   closed, and later ones refused. Its port stays its own.
 * A broker that is paused keeps its sockets: clients connect, and nothing is read or answered until it is resumed. What
   it led stays with it, or moves after a time, as when the controller fences a broker that sends no heartbeats
   (``broker.session.timeout.ms``).
 * A broker that runs again leads what it led, as after an election of preferred leaders.
-* An offset whose commit was acknowledged is found by the next coordinator: groups are loaded when everything appended
-  before is on disk.
+* An offset whose commit was acknowledged is found by the next coordinator: groups and transactions are loaded when
+  everything appended before is on disk.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from __future__ import annotations
 import asyncio
 import enum
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from kcoord_wire.coordinator.core.brokers import Brokers, Leaders
-from kcoord_wire.coordinator.durability import GroupDurability
+from kcoord_wire.coordinator.durability import Durability
 from kcoord_wire.coordinator.listener import Listener
 from kcoord_wire.coordinator.scheduler import Scheduler
 from kcoord_wire.coordinator.topics.catalog import Catalog
@@ -43,6 +43,7 @@ class BrokerState(enum.StrEnum):
 class Cluster:
     """All brokers, in one event loop.
 
+    :param logs: of groups and of transactions, each with the leaders that coordinate what is in it
     :param listener: makes the listener of a broker
     :ivar listeners: of each broker; of one that is stopped, the closed one
     :ivar states: what each broker does
@@ -52,7 +53,7 @@ class Cluster:
         self,
         brokers: Brokers,
         catalog: Catalog,
-        durability: GroupDurability,
+        logs: Sequence[tuple[Leaders, Durability]],
         scheduler: Scheduler,
         listener: Callable[[int], Listener],
     ) -> None:
@@ -60,7 +61,7 @@ class Cluster:
         self.listeners = [listener(broker) for broker in range(len(brokers.endpoints))]
         self.states = [BrokerState.RUNNING for _ in self.listeners]
         self._catalog = catalog
-        self._durability = durability
+        self._logs = logs
         self._scheduler = scheduler
         self._make_listener = listener
         self._host = ""
@@ -164,18 +165,18 @@ class Cluster:
         return [self.brokers.groups, self.brokers.transactions, *(topic.leaders for topic in self._catalog)]
 
     async def _elect(self, changed: Iterable[Leaders]) -> None:
-        """Elect the leaders of topics, and return when the groups that have moved are loaded."""
-        loading = self._begin_election(changed)
-        if loading is not None:
+        """Elect the leaders of topics, and return when the groups and transactions that have moved are loaded."""
+        for loading in self._begin_election(changed):
             await asyncio.shield(loading)
 
-    def _begin_election(self, changed: Iterable[Leaders]) -> asyncio.Task[None] | None:
-        loading = None
+    def _begin_election(self, changed: Iterable[Leaders]) -> list[asyncio.Task[None]]:
+        loading = []
         for leaders in changed:
             moved = leaders.elect()
             self._catalog.raise_epochs(leaders, moved)
-            if moved and leaders is self.brokers.groups:
-                loading = self._durability.reload(frozenset(moved), self._scheduler.settle)
+            for of_log, log in self._logs:
+                if moved and leaders is of_log:
+                    loading.append(log.reload(frozenset(moved), self._scheduler.settle))
         self._scheduler.settle()
         return loading
 

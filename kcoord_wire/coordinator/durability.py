@@ -18,14 +18,13 @@ from functools import partial
 from typing import Any, Final
 
 from kcoord_wire.coordinator.core.events import Load, Resign
-from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import CorruptLogError, Sync
 from kcoord_wire.coordinator.log_view import LogView
 from kcoord_wire.coordinator.metrics import Metrics
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.scheduler import Clock
 
-__all__ = ["Durability", "GroupDurability"]
+__all__ = ["Durability"]
 
 RELOAD_MS: Final = (500, 30_000)  # first and longest pause before the log is read again after a failure
 THREADS: Final = 2  # a write, and a compaction beside it
@@ -37,14 +36,26 @@ class Durability:
     """Makes durable what a `Runtime` has appended.
 
     :param view: shows what is on disk
+    :param partition_of: returns the partition of a group or transactional id
+    :param loading: called with the partitions that are being read from now on, because their coordinator has changed
     :param in_memory: whether the log is in memory, and so needs no thread
     """
 
     def __init__(
-        self, runtime: Runtime[Any], view: LogView, metrics: Metrics, clock: Clock, *, in_memory: bool
+        self,
+        runtime: Runtime[Any],
+        view: LogView,
+        partition_of: Callable[[str], int],
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        in_memory: bool,
+        loading: Callable[[frozenset[int]], None] = lambda partitions: None,
     ) -> None:
         self._runtime = runtime
         self._view = view
+        self._partition_of = partition_of
+        self._on_loading = loading
         self._store = runtime.store
         self._metrics = metrics
         self._clock = clock
@@ -55,6 +66,8 @@ class Durability:
         self._syncing: asyncio.Future[None] | None = None
         self._compacting: asyncio.Future[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
+        self._to_load: frozenset[int] = frozenset()  # partitions that have another coordinator and are to be read
+        self._loading: asyncio.Task[None] | None = None
         self._failures = 0  # writes that failed, each of which drops all groups
         self._is_stopping = False
 
@@ -65,6 +78,7 @@ class Durability:
             _log.warning("the log ended in %d bytes of a write that a crash had torn; they are cut away", lost)
         self._synced_to = 0
         self._runtime.load(records, self._clock())
+        self._set_loading(frozenset())
 
     def commit(self, then: Callable[[], None]) -> bool:
         """Begin to write what was appended, unless a write is under way; `then` is called when a write in the
@@ -134,76 +148,40 @@ class Durability:
                 break
         self._reloading = None
 
-    async def finish(self, settle: Callable[[], None]) -> None:
-        """Write what is answered, and wait for it. Requests that are parked are refused afterwards."""
-        self._is_stopping = True
-        self._view.close()
-        if self._reloading is not None:
-            self._reloading.cancel()
-        settle()
-        while (work := self._syncing or self._compacting) is not None:
-            await asyncio.wait([work])
-        self._runtime.sync_failed(self._clock())  # nothing is on its way to the disk: parked requests alone are refused
-        settle()
-
-    def close(self) -> None:
-        """Close the log; `finish` comes before."""
-        self._threads.shutdown()
-        self._store.close()
-
-
-class GroupDurability(Durability):
-    """Makes durable what groups have appended, and reads those that get another coordinator.
-
-    Parameters as for `Durability`.
-    """
-
-    def __init__(
-        self, runtime: Runtime[GroupMachine], view: LogView, metrics: Metrics, clock: Clock, *, in_memory: bool
-    ) -> None:
-        super().__init__(runtime, view, metrics, clock, in_memory=in_memory)
-        self._brokers = runtime.machine.brokers
-        self._loading: asyncio.Task[None] | None = None
-
-    async def load(self) -> None:
-        """See `Durability`."""
-        await super().load()
-        self._brokers.set_loading(())
-
-    async def finish(self, settle: Callable[[], None]) -> None:
-        """See `Durability`."""
-        if self._loading is not None:
-            self._loading.cancel()
-        await super().finish(settle)
+    # ---- partitions that get another coordinator
 
     def reload(self, partitions: frozenset[int], then: Callable[[], None]) -> asyncio.Task[None]:
-        """Drop the groups of some partitions of ``__consumer_offsets``, whose coordinator changes, and read them from
-        the log again. Parked requests are answered NOT_COORDINATOR.
+        """Drop what belongs to some partitions of the internal topic, whose coordinator changes, and read it from the
+        log again. Parked requests are answered NOT_COORDINATOR.
 
         :param then: as for `commit`
         :return: ends when the partitions are served again, or the log has failed
         """
         self._runtime.submit(Resign(partitions), self._clock())
-        self._brokers.set_loading(self._brokers.loading | partitions)
+        self._set_loading(self._to_load | partitions)
         if self._loading is None:
             self._loading = self._loop.create_task(self._load_partitions(then))
         return self._loading
 
+    def _set_loading(self, partitions: frozenset[int]) -> None:
+        self._to_load = partitions
+        self._on_loading(partitions)
+
     async def _load_partitions(self, then: Callable[[], None]) -> None:
         failures = self._failures
         try:
-            while (partitions := self._brokers.loading) and self._reloading is None:
+            while (partitions := self._to_load) and self._reloading is None:
                 await self._write_all(then)
                 belongs = partial(self._belongs, partitions)
                 records, pending = await self._loop.run_in_executor(self._threads, self._store.read, belongs)
                 if failures != self._failures:
-                    return  # all groups are being read again
+                    return  # everything is being read again
                 self._runtime.submit(Load(records, partitions, pending), self._clock())
-                self._brokers.set_loading(self._brokers.loading - partitions)
+                self._set_loading(self._to_load - partitions)
                 then()
         except (OSError, CorruptLogError) as error:
             if failures == self._failures:
-                _log.error("groups that have moved cannot be read: %s; all are refused until they can", error)
+                _log.error("what has another coordinator cannot be read: %s; all is refused until it can", error)
                 while self._syncing is not None:
                     await asyncio.wait([self._syncing])
                 if failures == self._failures:
@@ -218,5 +196,26 @@ class GroupDurability(Durability):
             self.commit(then)
             await (asyncio.sleep(0) if self._syncing is None else asyncio.wait([self._syncing]))
 
-    def _belongs(self, partitions: frozenset[int], group_id: str) -> bool:
-        return self._brokers.partition_of_group(group_id) in partitions
+    def _belongs(self, partitions: frozenset[int], key: str) -> bool:
+        return self._partition_of(key) in partitions
+
+    # ---- the end
+
+    async def finish(self, settle: Callable[[], None]) -> None:
+        """Write what is answered, and wait for it. Requests that are parked are refused afterwards."""
+        self._is_stopping = True
+        self._view.close()
+        if self._loading is not None:
+            self._loading.cancel()
+        if self._reloading is not None:
+            self._reloading.cancel()
+        settle()
+        while (work := self._syncing or self._compacting) is not None:
+            await asyncio.wait([work])
+        self._runtime.sync_failed(self._clock())  # nothing is on its way to the disk: parked requests alone are refused
+        settle()
+
+    def close(self) -> None:
+        """Close the log; `finish` comes before."""
+        self._threads.shutdown()
+        self._store.close()

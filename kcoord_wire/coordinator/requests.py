@@ -110,7 +110,13 @@ class Requests:
         of_groups = LogView(store, topics, topics.offsets, self.execute, self._read_transactions)
         self.views = (of_groups, of_transactions)
         self.transactions = Runtime(
-            TransactionMachine(topics, machine.brokers.partition_of_group, topics.new_producer_id, machine.config),
+            TransactionMachine(
+                topics,
+                machine.brokers.partition_of_group,
+                topics.new_producer_id,
+                machine.config,
+                machine.brokers.partition_of_transactions,
+            ),
             transactions,
             self._send,
             self._write_markers,

@@ -22,7 +22,7 @@ from functools import partial
 from kcoord_wire.coordinator.cluster import Cluster
 from kcoord_wire.coordinator.connection import Connection, PeerLimits
 from kcoord_wire.coordinator.core.machine import GroupMachine
-from kcoord_wire.coordinator.durability import Durability, GroupDurability
+from kcoord_wire.coordinator.durability import Durability
 from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.listener import Listener
 from kcoord_wire.coordinator.log.formats import TRANSACTIONS
@@ -82,17 +82,33 @@ class Server:
         )
         in_memory = isinstance(disk, MemoryDisk)
         of_groups, of_transactions = self.requests.views
-        groups = GroupDurability(self.requests.runtime, of_groups, self.metrics, clock, in_memory=in_memory)
-        own = Durability(self.requests.transactions, of_transactions, self.metrics, clock, in_memory=in_memory)
+        self._brokers = brokers = machine.brokers
+        groups = Durability(
+            self.requests.runtime,
+            of_groups,
+            brokers.partition_of_group,
+            self.metrics,
+            clock,
+            in_memory=in_memory,
+            loading=brokers.set_loading,
+        )
+        own = Durability(
+            self.requests.transactions,
+            of_transactions,
+            brokers.partition_of_transactions,
+            self.metrics,
+            clock,
+            in_memory=in_memory,
+        )
         self._logs = [groups, own]
         self.clock = clock
         self.scheduler = Scheduler(self.requests, self._logs, clock)
         for view in self.requests.views:
             view.settle = self.scheduler.settle
         make = partial(Connection, requests=self.requests, scheduler=self.scheduler)
-        self._brokers = brokers = machine.brokers
         listener = partial(Listener, limits, self.metrics, users, make, share=len(brokers.endpoints))
-        self.cluster = Cluster(brokers, topics.catalog, groups, self.scheduler, listener)
+        logs = [(brokers.groups, groups), (brokers.transactions, own)]
+        self.cluster = Cluster(brokers, topics.catalog, logs, self.scheduler, listener)
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> list[int]:
         """Open the sockets, and return the port of each broker: group requests are answered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +59,46 @@ def test_a_group_moves_with_its_members_and_offsets(coordinator: StartCoordinato
         assert at_new.call(beat, 4).error_code == 0
         assert committed(at_new, "g") == 7
     assert {found(c, "g", at) for at in range(3)} == {new}
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_transaction_goes_on_at_the_next_coordinator(
+    kept: bool, coordinator: StartCoordinator, tmp_path: Path
+) -> None:
+    c = coordinator(brokers=2, data_dir=tmp_path if kept else None)
+    find = kw.FindCoordinatorRequest(key_type=1, coordinator_keys=["tx"])
+    with Wire(c.addresses[0]) as wire:
+        old = wire.call(find, 4).coordinators[0].node_id
+
+    def add(wire: Wire, partition: int) -> int:
+        topics = [kw.AddPartitionsToTxnRequestAddPartitionsToTxnTopic(name="orders", partitions=[partition])]
+        request = kw.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="tx",
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.producer_epoch,
+            v3_and_below_topics=topics,
+        )
+        code: int = wire.call(request, 3).results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+        return code
+
+    with Wire(c.addresses[old]) as wire:
+        asked = kw.InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=600_000)
+        producer = wire.call(asked, 4)
+        assert add(wire, 0) == 0
+    with Wire(c.addresses[1 - old]) as wire:
+        assert add(wire, 1) == ErrorCode.NOT_COORDINATOR
+        c.stop_broker(old)
+        assert add(wire, 1) == 0
+        (described,) = wire.call(kw.DescribeTransactionsRequest(transactional_ids=["tx"]), 0).transaction_states
+        assert described.transaction_state == "Ongoing"
+        assert described.topics[0].partitions == [0, 1]
+        ended = kw.EndTxnRequest(
+            transactional_id="tx",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            committed=True,
+        )
+        assert wire.call(ended, 4).error_code == 0
 
 
 def test_parked_requests_of_a_group_that_moves_are_refused(coordinator: StartCoordinator) -> None:

@@ -327,3 +327,28 @@ def test_when_the_log_fails_requests_are_refused() -> None:
 def test_settings_have_kafkas_names() -> None:
     config = GroupConfig.from_properties({"transaction.max.timeout.ms": "5", "transactional.id.expiration.ms": 7})
     assert (config.transaction_max_timeout_ms, config.transactional_id_expiration_ms) == (5, 7)
+
+
+def test_what_has_another_coordinator_is_read_from_the_log() -> None:
+    script = TransactionScript()
+    producer = script.producer()
+    script.add(producer)
+    script.move(1)
+    assert script.state() == "Ongoing", "another partition"
+    script.move(0)
+    assert script.add(producer, ("orders", 1)) == [E.COORDINATOR_LOAD_IN_PROGRESS]
+    assert script.init("y").error_code == script.end(producer).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+    assert script.ask(m.ListTransactionsRequest(), 1).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+    assert script.init(None).error_code == 0
+    script.pass_time(30_000)
+    script.load(0)
+    assert script.add(producer, ("orders", 1)) == [0]
+    script.pass_time(29_999)
+    assert script.state() == "Ongoing"
+    script.pass_time(1)
+    assert script.state() == "PrepareAbort", "its time-out goes on"
+    script.markers.clear()
+    script.move(0)
+    script.load(0)
+    assert not script.write_markers().marker.transaction_result
+    assert script.state() == "CompleteAbort"

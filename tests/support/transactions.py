@@ -60,6 +60,14 @@ class TransactionScript:
     def resign(self) -> None:
         self._take(self.machine.handle(Resign(), self.now))
 
+    def move(self, partition: int) -> None:
+        """A partition of ``__transaction_state`` gets another coordinator; all ids are in partition 0."""
+        self._take(self.machine.handle(Resign(frozenset({partition})), self.now))
+
+    def load(self, partition: int) -> None:
+        """The partition that was moved has been read."""
+        self._take(self.machine.handle(Load(list(self.log), frozenset({partition})), self.now))
+
     def _take(self, effects: list[Any]) -> Any:
         answer = None
         for effect in effects:

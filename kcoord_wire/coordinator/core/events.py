@@ -98,7 +98,7 @@ class Load:
     """The log has been read: the coordinator begins to serve.
 
     :ivar records: of the log, in their order
-    :ivar partitions: of ``__consumer_offsets``, to serve these besides those that are served; None for all
+    :ivar partitions: of the internal topic, to serve these besides those that are served; None for all
     :ivar pending: records of transactions that are open, in their order
     """
 
@@ -109,10 +109,10 @@ class Load:
 
 @dataclass(slots=True)
 class Resign:
-    """Groups are dropped, their parked requests are answered NOT_COORDINATOR (16), and only `Load` makes them served
-    again.
+    """Groups or transactional ids are dropped, parked requests are answered NOT_COORDINATOR (16), and only `Load` makes
+    them served again.
 
-    :ivar partitions: of ``__consumer_offsets``, whose coordinator changes; None for all, because the log has failed or
+    :ivar partitions: of the internal topic, whose coordinator changes; None for all, because the log has failed or
         the coordinator is being stopped
     """
 

@@ -336,8 +336,8 @@ class Store:
                     yield batch
 
     def read(self, wanted: Callable[[str], bool]) -> tuple[list[LogRecord], list[PendingRecord]]:
-        """Return the last durable record of every key whose group is wanted, in the order in which they were
-        written, without tombstones; and those of transactions that are open. Threads and errors as `batches`."""
+        """Return the last durable record of every key whose group or transactional id is wanted, in the order in which
+        they were written, without tombstones; and those of open transactions. Threads and errors as `batches`."""
         visible = Visibility(lambda batch, record: record.value, lambda key: wanted(group_of_key(key)))
         for batch in self.batches():
             visible.take(batch)

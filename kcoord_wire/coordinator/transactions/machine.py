@@ -15,6 +15,8 @@ Laws (besides those of events.py):
   outcome and completion has its markers written again.
 * Who initialises a transactional id raises its epoch, and aborts the transaction that is open: requests with the old
   epoch are refused from then on (PRODUCER_FENCED, before that error existed INVALID_PRODUCER_EPOCH).
+* What gets another coordinator is dropped by `Resign`, and known again from the log by `Load`; requests for it are
+  refused meanwhile (COORDINATOR_LOAD_IN_PROGRESS), those of brokers before a write, too.
 * There are `MOST_IDS` transactional ids at most; further ones are refused (POLICY_VIOLATION) until some have expired
   (``transactional.id.expiration.ms``).
 * While markers are written requests are refused with CONCURRENT_TRANSACTIONS, whatever id and epoch they name, for the
@@ -28,7 +30,7 @@ Source: KIP-98, KIP-360, KIP-447, KIP-588, KIP-664, KIP-890; Kafka's `Transactio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -70,6 +72,7 @@ class TransactionMachine(LoggedMachine):
     :param offsets_partition: returns the partition of `OFFSETS_TOPIC` that a group belongs to
     :param producer_id: returns an id that no producer has or had, given the time
     :param config: Kafka's defaults if None
+    :param partition_of: returns the partition of ``__transaction_state`` that a transactional id belongs to
     :ivar transactions: by transactional id
     :ivar begun: number of transactions that have begun since the start
     :ivar ended: those whose outcome was decided, by outcome: committed, aborted, fenced, timed out
@@ -81,11 +84,14 @@ class TransactionMachine(LoggedMachine):
         offsets_partition: Callable[[str], int],
         producer_id: Callable[[int], int],
         config: GroupConfig | None = None,
+        partition_of: Callable[[str], int] = lambda transactional_id: 0,
     ) -> None:
         super().__init__(config)
         self.transactions: dict[str, Transaction] = {}
         self.begun = 0
         self.ended: Counter[str] = Counter()
+        self._partition_of = partition_of
+        self._loading: frozenset[int] = frozenset()  # partitions of ``__transaction_state``
         self._topics = topics
         self._offsets_partition = offsets_partition
         self._producer_id = producer_id
@@ -102,7 +108,10 @@ class TransactionMachine(LoggedMachine):
         if isinstance(event, events.MarkersWritten):
             self._complete(event)
         elif isinstance(event, events.Load):
-            self._load(event.records)
+            self._load(event)
+        elif isinstance(event, events.Resign) and event.partitions is not None:
+            self._loading |= event.partitions
+            self._drop(event.partitions)
         else:
             self._unavailable = ErrorCode.NOT_COORDINATOR
             self.transactions.clear()
@@ -110,8 +119,13 @@ class TransactionMachine(LoggedMachine):
 
     def _refuses(self, message: Any) -> ErrorCode | None:
         """See `LoggedMachine`. A producer without a transactional id is not in the log."""
-        needs_log = not isinstance(message, m.InitProducerIdRequest) or message.transactional_id is not None
-        return self._unavailable if needs_log else None
+        if isinstance(message, m.InitProducerIdRequest) and message.transactional_id is None:
+            return None
+        if self._unavailable is None and self._loading:
+            named = _named(message)
+            if named is None or any(self._partition_of(name) in self._loading for name in named):
+                return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return self._unavailable
 
     def _refuse(self, request: events.Request, error: ErrorCode, after: int = 0) -> None:
         super()._refuse(request, _for_version(error, type(request.message), request.version), after)
@@ -363,17 +377,29 @@ class TransactionMachine(LoggedMachine):
     def _write(self, transaction: Transaction) -> None:
         self._effects.append(transaction, [transaction_record(transaction)])
 
-    def _load(self, records: Sequence[events.LogRecord]) -> None:
-        self._timers.clear()
-        self.transactions.clear()
-        self.transactions.update(replay(records))
-        self._unavailable = None
-        for transaction in self.transactions.values():
+    def _load(self, event: events.Load) -> None:
+        if event.partitions is None:
+            self._timers.clear()
+            self.transactions.clear()
+            self._unavailable = None
+            self._loading = frozenset()
+            self._expire_later()
+        else:
+            self._loading -= event.partitions
+        read = replay(event.records)
+        self.transactions.update(read)
+        for transaction in read.values():
             if transaction.state in PREPARED:
                 self._write_markers(transaction)
             elif transaction.state is State.ONGOING:
                 self._abort_later(transaction)
-        self._expire_later()
+
+    def _drop(self, partitions: frozenset[int]) -> None:
+        """Forget what has another coordinator from now on."""
+        for name in [name for name in self.transactions if self._partition_of(name) in partitions]:
+            timer = self.transactions.pop(name).timer
+            if timer is not None:
+                timer.cancel()
 
     def _expire_later(self) -> None:
         self._timers.start(self._effects.now + EXPIRY_CHECK_MS, self._expire)
@@ -387,6 +413,18 @@ class TransactionMachine(LoggedMachine):
                 del self.transactions[transaction.transactional_id]
                 self._effects.delete(transaction, [tombstone(transaction.transactional_id)])
         self._expire_later()
+
+
+def _named(message: Any) -> Iterable[str] | None:
+    """Return the transactional ids that a request names; None if it is about all."""
+    if isinstance(message, m.ListTransactionsRequest):
+        return None
+    if isinstance(message, m.DescribeTransactionsRequest):
+        return message.transactional_ids
+    if isinstance(message, m.AddPartitionsToTxnRequest):
+        names = [asked.transactional_id for asked in message.transactions]
+        return names or [message.v3_and_below_transactional_id]
+    return [message.transactional_id]
 
 
 def _for_version(error: ErrorCode, request: type, version: int) -> ErrorCode:
