@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.brokers import INTERNAL_TOPICS, Brokers
