@@ -42,30 +42,22 @@ def commit(
 ) -> None:
     """Answer a TxnOffsetCommit."""
     group = groups.get(message.group_id)
-    by_id = request.version >= TXN_TOPIC_IDS_FROM
-    names = [topics.name_of(topic.topic_id) if by_id else topic.name for topic in message.topics]
-    counts = [topics.partitions(name) or 0 if name is not None else 0 for name in names]
-    error = ErrorCode.NONE
-    if any(counts):
-        known = [topic for topic, count in zip(message.topics, counts, strict=True) if count]
-        error = _may_commit(group, topics, request, message, known)
+    known = [_find(topics, request, topic) for topic in message.topics]
+    existing = [topic for topic, (_, count) in zip(message.topics, known, strict=True) if count]
+    error = _may_commit(group, topics, request, message, existing) if existing else ErrorCode.NONE
     answer: m.TxnOffsetCommitResponse = refusal(message, request.version, error)
     if group is None:
         group = Group(message.group_id, effects.now)
     producer = Producer(message.producer_id, message.producer_epoch)
     records: list[LogRecord] = []
     order = effects.appended + 1
-    for topic, answered, name, count in zip(message.topics, answer.topics, names, counts, strict=True):
+    for topic, answered, (name, count) in zip(message.topics, answer.topics, known, strict=True):
         if error and count:
             continue
         for item, each in zip(topic.partitions, answered.partitions, strict=True):
-            text = item.committed_metadata or ""
-            if name is None or not 0 <= item.partition_index < count:
-                unknown = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                each.error_code = unknown
-            elif len(text.encode("utf-16-le")) // 2 > config.offset_metadata_max_bytes:  # as Java counts
-                each.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
+            each.error_code = _refuses(name, count, item, config)
+            if name is not None and not each.error_code:
+                text = item.committed_metadata or ""
                 committed = Committed(item.committed_offset, item.committed_leader_epoch, text, effects.now, FOREVER)
                 pending.add(producer.producer_id, group.group_id, name, item.partition_index, Pending(order, committed))
                 records.append(offset_record(group, name, item.partition_index, committed))
@@ -73,6 +65,22 @@ def commit(
         groups[group.group_id] = group
         effects.append(group, records, producer)
     return effects.reply(request, answer, effects.appended if records else 0)
+
+
+def _find(topics: TopicNames, request: Request, topic: m.TxnOffsetCommitRequestTopic) -> tuple[str | None, int]:
+    """Return the name of a topic of the request, if it has one, and its partitions; 0 if it does not exist."""
+    name = topics.name_of(topic.topic_id) if request.version >= TXN_TOPIC_IDS_FROM else topic.name
+    return name, 0 if name is None else topics.partitions(name) or 0
+
+
+def _refuses(name: str | None, count: int, item: m.TxnOffsetCommitRequestPartition, config: GroupConfig) -> ErrorCode:
+    """Return why an offset cannot be committed, whatever the group; NONE if it can."""
+    if name is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if not 0 <= item.partition_index < count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    length = len((item.committed_metadata or "").encode("utf-16-le")) // 2  # as Java counts
+    return ErrorCode.OFFSET_METADATA_TOO_LARGE if length > config.offset_metadata_max_bytes else ErrorCode.NONE
 
 
 def _may_commit(

@@ -145,6 +145,11 @@ class Catalog:
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
 
+    def internal(self) -> list[Topic]:
+        """Return the brokers' own topics, as far as Kafka would have created them by now."""
+        shown = (self.brokers.has_groups, self.offsets), (self.brokers.has_transactions, self.transactions)
+        return [topic for is_shown, topic in shown if is_shown]
+
     @property
     def partitions(self) -> int:
         """Number of partitions of all topics together."""

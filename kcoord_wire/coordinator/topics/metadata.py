@@ -158,9 +158,7 @@ class ClusterMetadata:
     def _find(self, asked: m.MetadataRequest, version: int) -> list[m.MetadataResponseTopic] | None:
         """Describe the topics that are asked for; None if the version has no such request."""
         if asked.topics is None or (version == 0 and not asked.topics):
-            internal = [self.catalog.offsets] if self.brokers.has_groups else []
-            internal += [self.catalog.transactions] if self.brokers.has_transactions else []
-            return [self._describe(topic) for topic in (*self.catalog, *internal)]
+            return [self._describe(topic) for topic in (*self.catalog, *self.catalog.internal())]
         ids = dict.fromkeys(topic.topic_id for topic in asked.topics if topic.topic_id != NO_ID)
         names = dict.fromkeys(topic.name for topic in asked.topics)
         if version < NULLABLE_TOPIC_NAME_FROM and (ids or None in names):

@@ -67,13 +67,9 @@ def list_transactions(
     A duration counts from the beginning of the last transaction, also if that has ended; a producer without one is
     listed as of the longest, as by Kafka. A pattern is of RE2 and for whole ids.
     """
-    try:
-        pattern = compile_regex(message.transactional_id_pattern or ".*")
-        if len(message.transactional_id_pattern or "") * sum(map(len, transactions)) > _MOST_WORK:
-            return effects.reply(request, m.ListTransactionsResponse(error_code=ErrorCode.POLICY_VIOLATION))
-    except InvalidRegexError:
-        answer = m.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-        return effects.reply(request, answer)
+    matched = _matching(message.transactional_id_pattern or "", transactions)
+    if isinstance(matched, ErrorCode):
+        return effects.reply(request, m.ListTransactionsResponse(error_code=matched))
     names = frozenset(State)
     states = {name for name in message.state_filters if name in names}
     unknown = [name for name in dict.fromkeys(message.state_filters) if name not in names]
@@ -85,12 +81,24 @@ def list_transactions(
             producer_id=transaction.producer_id,
             transaction_state=transaction.state.value,
         )
-        for transaction in transactions.values()
+        for transaction in matched
         if (not message.state_filters or transaction.state in states)
         and (not ids or transaction.producer_id in ids)
         and (shortest < 0 or effects.now - transaction.started_at > shortest)
-        and (not message.transactional_id_pattern or pattern.fullmatch(transaction.transactional_id))
     ]
     after = max([effects.deleted, *(transaction.written for transaction in transactions.values())])
     answer = m.ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=listed)
     return effects.reply(request, answer, after)
+
+
+def _matching(pattern: str, transactions: Mapping[str, Transaction]) -> list[Transaction] | ErrorCode:
+    """Return those whose id matches, all for an empty pattern; or why the pattern is refused."""
+    if not pattern:
+        return list(transactions.values())
+    if len(pattern) * sum(map(len, transactions)) > _MOST_WORK:
+        return ErrorCode.POLICY_VIOLATION
+    try:
+        compiled = compile_regex(pattern)
+    except InvalidRegexError:
+        return ErrorCode.INVALID_REGULAR_EXPRESSION
+    return [transaction for name, transaction in transactions.items() if compiled.fullmatch(name)]
