@@ -68,6 +68,11 @@ class Served:
             unexpected = [line for line in complaints if not re.search(self._allowed, line.get("text", ""))]
             assert not unexpected, unexpected
 
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
     def kill(self) -> None:
         """End the process by SIGKILL and reap it."""
         self._process.kill()
