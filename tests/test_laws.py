@@ -222,8 +222,6 @@ TESTED_IN = {
     "zookeeper.strict_client": "zookeeper/test_client.py",
     "simulation.violation": "simulation/test_script.py",
     "cli.seeds": "cli/test_simulate.py",
-    # The states that the search walks: its tests visit all of them.
-    "simulation.consumer_groups.states": "simulation/consumer_groups/test_search.py",
     # The processes of a virtual cluster, which these tests start, pause, cut off and kill.
     "simulation.central.brokers": "simulation/central/test_cluster.py",
     "simulation.central.consumers": "simulation/central/test_cluster.py",

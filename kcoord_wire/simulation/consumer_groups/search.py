@@ -13,7 +13,8 @@ arrives, members beat in turn, time passes, and the group must converge.
 Laws of the search:
 
 * States are those of `states`.
-* A run to a state that breaks a law is a shortest one.
+* A run to a state that breaks a law is a shortest one; a heartbeat may arrive in the step that sends it
+  (`World.delivered`).
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class _Search:
             for step in self.world.steps(state):
                 self.steps += 1
                 self.run = state, (step,)
-                after = self.world.after(state, step)
+                after = self.world.delivered(self.world.after(state, step), step)
                 if after not in self.parents:
                     self.parents[after] = (state, step)
                     found.append(after)

@@ -217,6 +217,18 @@ class World:
             state = state._replace(left=state.left - 1)
         return _TAKE[step.what](self, state, step.member)
 
+    def delivered(self, state: WorldState, step: Step) -> WorldState:
+        """Return a state after a step with the heartbeat that a member has just sent arrived, unless something may
+        happen to the member before that.
+
+        If no perturbation is left, nothing can tell when it was sent: it is the same as if it were sent later.
+        """
+        if state.left or step.what != "beats":
+            return state
+        machine: ConsumerGroupMember = self.members.items[state.members[step.member]]
+        is_sent = state.flights[step.member] > 0 and machine.state is not State.RECONCILING
+        return self._arrives(state, step.member) if is_sent else state
+
     def _arrives(self, state: WorldState, member: int) -> WorldState:
         known = (state.coordinator, state.flights[member])
         if known not in self._served:
