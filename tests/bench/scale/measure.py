@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,10 @@ class Plan:
 def measure(name: str, plan: Plan) -> dict[str, Any]:
     """Start the server `name` of SERVERS, warm it up, and measure it; see the notes in report.py."""
     server = SERVERS[name]
+    if server.timers:
+        # The mock cluster ends a join after 3 s, which 20,000 members may not reach; and with 19,500 connections in
+        # groups of ten it had used its core for 60 s on end and was not done with the join.
+        plan = replace(plan, members=plan.baseline, groups=plan.baseline // plan.size)
     result: dict[str, Any] = {"title": server.title, "version": server.version(), "timers": server.timers}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         with pinned(plan.server_core):
@@ -84,17 +88,10 @@ def swarm_on(running: Running, names: list[str], size: int, *, timers: bool) -> 
         swarm.close()
 
 
-def large(plan: Plan, *, timers: bool) -> int:
-    """Return how many members the large group has: the mock cluster's those of the baseline, because 20,000 may not
-    reach it within the 3 s after which it ends the join."""
-    return plan.baseline if timers else plan.members
-
-
 def warm_up(running: Running, plan: Plan, *, timers: bool) -> dict[str, float]:
     """Everything once, unmeasured but for the memory, which only a fresh process shows."""
     before = memory_of(running.pid)
-    members = large(plan, timers=timers)
-    with swarm_on(running, ["warm-up"], members, timers=timers) as swarm:
+    with swarm_on(running, ["warm-up"], plan.members, timers=timers) as swarm:
         swarm.form()
         settle(running.pid)
         grown = memory_of(running.pid) - before
@@ -106,11 +103,11 @@ def warm_up(running: Running, plan: Plan, *, timers: bool) -> dict[str, float]:
             swarm.join_one()
         swarm.leave_all()
     settle(running.pid)
-    return {"before": before.rss, "rss": grown.rss / members, "pss": grown.pss / members}
+    return {"before": before.rss, "rss": grown.rss / plan.members, "pss": grown.pss / plan.members}
 
 
 def one_group(running: Running, plan: Plan, *, timers: bool) -> dict[str, Any]:
-    with swarm_on(running, ["large"], large(plan, timers=timers), timers=timers) as swarm:
+    with swarm_on(running, ["large"], plan.members, timers=timers) as swarm:
         result = rebalances(swarm, plan, timers=timers) | heartbeats(running, swarm, plan)
         result["leave_all"] = swarm.leave_all()
     settle(running.pid)

@@ -24,8 +24,8 @@ have and that are not flexible (JoinGroup 5, SyncGroup 3, Heartbeat 3, LeaveGrou
   coordinator (`group.coordinator.rebalance.protocols=classic,consumer`); its log is written, not synced, as Kafka
   does.
 * **librdkafka's mock cluster** (`test.mock.num.brokers`) is C and keeps nothing on disk. Its rebalances end when a
-  timer does (3 s, or the session timeout less one second), so only its heartbeats are compared. Its large group has
-  the members of the baseline: more may not join within 3 s, and each makes its heartbeats slower.
+  timer does (3 s, or the session timeout less one second), so only its heartbeats are compared. It has the members of
+  the baseline, in one group and in groups of ten: more may not join within 3 s, and each makes its heartbeats slower.
 * The group of the baseline is measured first, in the same process: what more members cost.
 * Initial rebalance delay is 0 in ours and in Kafka. Before anything is measured, everything is done once in the
   same process at full size, heartbeats included, as a warm-up; the memory is taken in there, when the process is
@@ -89,17 +89,16 @@ class Report:
         return medians(value) if isinstance(value, list) else seconds(value)
 
     def rate(self, server: str, kind: str, key: str) -> str:
-        return f"{self.servers[server][kind]['beats'][key]:,.0f}{self.fewer(server, kind)}"
+        return f"{self.servers[server][kind]['beats'][key]:,.0f}{self.fewer(server)}"
 
-    def fewer(self, server: str, kind: str) -> str:
-        """How many members the large group has where it is the baseline's."""
-        is_fewer = kind == "large" and self.servers[server]["timers"]
-        return f" ({self.plan['baseline']:,} members)" if is_fewer else ""
+    def fewer(self, server: str) -> str:
+        """How many members there are where they are the baseline's."""
+        return f" ({self.plan['baseline']:,} members)" if self.servers[server]["timers"] else ""
 
     def latency(self, server: str, kind: str, how: str) -> str:
         beats = self.servers[server][kind][how]
         late = f", {beats['skipped']:,} not sent" if beats["skipped"] else ""
-        return f"{seconds(beats['p50'])} / {seconds(beats['p99'])}{late}{self.fewer(server, kind)}"
+        return f"{seconds(beats['p50'])} / {seconds(beats['p99'])}{late}{self.fewer(server)}"
 
     def memory(self, server: str) -> str:
         memory = self.servers[server]["memory"]
@@ -129,7 +128,7 @@ class Report:
         for peer, name in (("kafka", "Kafka"), ("mock", "the mock cluster")):
             for kind, what in (("large", members), ("small", small)) if peer in servers else ():
                 mine, theirs = (servers[each][kind]["beats"]["rate"] for each in ("ours", peer))
-                figures = f"{mine:,.0f}/s against {theirs:,.0f}/s{self.fewer(peer, kind)}"
+                figures = f"{mine:,.0f}/s against {theirs:,.0f}/s{self.fewer(peer)}"
                 yield f"more heartbeats than {name}, {what}", mine > theirs, figures
         yield (
             f"under {BYTES_A_MEMBER // 1000} KB a member",
