@@ -14,7 +14,8 @@ Laws:
   captured byte (`Connection.from_start` is then false).
 * A connection is closed by the side that sends FIN first, else broken off by RST: `Closed.by`. RST after FIN changes
   nothing about that, because a closed socket answers what still comes with RST. A FIN that the capture lacks is
-  recognised by the other side's FIN, which acknowledges it.
+  recognised by the other side's FIN, which acknowledges it; so a last piece of one byte that is captured behind that
+  FIN is lost.
 * A SYN that is answered by RST, or repeated without any answer, is a `Refused`. A connection whose end is not in the
   capture is not closed.
 * Memory is bounded per direction (`MAX_PENDING`) and in the number of connections (`max_connections`).
