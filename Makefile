@@ -91,7 +91,8 @@ test: lint ## the verdict on a change: lint, the whole suite, and again with the
 	KCOORD_WIRE_BACKEND=native $(PYTEST) $(SUITE)
 	KCOORD_WIRE_BACKEND=python $(PYTEST) $(PURE)
 
-proof: setup ## the long proofs at full size: kills, faults of real clusters, steps and members of simulations
+proof: setup ## the long proofs at full size: kills, faults of real clusters, steps and members of simulations, random inputs
+	KCOORD_WIRE_DRAWS=random KCOORD_WIRE_EXAMPLES=1000 $(PYTEST) $(SUITE) -m hypothesis
 	KCOORD_WIRE_FAULT_ROUNDS=100 KCOORD_WIRE_KILLS=200 KCOORD_WIRE_STEPS=1000000 KCOORD_WIRE_MEMBERS=10000 KCOORD_WIRE_SEEDS=4000 \
 	$(PYTEST) tests/central/test_ensemble.py tests/coordinator/test_crash.py tests/simulation tests/assignors
 
