@@ -14,7 +14,7 @@ Laws:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
@@ -25,7 +25,18 @@ from kcoord_wire.simulation.clock import TraceLine
 from kcoord_wire.simulation.shrink import shrink
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["Action", "Do", "Script", "SimulationFailure", "World", "choose", "minimize", "run_script", "source_of"]
+__all__ = [
+    "Action",
+    "Do",
+    "Script",
+    "SimulationFailure",
+    "World",
+    "choose",
+    "draw_times",
+    "minimize",
+    "run_script",
+    "source_of",
+]
 
 _LAST_LINES: Final = 12  # of the trace, printed with a failure
 
@@ -196,6 +207,16 @@ def _play(script: Script[WorldT, ReportT]) -> ReportT:
             return script.finish(world)
         except ViolationError as violation:
             raise SimulationFailure(script, violation, world.trace) from violation
+
+
+def draw_times(random: Random, count: int, haste_ms: float, start: int = 0) -> Iterator[int]:
+    """Draw when actions happen, in ms: at most `count` of them and at least half as many, on average `haste_ms` apart.
+
+    The times are drawn as they are asked for: what is drawn of each action comes between them.
+    """
+    for _ in range(random.randint(count // 2, count)):
+        start += int(random.expovariate(1 / haste_ms))
+        yield start
 
 
 def choose(random: Random, table: Sequence[tuple[int, ChoiceT]]) -> ChoiceT:

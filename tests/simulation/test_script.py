@@ -10,7 +10,7 @@ from typing import Self
 import pytest
 
 from kcoord_wire.simulation.clock import VirtualClock
-from kcoord_wire.simulation.script import Action, Script, SimulationFailure, choose, minimize, run_script
+from kcoord_wire.simulation.script import Action, Script, SimulationFailure, choose, draw_times, minimize, run_script
 from kcoord_wire.simulation.violation import ViolationError
 
 
@@ -93,3 +93,12 @@ def test_entries_are_chosen_by_their_weights() -> None:
     assert 850 < drawn.count("often") < 950
     with pytest.raises(ValueError, match="add up to 0"):
         choose(random, [(0, "never")])
+
+
+def test_times_ascend_from_the_start_in_bounded_number() -> None:
+    for seed in range(50):
+        times = list(draw_times(Random(seed), 20, 100, start=5_000))
+        assert 10 <= len(times) <= 20
+        assert times == sorted(times)
+        assert times[0] >= 5_000
+    assert list(draw_times(Random(1), 20, 100)) == list(draw_times(Random(1), 20, 100))

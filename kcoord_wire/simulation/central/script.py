@@ -12,7 +12,7 @@ from kcoord_wire.central.draft.events import CoordinatorSettings, RebalanceBy
 from kcoord_wire.central.draft.topic_count import format_topics
 from kcoord_wire.simulation.central.cluster import CentralCluster
 from kcoord_wire.simulation.central.invariants import Place
-from kcoord_wire.simulation.script import Action, Do, Script, choose
+from kcoord_wire.simulation.script import Action, Do, Script, choose, draw_times
 from kcoord_wire.simulation.violation import ViolationError
 
 __all__ = ["CentralScript", "Do", "Report", "random_script"]
@@ -162,11 +162,10 @@ class _Generator:
         for name in self.names:
             if random.random() < 0.8:
                 actions.append(self._do(random.choice([0, 0, 3_000]), self.consumer(name)))
-        at = random.choice([0, 5_000])
+        start = random.choice([0, 5_000])
         # So that in some runs actions meet in the middle of a rebalance, and in others late messages do their work.
         haste_ms = random.choice([100, 700, 3_000] if self.is_fenced else [3_000])
-        for _ in range(random.randint(count // 2, count)):
-            at += int(random.expovariate(1 / haste_ms))
+        for at in draw_times(random, count, haste_ms, start):
             draw = choose(random, _ODDS if self.is_fenced else _ODDS_OF_DELAYS)
             actions.append(self._do(at, draw(self, random.choice(self.names))))
         return CentralScript(

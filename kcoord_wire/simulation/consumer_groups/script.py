@@ -11,7 +11,7 @@ from typing import Any, Final
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.simulation.consumer_groups.cluster import ConsumerGroupCluster
 from kcoord_wire.simulation.group.script import Report, moves
-from kcoord_wire.simulation.script import Do, Script, choose
+from kcoord_wire.simulation.script import Do, Script, choose, draw_times
 from kcoord_wire.simulation.violation import ViolationError
 
 __all__ = ["ConsumerGroupScript", "Do", "random_script"]
@@ -137,8 +137,7 @@ class _Generator:
         ]
         at = 0
         haste_ms = random.choice([30, 300, 2_000])  # so that in some runs actions meet in the middle of a rebalance
-        for _ in range(random.randint(count // 2, count)):
-            at += int(random.expovariate(1 / haste_ms))
+        for at in draw_times(random, count, haste_ms):
             call = choose(random, _ODDS)
             drawn.append(Do(at=at, call=call, arguments=self.draw(call, random.choice(self.names))))
         drawn += [

@@ -17,7 +17,7 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.simulation.group import acts
 from kcoord_wire.simulation.group.cluster import Cluster
 from kcoord_wire.simulation.group.members import MemberOptions
-from kcoord_wire.simulation.script import Action, Script, choose
+from kcoord_wire.simulation.script import Action, Script, choose, draw_times
 from kcoord_wire.simulation.violation import ViolationError
 
 __all__ = ["GroupScript", "Report", "random_script"]
@@ -190,8 +190,7 @@ class _Generator:
         actions: list[Action[Cluster]] = [self.join(0, name, 0) for name in self.names if random.random() < 0.7]
         at = 0
         haste_ms = random.choice([100, 1_000, 3_000])  # so that in some runs actions meet in the middle of a rebalance
-        for _ in range(random.randint(count // 2, count)):
-            at += int(random.expovariate(1 / haste_ms))
+        for at in draw_times(random, count, haste_ms):
             name = random.choice(self.names)
             duration_ms = random.choice(_DURATIONS_MS)
             actions.append(choose(random, _ODDS)(self, at, name, duration_ms))

@@ -12,7 +12,7 @@ from kcoord_wire.marshal.events import Delivery
 from kcoord_wire.marshal.machine import Rules
 from kcoord_wire.simulation.marshal.anomalies import Anomaly
 from kcoord_wire.simulation.marshal.cluster import JUNK, MarshalCluster
-from kcoord_wire.simulation.script import Do, Script, choose
+from kcoord_wire.simulation.script import Do, Script, choose, draw_times
 from kcoord_wire.simulation.violation import ViolationError
 
 __all__ = ["ODDS", "SETTLE", "WRITERS", "Do", "MarshalScript", "Report", "random_script"]
@@ -147,9 +147,7 @@ def random_script(
     haste_ms = interval_ms * random.choice([0.05, 0.3, 1.5])  # so that in some runs actions meet
     drawn = [] if odds is WRITERS else [Do(at=0, call="member", arguments=draw.member(name)) for name in names]
     drawn.append(Do(at=0, call="observe", arguments=draw.observe()))
-    at = 0
-    for _ in range(random.randint(actions // 2, actions)):
-        at += int(random.expovariate(1 / haste_ms))
+    for at in draw_times(random, actions, haste_ms):
         call = choose(random, odds)
         drawn.append(Do(at=at, call=_CALLS.get(call, call), arguments=getattr(draw, call)()))
     return MarshalScript(

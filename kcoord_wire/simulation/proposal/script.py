@@ -10,7 +10,7 @@ from typing import Any, Final
 from kcoord_wire.simulation.proposal.cluster import ProposalCluster
 from kcoord_wire.simulation.proposal.events import CoordinatorSettings
 from kcoord_wire.simulation.proposal.processes import MemberOptions
-from kcoord_wire.simulation.script import Do, Script, choose
+from kcoord_wire.simulation.script import Do, Script, choose, draw_times
 from kcoord_wire.simulation.violation import ViolationError
 
 __all__ = ["Do", "ProposalScript", "random_script"]
@@ -81,9 +81,7 @@ def random_script(variant: str, seed: int, actions: int = 40) -> ProposalScript:
     topics = {f"t{number}": random.randint(1, 6) for number in (1, 2, 3)}
     haste_ms = random.choice([50, 500, 3_000])  # so that in some runs actions meet in the middle of a rebalance
     drawn = [Do(at=0, call="member", arguments=(name,)) for name in names]
-    at = 0
-    for _ in range(random.randint(actions // 2, actions)):
-        at += int(random.expovariate(1 / haste_ms))
+    for at in draw_times(random, actions, haste_ms):
         call = choose(random, _ODDS)
         drawn.append(Do(at=at, call=call, arguments=_draw_arguments(random, call, names, sorted(topics))))
     return ProposalScript(seed=seed, actions=drawn, variant=variant, topics=topics, is_persistent=random.random() < 0.7)

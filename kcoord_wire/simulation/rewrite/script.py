@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.simulation.rewrite.cluster import RewriteCluster
-from kcoord_wire.simulation.script import Do, Script, choose
+from kcoord_wire.simulation.script import Do, Script, choose, draw_times
 from kcoord_wire.simulation.violation import ViolationError
 
 __all__ = ["ODDS", "SETTLE_MS", "Do", "Report", "RewriteScript", "random_script"]
@@ -112,9 +112,7 @@ def random_script(
     topics = {f"t{number}": random.randint(1, 5) for number in (1, 2)}
     haste_ms = random.choice([50, 500, 3_000])  # so that in some runs actions meet in the middle of a rebalance
     drawn = [Do(at=0, call="member", arguments=(name,)) for name in names]
-    at = 0
-    for _ in range(random.randint(actions // 2, actions)):
-        at += int(random.expovariate(1 / haste_ms))
+    for at in draw_times(random, actions, haste_ms):
         call = choose(random, odds)
         drawn.append(Do(at=at, call=call, arguments=_draw(random, call, names, brokers)))
     return RewriteScript(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from kcoord_wire.simulation.script import Do, Script, choose
+from kcoord_wire.simulation.script import Do, Script, choose, draw_times
 from kcoord_wire.simulation.transactions.cluster import GROUP, OUTPUT, TransactionCluster
 from kcoord_wire.simulation.violation import ViolationError
 
@@ -129,10 +129,8 @@ class _Generator:
         """Draw the actions, and the settings of the cluster."""
         random = self.random
         drawn = [Do(at=0, call="start", arguments=(each,)) for each in self.ids]
-        at = 0
         haste_ms = random.choice([20, 150, 800])  # so that in some runs actions meet in the middle of a transaction
-        for _ in range(random.randint(count // 2, count)):
-            at += int(random.expovariate(1 / haste_ms))
+        for at in draw_times(random, count, haste_ms):
             call = choose(random, _ODDS)
             drawn.append(Do(at=at, call=call, arguments=self.draw(call, random.choice(sorted(self.ids)))))
         return TransactionScript(
