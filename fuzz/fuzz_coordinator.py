@@ -12,7 +12,7 @@ from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.error_responses import can_refuse
-from kcoord_wire.coordinator.core.events import Reply, Request, Resign, Tick, TopicsDeleted
+from kcoord_wire.coordinator.core.events import Reply, Request, Resign, TopicsDeleted
 from kcoord_wire.coordinator.log.formats import TRANSACTIONS
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.runtime import Runtime
@@ -23,6 +23,7 @@ from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
 from kcoord_wire.coordinator.transactions.model import PREPARED
 from kcoord_wire.disk import MemoryDisk
+from kcoord_wire.machines import Tick
 
 BROKERS = Brokers([Endpoint(0, "localhost", 9092)])
 LIMITS = TopicLimits(max_partitions=100)

@@ -6,7 +6,8 @@ from fuzz.checksums import mended_segment
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.core.log_records import replay
-from kcoord_wire.coordinator.log.store import CorruptLogError, Store
+from kcoord_wire.coordinator.log.segments import CorruptLogError
+from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.disk import MemoryDisk
 
 SEGMENT = f"{0:020}.log"

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from kcoord_wire import api_keys, error_codes, messages
 from kcoord_wire.codec.backend import backend
 from kcoord_wire.codec.convert import from_dict, to_dict
+from kcoord_wire.codec.frames import TypeIdHeader
 from kcoord_wire.codec.framing import Framer, frame
 from kcoord_wire.codec.headers import (
-    TypeIdHeader,
     decode_prefixed,
     decode_request,
     decode_response,

@@ -13,8 +13,6 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["API_NAMES", "ApiKey", "api_name"]
-
 
 class ApiKey(IntEnum):
     """An api key of Kafka's protocol, equal to its number."""

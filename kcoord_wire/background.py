@@ -18,8 +18,6 @@ from typing import Any, Final, TypeVar
 
 from kcoord_wire.extras import MissingLibraryError, require
 
-__all__ = ["Background"]
-
 STOP_SECONDS: Final = 30.0
 
 T = TypeVar("T")

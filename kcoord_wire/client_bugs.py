@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["CLIENT_BUGS", "ClientBug", "is_affected"]
-
 _JIRA: Final = "https://issues.apache.org/jira/browse/"
 _GITHUB: Final = "https://github.com/"
 

@@ -16,8 +16,6 @@ from operator import itemgetter
 from random import Random
 from typing import BinaryIO, Final, Protocol
 
-__all__ = ["SECTOR", "Disk", "DiskFile", "MemoryDisk"]
-
 SECTOR: Final = 512
 """Bytes that a disk writes atomically, at the least."""
 

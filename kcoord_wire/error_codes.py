@@ -17,8 +17,6 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, Self
 
-__all__ = ["EARLY_NAMES", "ErrorCode", "describe_error"]
-
 
 class ErrorCode(IntEnum):
     """An error code of Kafka's protocol, equal to its number.

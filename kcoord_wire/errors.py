@@ -16,19 +16,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Literal, get_args
 
-__all__ = [
-    "DECODE_KINDS",
-    "ENCODE_KINDS",
-    "PROTOCOL_KINDS",
-    "DecodeError",
-    "EncodeError",
-    "ProtocolError",
-    "SchemaError",
-    "WireError",
-    "decode_detail",
-    "encode_detail",
-]
-
 DecodeKind = Literal[
     "truncated",  # more bytes are needed than are left
     "length",  # a length that is wrong whatever is left: negative, or above the protocol's limit

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-__all__ = ["Exporter", "MetricsServer", "Value", "family"]
-
 SCRAPE_SECONDS: Final = 10.0
 
 Value = float | tuple[Sequence[tuple[str, float]], float]

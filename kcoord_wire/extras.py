@@ -11,8 +11,6 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["MissingLibraryError", "require"]
-
 
 class MissingLibraryError(ImportError):
     """A library of an optional extra is not installed.

@@ -17,8 +17,6 @@ import kcoord_wire as kw
 from kcoord_wire.schema.model import Field, Message, Struct
 from kcoord_wire.schema.plan import attribute_name, class_name
 
-__all__ = ["fields_of", "number_runs", "printable"]
-
 
 def printable(text: str) -> str:
     """The text with every unprintable character escaped as in Python source."""

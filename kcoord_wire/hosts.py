@@ -15,8 +15,6 @@ from typing import Final
 from kcoord_wire.fields import printable
 from kcoord_wire.machines import Noted
 
-__all__ = ["log_note", "monotonic_ms"]
-
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the former is Linux only
 
 

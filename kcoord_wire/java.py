@@ -13,8 +13,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-__all__ = ["OLDEST_JAVA", "bundled_java_home", "java_home"]
-
 OLDEST_JAVA: Final = 17
 
 

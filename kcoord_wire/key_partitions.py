@@ -8,8 +8,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["partition_of"]
-
 _INT32: Final = 1 << 32
 _SHORT: Final = 256  # characters of a key whose partition is remembered; longer ones would hold much memory
 

@@ -18,8 +18,6 @@ from typing import Any, Final
 from kcoord_wire.extras import require
 from kcoord_wire.net import LogLimiter
 
-__all__ = ["Cluster", "error_text"]
-
 _LOGGER: Final = logging.getLogger("kcoord_wire.librdkafka")
 _LOGGER.addHandler(logging.NullHandler())  # silent unless logging is configured
 _LINES: Final = LogLimiter()

@@ -12,21 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-__all__ = [
-    "BrokerAddress",
-    "Close",
-    "Connect",
-    "Connected",
-    "Disconnected",
-    "Ended",
-    "Machine",
-    "Noted",
-    "Received",
-    "Send",
-    "Shutdown",
-    "Tick",
-]
-
 
 @dataclass(slots=True)
 class Tick:

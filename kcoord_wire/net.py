@@ -12,8 +12,6 @@ from __future__ import annotations
 import time
 from typing import Final
 
-__all__ = ["WILDCARD_HOSTS", "LogLimiter", "address_text", "local_address", "looks_like", "parse_address", "parse_port"]
-
 WILDCARD_HOSTS: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 """Hosts that listen on every interface, each with an address that reaches it from the same machine."""
 

@@ -32,8 +32,6 @@ from typing import Any, TypeAlias
 
 from kcoord_wire.timers import Timer, Timers
 
-__all__ = ["Gate", "Opened", "Procedure", "Procedures", "Sleep", "Until", "Wait"]
-
 
 @dataclass(frozen=True, slots=True)
 class Sleep:

@@ -9,8 +9,6 @@ from dataclasses import MISSING, fields
 from reprlib import recursive_repr
 from typing import Any
 
-__all__ = ["short_repr"]
-
 
 @recursive_repr()
 def short_repr(message: Any) -> str:

@@ -14,8 +14,6 @@ import heapq
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Timer", "Timers"]
-
 SWEEP_FROM: Final = 256  # entries of the heap
 
 

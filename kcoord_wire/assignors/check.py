@@ -19,8 +19,6 @@ from kcoord_wire.assignors.model import Assignor, RebalanceProtocol
 from kcoord_wire.assignors.promises import PROMISED, members_of
 from kcoord_wire.assignors.rules import PROMISES, Rule, Violation, check_assignment
 
-__all__ = ["PROMISES", "Rule", "Violation", "assert_assignor", "check_assignment", "check_assignor"]
-
 
 def check_assignor(
     assignor: Assignor, promises: Collection[Rule] = (), *, histories: int = 200, rounds: int = 8, seed: int = 0

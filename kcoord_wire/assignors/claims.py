@@ -17,16 +17,6 @@ from typing import NamedTuple
 
 from kcoord_wire.assignors.model import MemberSubscription, Partitions, TopicPartition, group_partitions
 
-__all__ = [
-    "Claim",
-    "Holdings",
-    "generation_user_data",
-    "holdings",
-    "sticky_user_data",
-    "with_generation_from_user_data",
-    "with_owned_from_user_data",
-]
-
 
 class Claim(NamedTuple):
     """The partitions that a member claims to hold, and since which generation."""

@@ -27,8 +27,6 @@ from kcoord_wire.messages import (
     ConsumerProtocolSubscriptionTopicPartition,
 )
 
-__all__ = ["ConsumerProtocol", "subscribed_topics"]
-
 _SUBSCRIPTION: Final = registry["ConsumerProtocolSubscription"]
 _NEWEST: Final = 3
 

@@ -19,8 +19,6 @@ from itertools import chain, islice
 from kcoord_wire.assignors.model import Partitions
 from kcoord_wire.assignors.nearness import Nearness
 
-__all__ = ["deal_in_turn", "share_out"]
-
 _Given = dict[str, Sequence[int]]
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["Exchanges"]
-
 
 class Exchanges:
     """Finds such chains. Members and topics are numbers.

@@ -18,8 +18,6 @@ from typing import Final, TypeVar
 
 from kcoord_wire.assignors.model import Assignor, MemberSubscription, RebalanceProtocol
 
-__all__ = ["Case", "Given", "leaders_view", "play", "shown", "smaller"]
-
 T = TypeVar("T")
 Given = Mapping[str, Mapping[str, Sequence[int]]]
 """An assignment, or a part of one: member id to topic to partitions."""

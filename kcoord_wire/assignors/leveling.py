@@ -28,8 +28,6 @@ from kcoord_wire.assignors.model import Partitions
 from kcoord_wire.assignors.nearness import Nearness
 from kcoord_wire.assignors.subscribers import Kind, topics_by_subscribers
 
-__all__ = ["level"]
-
 
 def level(
     counts: Mapping[str, int],

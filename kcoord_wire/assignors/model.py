@@ -11,25 +11,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-__all__ = [
-    "NO_RACKS",
-    "Assign",
-    "Assignment",
-    "AssignmentUserData",
-    "Assignor",
-    "MemberAssignment",
-    "MemberSubscription",
-    "OnAssignment",
-    "OnJoin",
-    "Partitions",
-    "Racks",
-    "RebalanceProtocol",
-    "TopicPartition",
-    "group_partitions",
-    "in_order",
-    "list_partitions",
-]
-
 
 class TopicPartition(NamedTuple):
     """A partition, named."""

@@ -7,8 +7,6 @@ from itertools import chain, islice
 
 from kcoord_wire.assignors.model import Racks
 
-__all__ = ["Nearness"]
-
 
 class Nearness:
     """Which partitions are near which member.

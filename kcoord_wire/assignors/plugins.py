@@ -24,8 +24,6 @@ from typing import Any, Final
 from kcoord_wire.assignors import ASSIGNORS
 from kcoord_wire.assignors.model import Assignor, RebalanceProtocol
 
-__all__ = ["ENTRY_POINT_GROUP", "PluginError", "find_assignor", "installed_plugins"]
-
 ENTRY_POINT_GROUP: Final = "kcoord_wire.assignors"
 
 

@@ -13,8 +13,6 @@ from typing import Final
 from kcoord_wire.assignors.histories import Case, Given, shown
 from kcoord_wire.assignors.rules import Rule, Violation, claims_on
 
-__all__ = ["PROMISED", "holders", "members_of"]
-
 
 def members_of(given: Given) -> dict[tuple[str, int], str]:
     """Return the member of each topic and partition."""

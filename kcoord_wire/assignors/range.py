@@ -18,8 +18,6 @@ from kcoord_wire.assignors.model import NO_RACKS, Assignment, MemberSubscription
 from kcoord_wire.assignors.nearness import Nearness
 from kcoord_wire.assignors.subscribers import kinds_of, topics_by_subscribers
 
-__all__ = ["range_assign"]
-
 
 def range_assign(
     partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription], racks: Racks = NO_RACKS, /

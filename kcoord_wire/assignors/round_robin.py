@@ -10,8 +10,6 @@ from kcoord_wire.assignors.equal import deal_in_turn
 from kcoord_wire.assignors.model import NO_RACKS, Assignment, MemberSubscription, Racks, in_order
 from kcoord_wire.assignors.subscribers import Kind, kinds_of, topics_by_subscribers
 
-__all__ = ["round_robin"]
-
 
 def round_robin(
     partitions_per_topic: Mapping[str, int],

@@ -19,8 +19,6 @@ from typing import Any, Final
 from kcoord_wire.assignors.histories import Case, Given
 from kcoord_wire.assignors.model import MemberSubscription, RebalanceProtocol
 
-__all__ = ["PROMISES", "Claims", "Rule", "Violation", "check_assignment", "claims_on"]
-
 
 class Rule(enum.StrEnum):
     """A rule of an assignment, or of the assignor that made it."""

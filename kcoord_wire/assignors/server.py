@@ -17,8 +17,6 @@ from kcoord_wire.assignors.model import NO_RACKS, Assign, Assignment, MemberSubs
 from kcoord_wire.assignors.range import range_assign
 from kcoord_wire.assignors.sticky import balanced_target
 
-__all__ = ["SERVER_ASSIGNORS", "server_range", "uniform"]
-
 
 def uniform(
     partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription], _racks: Racks = NO_RACKS, /

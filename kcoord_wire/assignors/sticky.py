@@ -23,8 +23,6 @@ from kcoord_wire.assignors.model import NO_RACKS, Assignment, MemberSubscription
 from kcoord_wire.assignors.nearness import Nearness
 from kcoord_wire.assignors.subscribers import kinds_of
 
-__all__ = ["balanced_target", "cooperative_sticky", "sticky"]
-
 
 def sticky(
     partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription], racks: Racks = NO_RACKS, /

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from kcoord_wire.assignors.model import MemberSubscription
 
-__all__ = ["Kind", "kinds_of", "topics_by_subscribers"]
-
 
 @dataclass(frozen=True, slots=True)
 class Kind:

@@ -31,17 +31,6 @@ from kcoord_wire.codec.headers import decode_request
 from kcoord_wire.codec.registry import MessageCodec, registry
 from kcoord_wire.errors import DecodeError
 
-__all__ = [
-    "FAMILY",
-    "LIKELY_CENTRAL",
-    "MAX_PENDING",
-    "CentralPending",
-    "CentralReader",
-    "Identified",
-    "assess_central",
-    "is_central",
-]
-
 FAMILY: Final = "central"
 MAX_PENDING: Final = 1024
 """Requests of one connection without a response; the oldest are given up."""

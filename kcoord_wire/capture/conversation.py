@@ -37,8 +37,6 @@ from kcoord_wire.capture.splitter import FrameSplitter, Plausibility, Skipped, S
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, SIZE_BYTES
 from kcoord_wire.codec.pending import PendingRequests
 
-__all__ = ["CaptureReport", "Party", "RawConversation", "RawFrame", "Side", "sender_of"]
-
 Side = Literal["request", "response"]
 Party = Literal["client", "broker"]
 

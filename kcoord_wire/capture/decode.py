@@ -19,15 +19,14 @@ from kcoord_wire.capture.central import CentralPending, CentralReader, is_centra
 from kcoord_wire.capture.conversation import CaptureReport, RawFrame, Side
 from kcoord_wire.capture.plausible import RequestHead, has_header, is_known
 from kcoord_wire.capture.rewrite import REWRITE, is_rewrite_join
+from kcoord_wire.codec.frames import TypeIdHeader
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
-from kcoord_wire.codec.headers import TypeIdHeader, decode_request, decode_response, peek_request
+from kcoord_wire.codec.headers import decode_request, decode_response, peek_request
 from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
 from kcoord_wire.messages.rewrite.rewrite_join_group import RewriteJoinGroupResponse
-
-__all__ = ["CapturedFrame", "FrameDecoder"]
 
 
 @dataclass(slots=True)

@@ -24,19 +24,6 @@ from kcoord_wire.codec.headers import decode_request
 from kcoord_wire.errors import WireError
 from kcoord_wire.messages.fetch import FetchRequest, FetchRequestFetchTopic, FetchRequestForgottenTopic
 
-__all__ = [
-    "MAX_HEAD",
-    "MAX_PARTITIONS",
-    "NEWEST",
-    "ROWS_PER_SECOND",
-    "FetchAsked",
-    "FetchSession",
-    "FetchWalk",
-    "FetchedPartition",
-    "Place",
-    "read_fetch_request",
-]
-
 NEWEST: Final = 18
 """Newest version whose layout is known."""
 

@@ -43,8 +43,6 @@ from kcoord_wire.capture.tcp import Closed, Connection, Hole, Reassembler, Refus
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.net import address_text, looks_like
 
-__all__ = ["GoesOn", "read_capture", "read_raw_frames"]
-
 GoesOn = Callable[[int, int], bool]
 """Called now and then with the bytes that are read and those there are; reading ends where it returns False."""
 

@@ -26,8 +26,6 @@ from kcoord_wire.capture.pcap import Packet
 from kcoord_wire.capture.tunnels import MAX_NESTED, inner_packet
 from kcoord_wire.extras import require
 
-__all__ = ["ACK", "FIN", "MAX_HEADERS", "RST", "SYN", "At", "Endpoint", "Segment", "Unread", "read_segment"]
-
 FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
 
 MAX_HEADERS: Final = 1024

@@ -21,23 +21,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-__all__ = [
-    "BYTE_ORDER",
-    "INTERFACE_BLOCK",
-    "MAX_PACKET",
-    "MAX_TIME_NS",
-    "NANOSECONDS",
-    "PCAP_MAGIC",
-    "SECTION_MAGIC",
-    "CaptureError",
-    "Interface",
-    "Packet",
-    "TimestampError",
-    "read_interface",
-    "read_packet_block",
-    "read_packets",
-]
-
 MAX_PACKET: Final = 1024 * 1024
 """Largest packet or block read, in bytes; a capture's usual limit is 256 KiB."""
 

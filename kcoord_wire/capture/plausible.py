@@ -24,19 +24,6 @@ from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.errors import DecodeError
 
-__all__ = [
-    "LIKELY_REQUEST",
-    "LIKELY_RESPONSE",
-    "RequestHead",
-    "assess_request",
-    "assess_request_header",
-    "assess_response",
-    "has_header",
-    "is_known",
-    "likely_response",
-    "request_splitter",
-]
-
 # They consume one byte, so that they match at every place, and begin with a literal one, which `re` finds by memchr. A
 # larger frame than SEARCH_WINDOW and a packet (0x11ffff bytes) brings no direction back into step. This, and that a
 # response needs a pending correlation id, is what makes a lossy capture take little more time than a whole one

@@ -12,8 +12,6 @@ from typing import Final
 from kcoord_wire.codec.headers import decode_request
 from kcoord_wire.errors import DecodeError
 
-__all__ = ["REWRITE", "is_rewrite_join"]
-
 REWRITE: Final = "rewrite"
 """The family of the rewrite's own messages."""
 

@@ -22,8 +22,6 @@ from typing import Final
 
 from kcoord_wire.capture import pcap
 
-__all__ = ["salvage_packets"]
-
 OnDamage = Callable[[int, int, str], None]
 """Called with the position and size of bytes that are in no packet, and the reason."""
 

@@ -21,17 +21,6 @@ from typing import Final
 from kcoord_wire.codec.framing import SIZE_BYTES, Framer
 from kcoord_wire.errors import DecodeError
 
-__all__ = [
-    "ASSESSED_BYTES",
-    "SEARCH_WINDOW",
-    "Assess",
-    "FrameSplitter",
-    "Likely",
-    "Plausibility",
-    "Skipped",
-    "SplitFrame",
-]
-
 SEARCH_WINDOW: Final = 1024 * 1024
 """Bytes searched for a frame's start; no larger frame can bring a direction back into step."""
 

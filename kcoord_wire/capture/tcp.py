@@ -33,8 +33,6 @@ from typing import Final, Literal
 
 from kcoord_wire.capture.packets import ACK, FIN, RST, SYN, At, Endpoint, Segment
 
-__all__ = ["MAX_PENDING", "PATIENCE", "Closed", "Connection", "Hole", "Reassembler", "Refused", "StreamEvent"]
-
 PATIENCE: Final = 32
 """Further segments of a connection after which a byte that was acknowledged but not captured counts as lost."""
 

@@ -16,8 +16,6 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-__all__ = ["ETHERNET", "IP", "MAX_NESTED", "inner_packet"]
-
 MAX_NESTED: Final = 4
 """Tunnels within each other."""
 

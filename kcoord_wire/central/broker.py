@@ -19,15 +19,13 @@ import time
 
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import CentralError, CoordinatorSettings
-from kcoord_wire.central.hosting import BrokerStartError, HostedBroker
+from kcoord_wire.central.hosting import HostedBroker
 from kcoord_wire.central.server import Server
 from kcoord_wire.central.status import coordinator_status
 from kcoord_wire.central.topics import GeneratedTopics
 from kcoord_wire.hosts import monotonic_ms
 from kcoord_wire.machines import BrokerAddress
 from kcoord_wire.messages import central as m
-
-__all__ = ["BrokerStartError", "CentralBroker"]
 
 
 class CentralBroker(HostedBroker[CoordinatorSettings]):

@@ -28,6 +28,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
+from kcoord_wire import machines
 from kcoord_wire.central.connection import Connection, Limits
 from kcoord_wire.central.draft import events
 from kcoord_wire.central.draft.consumer import DraftConsumer
@@ -41,8 +42,6 @@ from kcoord_wire.hosts import log_note, monotonic_ms
 from kcoord_wire.machines import Tick
 from kcoord_wire.messages import central as m
 from kcoord_wire.net import LogLimiter, address_text
-
-__all__ = ["LARGEST_FRAME", "YIELD_SECONDS", "CentralConsumer"]
 
 LARGEST_FRAME: Final = 1 << 20
 YIELD_SECONDS: Final = 0.005
@@ -156,7 +155,7 @@ class CentralConsumer:
         """Begin the draft's shutdown: no more records are handed over, and the iteration ends when the coordinator has
         the positions. A second call ends it without waiting for the coordinator."""
         self._is_shutting_down = True
-        self._deliver(events.Shutdown())
+        self._deliver(machines.Shutdown())
 
     async def close(self) -> None:
         """Shut down, wait at most two session timeouts for it, and close everything. A second call does nothing."""
@@ -237,22 +236,22 @@ class CentralConsumer:
 
     # ---- effects
 
-    def _connect(self, effect: events.Connect) -> None:
+    def _connect(self, effect: machines.Connect) -> None:
         link = _Link(address_text(effect.broker.host, effect.broker.port))
         self._links[effect.connection] = link
         link.opening = self._loop.create_task(self._open(effect, link))
         self._opening.add(link.opening)
         link.opening.add_done_callback(self._opening.discard)
 
-    async def _open(self, effect: events.Connect, link: _Link) -> None:
+    async def _open(self, effect: machines.Connect, link: _Link) -> None:
         number, broker = effect.connection, effect.broker
         try:
             await self._loop.create_connection(partial(Connection, self, number), broker.host, broker.port)
         except (OSError, ValueError, OverflowError):  # the latter of a host or port that cannot be one
             if self._links.pop(number, None) is not None:
-                self._deliver(events.Disconnected(number))
+                self._deliver(machines.Disconnected(number))
 
-    def _send(self, effect: events.Send) -> None:
+    def _send(self, effect: machines.Send) -> None:
         link = self._links.get(effect.connection)
         if link is None or link.connection is None:
             return
@@ -262,7 +261,7 @@ class CentralConsumer:
         except EncodeError as error:
             self.refuse(link.connection, f"what it has to be sent does not fit into a message: {error}")
 
-    def _close(self, effect: events.Close) -> None:
+    def _close(self, effect: machines.Close) -> None:
         link = self._links.pop(effect.connection, None)
         if link is None:
             return
@@ -291,11 +290,11 @@ class CentralConsumer:
         if self._on_assigned is not None:
             self._on_assigned(effect.partitions)
 
-    def _note(self, effect: events.Noted) -> None:
+    def _note(self, effect: machines.Noted) -> None:
         if effect.level < logging.WARNING or self._warnings.allows_line():
             log_note(LOG, effect)
 
-    def _ended(self, _effect: events.Ended) -> None:
+    def _ended(self, _effect: machines.Ended) -> None:
         self._end()
 
     def _end(self) -> None:
@@ -320,7 +319,7 @@ class CentralConsumer:
             connection.abort()
         else:
             link.connection = connection
-            self._deliver(events.Connected(connection.number))
+            self._deliver(machines.Connected(connection.number))
 
     def lost(self, connection: Connection) -> None:
         """The connection has ended."""
@@ -329,7 +328,7 @@ class CentralConsumer:
             timer.cancel()
             self._news.set()
         if self._links.pop(connection.number, None) is not None:
-            self._deliver(events.Disconnected(connection.number))
+            self._deliver(machines.Disconnected(connection.number))
 
     def receive(self, connection: Connection, body: bytes) -> None:
         """Decode a frame, and pass it to the machine."""
@@ -342,13 +341,13 @@ class CentralConsumer:
         except DecodeError as error:
             self.refuse(connection, error)
         else:
-            self._deliver(events.Received(connection.number, message))
+            self._deliver(machines.Received(connection.number, message))
 
     def refuse(self, connection: Connection, error: object) -> None:
         """Close a connection whose peer has sent bytes that do not decode."""
         link = self._links.get(connection.number)
         facts = {"peer": link.address if link is not None else connection.host, "reason": error}
-        self._note(events.Noted(logging.ERROR, "connection closed", facts))
+        self._note(machines.Noted(logging.ERROR, "connection closed", facts))
         connection.abort()
 
     async def _close_connections(self) -> None:
@@ -366,12 +365,12 @@ class CentralConsumer:
 
 
 _EFFECTS: Final[dict[type, Callable[[CentralConsumer, Any], None]]] = {
-    events.Connect: CentralConsumer._connect,
-    events.Send: CentralConsumer._send,
-    events.Close: CentralConsumer._close,
+    machines.Connect: CentralConsumer._connect,
+    machines.Send: CentralConsumer._send,
+    machines.Close: CentralConsumer._close,
     events.StartFetchers: CentralConsumer._start_fetchers,
     events.StopFetchers: CentralConsumer._stop_fetchers,
     events.Assigned: CentralConsumer._assigned,
-    events.Noted: CentralConsumer._note,
-    events.Ended: CentralConsumer._ended,
+    machines.Noted: CentralConsumer._note,
+    machines.Ended: CentralConsumer._ended,
 }

@@ -24,8 +24,6 @@ from kcoord_wire.codec.framing import SIZE_BYTES, Framer
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.net import looks_like
 
-__all__ = ["Connection", "Dialect", "Limits", "Owner"]
-
 BURST: Final = 64  # frames of one connection that are handled before another connection is
 BURST_SECONDS: Final = 0.005  # likewise, where they cost much
 

@@ -28,8 +28,6 @@ from kcoord_wire.zookeeper.brokers import Brokers
 from kcoord_wire.zookeeper.client import ZooKeeperRegistry
 from kcoord_wire.zookeeper.model import Deliver
 
-__all__ = ["BrokerStartError", "Coordinates", "HostedBroker"]
-
 SettingsT = TypeVar("SettingsT")
 
 LOOK_SECONDS: Final = 0.05  # between two looks at whether the broker is registered

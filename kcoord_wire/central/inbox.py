@@ -18,8 +18,6 @@ from typing import Final, NamedTuple
 
 from kcoord_wire.central.draft.events import CentralError, Partition, StartFetchers
 
-__all__ = ["LARGEST_INBOX", "Inbox", "PartitionState", "Record"]
-
 LARGEST_INBOX: Final = 4 << 20
 
 

@@ -9,8 +9,6 @@ from kcoord_wire.zookeeper.memory import MemoryZooKeeper
 from kcoord_wire.zookeeper.memory_registry import MemoryLink
 from kcoord_wire.zookeeper.model import Ask, Deliver
 
-__all__ = ["LoopMemory"]
-
 
 class LoopMemory:
     """A ZooKeeper of its own and the one client of it, in the loop that runs where this is made."""

@@ -28,8 +28,6 @@ from kcoord_wire.zookeeper.layout import ROOTS, parse_object, topic_path
 from kcoord_wire.zookeeper.model import Create, Node, Outcome, Read, Replied, SessionChanged, SessionState, SetData
 from kcoord_wire.zookeeper.procedures import RETRY_MS, RegistryError, ZooKeeperProcedures, create_missing
 
-__all__ = ["RECORDS", "OwnTopics", "RecordClock", "check_broker", "parse_record_clock"]
-
 RECORDS: Final = "/brokers/records"
 _MOST_ID: Final = (1 << 31) - 1  # int32 in messages
 

@@ -25,8 +25,6 @@ from kcoord_wire.central.rewrite_wire import RewriteDialect
 from kcoord_wire.central.server import Server
 from kcoord_wire.machines import BrokerAddress
 
-__all__ = ["RewriteBroker"]
-
 
 class RewriteBroker(HostedBroker[CoordinatorSettings]):
     """A broker that coordinates the groups of its shards. Its parameters are those of `HostedBroker`."""

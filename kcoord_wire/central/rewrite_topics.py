@@ -25,8 +25,6 @@ from kcoord_wire.zookeeper.layout import topic_path
 from kcoord_wire.zookeeper.model import Create, Node, Outcome, Read, SetData
 from kcoord_wire.zookeeper.procedures import RegistryError
 
-__all__ = ["LARGEST_FETCH", "RewriteTopics"]
-
 LARGEST_FETCH: Final = 1 << 19
 _MS: Final = 1000
 _OVERHEAD: Final = 26  # of a message of magic 0: offset, size, CRC, magic, attributes, two lengths

@@ -17,8 +17,6 @@ from kcoord_wire import messages as m
 from kcoord_wire.central.connection import Connection
 from kcoord_wire.central.rewrite.answers import SERVED
 
-__all__ = ["VERSIONS", "RewriteDialect", "decode_to_broker", "kafka_frame", "version_of"]
-
 VERSIONS: Final[dict[type, int]] = {m.FetchRequest: 0, **SERVED}
 """The requests that a broker reads, each with its version."""
 

@@ -34,8 +34,6 @@ from kcoord_wire.machines import Close, Disconnected, Machine, Noted, Received, 
 from kcoord_wire.net import LogLimiter
 from kcoord_wire.zookeeper.model import Ask, Registry, RegistryEvent, Replied
 
-__all__ = ["LOG", "Answerers", "Server"]
-
 Answerers = Mapping[type, Callable[[Any], Any]]
 """What answers the requests that are not for the coordinator's machine, at once, by the class of the request."""
 

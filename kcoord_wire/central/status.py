@@ -50,8 +50,6 @@ from kcoord_wire.zookeeper.model import (
     Request,
 )
 
-__all__ = ["ClusterStatus", "GroupStatus", "StatusReader", "ask_coordinator", "coordinator_status"]
-
 ANSWER_SECONDS: Final = 5.0
 LARGEST_ANSWER: Final = 64 << 20
 _NOT_GROUPS: Final = ("coordinator", "coordinator_epoch")

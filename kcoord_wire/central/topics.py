@@ -23,8 +23,6 @@ from typing import Final, NamedTuple
 from kcoord_wire.central.draft.events import CentralError, Fence
 from kcoord_wire.messages import central as m
 
-__all__ = ["LARGEST_FETCH", "GeneratedTopics"]
-
 LARGEST_FETCH: Final = 1 << 16
 """Bytes of records in one answer: 4 ms of work, for which the other connections wait."""
 _RECORD_OVERHEAD: Final = 12  # offset and length

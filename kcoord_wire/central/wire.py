@@ -19,15 +19,6 @@ from kcoord_wire.central.connection import Connection
 from kcoord_wire.central.draft.events import CentralError
 from kcoord_wire.messages import central as m
 
-__all__ = [
-    "ASKED_BY_COORDINATOR",
-    "TO_BROKER",
-    "DraftDialect",
-    "decode_to_broker",
-    "decode_to_consumer",
-    "draft_frame",
-]
-
 TO_BROKER: Final[dict[int, type]] = {
     1: m.CentralFetchRequest,
     5: m.ClusterMetadataRequest,

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from kcoord_wire.forensics.analysis import Analysis
     from kcoord_wire.forensics.pace import Stop
 
-__all__ = ["add_parser"]
-
 EXAMPLES = """\
 examples:
   kcoord analyze trace.pcap

@@ -15,21 +15,6 @@ from typing import Any, TypeVar
 
 from kcoord_wire.net import parse_address
 
-__all__ = [
-    "UsageError",
-    "add_command",
-    "add_settings_argument",
-    "argument",
-    "parse_endpoint",
-    "parse_plot_path",
-    "parse_positive",
-    "parse_seconds",
-    "parse_setting",
-    "parse_size",
-    "parse_topics",
-    "topics_of",
-]
-
 T = TypeVar("T")
 
 

@@ -29,8 +29,6 @@ from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require
 from kcoord_wire.fields import fields_of, printable
 
-__all__ = ["add_parser"]
-
 _NO_API: Final = "(unknown api)"
 _LONGEST_VALUE: Final = 120  # characters of one field's value in the list of frames
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from kcoord_wire.forensics.group_shape import Fact
     from kcoord_wire.simulation.group.rolling_bounce import BounceWorkload
 
-__all__ = ["CapturedGroup", "Origin", "captured_group", "print_origins"]
-
 _CLIENTS: Final = {"Java": "java"}  # libraries whose names differ from those of `CLIENT_VERSIONS`
 _ASSUMED: Final = {
     "revoke_ms": "no member gave up partitions for a rebalance in it",

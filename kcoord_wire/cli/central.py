@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from kcoord_wire.cli import central_consume, central_serve, central_status
 
-__all__ = ["add_parser"]
-
 COMMANDS: Final = (central_serve, central_consume, central_status)
 
 

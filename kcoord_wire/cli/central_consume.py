@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from kcoord_wire.central.draft.events import ConsumerSettings, Partition
     from kcoord_wire.central.inbox import Record
 
-__all__ = ["add_parser"]
-
 EXAMPLES: Final = """\
 examples:
   kcoord central consume --bootstrap 127.0.0.1:9092 --group billing --topics orders,payments
@@ -118,7 +116,8 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _settings(args: argparse.Namespace) -> ConsumerSettings:
-    from kcoord_wire.central.draft.events import BrokerAddress, ConsumerSettings
+    from kcoord_wire.central.draft.events import ConsumerSettings
+    from kcoord_wire.machines import BrokerAddress
     from kcoord_wire.zookeeper.layout import LONGEST_NAME, is_node_name
 
     consumer_id = args.consumer_id or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

@@ -20,8 +20,6 @@ from kcoord_wire.cli.arguments import add_command, argument, parse_endpoint, par
 from kcoord_wire.cli.process import JsonLines, allow_many_connections, log_to_stderr, until_terminated
 from kcoord_wire.net import parse_port
 
-__all__ = ["add_parser", "parse_auth"]
-
 EXAMPLES: Final = """\
 examples:
   kcoord central serve --zookeeper embedded --topics orders:12

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from kcoord_wire.central.status import ClusterStatus, GroupStatus
     from kcoord_wire.messages import central as m
 
-__all__ = ["add_parser", "status_to_json"]
-
 EXAMPLES: Final = """\
 examples:
   kcoord central status --zookeeper zk1:2181,zk2:2181,zk3:2181/kafka

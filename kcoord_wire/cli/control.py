@@ -25,8 +25,6 @@ from kcoord_wire.net import parse_address
 if TYPE_CHECKING:
     from kcoord_wire.control.operations import Operation
 
-__all__ = ["add_parser"]
-
 EXAMPLES = """\
 examples:
   kcoord control 127.0.0.1:9180 groups

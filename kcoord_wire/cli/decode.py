@@ -19,8 +19,6 @@ from kcoord_wire.codec.framing import SIZE_BYTES
 from kcoord_wire.extras import require
 from kcoord_wire.fields import fields_of
 
-__all__ = ["DIRECTIONS", "add_parser", "find_messages"]
-
 DIRECTIONS: Final = ("request", "response")
 
 

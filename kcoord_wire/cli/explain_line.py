@@ -20,8 +20,6 @@ from kcoord_wire.fields import printable
 from kcoord_wire.forensics.lines.meanings import Explained, explain_line
 from kcoord_wire.forensics.lines.wrapping import MAX_LINE
 
-__all__ = ["add_parser"]
-
 EXAMPLES: Final = """\
 examples:
   kcoord explain-line 'Attempt to heartbeat failed since group is rebalancing'

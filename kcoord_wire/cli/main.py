@@ -38,8 +38,6 @@ from kcoord_wire.cli.arguments import UsageError
 from kcoord_wire.cli.output import complain
 from kcoord_wire.extras import MissingLibraryError
 
-__all__ = ["build_parser", "main"]
-
 COMMANDS: Final = (
     decode,
     schemas,

@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from kcoord_wire.cli import marshal_consume, marshal_export, marshal_pause, marshal_set_position, marshal_status
 
-__all__ = ["add_parser"]
-
 COMMANDS: Final = (marshal_status, marshal_consume, marshal_pause, marshal_set_position, marshal_export)
 
 

@@ -14,17 +14,6 @@ if TYPE_CHECKING:
     from kcoord_wire.marshal.kafka_positions import KafkaPositions
     from kcoord_wire.marshal.observer import Observer
 
-__all__ = [
-    "add_cluster_arguments",
-    "add_rules_argument",
-    "check_option_id",
-    "observers_of",
-    "open_log",
-    "open_positions",
-    "parse_brokers",
-    "parse_whole_seconds",
-]
-
 LONGEST_SECONDS = 86_400
 
 
@@ -113,7 +102,8 @@ def open_positions(args: argparse.Namespace) -> KafkaPositions:
 
 def observers_of(args: argparse.Namespace, partitions: int, rules: Sequence[str]) -> list[Observer]:
     """Return observers of a log, one of each rule set."""
-    from kcoord_wire.marshal.machine import Rules, WorldState
+    from kcoord_wire.marshal.machine import WorldState
     from kcoord_wire.marshal.observer import Observer
+    from kcoord_wire.marshal.state import Rules
 
     return [Observer(WorldState(Rules(each), args.heartbeat_interval, partitions)) for each in rules]

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from kcoord_wire.marshal.events import Tenure, Why
     from kcoord_wire.marshal.topics import DataRecord
 
-__all__ = ["add_parser"]
-
 EXAMPLES: Final = """\
 examples:
   kcoord marshal consume --brokers 127.0.0.1:9092 --group billing --client-id billing-1 --topics orders,payments
@@ -112,7 +110,7 @@ def _consumer(args: argparse.Namespace, printer: _Printer) -> MarshalConsumer:
     from kcoord_wire.marshal.events import Balance, Delivery
     from kcoord_wire.marshal.kafka_log import KafkaLog
     from kcoord_wire.marshal.kafka_topics import KafkaTopics
-    from kcoord_wire.marshal.machine import Rules
+    from kcoord_wire.marshal.state import Rules
 
     for option, value in (("--group", args.group), ("--client-id", args.client_id)):
         check_option_id(option, value)

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from kcoord_wire.marshal.kafka_positions import KafkaPositions
     from kcoord_wire.marshal.status import PartitionStatus
 
-__all__ = ["add_parser"]
-
 EXAMPLES: Final = """\
 examples:
   kcoord marshal export-offsets billing --brokers 127.0.0.1:9092 --dry-run

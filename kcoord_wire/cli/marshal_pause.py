@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from kcoord_wire.marshal.admin import AdminSettings
     from kcoord_wire.marshal.log import Log
 
-__all__ = ["add_parser", "admin_settings", "parse_time", "run_pause"]
-
 EXAMPLES: Final = """\
 examples:
   kcoord marshal pause billing --brokers 127.0.0.1:9092 --for 5m

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from kcoord_wire.marshal.log import Log
     from kcoord_wire.marshal.observer import Observer
 
-__all__ = ["add_parser"]
-
 EXAMPLES: Final = """\
 examples:
   kcoord marshal set-position billing --brokers 127.0.0.1:9092 --topic orders --to earliest
@@ -170,8 +168,8 @@ def _set(
     received: Sequence[int],
 ) -> Finished:
     from kcoord_wire.marshal.administration import run_admin
-    from kcoord_wire.marshal.machine import Rules
     from kcoord_wire.marshal.set_position import PositionSetter
+    from kcoord_wire.marshal.state import Rules
 
     settings = admin_settings(args, log.partitions, rules=Rules(args.rules), wait_ms=round(args.wait * 1000))
     return run_admin(
@@ -208,7 +206,7 @@ def _print_plan(
     committed: Mapping[TopicPartition, int],
     wanted: Mapping[TopicPartition, int],
 ) -> None:
-    from kcoord_wire.marshal.machine import Place
+    from kcoord_wire.marshal.state import Place
 
     rows = []
     for place, new in sorted(wanted.items()):

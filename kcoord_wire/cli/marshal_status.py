@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from kcoord_wire.marshal.divergence import Divergence
     from kcoord_wire.marshal.kafka_positions import KafkaPositions
     from kcoord_wire.marshal.log import Log
-    from kcoord_wire.marshal.machine import Place
     from kcoord_wire.marshal.observer import Observer
+    from kcoord_wire.marshal.state import Place
     from kcoord_wire.marshal.status import MemberStatus, PartitionStatus, Positions, Status
-
-__all__ = ["add_parser", "read_positions", "status_to_json"]
 
 EXAMPLES: Final = """\
 examples:
@@ -101,7 +99,7 @@ def read_positions(kafka: KafkaPositions, observer: Observer, group: str | None)
     :raises TopicsError: a group's coordinator does not answer, or refuses
     """
     from kcoord_wire.marshal.context import TopicPartition
-    from kcoord_wire.marshal.machine import Place
+    from kcoord_wire.marshal.state import Place
     from kcoord_wire.marshal.status import Positions
 
     about = {(place.group_id, place.topic) for place in observer.world.claims} | observer.world.members.keys()
@@ -125,7 +123,7 @@ def _begun(log: Log, interval_s: int) -> dict[Place, Divergence]:
     from kcoord_wire.marshal.administration import LogReader
     from kcoord_wire.marshal.divergence import Read, Reader, diverging
     from kcoord_wire.marshal.hosting import wall_ms
-    from kcoord_wire.marshal.machine import Rules
+    from kcoord_wire.marshal.state import Rules
 
     reads = (Read(entry, entry.time_ms // 1000) for entry in LogReader(log, []).entries())
     late = Reader("a Go client that starts now", Rules.LIBRARY, wall_ms() // 1000)

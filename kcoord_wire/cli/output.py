@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-__all__ = ["complain", "print_json", "print_table", "styled", "table"]
-
 _WIDE: Final = 1 << 16  # columns where stdout is not a terminal, so that no line is wrapped
 
 

@@ -18,15 +18,6 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
-__all__ = [
-    "JsonLines",
-    "allow_many_connections",
-    "collect_rarely",
-    "log_to_stderr",
-    "stop_on_signals",
-    "until_terminated",
-]
-
 COLLECTED_AFTER = (10_000, 10, 20)  # new objects, young collections, and collections before a full one
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from kcoord_wire.recorder.proxy import Recorder
 
-__all__ = ["add_parser"]
-
 EXAMPLES = """\
 examples:
   kcoord record --upstream 127.0.0.1:9092 --listen 127.0.0.1:19092 --out recording
@@ -138,7 +136,8 @@ def _run(args: argparse.Namespace) -> None:
     :raises ValueError: the arguments contradict each other, or a host is unknown
     :raises KeyboardInterrupt: after Ctrl-C, when the file is closed
     """
-    from kcoord_wire.recorder.proxy import Recorder, RelayLimits
+    from kcoord_wire.recorder.context import RelayLimits
+    from kcoord_wire.recorder.proxy import Recorder
 
     recorder = Recorder(
         args.upstream,

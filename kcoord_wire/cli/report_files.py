@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kcoord_wire.forensics.model import GroupHistory, Loss
 
-__all__ = ["make_writable", "write_report"]
-
 
 def make_writable(folder: Path) -> None:
     """Make the folder if it is not there.

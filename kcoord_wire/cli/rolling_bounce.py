@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from kcoord_wire.simulation.group.bounce_account import BounceResult
     from kcoord_wire.simulation.group.rolling_bounce import BounceWorkload
 
-__all__ = ["add_parser", "throughput_plot"]
-
 PROTOCOLS: Final = ("eager", "sticky", "cooperative", "static", "consumer")
 TOPIC: Final = "events"
 _MOST: Final = (1 << 31) - 1  # of Kafka's settings in ms

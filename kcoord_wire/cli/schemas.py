@@ -13,8 +13,6 @@ from kcoord_wire.cli.output import print_json, print_table, styled, table
 from kcoord_wire.schema.model import Field, Struct
 from kcoord_wire.schema.plan import attribute_name
 
-__all__ = ["add_parser"]
-
 _COLUMNS: Final = ("field", "type", "versions", "marks", "about")
 
 

@@ -24,8 +24,6 @@ from kcoord_wire.cli.arguments import argument, parse_positive
 if TYPE_CHECKING:
     from kcoord_wire.simulation.script import Script
 
-__all__ = ["Outcome", "Totals", "add_arguments", "run_seeds"]
-
 
 class Report(Protocol):
     """What a script that broke no law returns; besides these, what `Totals.counted` names."""

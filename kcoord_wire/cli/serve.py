@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from kcoord_wire.coordinator.coordinator import Coordinator
 
-__all__ = ["add_parser"]
-
 EXAMPLES = """\
 examples:
   kcoord serve --topics orders:12
@@ -217,7 +215,7 @@ def _run(args: argparse.Namespace) -> None:
     from kcoord_wire.coordinator.core.config import GroupConfig
     from kcoord_wire.coordinator.fault_injection import Faults
     from kcoord_wire.coordinator.log.disk import LogInUseError
-    from kcoord_wire.coordinator.log.store import CorruptLogError
+    from kcoord_wire.coordinator.log.segments import CorruptLogError
     from kcoord_wire.coordinator.security.authentication import Users
     from kcoord_wire.coordinator.security.permissions import Permissions
     from kcoord_wire.coordinator.topics.limits import TopicLimits

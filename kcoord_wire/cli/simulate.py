@@ -24,8 +24,6 @@ from kcoord_wire.cli import (
 )
 from kcoord_wire.cli.arguments import add_command
 
-__all__ = ["add_parser"]
-
 EXAMPLES: Final = """\
 examples:
   kcoord simulate --seeds 0:1000

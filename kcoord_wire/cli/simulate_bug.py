@@ -15,8 +15,6 @@ from typing import Any, Final
 from kcoord_wire.cli.arguments import UsageError, add_command
 from kcoord_wire.client_bugs import CLIENT_BUGS, ClientBug
 
-__all__ = ["add_parser"]
-
 EXAMPLES: Final = """\
 examples:
   kcoord simulate bug --list

@@ -12,8 +12,6 @@ from typing import Any, Final
 from kcoord_wire.cli import seeds
 from kcoord_wire.cli.arguments import add_command, argument, parse_positive
 
-__all__ = ["add_parser"]
-
 EXAMPLES: Final = """\
 examples:
   kcoord simulate consumer-groups --seeds 0:1000
@@ -63,7 +61,8 @@ def _run(args: argparse.Namespace) -> None:
 
         seeds.run_seeds(args, random_script)
         return
-    from kcoord_wire.simulation.consumer_groups.search import Bounds, search
+    from kcoord_wire.simulation.consumer_groups.search import search
+    from kcoord_wire.simulation.consumer_groups.states import Bounds
 
     bounds = Bounds(
         members=args.members,

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from kcoord_wire.simulation.marshal.anomalies import Anomaly
     from kcoord_wire.simulation.marshal.script import MarshalScript
 
-__all__ = ["add_parser"]
-
 RULES: Final = ("document", "library")
 EXAMPLES: Final = """\
 examples:
@@ -53,7 +51,7 @@ def add_parser(scenarios: argparse._SubParsersAction[Any]) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from kcoord_wire.marshal.machine import Rules
+    from kcoord_wire.marshal.state import Rules
     from kcoord_wire.simulation.marshal.script import random_script
 
     make_script = partial(random_script, rules=Rules(args.rules), is_append_time=not args.create_time, skew=args.skew)

@@ -16,8 +16,6 @@ from typing import Any, Final
 from kcoord_wire.cli import seeds
 from kcoord_wire.cli.arguments import add_command
 
-__all__ = ["add_parser"]
-
 EXAMPLES: Final = """\
 examples:
   kcoord simulate rewrite --seeds 0:1000

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from kcoord_wire.report.page.plots import LinePlot
     from kcoord_wire.simulation.proposal.traffic import Traffic
 
-__all__ = ["add_parser", "traffic_plot"]
-
 PROTOCOLS: Final = ("all-members", "subscription-hash", "single-assignor", "released")
 
 EXAMPLES: Final = """\

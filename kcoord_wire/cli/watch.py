@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from kcoord_wire.watch.groups import Snapshot, Watched
     from kcoord_wire.watch.host import View
 
-__all__ = ["add_parser"]
-
 EXAMPLES: Final = """\
 examples:
   kcoord watch --kafka broker:9092

@@ -25,23 +25,6 @@ if TYPE_CHECKING:
     from kcoord_wire.messages.request_header import RequestHeader
     from kcoord_wire.messages.response_header import ResponseHeader
 
-__all__ = [
-    "Dispatch",
-    "DispatchClass",
-    "Frames",
-    "FramesClass",
-    "PlainText",
-    "Program",
-    "ProgramClass",
-    "Twin",
-    "backend",
-    "dispatch_class",
-    "frames_class",
-    "load_native",
-    "plain_text",
-    "program_class",
-]
-
 M = TypeVar("M")
 
 SOURCES: Final = Path(__file__).parents[2] / "_speedups"

@@ -26,8 +26,6 @@ from kcoord_wire.schema.plan import attribute_name, class_name
 from kcoord_wire.schema.reader import read_message
 from kcoord_wire.short_repr import short_repr
 
-__all__ = ["make_classes"]
-
 _TYPES: Final[Mapping[str, type]] = {
     **dict.fromkeys(INTEGERS, int),
     "bool": bool,

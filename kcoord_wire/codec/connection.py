@@ -38,8 +38,6 @@ from kcoord_wire.errors import DecodeError, ProtocolError, WireError
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
 
-__all__ = ["MAX_PENDING", "Closed", "Connection", "Event", "Opaque", "Request", "Response"]
-
 MAX_PENDING: Final = 1024
 """Unanswered requests of a connection, unless it is made with another limit."""
 

@@ -17,8 +17,6 @@ from kcoord_wire.errors import EncodeError
 from kcoord_wire.schema.model import Field, Message, Struct
 from kcoord_wire.schema.plan import attribute_name, class_name
 
-__all__ = ["from_dict", "to_dict"]
-
 M = TypeVar("M")
 UNKNOWN_TAGS: Final = "_unknownTags"
 

@@ -19,8 +19,6 @@ from kcoord_wire.codec.stored import stored_bytes, stored_int, stored_items, sto
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.plan import MAX_STRING, Length, Op, Presence, Step, StructPlan
 
-__all__ = ["MAX_BYTES", "MAX_COUNT", "MAX_TAG", "explain_bytes", "explain_value", "is_default", "java_int"]
-
 MAX_BYTES: Final = 0x7FFFFFFF
 MAX_COUNT: Final = {Length.INT16: 0x7FFF, Length.INT32: 0x7FFFFFFF, Length.COMPACT: 0x7FFFFFFF}
 MAX_TAG: Final = 0xFFFFFFFF

@@ -7,8 +7,6 @@ from typing import Any
 from kcoord_wire.codec import backend
 from kcoord_wire.codec.backend import Find, Program
 
-__all__ = ["Dispatch"]
-
 
 class Dispatch:
     """Implements `codec.backend.Dispatch`; calls `find` once for each pair of class and version."""

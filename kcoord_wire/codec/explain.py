@@ -24,8 +24,6 @@ from kcoord_wire.schema.model import Message
 if TYPE_CHECKING:
     from kcoord_wire.schema.constructs import Leaf
 
-__all__ = ["Explanation", "Row", "explain"]
-
 UNREAD: Final = "not read"
 OF_CONNECT: Final = {
     "ConsumerProtocolSubscription": "ConnectProtocolMetadata",

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from kcoord_wire.codec.backend import Program
     from kcoord_wire.codec.registry import Buffer, MessageCodec, Registry
 
-__all__ = ["Form", "Frames", "Header", "TypeIdHeader", "as_bytes", "check_version", "int16", "int16_bytes", "whole"]
-
 M = TypeVar("M")
 
 _TYPE_ID: Final = "TypeIdHeader.request_type_id"

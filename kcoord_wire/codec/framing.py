@@ -18,8 +18,6 @@ from typing import Final
 
 from kcoord_wire.errors import DecodeError, EncodeError
 
-__all__ = ["DEFAULT_MAX_FRAME_SIZE", "SIZE_BYTES", "Framer", "frame"]
-
 SIZE_BYTES: Final = 4
 DEFAULT_MAX_FRAME_SIZE: Final = 100 * 1024 * 1024
 """A Kafka broker's default limit (broker setting ``socket.request.max.bytes``)."""

@@ -8,24 +8,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from kcoord_wire.codec.frames import Frames, Header, TypeIdHeader, as_bytes, check_version, int16, int16_bytes, whole
+from kcoord_wire.codec.frames import Frames, as_bytes, check_version, int16, int16_bytes, whole
 from kcoord_wire.codec.registry import Buffer, Registry, registry
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
-
-__all__ = [
-    "Header",
-    "TypeIdHeader",
-    "decode_prefixed",
-    "decode_request",
-    "decode_response",
-    "encode_prefixed",
-    "encode_request",
-    "encode_response",
-    "peek_request",
-    "peek_response",
-]
 
 M = TypeVar("M")
 

@@ -19,8 +19,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, Generic, TypeVar
 
-__all__ = ["MAX_PENDING_REQUESTS", "PendingRequests"]
-
 MAX_PENDING_REQUESTS: Final = 65536
 
 T = TypeVar("T")

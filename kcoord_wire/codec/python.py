@@ -33,8 +33,6 @@ from kcoord_wire.codec.view import View
 from kcoord_wire.schema.plan import MAX_STRING, Length, Op, Presence, Step, StructPlan
 from kcoord_wire.schema.utf8 import decode_like_java
 
-__all__ = ["Program"]
-
 INLINE_DEPTH: Final = 5  # structs within structs; CPython limits how deep blocks may nest in one function
 MAX_INLINE: Final = 200  # structs written inline in one source: with ten in each, five levels would be 100,000
 FORMATS: Final = {

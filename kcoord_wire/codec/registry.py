@@ -36,19 +36,6 @@ from kcoord_wire.schema.model import Message
 from kcoord_wire.schema.plan import StructPlan, compile_plan
 from kcoord_wire.schema.reader import load_message
 
-__all__ = [
-    "Buffer",
-    "MessageCodec",
-    "Registry",
-    "compile_schemas",
-    "decode",
-    "decode_text",
-    "encode",
-    "packaged",
-    "registry",
-    "view",
-]
-
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # a default, which typing has from 3.13 on; type checkers bring the module
 

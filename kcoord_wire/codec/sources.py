@@ -8,8 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from zlib import crc32
 
-__all__ = ["digest", "files"]
-
 
 def files(folder: Path) -> list[Path]:
     """What the native modules are made of, in a fixed order; nothing where the folder is not there."""

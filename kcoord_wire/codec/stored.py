@@ -11,8 +11,6 @@ import operator
 from contextlib import suppress
 from typing import Any, Final
 
-__all__ = ["stored_bytes", "stored_int", "stored_items", "stored_message"]
-
 _ALL: Final = slice(None)
 
 

@@ -26,8 +26,6 @@ from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.model import Message
 from kcoord_wire.schema.plan import MAX_STRING, Op, Presence, Step, StructPlan
 
-__all__ = ["TextDecoder", "TextProgram", "decode_text"]
-
 SEPARATOR: Final = b"/"
 MAX_DIGITS: Final = 20  # without leading zeros; an int64 has at most 19
 

@@ -15,8 +15,6 @@ from copy import copy, deepcopy
 from dataclasses import fields, is_dataclass
 from typing import Any, Final, TypeVar, overload
 
-__all__ = ["READ_ONLY", "ArrayView", "View", "message_of", "shown"]
-
 M = TypeVar("M")
 READ_ONLY: Final = "a view is read-only; kcoord_wire.message_of(view) returns a message"
 

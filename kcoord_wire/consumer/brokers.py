@@ -29,8 +29,6 @@ from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.consumer.signals import Signal
 from kcoord_wire.net import address_text
 
-__all__ = ["Brokers", "MetadataKeeper", "backoff_seconds"]
-
 _LOG: Final = logging.getLogger(__name__)
 _NEWEST_METADATA: Final = 12  # 13 adds an error for the whole request, which only topic ids need
 

@@ -48,8 +48,6 @@ from kcoord_wire.consumer.positions import EARLIEST, LATEST, Positions
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.consumer.signals import Signal
 
-__all__ = ["Consumer"]
-
 _LOG: Final = logging.getLogger(__name__)
 _NO_OFFSET: Final = 1 << 63
 

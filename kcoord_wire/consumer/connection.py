@@ -31,8 +31,6 @@ from kcoord_wire.consumer.security import Sasl, SaslError, sasl_tokens
 from kcoord_wire.error_codes import ErrorCode, describe_error
 from kcoord_wire.net import address_text, looks_like
 
-__all__ = ["SOFTWARE_NAME", "Connection", "ConnectionSettings"]
-
 SOFTWARE_NAME: Final = "kcoord-wire"
 """What brokers log and count this client as (KIP-511, which does not allow an underscore)."""
 

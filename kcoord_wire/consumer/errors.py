@@ -11,15 +11,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = [
-    "AuthenticationError",
-    "BrokerError",
-    "ConnectionLostError",
-    "ForeignBytesError",
-    "RequestTimeoutError",
-    "UnsupportedVersionError",
-]
-
 
 class BrokerError(Exception):
     """A broker could not be asked, or its answer could not be understood.

@@ -15,42 +15,6 @@ from kcoord_wire.assignors import Assignor, MemberAssignment, MemberSubscription
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.machines import Tick
 
-__all__ = [
-    "CLIENT_VERSIONS",
-    "Arrived",
-    "Assigned",
-    "Assigning",
-    "Close",
-    "Commit",
-    "Committed",
-    "Disconnected",
-    "Distribute",
-    "EmbeddedProtocol",
-    "Failed",
-    "Fetched",
-    "Leave",
-    "Left",
-    "Lost",
-    "MemberEffect",
-    "MemberEvent",
-    "MemberSettings",
-    "MemberState",
-    "NotCommitted",
-    "NotFetched",
-    "Offer",
-    "Offsets",
-    "Polled",
-    "Rejoin",
-    "Released",
-    "Revoking",
-    "Send",
-    "Stalled",
-    "Subscribe",
-    "TopicsKnown",
-    "Unreadable",
-    "Versions",
-]
-
 Offsets = Mapping[TopicPartition, int]
 
 

@@ -16,23 +16,6 @@ from typing import ClassVar
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = [
-    "AssignmentError",
-    "AssignorHookError",
-    "CommitFailedError",
-    "ConcurrentPollError",
-    "ConsumerClosedError",
-    "ConsumerError",
-    "ConsumerTimeoutError",
-    "CorruptRecordsError",
-    "GroupError",
-    "ListenerError",
-    "NoOffsetError",
-    "NotAssignedError",
-    "OffsetOutOfRangeError",
-    "TopicError",
-]
-
 
 class ConsumerError(Exception):
     """A consumer could not do what it was asked for.

@@ -30,8 +30,6 @@ from kcoord_wire.records import (
     read_records,
 )
 
-__all__ = ["ConsumerRecord", "FetchedRecords"]
-
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRecord:

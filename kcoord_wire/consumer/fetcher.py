@@ -29,8 +29,6 @@ from kcoord_wire.consumer.positions import PartitionState, Positions
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.errors import EncodeError
 
-__all__ = ["Fetcher"]
-
 
 class Fetcher:
     """Keeps a request in flight to each broker that leads a partition with nothing buffered.

@@ -26,17 +26,6 @@ from kcoord_wire.consumer.positions import PartitionState, Positions
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = [
-    "NEWEST_FETCH",
-    "NEWEST_LIST_OFFSETS",
-    "Asked",
-    "ask_for_offsets",
-    "ask_for_records",
-    "newest_fetch",
-    "take_offsets",
-    "take_records",
-]
-
 NEWEST_FETCH: Final = 17
 _NEWEST_BY_NAME: Final = 12  # from the next version on topics go by their ids
 NEWEST_LIST_OFFSETS: Final = 7  # the later ones are about tiered storage

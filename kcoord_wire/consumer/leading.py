@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kcoord_wire.assignors import MemberAssignment
-from kcoord_wire.assignors.check import check_assignment
+from kcoord_wire.assignors.rules import check_assignment
 from kcoord_wire.consumer.events import Assigning
 from kcoord_wire.consumer.failures import AssignmentError
-
-__all__ = ["assign", "assign_checked"]
 
 
 def assign(task: Assigning) -> dict[str, MemberAssignment]:

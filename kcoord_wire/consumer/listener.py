@@ -21,8 +21,6 @@ from kcoord_wire.consumer.events import Assigned, Lost, Revoking
 from kcoord_wire.consumer.failures import ListenerError
 from kcoord_wire.consumer.positions import Positions
 
-__all__ = ["Callbacks", "RebalanceListener"]
-
 Partitions = frozenset[TopicPartition]
 
 _NONE: Final[Partitions] = frozenset()

@@ -41,8 +41,6 @@ from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.machines import Tick
 
-__all__ = ["MemberMachine"]
-
 _NO_COORDINATOR: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 _FETCH_AGAIN: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT)
 _MAY_JOIN: Final = (events.MemberState.UNJOINED, events.MemberState.STABLE)

@@ -39,8 +39,6 @@ from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.machines import Tick
 
-__all__ = ["Membership"]
-
 _NEWEST: Final = events.Versions()
 _API_KEYS: Final = events.Versions(
     find_coordinator=ApiKey.FIND_COORDINATOR,

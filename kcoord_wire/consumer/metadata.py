@@ -19,8 +19,6 @@ from kcoord_wire.assignors import Racks, TopicPartition
 from kcoord_wire.consumer.failures import TopicError
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["Leader", "Metadata", "metadata_request"]
-
 _FATAL: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION)
 _UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _LARGEST_PORT: Final = 0xFFFF

@@ -26,8 +26,6 @@ from kcoord_wire.consumer.failures import (
 from kcoord_wire.consumer.fetched import ConsumerRecord, FetchedRecords
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["EARLIEST", "LATEST", "PartitionState", "Positions"]
-
 EARLIEST: Final = -2
 LATEST: Final = -1
 _TIMESTAMPS: Final = {"earliest": EARLIEST, "latest": LATEST, "none": None}

@@ -15,23 +15,6 @@ from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer.events import MemberSettings, Offsets
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = [
-    "NEVER",
-    "InFlight",
-    "Kind",
-    "Pending",
-    "commit",
-    "fetch_offsets",
-    "fetched_group",
-    "find_coordinator",
-    "found_coordinator",
-    "heartbeat",
-    "is_static",
-    "join",
-    "leave",
-    "sync",
-]
-
 NEVER: Final = 1 << 62
 """Later than any time, in ms."""
 

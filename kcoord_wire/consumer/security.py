@@ -21,8 +21,6 @@ from typing import Final
 
 from kcoord_wire.extras import require
 
-__all__ = ["MAX_ITERATIONS", "MECHANISMS", "Sasl", "SaslError", "sasl_tokens", "tls_context"]
-
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 MAX_ITERATIONS: Final = 100_000
 """Kafka's brokers store at most 16,384."""

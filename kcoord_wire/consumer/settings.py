@@ -22,8 +22,6 @@ from kcoord_wire.consumer.events import MemberSettings, Versions
 from kcoord_wire.consumer.security import Sasl
 from kcoord_wire.net import parse_address
 
-__all__ = ["ConsumerSettings"]
-
 _MAX_INT32: Final = (1 << 31) - 1
 _POSITIVE: Final = (
     "session_timeout_ms",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["Signal"]
-
 
 class Signal:
     """Wakes the tasks that wait at the moment. What happens while none waits is not kept: look first, then wait."""

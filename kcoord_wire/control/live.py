@@ -17,8 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-__all__ = ["live_page", "live_policy"]
-
 _HERE: Final = Path(__file__).parent
 _REPORT: Final = _HERE.parent / "report" / "page"
 

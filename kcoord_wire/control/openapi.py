@@ -9,8 +9,6 @@ import kcoord_wire
 from kcoord_wire.control.forms import json_schema
 from kcoord_wire.control.operations import OPERATIONS, Item, Operation
 
-__all__ = ["FAILURES", "openapi"]
-
 FAILURES: Final = {
     400: "The request is wrong; the text says what",
     401: "The token is missing or wrong",

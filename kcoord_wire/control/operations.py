@@ -17,19 +17,6 @@ from urllib.parse import parse_qsl
 from kcoord_wire.coordinator import Coordinator, Fault, GroupDescription, RebalanceAccount
 from kcoord_wire.coordinator.core.config import SettingsError, suggestion
 
-__all__ = [
-    "LONGEST_WAIT_MS",
-    "OPERATIONS",
-    "Broker",
-    "CoordinatedBy",
-    "FaultCounts",
-    "Item",
-    "Operation",
-    "Topic",
-    "checked_body",
-    "checked_query",
-]
-
 LONGEST_WAIT_MS: Final = 600_000
 _MOST_IN_QUERY: Final = 10
 _MOST_DIGITS: Final = 9

@@ -33,8 +33,6 @@ from kcoord_wire.control.openapi import openapi
 from kcoord_wire.control.operations import OPERATIONS, Operation, checked_body, checked_query
 from kcoord_wire.coordinator import Coordinator
 
-__all__ = ["TOKEN_VARIABLE", "ControlServer"]
-
 TOKEN_VARIABLE: Final = "KCOORD_CONTROL_TOKEN"
 """The environment variable that has the token, for server and client."""
 

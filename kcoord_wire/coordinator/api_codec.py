@@ -17,17 +17,6 @@ from kcoord_wire.codec.registry import Buffer, registry
 from kcoord_wire.coordinator.rebalance_log import shown
 from kcoord_wire.errors import DecodeError
 
-__all__ = [
-    "MAX_NAME",
-    "MAX_NAMES",
-    "NAME_LISTS",
-    "REQUEST_HEAD",
-    "ApiCodec",
-    "NotServedError",
-    "api_codec",
-    "read_client_id",
-]
-
 REQUEST_HEAD: Final = struct.Struct(">hhih")
 """The start of every request: api key, version, correlation id, length of the client id."""
 

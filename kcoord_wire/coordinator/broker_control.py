@@ -16,8 +16,6 @@ from kcoord_wire.coordinator.core.brokers import NO_LEADER
 if TYPE_CHECKING:
     from kcoord_wire.coordinator.server import Server
 
-__all__ = ["BrokerControl"]
-
 T = TypeVar("T")
 
 

@@ -27,8 +27,6 @@ from kcoord_wire.coordinator.listener import Listener
 from kcoord_wire.coordinator.scheduler import Scheduler
 from kcoord_wire.coordinator.topics.catalog import Catalog
 
-__all__ = ["BrokerState", "Cluster"]
-
 STOP_GRACE_MS: Final = 200  # for the last answers to leave
 
 

@@ -37,8 +37,6 @@ from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.messages.heartbeat import HeartbeatRequest
 from kcoord_wire.net import looks_like
 
-__all__ = ["HELD", "Beat", "Connection", "ConnectionOwner", "PeerLimits", "RequestHandler"]
-
 HELD: Final = -1
 """The token of a request that a fault, or a failed authentication, holds back."""
 BURST: Final = 64  # requests of one connection that are handled before another connection is

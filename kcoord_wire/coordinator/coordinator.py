@@ -45,8 +45,6 @@ from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.exposition import MetricsServer
 from kcoord_wire.net import WILDCARD_HOSTS, local_address
 
-__all__ = ["Coordinator"]
-
 MOST_BROKERS: Final = 64
 _LAST_PORT: Final = 65_535
 

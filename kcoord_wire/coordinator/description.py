@@ -21,8 +21,6 @@ from kcoord_wire.coordinator.rebalance_log import describe_rebalance, shown
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.fields import number_runs
 
-__all__ = ["GroupDescription", "MemberDescription", "describe_group", "explain_group"]
-
 _EMBEDDED = ConsumerProtocol()
 _MOST_MEMBERS = 20  # in a text for people
 _MOST_OFFSETS = 20  # likewise

@@ -18,13 +18,12 @@ from functools import partial
 from typing import Any, Final
 
 from kcoord_wire.coordinator.core.events import Load, Resign
-from kcoord_wire.coordinator.log.store import CorruptLogError, Sync
+from kcoord_wire.coordinator.log.segments import CorruptLogError
+from kcoord_wire.coordinator.log.store import Sync
 from kcoord_wire.coordinator.log_view import LogView
 from kcoord_wire.coordinator.metrics import Metrics
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.scheduler import Clock
-
-__all__ = ["Durability"]
 
 RELOAD_MS: Final = (500, 30_000)  # first and longest pause before the log is read again after a failure
 THREADS: Final = 2  # a write, and a compaction beside it

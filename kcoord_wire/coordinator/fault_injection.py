@@ -38,8 +38,6 @@ from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.coordinator.core.config import SettingsError, read_rules, suggestion
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["CLEAN", "Fault", "Faults", "Injection", "Tally"]
-
 API_KEYS = {name: key for key, name in API_NAMES.items()}
 ACTIONS = ("delay", "drop", "duplicate", "error", "disconnect")
 DIRECTIONS = ("request", "response")

@@ -19,8 +19,6 @@ from typing import Any
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.fault_injection import CLEAN, Injection
 
-__all__ = ["FaultedExchange"]
-
 
 class FaultedExchange(ABC):
     """A request that faults may meet, and the response to it.

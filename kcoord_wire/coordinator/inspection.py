@@ -28,8 +28,6 @@ from kcoord_wire.coordinator.rebalance_log import describe_rebalance, shown
 if TYPE_CHECKING:
     from kcoord_wire.coordinator.server import Server
 
-__all__ = ["InjectedFaults", "Inspection"]
-
 PATIENCE = 60.0
 """Seconds for which waits wait unless the caller says otherwise: more than a consumer's default session timeout."""
 

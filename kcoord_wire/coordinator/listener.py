@@ -27,8 +27,6 @@ from kcoord_wire.coordinator.metrics import Metrics
 from kcoord_wire.coordinator.security.authentication import Session, Users
 from kcoord_wire.net import LogLimiter
 
-__all__ = ["Listener"]
-
 SPARE_FILES: Final = 64  # open files left for the log and the metrics
 BACKLOG: Final = 1024
 ACCEPT_AT_ONCE: Final = 64  # connections with TLS that are accepted before others are served

@@ -17,11 +17,10 @@ from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Effect, Request
-from kcoord_wire.coordinator.log.store import CorruptLogError, Store, Sync
+from kcoord_wire.coordinator.log.segments import CorruptLogError
+from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.coordinator.topics.internal import InternalTopic
 from kcoord_wire.coordinator.topics.topics import Topics
-
-__all__ = ["LogView"]
 
 _READERS: Final = frozenset({m.FetchRequest, m.ListOffsetsRequest, m.OffsetForLeaderEpochRequest})
 

@@ -49,8 +49,6 @@ from kcoord_wire.exposition import Exporter, Value, family
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-__all__ = ["GroupCounts", "Histogram", "Metrics", "TransactionCounts", "durations", "first_error"]
-
 _SECONDS: Final = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0)
 _COUNTS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 

@@ -27,8 +27,6 @@ from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM
 from kcoord_wire.coordinator.partitions.batch_header import BATCH_HEADER_SIZE, left_out
 from kcoord_wire.errors import DecodeError
 
-__all__ = ["OversizedError", "OversizedProduce", "RequestFramer"]
-
 _TRANSACTIONAL_FROM: Final = 3  # versions before have no transactional id, and are not served
 _FLEXIBLE_FROM: Final = 9
 _ACKS_AND_TIMEOUT: Final = 6  # bytes

@@ -18,8 +18,6 @@ from typing import Any, Final
 from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport
 from kcoord_wire.coordinator.metrics import Metrics, durations
 
-__all__ = ["REMEMBERED_JOINS", "RebalanceLog", "describe_rebalance", "rebalance_to_json", "shown"]
-
 REMEMBERED_JOINS: Final = 100_000
 """Joins in the accounts that are remembered: the account of a rebalance of 5,000 members takes half a megabyte."""
 

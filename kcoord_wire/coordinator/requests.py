@@ -24,7 +24,7 @@ from kcoord_wire.codec.framing import frame
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, NotServedError, api_codec, read_client_id
 from kcoord_wire.coordinator.connection import Beat, Connection, PeerLimits
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicsDeleted, WriteMarkers
+from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, TopicsDeleted, WriteMarkers
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Injection
 from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
@@ -43,12 +43,11 @@ from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.machines import Tick
 from kcoord_wire.messages.heartbeat import HeartbeatResponse
 from kcoord_wire.messages.produce import ProduceRequest
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest
 from kcoord_wire.messages.write_txn_markers import WriteTxnMarkersRequest
-
-__all__ = ["Requests"]
 
 _SASL_APIS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 # Compared for each request: numbers are twice as fast as the enum's members.

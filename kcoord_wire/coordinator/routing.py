@@ -25,9 +25,6 @@ from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.security.request_parts import Finish, merge
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["route"]
-
-
 _Refuses = Callable[[Brokers, str, int], ErrorCode]  # why a broker cannot serve a group or transactional id
 
 

@@ -35,9 +35,6 @@ from kcoord_wire.coordinator.core.logged_machine import LoggedMachine
 from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["Runtime"]
-
-
 _APPENDS: Final = (Append, AppendMarker)  # a tuple is checked in a third of the time that a union takes
 _WAITING: Final = (Reply, WriteMarkers)
 

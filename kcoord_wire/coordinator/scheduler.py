@@ -14,8 +14,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-__all__ = ["Clock", "Log", "Machines", "Pumped", "Scheduler", "steady_clock"]
-
 Clock = Callable[[], int]
 """Milliseconds since the epoch; never decreases."""
 

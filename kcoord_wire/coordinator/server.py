@@ -35,8 +35,6 @@ from kcoord_wire.coordinator.security.permissions import Permissions
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.disk import Disk, MemoryDisk
 
-__all__ = ["Server"]
-
 logging.getLogger("kcoord_wire.coordinator").addHandler(logging.NullHandler())  # silent unless logging is configured
 
 

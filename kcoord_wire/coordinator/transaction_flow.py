@@ -32,8 +32,6 @@ from kcoord_wire.coordinator.topics.topics import Partition, VerifiedProduce
 from kcoord_wire.coordinator.transactions.machine import OFFSETS_TOPIC
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["RETRY_MS", "TransactionFlow"]
-
 RETRY_MS: Final = 100
 
 _LOADING: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)

@@ -49,24 +49,11 @@ from kcoord_wire.forensics.model import (
 )
 from kcoord_wire.forensics.pace import Pace, Progress, Stop
 from kcoord_wire.forensics.places import place_evidence
-from kcoord_wire.forensics.sources.frames import find_sources, read_frames, read_log
+from kcoord_wire.forensics.sources.files import find_sources
+from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.forensics.sources.lines import parse_zone, read_lines
 from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.forensics.wire.traffic import read_sightings
-
-__all__ = [
-    "TABLES",
-    "Analysis",
-    "Progress",
-    "Stop",
-    "add_lag",
-    "analyze",
-    "analyze_frames",
-    "analyze_records",
-    "by_group",
-    "tables_of",
-    "write_tables",
-]
 
 _LISTS: Final = {name: get_args(hint)[0] for name, hint in get_type_hints(GroupHistory).items() if name != "group"}
 TABLES: Final[Mapping[str, type]] = {"groups": GroupSummary, **_LISTS}

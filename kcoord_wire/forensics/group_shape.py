@@ -22,8 +22,6 @@ import pyarrow.compute as pc
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import NS_PER_MS, Generation, GroupHistory, MemberLife
 
-__all__ = ["Fact", "shape_of"]
-
 _COLUMNS: Final = ["api", "connection", "asked_ns", "answered_ns", "error_code", "member_id", "assignment"]
 _READ: Final = ["JoinGroup", "SyncGroup", "Heartbeat", "OffsetFetch"]
 _SHORT_MS: Final = 10  # a client that opens nothing before it fetches offsets does so in less

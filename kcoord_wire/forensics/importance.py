@@ -19,8 +19,6 @@ from typing import Final
 
 from kcoord_wire.forensics.model import Finding
 
-__all__ = ["IMPORTANCE", "SEVERITIES", "by_importance"]
-
 SEVERITIES: Final = ("critical", "warning", "info")
 """Of findings, the worst first."""
 

@@ -50,52 +50,6 @@ from kcoord_wire.extras import require
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "NS_PER_MS",
-    "Awaited",
-    "Cause",
-    "ClaimRow",
-    "CommitRow",
-    "Departure",
-    "Evidence",
-    "Exchange",
-    "Finding",
-    "Frame",
-    "Generation",
-    "GroupHistory",
-    "GroupSummary",
-    "Hole",
-    "Identity",
-    "JoinedMember",
-    "Lag",
-    "LagStatus",
-    "LeaderAssignment",
-    "LogLine",
-    "LogRow",
-    "Loss",
-    "MemberLife",
-    "Offered",
-    "OffsetReset",
-    "OffsetsCommitted",
-    "Outage",
-    "Ownership",
-    "PartitionState",
-    "Pause",
-    "Rebalance",
-    "RemovedMember",
-    "ResetKind",
-    "Sighting",
-    "SightingKind",
-    "StateInterval",
-    "Subscription",
-    "TopicPartitions",
-    "arrow_schema",
-    "end_rebalance",
-    "new_rebalance",
-    "record_time_ns",
-    "table_of",
-]
-
 NS_PER_MS: Final = 1_000_000
 _INT64: Final = 2**63 - 1
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from kcoord_wire.forensics.model import Loss
 from kcoord_wire.forensics.sources.files import Source
 
-__all__ = ["Pace", "Progress", "Stop"]
-
 Progress = Callable[[str, int, int], None]
 """Called with the source, how many bytes of all sources are done, and how many there are."""
 

@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 
 from kcoord_wire.forensics.model import Evidence, GroupHistory
 
-__all__ = ["place_evidence"]
-
 
 def place_evidence(history: GroupHistory, exchanges: pa.Table) -> None:
     """Set `Evidence.position` in a history.

@@ -19,8 +19,6 @@ from typing import Final
 
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["ALWAYS", "REFUSALS", "Refusal", "refusal_of"]
-
 ALWAYS: Final = 1 << 30
 """`Refusal.tolerated` of errors that are part of the protocol, however often they come."""
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from kcoord_wire.marshal.kafka_log import KafkaLog
     from kcoord_wire.marshal.kafka_topics import KafkaTopics
     from kcoord_wire.marshal.log import LogError
-    from kcoord_wire.marshal.machine import Rules
     from kcoord_wire.marshal.memory_broker import MemoryBroker
     from kcoord_wire.marshal.memory_log import MemoryLog
     from kcoord_wire.marshal.memory_topics import MemoryTopics
+    from kcoord_wire.marshal.state import Rules
     from kcoord_wire.marshal.topics import DataRecord, TopicsError
 
 __all__ = [

@@ -25,12 +25,10 @@ from kcoord_wire.marshal.admin import (
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.hosting import LogHost, wall_ms
 from kcoord_wire.marshal.log import Log, LogError
-from kcoord_wire.marshal.machine import Entry
 from kcoord_wire.marshal.observer import Observer
+from kcoord_wire.marshal.state import Entry
 from kcoord_wire.marshal.topics import TopicsError
 from kcoord_wire.marshal.values import read_entry
-
-__all__ = ["LogReader", "run_admin"]
 
 STEP_SECONDS: Final = 0.1
 END_SECONDS: Final = 5.0

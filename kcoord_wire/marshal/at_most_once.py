@@ -28,11 +28,9 @@ from typing import Any, Final, Protocol
 
 from kcoord_wire.marshal.events import Append, Fetched, ReadToEnd, Tenure
 from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.machine import Claim
+from kcoord_wire.marshal.state import Claim
 from kcoord_wire.messages.marshal import ClaimingMessages
 from kcoord_wire.procedures import Procedure, Sleep
-
-__all__ = ["RETRY_MS", "AtMostOnce", "Held"]
 
 RETRY_MS: Final = 250
 """How long the procedure waits before it repeats an append."""

@@ -27,9 +27,8 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from kcoord_wire.marshal.events import Balance
-from kcoord_wire.marshal.machine import Claim, Place, WorldState
-
-__all__ = ["Give", "View", "plan_gives", "receivers"]
+from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.state import Claim, Place
 
 
 class View(NamedTuple):

@@ -37,8 +37,6 @@ from kcoord_wire.marshal.member_host import WAIT_SECONDS, MemberHost, new_instan
 from kcoord_wire.marshal.topics import DataRecord, DataTopics
 from kcoord_wire.marshal.values import check_id
 
-__all__ = ["CLOSE_SECONDS", "MarshalConsumer"]
-
 CLOSE_SECONDS: Final = 30.0
 
 

@@ -17,8 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Clocks", "SenderClock"]
-
 _ROUNDING_MS: Final = 1_000
 
 

@@ -15,8 +15,6 @@ from typing import Final
 from kcoord_wire.machines import Noted
 from kcoord_wire.marshal.state import Entry, Unreadable
 
-__all__ = ["MISPLACED", "Complaints"]
-
 MISPLACED: Final = "misplaced"
 """The kind of a message that lies on another coordination partition than that of its topic."""
 

@@ -18,12 +18,11 @@ from kcoord_wire.machines import Noted
 from kcoord_wire.marshal.clocks import Clocks
 from kcoord_wire.marshal.events import MemberSettings
 from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.marshal.machine import Certainty, Claim, Place, Rules, WorldState
+from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.state import Certainty, Claim, Place, Rules
 from kcoord_wire.messages.marshal import Presence
 from kcoord_wire.procedures import Procedures
 from kcoord_wire.timers import Timers
-
-__all__ = ["Context", "TopicPartition"]
 
 _RETRIES_PER_INTERVAL: Final = 20
 

@@ -20,8 +20,6 @@ from typing import Any, Final, NamedTuple
 from kcoord_wire.librdkafka import Cluster, error_text
 from kcoord_wire.marshal.log import LogError
 
-__all__ = ["HOW_TO_CREATE", "LEAST_INTERVALS", "Problem", "TopicState", "check_topic", "create_topic", "problems_of"]
-
 LEAST_INTERVALS: Final = 4
 """Heartbeat intervals that retention has to keep: two until a claim is stale, and two that a new reader of a trimmed
 log must see before it knows the holders."""

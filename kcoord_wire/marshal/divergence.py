@@ -20,9 +20,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kcoord_wire.marshal.machine import HEARTBEAT_INTERVAL_S, Claim, Entry, Freshness, Outcome, Place, Rules, WorldState
-
-__all__ = ["Belief", "Divergence", "Read", "Reader", "diverging"]
+from kcoord_wire.marshal.machine import HEARTBEAT_INTERVAL_S, WorldState
+from kcoord_wire.marshal.state import Claim, Entry, Freshness, Outcome, Place, Rules
 
 
 class Read(NamedTuple):

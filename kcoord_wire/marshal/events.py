@@ -14,37 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kcoord_wire.marshal.machine import Entry, Rules
-from kcoord_wire.marshal.state import ADMIN_PREFIX
-
-__all__ = [
-    "ADMIN_PREFIX",
-    "Abandoned",
-    "Append",
-    "Balance",
-    "CaughtUp",
-    "CommitOffset",
-    "Deliver",
-    "Delivered",
-    "Delivery",
-    "Entries",
-    "FetchFailed",
-    "Fetched",
-    "FindStart",
-    "MemberSettings",
-    "Processed",
-    "ReadToEnd",
-    "Release",
-    "StartFailed",
-    "StartFetching",
-    "StartFound",
-    "StopFetching",
-    "Suspend",
-    "Tenure",
-    "TopicPartitions",
-    "WallClock",
-    "Why",
-]
+from kcoord_wire.marshal.state import Entry, Rules
 
 
 class Delivery(enum.StrEnum):

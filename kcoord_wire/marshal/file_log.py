@@ -33,8 +33,6 @@ from kcoord_wire.errors import EncodeError
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry, grown, trimmed
 from kcoord_wire.records import Record, RecordBatch, encode_batch
 
-__all__ = ["FileLog"]
-
 _TOPIC: Final = "__marshal"
 _LOCK: Final = ".lock"
 _SEGMENT: Final = re.compile(r"\d{20}\.log")

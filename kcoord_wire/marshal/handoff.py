@@ -34,8 +34,6 @@ from kcoord_wire.marshal.log import AppendFailed
 from kcoord_wire.messages.marshal import HandingOver
 from kcoord_wire.procedures import Procedure, Sleep
 
-__all__ = ["Handoffs"]
-
 _SOONEST: Final = 0.25  # of a heartbeat interval, from one Presence to the next
 _LATEST: Final = 0.73
 

@@ -39,12 +39,10 @@ from kcoord_wire.marshal.events import (
     Why,
 )
 from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.machine import Claim
 from kcoord_wire.marshal.prefix import Prefix, PrefixError
+from kcoord_wire.marshal.state import Claim
 from kcoord_wire.messages.marshal import Heartbeat, ReleasingPartition
 from kcoord_wire.procedures import Gate, Opened, Procedure, Sleep
-
-__all__ = ["Holding", "Phase"]
 
 _SOONEST: Final = 0.25  # of a heartbeat interval, from one heartbeat to the next
 _LATEST: Final = 0.73

@@ -26,8 +26,6 @@ from kcoord_wire.marshal.log import Appended, AppendFailed, Log
 from kcoord_wire.marshal.values import read_entry
 from kcoord_wire.net import LogLimiter
 
-__all__ = ["LogHost", "wall_ms"]
-
 LOG: Final = logging.getLogger("kcoord_wire.marshal")
 LOG.addHandler(logging.NullHandler())  # silent unless logging is configured
 WALL_STEP_MS: Final = 500

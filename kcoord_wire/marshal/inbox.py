@@ -23,8 +23,6 @@ from typing import Final, NamedTuple
 from kcoord_wire.marshal.events import Abandoned, Delivered, Delivery, Fetched, Processed, Tenure, Why
 from kcoord_wire.marshal.topics import DataRecord
 
-__all__ = ["MOST_WAITING", "Gained", "Inbox", "Lost"]
-
 MOST_WAITING: Final = 1_000
 """Records that wait for the application before no more are fetched."""
 

@@ -28,8 +28,6 @@ from kcoord_wire.librdkafka import Cluster, error_text
 from kcoord_wire.marshal.coordination_topic import HOW_TO_CREATE
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry, grown, trimmed
 
-__all__ = ["TOPIC", "KafkaLog"]
-
 TOPIC: Final = "__marshal"
 """Of the Go library, where it is a constant."""
 

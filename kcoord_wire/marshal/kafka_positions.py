@@ -17,8 +17,6 @@ from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.kafka_topics import commit_offsets
 from kcoord_wire.marshal.topics import TopicsError
 
-__all__ = ["Bounds", "KafkaPositions"]
-
 SECONDS: Final = 15.0
 
 

@@ -22,8 +22,6 @@ from kcoord_wire.machines import Noted
 from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.topics import DataEvent, DataRecord, DataTopics, TopicsError, choose_start
 
-__all__ = ["KafkaTopics", "commit_offsets"]
-
 _MOST_RECORDS: Final = 500  # of one `poll`
 _SLICE_SECONDS: Final = 0.02  # between looks for answers, while no record comes
 _ASK_SECONDS: Final = 5.0

@@ -21,8 +21,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-__all__ = ["AppendFailed", "Appended", "Log", "LogError", "RawEntry", "coordination_partition", "grown", "trimmed"]
-
 
 class LogError(OSError):
     """The log cannot be used: it is not there, was created with settings that lose claims, or does not answer."""

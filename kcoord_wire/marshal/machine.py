@@ -76,20 +76,6 @@ from kcoord_wire.messages.marshal import (
     ReleasingPartition,
 )
 
-__all__ = [
-    "Certainty",
-    "Claim",
-    "Entry",
-    "Freshness",
-    "Handoff",
-    "Member",
-    "Outcome",
-    "Pause",
-    "Place",
-    "Rules",
-    "WorldState",
-]
-
 HEARTBEAT_INTERVAL_S: Final = 60
 """Of the Go library, where it is a constant that all members must share."""
 

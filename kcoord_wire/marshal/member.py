@@ -28,12 +28,10 @@ from kcoord_wire.marshal.events import MemberSettings, ReadToEnd, Tenure, Why
 from kcoord_wire.marshal.handoff import Handoffs
 from kcoord_wire.marshal.holding import Holding
 from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.machine import Entry, Outcome
 from kcoord_wire.marshal.reuse import ClientIdReuse
+from kcoord_wire.marshal.state import Entry, Outcome
 from kcoord_wire.messages.marshal import Heartbeat, ReleaseGroup
 from kcoord_wire.procedures import Procedure, Sleep, Until
-
-__all__ = ["MarshalMember"]
 
 
 class MarshalMember:

@@ -30,8 +30,6 @@ from kcoord_wire.marshal.log import Log, coordination_partition
 from kcoord_wire.marshal.member import MarshalMember
 from kcoord_wire.marshal.topics import DataRecord, DataTopics
 
-__all__ = ["WAIT_SECONDS", "MemberHost", "new_instance_id"]
-
 WAIT_SECONDS: Final = 0.05
 """Longest wait of one step: what the application wants waits as long."""
 _REPORT_MS: Final = 100  # from one report of what was processed to the next, where nothing else happens

@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["MemoryBroker", "Stored", "StoredRecord"]
-
 
 class StoredRecord(NamedTuple):
     """A record of a topic.

@@ -15,8 +15,6 @@ from typing import Final
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry, grown, trimmed
 from kcoord_wire.marshal.memory_broker import MemoryBroker
 
-__all__ = ["MemoryLog"]
-
 _MOST_ENTRIES: Final = 1_000  # of a partition, in one `poll`
 
 

@@ -12,8 +12,6 @@ from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, Star
 from kcoord_wire.marshal.memory_broker import MemoryBroker
 from kcoord_wire.marshal.topics import DataEvent, DataRecord, DataTopics, choose_start
 
-__all__ = ["MemoryTopics"]
-
 _MOST_RECORDS: Final = 100  # of a partition, in one `poll`
 
 

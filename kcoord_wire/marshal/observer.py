@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kcoord_wire.marshal.clocks import Clocks
-from kcoord_wire.marshal.machine import Entry, Outcome, Place, WorldState
-
-__all__ = ["Change", "Garbage", "Observer", "Reuse"]
+from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.state import Entry, Outcome, Place
 
 FORMER_INSTANCES: Final = 8
 """Of one client id that are remembered: as many restarts as may lie between two messages of a reused id."""

@@ -14,8 +14,6 @@ from kcoord_wire.marshal.file_log import FileLog
 from kcoord_wire.marshal.kafka_log import TOPIC, KafkaLog
 from kcoord_wire.marshal.log import Log, LogError
 
-__all__ = ["open_log"]
-
 _FORMS: Final = "kafka://HOST:PORT[,HOST:PORT]/TOPIC or file:/FOLDER"
 
 

@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-__all__ = ["Prefix", "PrefixError"]
-
 
 class PrefixError(ValueError):
     """Records were delivered or processed that this tenure cannot have; nothing has changed."""

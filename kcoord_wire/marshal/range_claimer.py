@@ -21,12 +21,10 @@ from kcoord_wire.marshal import events
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import Append, MemberSettings, ReadToEnd
 from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.machine import Place
 from kcoord_wire.marshal.ranges import Range, RangeState
+from kcoord_wire.marshal.state import Place
 from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleasingRange
 from kcoord_wire.procedures import Procedure, Sleep, Until
-
-__all__ = ["RangeClaimer", "RangeHeld", "RangeLost", "RangeProcessed"]
 
 _BEATS: Final = 3
 """Heartbeats an interval: two may fail."""

@@ -27,10 +27,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kcoord_wire.marshal.machine import Entry, Place, WorldState
+from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.state import Entry, Place
 from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleasingRange
-
-__all__ = ["UNKNOWN_END", "Range", "RangeOutcome", "RangeState", "Ranges"]
 
 UNKNOWN_END: Final = (1 << 63) - 1
 """The end of a range whose claim was trimmed."""

@@ -18,8 +18,6 @@ from typing import Any, Final
 
 from kcoord_wire.messages.marshal import Presence, ReleaseGroup, ReleasingPartition
 
-__all__ = ["ClientIdReuse"]
-
 _NO_SIGN: Final = (ReleasingPartition, Presence)
 """Who yields still releases what it has, and presents itself: else two would yield to each other for ever."""
 

@@ -41,13 +41,11 @@ from kcoord_wire.marshal.admin import (
     Step,
 )
 from kcoord_wire.marshal.context import TopicPartition
-from kcoord_wire.marshal.events import ADMIN_PREFIX, Append, ReadToEnd
+from kcoord_wire.marshal.events import Append, ReadToEnd
 from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.machine import Entry, Outcome, Rules
+from kcoord_wire.marshal.state import ADMIN_PREFIX, Entry, Outcome, Rules
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleasingPartition
 from kcoord_wire.procedures import Procedure, Sleep, Until
-
-__all__ = ["PositionSetter"]
 
 
 @dataclass(slots=True)

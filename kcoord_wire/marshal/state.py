@@ -9,22 +9,6 @@ import enum
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-__all__ = [
-    "ADMIN_PREFIX",
-    "Certainty",
-    "Claim",
-    "Entry",
-    "Freshness",
-    "Handoff",
-    "Member",
-    "Outcome",
-    "Pause",
-    "Place",
-    "Rules",
-    "Unreadable",
-]
-
-
 ADMIN_PREFIX: Final = "kcoord-admin-"
 """Client ids of an admin begin with it; its instance id follows, so that no member has the same one."""
 

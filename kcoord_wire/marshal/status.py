@@ -18,21 +18,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from kcoord_wire.marshal.events import ADMIN_PREFIX
 from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.marshal.machine import Claim, Freshness, Member, Place, Rules
 from kcoord_wire.marshal.observer import Garbage, Observer, Reuse
-
-__all__ = [
-    "MemberStatus",
-    "PartitionStatus",
-    "Positions",
-    "Situation",
-    "Status",
-    "clock_text",
-    "span_text",
-    "status_of",
-]
+from kcoord_wire.marshal.state import ADMIN_PREFIX, Claim, Freshness, Member, Place, Rules
 
 DAY_MS: Final = 86_400_000
 MINUTE_MS: Final = 60_000

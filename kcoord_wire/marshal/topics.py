@@ -22,8 +22,6 @@ from typing import NamedTuple, Protocol
 from kcoord_wire.machines import Noted
 from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 
-__all__ = ["DataEvent", "DataRecord", "DataTopics", "Start", "TopicsError", "choose_start"]
-
 
 class TopicsError(OSError):
     """The topics cannot be used: they are not there, or no broker answers, or one refuses."""

@@ -18,8 +18,6 @@ from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.marshal.log import RawEntry
 from kcoord_wire.marshal.state import Entry, Unreadable
 
-__all__ = ["MAX_VALUE", "check_id", "read_entry", "read_value"]
-
 MAX_VALUE: Final = 1 << 16
 """Bytes. The strings of a message come from names of topics (249 at most), groups and clients."""
 

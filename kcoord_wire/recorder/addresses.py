@@ -19,8 +19,6 @@ from typing import Any
 from kcoord_wire.codec.registry import MessageCodec, registry
 from kcoord_wire.errors import DecodeError, EncodeError
 
-__all__ = ["AddressError", "rewrite_addresses", "rewrite_message"]
-
 _RESPONSE_HEADER = registry["ResponseHeader"]
 
 

@@ -16,8 +16,6 @@ from typing import Final
 
 from kcoord_wire.codec.registry import MessageCodec, registry
 
-__all__ = ["CentralTraffic"]
-
 _CLUSTER_METADATA, _REGISTER, _START_FETCHER = 5, 6, 9
 _OF_CONSUMER: Final = (_CLUSTER_METADATA, _REGISTER)
 _OF_COORDINATOR: Final = range(7, 10)

@@ -19,8 +19,6 @@ from kcoord_wire.recorder.recording_thread import RecordingThread
 if TYPE_CHECKING:
     from kcoord_wire.recorder.relay import Relay
 
-__all__ = ["Counters", "RelayContext", "RelayLimits", "log"]
-
 _MAX_REASONS: Final = 100
 
 log = logging.getLogger("kcoord_wire.capture")

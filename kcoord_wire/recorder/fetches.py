@@ -27,8 +27,6 @@ from kcoord_wire.messages.fetch import (
     FetchResponsePartitionData,
 )
 
-__all__ = ["MAX_PENDING", "FetchNumbers"]
-
 MAX_PENDING: Final = 64
 """Requests of a connection without a response; clients have one."""
 

@@ -13,8 +13,6 @@ from typing import Final
 
 from kcoord_wire.api_keys import ApiKey
 
-__all__ = ["GROUP_APIS", "NUMBERS", "RECORDED", "REWRITTEN", "TRACKED", "plan_of"]
-
 TRACKED, RECORDED, REWRITTEN, NUMBERS = 1, 2, 4, 8
 """The request is remembered until its response; its frames are recorded; the addresses in its response are replaced;
 of its frames only the numbers of partitions are recorded."""

@@ -33,8 +33,6 @@ from kcoord_wire.recorder.recording import RecordingWriter
 from kcoord_wire.recorder.recording_thread import RecordingThread
 from kcoord_wire.recorder.relay import Relay
 
-__all__ = ["Counters", "Proxy", "Recorder", "RelayLimits"]
-
 MAX_BROKERS: Final = 1000
 BACKLOG: Final = 1024
 GRACE_SECONDS: Final = 1.0

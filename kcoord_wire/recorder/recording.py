@@ -36,26 +36,6 @@ from typing import BinaryIO, Final, Literal, NamedTuple, Self
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.extras import require
 
-__all__ = [
-    "MAX_BODY",
-    "Batch",
-    "Damage",
-    "Direction",
-    "Recorded",
-    "RecordingError",
-    "RecordingHeader",
-    "RecordingWriter",
-    "Side",
-    "is_recording",
-    "is_repeated",
-    "names_at",
-    "read_header",
-    "read_recording",
-    "recording_files",
-    "refusal",
-    "scan_recording",
-]
-
 MAX_BODY: Final = DEFAULT_MAX_FRAME_SIZE
 """Largest body of a record, in bytes; a writer cuts a longer one."""
 

@@ -23,8 +23,6 @@ from kcoord_wire.recorder.recording import Batch, Direction, RecordingWriter, Si
 if TYPE_CHECKING:
     from kcoord_wire.recorder.context import Counters
 
-__all__ = ["HELD_FOR_DISK", "RecordingThread"]
-
 FLUSH_SECONDS: Final = 0.005
 HELD_FOR_DISK: Final = 64 << 20
 

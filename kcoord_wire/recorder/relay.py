@@ -34,8 +34,6 @@ from kcoord_wire.recorder.fetches import FetchNumbers
 from kcoord_wire.recorder.policy import NUMBERS, RECORDED, REWRITTEN, TRACKED
 from kcoord_wire.recorder.recording import Side
 
-__all__ = ["HELD_FOR_REWRITING", "MAX_WAITING", "Relay"]
-
 HELD_FOR_REWRITING: Final = 32 << 20
 MAX_WAITING: Final = 4096
 WRITE_HIGH_WATER: Final = 256 << 10

@@ -27,22 +27,6 @@ from kcoord_wire.records.encoding import check_width, encoding_below, with_offse
 from kcoord_wire.records.model import NO_TIMESTAMP, Compression, Record, RecordBatch
 from kcoord_wire.records.record import MIN_RECORD_SIZE, BatchFrame, decode_record_block, encode_record_block
 
-__all__ = [
-    "AT_CHECKED",
-    "AT_CRC",
-    "AT_LEADER_EPOCH",
-    "AT_MAGIC",
-    "AT_PRODUCER",
-    "CHECKED",
-    "HEADER_SIZE",
-    "LENGTH_FROM",
-    "NO_PRODUCER",
-    "UNCHECKED",
-    "crc32c",
-    "decode_batch",
-    "encode_batch",
-]
-
 # ---- the header, and the byte positions in it
 
 UNCHECKED: Final = struct.Struct(">qiibI")

@@ -25,8 +25,6 @@ from kcoord_wire.extras import require
 from kcoord_wire.records.lz4_header import with_kafka_checksum, with_specified_checksum
 from kcoord_wire.records.model import Compression
 
-__all__ = ["compress", "decompress"]
-
 _GZIP_WINDOW: Final = 31  # for zlib: a gzip header and trailer, a 32 KiB window
 _GZIP_STEP: Final = 1 << 14  # the bytes behind a member are copied once per member, so they must be few
 

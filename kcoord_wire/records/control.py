@@ -19,8 +19,6 @@ from kcoord_wire.errors import DecodeError
 from kcoord_wire.records.encoding import check_width
 from kcoord_wire.records.model import NO_OFFSET, NO_TIMESTAMP, Record
 
-__all__ = ["ControlRecord", "ControlType", "decode_control_record", "end_transaction_record"]
-
 _KEY: Final = struct.Struct(">hh")
 _MARKER: Final = struct.Struct(">hi")
 

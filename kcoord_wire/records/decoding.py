@@ -13,17 +13,6 @@ from typing import Final, NamedTuple
 
 from kcoord_wire.errors import DecodeError
 
-__all__ = [
-    "DEFAULT_MAX_DECOMPRESSED",
-    "DEFAULT_MAX_DEPTH",
-    "DEFAULT_MAX_OBJECTS",
-    "OBJECTS_PER_BYTE",
-    "ReadLimits",
-    "below",
-    "moved",
-    "pinned",
-]
-
 DEFAULT_MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
 DEFAULT_MAX_DEPTH: Final = 1
 DEFAULT_MAX_OBJECTS: Final = 1 << 20

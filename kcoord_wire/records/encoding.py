@@ -15,8 +15,6 @@ from dataclasses import replace
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.records.model import NO_OFFSET, Record
 
-__all__ = ["check_width", "encoding_below", "with_offsets"]
-
 
 def with_offsets(records: Iterable[Record], base_offset: int | None) -> tuple[list[Record], int]:
     """The records, every offset assigned, and the base offset: the one given, else the first record's, else 0.

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["with_kafka_checksum", "with_specified_checksum"]
-
 _MAGIC_SIZE: Final = 4
 _CONTENT_SIZE_FLAG: Final = 0x08
 _DICTIONARY_ID_FLAG: Final = 0x01

@@ -30,8 +30,6 @@ from kcoord_wire.records.decoding import ReadLimits, below, moved, pinned
 from kcoord_wire.records.encoding import check_width, encoding_below, with_offsets
 from kcoord_wire.records.model import NO_TIMESTAMP, Compression, MessageSet, Record
 
-__all__ = ["MIN_ENTRY_SIZE", "decode_message_set", "encode_message_set"]
-
 _PREFIX: Final = struct.Struct(">qiI")  # the part of an entry before what the CRC covers
 _ENTRY: Final = struct.Struct(">qiIbb")
 _TIMESTAMP: Final = struct.Struct(">q")

@@ -18,18 +18,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeAlias
 
-__all__ = [
-    "NO_OFFSET",
-    "NO_TIMESTAMP",
-    "Batch",
-    "Compression",
-    "MessageSet",
-    "Record",
-    "RecordBatch",
-    "RecordHeader",
-    "TimestampType",
-]
-
 NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 MIN_INT64: Final = -(1 << 63)

@@ -31,16 +31,6 @@ from kcoord_wire.records.control import ControlRecord, decode_control_record
 from kcoord_wire.records.decoding import below
 from kcoord_wire.records.model import Batch, Record, RecordBatch
 
-__all__ = [
-    "ConsumerMember",
-    "OffsetsLogEntry",
-    "OffsetsRecord",
-    "decode_offsets_record",
-    "encode_offsets_record",
-    "group_of_key",
-    "read_offsets",
-]
-
 UNKNOWN: Final = "Unknown"
 _VERSION_SIZE: Final = 2
 _GROUP_SIZE_AT: Final = 2  # in every key, behind the record type

@@ -21,8 +21,6 @@ from kcoord_wire.records.decoding import DEFAULT_MAX_DECOMPRESSED, DEFAULT_MAX_D
 from kcoord_wire.records.message_set import MIN_ENTRY_SIZE, decode_message_set
 from kcoord_wire.records.model import Batch
 
-__all__ = ["PREFIX_SIZE", "batch_size", "decode_any", "read_records"]
-
 _SIZE: Final = struct.Struct(">8xi")
 PREFIX_SIZE: Final = _SIZE.size
 _AT_SIZE: Final = 8

@@ -26,8 +26,6 @@ from kcoord_wire.records.encoding import encoding_below
 from kcoord_wire.records.model import MAX_INT64, MIN_INT64, Record, RecordHeader
 from kcoord_wire.records.varint import read_varint, write_varint
 
-__all__ = ["MIN_RECORD_SIZE", "BatchFrame", "decode_record_block", "encode_record_block"]
-
 MIN_RECORD_SIZE: Final = 7  # one byte each: length, attributes, two deltas, two lengths of null, a header count of 0
 _MIN_BODY_SIZE: Final = MIN_RECORD_SIZE - 1
 _MIN_HEADER_SIZE: Final = 2  # an empty key, a null value

@@ -22,8 +22,6 @@ from kcoord_wire.records.decoding import DEFAULT_MAX_DECOMPRESSED, DEFAULT_MAX_D
 from kcoord_wire.records.model import Batch
 from kcoord_wire.records.reader import PREFIX_SIZE, batch_size, decode_any
 
-__all__ = ["DEFAULT_MAX_BATCH_SIZE", "BinaryReader", "SegmentReader", "TornTail"]
-
 DEFAULT_MAX_BATCH_SIZE: Final = 100 * 1024 * 1024
 
 

@@ -18,8 +18,6 @@ from typing import Final
 import kcoord_wire as kw
 from kcoord_wire.errors import DecodeError
 
-__all__ = ["decode_transaction_record", "encode_transaction_record"]
-
 _KEY_VERSION: Final = 0
 _VALUE_VERSION: Final = 1
 _STATES: Final = range(6)  # numbers of TransactionStatus that are written; Dead never is

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from kcoord_wire.errors import DecodeError, EncodeError
 
-__all__ = ["read_varint", "write_varint"]
-
 
 def read_varint(data: bytes, pos: int, end: int, bits: int = 32, strict: bool = True) -> tuple[int, int]:
     """Return the signed integer at `pos`, and the position after it.

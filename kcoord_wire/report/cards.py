@@ -12,8 +12,6 @@ from typing import Final
 from kcoord_wire.forensics.importance import by_importance
 from kcoord_wire.forensics.model import Finding
 
-__all__ = ["Card", "cards_of"]
-
 _ALIKE: Final = 3  # findings of one detector and severity from which on they share a card
 _NAMED: Final = 12
 

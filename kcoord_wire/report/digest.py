@@ -25,20 +25,6 @@ from kcoord_wire.report.faults import sentence_of, waited_for_dead
 from kcoord_wire.report.formatting import counted, duration, name_if_known, name_of, shown
 from kcoord_wire.report.lagging import lag_sentence
 
-__all__ = [
-    "FAULTS",
-    "NAMELESS_GROUP",
-    "NO_GROUP",
-    "CauseShare",
-    "Culprit",
-    "Digest",
-    "Headline",
-    "digest_of",
-    "digests",
-    "headline",
-    "nameless",
-]
-
 FAULTS: Final = frozenset(
     {Cause.POLL_TIMEOUT, Cause.SESSION_EXPIRED, Cause.SYNC_EXPIRED, Cause.REBALANCE_TIMEOUT}
     | {Cause.COORDINATOR_FAILOVER, Cause.OUTAGE, Cause.GROUP_TOO_LARGE, Cause.REFUSED}

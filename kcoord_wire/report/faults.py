@@ -16,8 +16,6 @@ from typing import Final, NamedTuple
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, GroupHistory, MemberLife, Rebalance
 from kcoord_wire.report.formatting import ago, counted, duration, name_if_known, name_of, shown, utc
 
-__all__ = ["Waiting", "awaited", "sentence_of", "waited_for_dead"]
-
 _LATE: Final = 0.3  # share of a rebalance from which the last member to join is named as the reason for its length
 _LATE_MS: Final = 3_000  # members learn of a rebalance by a heartbeat; its interval is 3 s by default
 _DEAD_MS: Final = 1_000

@@ -17,19 +17,6 @@ from typing import Final
 from kcoord_wire.fields import number_runs, printable
 from kcoord_wire.forensics.model import Evidence
 
-__all__ = [
-    "ago",
-    "counted",
-    "duration",
-    "iso",
-    "name_if_known",
-    "name_of",
-    "partition_runs",
-    "place_text",
-    "shown",
-    "utc",
-]
-
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -32,8 +32,6 @@ from kcoord_wire.forensics.model import GroupHistory, Loss
 from kcoord_wire.report.digest import digests
 from kcoord_wire.report.formatting import iso
 
-__all__ = ["to_json", "write_json"]
-
 FORMAT: Final = "kcoord-report"
 VERSION: Final = 2
 

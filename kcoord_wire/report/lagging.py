@@ -10,8 +10,6 @@ from typing import Final
 from kcoord_wire.forensics.model import GroupHistory, LagStatus, PartitionState, Rebalance
 from kcoord_wire.report.formatting import ago, counted, duration, shown
 
-__all__ = ["growth", "lag_sentence"]
-
 _WORST_FIRST: Final = (LagStatus.STOPPED, LagStatus.STALLED, LagStatus.WARN)
 _NAMED: Final = 3
 

@@ -15,8 +15,6 @@ from kcoord_wire.forensics.model import GroupHistory, MemberLife, Outage, Rebala
 from kcoord_wire.report.formatting import counted, duration, name_if_known, name_of, partition_runs, shown
 from kcoord_wire.report.lagging import growth
 
-__all__ = ["Event", "events_of"]
-
 
 class Event(NamedTuple):
     """One line of a story.

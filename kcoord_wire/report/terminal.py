@@ -24,8 +24,6 @@ from kcoord_wire.report.lagging import growth, lag_sentence
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["print_summary"]
-
 ROWS: Final = 20  # rebalances of a group
 FINDINGS: Final = 10  # of a group
 LOSSES: Final = 10

@@ -18,8 +18,6 @@ from typing import Final
 
 from kcoord_wire.errors import SchemaError
 
-__all__ = ["MAX_ARCHIVE", "schema_files"]
-
 # kafka-clients 4.4.0 has 11 MB, a directory of 0.6 MB and 203 schema files, of 13 kB at most and 0.5 MB together.
 MAX_ARCHIVE: Final = 256 << 20
 MAX_DIRECTORY: Final = 8 << 20

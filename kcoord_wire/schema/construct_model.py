@@ -38,8 +38,6 @@ from kcoord_wire.schema.constructs import (
 from kcoord_wire.schema.model import Field, Message, Struct
 from kcoord_wire.schema.plan import attribute_name, class_name
 
-__all__ = ["build_with_construct", "construct_model", "parse_with_construct"]
-
 
 def construct_model(message: Message, version: int, classes: Mapping[str, type] | None = None) -> Any:
     """The `construct.Construct` that parses and builds `message` at `version`.

@@ -35,31 +35,6 @@ except ModuleNotFoundError as error:
         "kcoord_wire.schema.constructs needs construct: pip install 'kcoord_wire[explain]'", name="construct"
     ) from None
 
-__all__ = [
-    "Bool",
-    "CompactLength",
-    "FieldConstruct",
-    "Float",
-    "Integer",
-    "KafkaArray",
-    "KafkaBytes",
-    "KafkaString",
-    "KafkaStruct",
-    "Leaf",
-    "NullableStruct",
-    "PlainLength",
-    "Remaining",
-    "TagSection",
-    "TextInteger",
-    "TextMessage",
-    "TextString",
-    "Trace",
-    "UVarint",
-    "Union",
-    "Uuid",
-    "WholeMessage",
-]
-
 MAX_STRING: Final = 0x7FFF
 MAX_BYTES: Final = 0x7FFFFFFF
 MAX_TAG: Final = 0xFFFFFFFF

@@ -8,8 +8,6 @@ from __future__ import annotations
 from kcoord_wire.schema.model import Field, Message, Struct
 from kcoord_wire.schema.versions import Versions
 
-__all__ = ["class_doc", "field_doc"]
-
 
 def class_doc(message: Message, struct: Struct) -> str:
     """What the class of `struct` is for, and its versions."""

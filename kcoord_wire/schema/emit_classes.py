@@ -19,8 +19,6 @@ from kcoord_wire.schema.describe import class_doc, field_doc
 from kcoord_wire.schema.model import Field, Message, Struct
 from kcoord_wire.schema.plan import attribute_name, class_name
 
-__all__ = ["MARK", "SCHEMAS", "emit_modules", "module_name"]
-
 _WIDTH: Final = 120
 _TYPES: Final = {
     "bool": "bool",

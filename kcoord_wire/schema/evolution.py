@@ -31,8 +31,6 @@ from kcoord_wire.schema.files import load_messages
 from kcoord_wire.schema.model import Field, Message, Struct
 from kcoord_wire.schema.versions import Versions
 
-__all__ = ["Change", "compare", "compare_folders"]
-
 Severity = Literal["incompatible", "compatible"]
 
 _FIXED: Final = {

@@ -12,8 +12,6 @@ from kcoord_wire.errors import SchemaError
 from kcoord_wire.schema.model import Message
 from kcoord_wire.schema.reader import read_message
 
-__all__ = ["collect_messages", "load_messages", "schema_root"]
-
 
 def schema_root() -> Path:
     """The folder of the package's own schema files.

@@ -24,8 +24,6 @@ from kcoord_wire.errors import SchemaError
 from kcoord_wire.schema.emit_classes import MARK, SCHEMAS, emit_modules
 from kcoord_wire.schema.files import collect_messages, load_messages, schema_root
 
-__all__ = ["main", "stale_files"]
-
 MESSAGES: Final = Path(__file__).resolve().parent.parent / "messages"
 
 

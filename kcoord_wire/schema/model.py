@@ -17,8 +17,6 @@ from typing import Final
 
 from kcoord_wire.schema.versions import NONE, Versions
 
-__all__ = ["INTEGERS", "Field", "FieldType", "Message", "Struct", "Variant"]
-
 INTEGERS: Final[Mapping[str, tuple[int, int]]] = {
     "int8": (-(2**7), 2**7 - 1),
     "int16": (-(2**15), 2**15 - 1),

@@ -22,18 +22,6 @@ from typing import Final
 
 from kcoord_wire.schema.model import INTEGERS, Field, Message, Struct
 
-__all__ = [
-    "MAX_STRING",
-    "Length",
-    "Op",
-    "Presence",
-    "Step",
-    "StructPlan",
-    "attribute_name",
-    "class_name",
-    "compile_plan",
-]
-
 MAX_STRING: Final = 0x7FFF  # UTF-8 bytes, both encodings, both directions (Kafka's MessageUtil, Writable.writeString)
 
 

@@ -20,8 +20,6 @@ from kcoord_wire.schema.plan import attribute_name, class_name
 from kcoord_wire.schema.text import Node, parse_text
 from kcoord_wire.schema.versions import NONE, Versions
 
-__all__ = ["load_message", "read_message"]
-
 PRIMITIVES: Final = (*INTEGERS, "bool", "float64", "string", "uuid", "bytes", "records")
 NULLABLE: Final = ("string", "bytes", "records")
 ENTITY_TYPES: Final[Mapping[str, str | None]] = {

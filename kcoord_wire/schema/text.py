@@ -22,8 +22,6 @@ from typing import Final, NoReturn
 
 from kcoord_wire.errors import SchemaError
 
-__all__ = ["Node", "Value", "parse_text"]
-
 MAX_DEPTH: Final = 64
 
 _SKIP: Final = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.S)

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["ALL", "MAX_VERSION", "NONE", "Versions"]
-
 MAX_VERSION: Final = 32767
 _RANGE: Final = re.compile(r"([0-9]{1,5})(?:(\+)|-([0-9]{1,5}))?")
 

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVarTuple
 
-__all__ = ["EPOCH_MS", "NEVER", "TraceLine", "VirtualClock", "VirtualSystem"]
-
 EPOCH_MS: Final = 1_700_000_000_000
 """When virtual time begins, in ms since the Unix epoch."""
 

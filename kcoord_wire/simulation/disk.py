@@ -18,8 +18,6 @@ from typing import BinaryIO
 
 from kcoord_wire.disk import Disk, DiskFile, MemoryDisk
 
-__all__ = ["PowerCutError", "VirtualDisk"]
-
 
 class PowerCutError(OSError):
     """The disk has lost power."""

@@ -18,8 +18,6 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.processes import P, Process, ProcessCluster
 
-__all__ = ["Connection", "Loss", "Network", "NetworkCluster", "Server"]
-
 _FIRST_PORT: Final = 32_768  # of the ephemeral ports of Linux
 _PORTS: Final = 28_000
 _HOSTS: Final = 250  # addresses per value of the third octet: 10.0.1.2 to 10.0.1.251

@@ -21,8 +21,6 @@ from kcoord_wire.simulation.clock import NEVER, VirtualClock, VirtualSystem
 if TYPE_CHECKING:
     from kcoord_wire.simulation.network import Connection
 
-__all__ = ["Process", "ProcessCluster"]
-
 _TICK: Final = Tick()
 
 

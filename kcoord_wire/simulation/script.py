@@ -25,19 +25,6 @@ from kcoord_wire.simulation.clock import TraceLine
 from kcoord_wire.simulation.shrink import shrink
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = [
-    "Action",
-    "Do",
-    "Script",
-    "SimulationFailure",
-    "World",
-    "choose",
-    "draw_times",
-    "minimize",
-    "run_script",
-    "source_of",
-]
-
 _LAST_LINES: Final = 12  # of the trace, printed with a failure
 
 ChoiceT = TypeVar("ChoiceT")

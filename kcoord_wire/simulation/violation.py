@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ViolationError"]
-
 
 class ViolationError(AssertionError):
     """A simulated system has broken one of its laws.

@@ -41,8 +41,6 @@ from kcoord_wire.zookeeper.memory import (
 from kcoord_wire.zookeeper.memory_registry import MemoryRegistry
 from kcoord_wire.zookeeper.model import Ask, Deliver, Read, ReadChildren, Replied, Write
 
-__all__ = ["VirtualRegistry", "VirtualZooKeeper"]
-
 _FOLLOWERS: Final = 3
 _LATE_MS: Final = (0, 200)  # what a resumed process does before its client library, on another thread, reads its socket
 

@@ -24,11 +24,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kcoord_wire.forensics.analysis import Analysis, Progress
+from kcoord_wire.forensics.analysis import Analysis
 from kcoord_wire.forensics.detectors import history_of_clients
 from kcoord_wire.forensics.lines.witness import join_witnesses
 from kcoord_wire.forensics.marshal.parts import Judge
 from kcoord_wire.forensics.model import LogRow, Loss, SightingKind, arrow_schema
+from kcoord_wire.forensics.pace import Progress
 from kcoord_wire.forensics.sources.files import Kind, Source, find_sources
 from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC, read_topic
 from kcoord_wire.forensics.wire.traffic import read_sightings
@@ -36,8 +37,6 @@ from kcoord_wire.spark.histories import Histories, group_histories, match_exchan
 from kcoord_wire.spark.rows import instances
 from kcoord_wire.spark.sessions import session
 from kcoord_wire.spark.sources import register
-
-__all__ = ["analyze_on_spark"]
 
 _POLL_SECONDS: Final = 0.5
 

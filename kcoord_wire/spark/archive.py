@@ -22,8 +22,6 @@ from typing import Final
 import kcoord_wire
 from kcoord_wire.schema.files import schema_root
 
-__all__ = ["package_archive", "submit_conf"]
-
 _FOLDER: Final = "kcoord_wire_unpacked"
 _SUFFIXES: Final = {".py", ".pyi", ".so", ".pyd", ".typed"}
 _FIRST: Final = "kcoord_wire/__init__.py"

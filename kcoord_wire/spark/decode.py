@@ -31,8 +31,6 @@ import kcoord_wire as kw
 from kcoord_wire.codec.columns import ColumnDecoder, Form
 from kcoord_wire.spark.rows import as_arrow, as_spark, spark_type
 
-__all__ = ["GROUP_APIS", "BadFrameError", "DecodePlan", "decode_frames", "decode_plan", "from_kafka_wire"]
-
 GROUP_APIS: Final = (
     "OffsetCommit",
     "OffsetFetch",

@@ -33,8 +33,6 @@ import kcoord_wire as kw
 from kcoord_wire.spark.decode import DecodePlan, decode_plan
 from kcoord_wire.spark.rows import as_arrow, as_spark, spark_type
 
-__all__ = ["BATCH_ROWS", "convert_parquet", "decode_parquet"]
-
 BATCH_ROWS: Final = 32_768
 
 

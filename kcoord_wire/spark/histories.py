@@ -53,8 +53,6 @@ from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings
 from kcoord_wire.spark.marshal import coordination_parts, coordination_sources
 from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema
 
-__all__ = ["Histories", "Matched", "explain_rebalances", "group_histories", "match_exchanges"]
-
 _MATCHED: Final = StructType(
     [
         StructField("exchange", spark_schema(Exchange)),

@@ -27,8 +27,6 @@ from kcoord_wire.forensics.marshal.recognition import MARSHAL_PATTERN
 from kcoord_wire.forensics.model import table_of
 from kcoord_wire.spark.rows import as_spark, spark_schema, wire_schema
 
-__all__ = ["coordination_claims", "coordination_parts", "coordination_sources", "kafka_records"]
-
 _PARTS: Final = 8192  # rows of a batch
 
 

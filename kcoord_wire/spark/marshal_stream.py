@@ -31,8 +31,6 @@ from kcoord_wire.forensics.marshal.parts import Judge, Part
 from kcoord_wire.forensics.marshal.reader import COLUMNS
 from kcoord_wire.spark.rows import spark_schema
 
-__all__ = ["coordination_stream"]
-
 _STATE: Final = "reader binary"
 _ROW: Final = "row string"  # JSON: a nested row would have to be a data frame of pandas
 

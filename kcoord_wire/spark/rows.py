@@ -22,8 +22,6 @@ from pyspark.sql.types import StructType
 
 from kcoord_wire.forensics.model import arrow_schema
 
-__all__ = ["as_arrow", "as_spark", "instances", "spark_schema", "spark_type", "wire_schema"]
-
 T = TypeVar("T")
 
 

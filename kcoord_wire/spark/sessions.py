@@ -32,8 +32,6 @@ from pyspark.sql import SparkSession
 
 from kcoord_wire import java
 
-__all__ = ["java_home", "session", "spark_conf"]
-
 _GIB: Final = 1 << 30
 _WITHOUT_VECTORS: Final = """\
 #!/bin/sh

@@ -28,13 +28,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow
-from kcoord_wire.forensics.sources.frames import find_sources, read_frames, read_log
+from kcoord_wire.forensics.sources.files import find_sources
+from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.forensics.sources.lines import parse_zone, read_lines
 from kcoord_wire.spark.rows import as_arrow, as_spark, spark_schema
 from kcoord_wire.spark.stream import OPTIONS as STREAM_OPTIONS
 from kcoord_wire.spark.stream import RecordingStream
-
-__all__ = ["KcoordSource", "UnreadableError", "register"]
 
 OPTIONS: Final = ("mode", "path", "paths", "ports", "timezone")
 ROWS: Final[Mapping[str, type]] = {"frames": Frame, "records": LogRow, "lines": LogLine}

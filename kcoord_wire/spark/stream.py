@@ -45,8 +45,6 @@ from kcoord_wire.recorder.recording import (
 )
 from kcoord_wire.spark.rows import as_arrow, as_spark
 
-__all__ = ["OPTIONS", "DataLossError", "RecordingStream"]
-
 OPTIONS: Final = ("failOnDataLoss", "maxBytesPerTrigger", "maxFilesPerTrigger", "maxRowsPerTrigger", "startingOffsets")
 _BATCH_ROWS: Final = 8192
 _KEPT_CURSORS: Final = 64

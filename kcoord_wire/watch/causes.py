@@ -33,8 +33,6 @@ from kcoord_wire.forensics.model import Cause, Identity
 from kcoord_wire.report.formatting import name_of, shown
 from kcoord_wire.watch.seen import SeenGroup, SeenMember
 
-__all__ = ["Difference", "Reason", "explain", "identity", "listed", "topics_changed", "who"]
-
 _LISTED: Final = 4
 _COOPERATIVE: Final = "cooperative-sticky"
 

@@ -11,8 +11,6 @@ from typing import Any
 from kcoord_wire.forensics.model import Identity
 from kcoord_wire.report.formatting import iso, shown
 
-__all__ = ["Change", "ChangeKind", "clock", "lines_of"]
-
 
 class ChangeKind(enum.StrEnum):
     """What a `Change` is about."""

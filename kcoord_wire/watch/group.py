@@ -34,8 +34,6 @@ from kcoord_wire.watch.changes import Change, ChangeKind
 from kcoord_wire.watch.lags import LagBook
 from kcoord_wire.watch.seen import Place, SeenGroup, SeenMember, Unanswered
 
-__all__ = ["BLIND", "GroupWatch"]
-
 BLIND: Final = (
     "The Admin API shows states and members, no requests: who joined last, who was late and what a member gave as its "
     "reason are not known. Each time may be one poll late; one between two polls took at most what is shown.",

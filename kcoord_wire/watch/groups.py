@@ -26,8 +26,6 @@ from kcoord_wire.watch.changes import Change, ChangeKind
 from kcoord_wire.watch.group import GroupWatch
 from kcoord_wire.watch.seen import Missed, Place, Poll, Unanswered
 
-__all__ = ["GroupView", "Limits", "MemberView", "Snapshot", "Watched"]
-
 _LEAST_ROWS: Final = 100  # of a table, however many groups there are
 
 

@@ -22,8 +22,6 @@ from kcoord_wire.watch.polling import AdminPolls, Stopped, WatchError
 from kcoord_wire.watch.seen import Missed
 from kcoord_wire.watch.view import screen
 
-__all__ = ["JsonView", "LineView", "ScreenView", "View", "Watch"]
-
 _LONGEST_S: Final = 10.0
 _EVENTS: Final = 100  # lines of changes that a screen can show
 _HOME, _REST, _LINE = "\x1b[H", "\x1b[J", "\x1b[K\n"  # overwrites without clearing first, so that nothing flickers

@@ -18,8 +18,6 @@ from typing import Final, NamedTuple
 from kcoord_wire.forensics.model import Lag
 from kcoord_wire.watch.seen import Place
 
-__all__ = ["LagBook", "SetBack"]
-
 _SECOND_NS: Final = 1_000_000_000
 _HALF_NS: Final = 30 * _SECOND_NS
 _IDLE_NS: Final = 60 * _SECOND_NS

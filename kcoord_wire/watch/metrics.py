@@ -38,8 +38,6 @@ from kcoord_wire.watch.groups import GroupView, Snapshot
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-__all__ = ["MOST_TOPICS", "OTHER_TOPICS", "STATES", "WatchMetrics"]
-
 MOST_TOPICS: Final = 100
 OTHER_TOPICS: Final = "(other)"  # no topic can have this name
 STATES: Final = ("Empty", "PreparingRebalance", "CompletingRebalance", "Reconciling", "Stable")

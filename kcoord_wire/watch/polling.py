@@ -25,8 +25,6 @@ from typing import Any, Final
 from kcoord_wire.librdkafka import Cluster, error_text
 from kcoord_wire.watch.seen import Missed, Place, Poll, SeenGroup, SeenMember, Unanswered
 
-__all__ = ["AdminPolls", "Stopped", "WatchError"]
-
 _LOOK_S: Final = 0.1  # between two looks at whether to stop
 _GRACE_S: Final = 1.0  # beyond the timeout that librdkafka keeps by itself
 _STATES: Final = {

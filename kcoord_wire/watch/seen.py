@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["REBALANCING", "Missed", "Place", "Poll", "SeenGroup", "SeenMember", "Unanswered"]
-
 REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 
 Place = tuple[str, int]

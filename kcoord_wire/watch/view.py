@@ -19,8 +19,6 @@ from kcoord_wire.report.formatting import counted, duration, partition_runs, sho
 from kcoord_wire.watch.changes import clock
 from kcoord_wire.watch.groups import GroupView, Snapshot
 
-__all__ = ["group_lines", "headline", "plain", "screen", "view_to_json"]
-
 _MEMBERS: Final = 8  # of a group; of a healthy one without trouble none where the screen is full
 _NAMES: Final = 6
 _GROWING: Final = 3

@@ -31,8 +31,6 @@ from kcoord_wire.zookeeper.model import (
 )
 from kcoord_wire.zookeeper.procedures import RETRY_MS, RegistryError, ZooKeeperProcedures, create_missing
 
-__all__ = ["Brokers"]
-
 
 class Brokers:
     """One broker's registration, and its list of all.

@@ -41,8 +41,6 @@ from kcoord_wire.zookeeper.model import (
     Write,
 )
 
-__all__ = ["WINDOW", "ZooKeeperRegistry", "ZooKeeperUnreachableError"]
-
 WINDOW: Final = 64
 """kazoo wakes its thread by a byte for each request, through a socket that blocks when it holds some 270 of them."""
 

@@ -29,8 +29,6 @@ from typing import Final, Self
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.java import java_home
 
-__all__ = ["START_SECONDS", "Ensemble", "EnsembleError", "EnsembleNode", "free_ports"]
-
 START_SECONDS: Final = 60.0
 _ATTEMPTS: Final = 3  # each with other ports: another program can take one between the choice and the start
 _PORTS: Final = range(15_000, 32_000)

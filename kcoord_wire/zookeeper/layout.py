@@ -18,27 +18,6 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = [
-    "BROKER_IDS",
-    "BROKER_TOPICS",
-    "CONSUMERS",
-    "COORDINATOR",
-    "COORDINATOR_EPOCH",
-    "ROOTS",
-    "GroupRecord",
-    "broker_path",
-    "broker_record",
-    "format_group",
-    "group_path",
-    "is_node_name",
-    "offset_path",
-    "owner_path",
-    "parse_broker",
-    "parse_group",
-    "parse_object",
-    "topic_path",
-]
-
 BROKER_IDS: Final = "/brokers/ids"
 BROKER_TOPICS: Final = "/brokers/topics"
 CONSUMERS: Final = "/consumers"

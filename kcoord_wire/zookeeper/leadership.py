@@ -53,8 +53,6 @@ from kcoord_wire.zookeeper.model import (
 )
 from kcoord_wire.zookeeper.procedures import RETRY_MS, RegistryError, ZooKeeperProcedures, create_missing
 
-__all__ = ["LeaderRecord", "Leadership", "ancestors", "is_fenced_off", "parse_leader"]
-
 LEASE_PARTS: Final = 3  # of the session timeout, and of the lease: a third until the next renewal
 _LONGEST_EPOCH: Final = 9  # digits; an epoch is an int32 in messages
 _LOST_RACE: Final = (Outcome.NODE_EXISTS, Outcome.NO_NODE, Outcome.BAD_VERSION)

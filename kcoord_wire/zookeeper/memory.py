@@ -35,17 +35,6 @@ from kcoord_wire.zookeeper.model import (
     Write,
 )
 
-__all__ = [
-    "Closed",
-    "MemoryConnection",
-    "MemoryZooKeeper",
-    "OpenSession",
-    "Ping",
-    "SessionOpened",
-    "ToClient",
-    "ToServer",
-]
-
 _FIRST_SESSION: Final = 0x1000
 
 

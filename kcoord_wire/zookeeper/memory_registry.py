@@ -26,8 +26,6 @@ from kcoord_wire.zookeeper.memory import (
 )
 from kcoord_wire.zookeeper.model import Ask, Deliver, Fired, Outcome, Replied, SessionChanged, SessionState
 
-__all__ = ["MemoryLink", "MemoryRegistry"]
-
 _RECONNECT_MS: Final = 100
 
 

@@ -23,29 +23,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
-__all__ = [
-    "ANY_VERSION",
-    "Ask",
-    "Check",
-    "Create",
-    "Delete",
-    "Deliver",
-    "Fired",
-    "Multi",
-    "Node",
-    "Outcome",
-    "Read",
-    "ReadChildren",
-    "Registry",
-    "RegistryEvent",
-    "Replied",
-    "Request",
-    "SessionChanged",
-    "SessionState",
-    "SetData",
-    "Write",
-]
-
 ANY_VERSION: Final = -1
 
 

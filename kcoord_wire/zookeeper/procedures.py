@@ -12,8 +12,6 @@ from kcoord_wire.procedures import Procedure, Procedures
 from kcoord_wire.timers import Timers
 from kcoord_wire.zookeeper.model import Ask, Create, Outcome, Replied, Request
 
-__all__ = ["RETRY_MS", "RegistryError", "ZooKeeperProcedures", "create_missing"]
-
 RETRY_MS: Final = 500
 """How long a procedure waits before it repeats what ZooKeeper has refused."""
 

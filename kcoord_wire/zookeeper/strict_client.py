@@ -19,8 +19,6 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import Connect, Create
 from kazoo.security import OPEN_ACL_UNSAFE
 
-__all__ = ["StrictClient"]
-
 
 class _Immediately(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """Calls back in the thread of the connection: a handler that does not run does so for answers."""

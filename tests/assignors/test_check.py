@@ -17,7 +17,8 @@ from kcoord_wire.assignors import (
     round_robin,
     sticky,
 )
-from kcoord_wire.assignors.check import PROMISES, Rule, assert_assignor, check_assignor
+from kcoord_wire.assignors.check import assert_assignor, check_assignor
+from kcoord_wire.assignors.rules import PROMISES, Rule
 
 EAGER, COOPERATIVE = RebalanceProtocol
 Counts, Members = Mapping[str, int], Mapping[str, MemberSubscription]

@@ -13,8 +13,8 @@ import pytest
 
 from kcoord_wire.assignors import ASSIGNORS, Assignment, Assignor, MemberSubscription, Partitions, TopicPartition
 from kcoord_wire.assignors import list_partitions as named
-from kcoord_wire.assignors.check import check_assignment
 from kcoord_wire.assignors.embedded import ConsumerProtocol
+from kcoord_wire.assignors.rules import check_assignment
 from tests.support.assignments import loads_are_balanced, partitions_of
 
 STICKY = pytest.mark.parametrize(

@@ -10,13 +10,8 @@ import pytest
 
 from kcoord_wire.central.broker import CentralBroker
 from kcoord_wire.central.client import CentralConsumer
-from kcoord_wire.central.draft.events import (
-    BrokerAddress,
-    ConsumerSettings,
-    CoordinatorSettings,
-    Partition,
-    RebalanceBy,
-)
+from kcoord_wire.central.draft.events import ConsumerSettings, CoordinatorSettings, Partition, RebalanceBy
+from kcoord_wire.machines import BrokerAddress
 from kcoord_wire.net import parse_address
 from tests.support.scripted_coordinator import eventually
 

@@ -10,8 +10,9 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import Load, LogRecord, Tick
+from kcoord_wire.coordinator.core.events import Load, LogRecord
 from kcoord_wire.coordinator.core.groups import Group, Member, State
+from kcoord_wire.machines import Tick
 from tests.support.scripted import Script
 
 STEPS = 250

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from kcoord_wire.coordinator.log.store import CorruptLogError
+from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.partitions.journal import Journal, KnownTopic, KnownTopics
 from kcoord_wire.disk import SECTOR, MemoryDisk
 from kcoord_wire.simulation.disk import VirtualDisk

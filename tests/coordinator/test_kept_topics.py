@@ -12,7 +12,7 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.log.disk import FolderDisk
-from kcoord_wire.coordinator.log.store import CorruptLogError
+from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.partitions.batch_header import check_batch
 from kcoord_wire.coordinator.partitions.journal import Journal, KnownTopic, KnownTopics
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog

@@ -23,7 +23,8 @@ import kcoord_wire as kw
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.log.compaction import batches_without_gap
 from kcoord_wire.coordinator.log.disk import FolderDisk
-from kcoord_wire.coordinator.log.store import CorruptLogError, Store
+from kcoord_wire.coordinator.log.segments import CorruptLogError
+from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.disk import Disk, DiskFile, MemoryDisk
 from kcoord_wire.records import (
     Record,

@@ -16,7 +16,7 @@ from kcoord_wire.marshal.client import MarshalConsumer
 from kcoord_wire.marshal.coordination_topic import create_topic
 from kcoord_wire.marshal.kafka_log import KafkaLog
 from kcoord_wire.marshal.kafka_topics import KafkaTopics
-from kcoord_wire.marshal.machine import Rules
+from kcoord_wire.marshal.state import Rules
 from tests.support.kafka_broker import KafkaBroker, class_path, make_topics, run_java
 from tests.support.marshal_log import append_lines
 

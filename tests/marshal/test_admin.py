@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.marshal.admin import AdminSettings, Finished, GroupPauser
-from kcoord_wire.marshal.machine import Rules
+from kcoord_wire.marshal.state import Rules
 from kcoord_wire.messages.marshal import ReleaseGroup
 from tests.support.marshal_admin import LANDS, LOST, WALL_MS, AdminBench, Peer
 

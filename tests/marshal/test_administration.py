@@ -13,11 +13,12 @@ from kcoord_wire.marshal.administration import LogReader, run_admin
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.hosting import wall_ms
 from kcoord_wire.marshal.log import LogError
-from kcoord_wire.marshal.machine import Place, Rules, WorldState
+from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.memory_broker import MemoryBroker
 from kcoord_wire.marshal.memory_log import MemoryLog
 from kcoord_wire.marshal.observer import Observer
 from kcoord_wire.marshal.set_position import PositionSetter
+from kcoord_wire.marshal.state import Place, Rules
 from kcoord_wire.marshal.topics import TopicsError
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat
 

@@ -27,7 +27,8 @@ from kcoord_wire.marshal.events import (
     Why,
 )
 from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.machine import Claim, Entry, Place, Rules, WorldState
+from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.state import Claim, Entry, Place, Rules
 from kcoord_wire.messages.marshal import ClaimingMessages, ClaimingPartition, Heartbeat, ReleasingPartition
 from kcoord_wire.procedures import Procedures
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember

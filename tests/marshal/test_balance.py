@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from kcoord_wire.marshal.balance import Give, View, plan_gives, receivers
 from kcoord_wire.marshal.events import Balance
-from kcoord_wire.marshal.machine import Claim, Handoff, Member, Place, Rules, WorldState
+from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.state import Claim, Handoff, Member, Place, Rules
 
 NOW = 1_000_000
 TOKENS = 1_000

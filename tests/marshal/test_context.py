@@ -6,7 +6,7 @@ import pytest
 
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import MemberSettings
-from kcoord_wire.marshal.machine import Entry, Rules
+from kcoord_wire.marshal.state import Entry, Rules
 from kcoord_wire.messages.marshal import Heartbeat
 
 WALL = 1_795_000_000_900

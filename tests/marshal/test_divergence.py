@@ -8,7 +8,7 @@ from random import Random
 
 from kcoord_wire.marshal.divergence import Divergence, Read, Reader, diverging
 from kcoord_wire.marshal.log import RawEntry
-from kcoord_wire.marshal.machine import Entry, Outcome, Rules
+from kcoord_wire.marshal.state import Entry, Outcome, Rules
 from kcoord_wire.marshal.values import read_entry
 from tests.support.marshal_world import beat, claim, free, random_log
 

@@ -20,7 +20,7 @@ from kcoord_wire.marshal.events import (
     StopFetching,
     Why,
 )
-from kcoord_wire.marshal.machine import Rules
+from kcoord_wire.marshal.state import Rules
 from kcoord_wire.messages.marshal import ClaimingPartition, HandingOver, Heartbeat, Presence, ReleasingPartition
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 

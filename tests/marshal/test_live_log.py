@@ -13,7 +13,8 @@ import pytest
 import kcoord_wire as kw
 from kcoord_wire.codec.headers import decode_request, encode_request
 from kcoord_wire.marshal.log import RawEntry, coordination_partition
-from kcoord_wire.marshal.machine import Entry, Outcome, Place, Rules, WorldState
+from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.state import Entry, Outcome, Place, Rules
 from kcoord_wire.marshal.values import read_entry
 
 LOG = Path(__file__).parent.parent / "data" / "golden" / "marshal" / "live_log.jsonl"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kcoord_wire.marshal.log import RawEntry, coordination_partition
-from kcoord_wire.marshal.machine import Entry, Outcome, Place, Rules, WorldState
+from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.observer import Observer
+from kcoord_wire.marshal.state import Entry, Outcome, Place, Rules
 from kcoord_wire.marshal.values import read_entry
 from tests.support.marshal_log import T0, entries_of
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.marshal.machine import Entry, Outcome, Place, Rules, WorldState
+from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.ranges import UNKNOWN_END, RangeOutcome, Ranges, RangeState
+from kcoord_wire.marshal.state import Entry, Outcome, Place, Rules
 from kcoord_wire.messages import marshal as m
 from tests.support.marshal_world import GROUP, TOPIC, beat, say
 

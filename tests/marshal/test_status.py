@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from kcoord_wire.marshal.log import RawEntry
-from kcoord_wire.marshal.machine import Freshness, Place, Rules, WorldState
+from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.observer import Observer
+from kcoord_wire.marshal.state import Freshness, Place, Rules
 from kcoord_wire.marshal.status import Positions, Situation, Status, clock_text, span_text, status_of
 from kcoord_wire.marshal.values import read_entry
 from tests.support.marshal_log import T0, entries_of

@@ -26,8 +26,9 @@ from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.capture import CaptureReport, FrameDecoder, RawConversation, RawFrame
 from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.net import LogLimiter
+from kcoord_wire.recorder.context import RelayLimits
 from kcoord_wire.recorder.policy import GROUP_APIS
-from kcoord_wire.recorder.proxy import Proxy, Recorder, RelayLimits
+from kcoord_wire.recorder.proxy import Proxy, Recorder
 from kcoord_wire.recorder.recording import refusal
 from tests.support.clients.life_cycle import CONFIG, Place, at_once, expect_shares
 from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client

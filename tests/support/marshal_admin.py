@@ -14,7 +14,8 @@ from kcoord_wire.marshal.admin import CommitFailed, CommitPositions, Finished, P
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.events import Append, CaughtUp, Entries, ReadToEnd, WallClock
 from kcoord_wire.marshal.log import Appended, AppendFailed, RawEntry
-from kcoord_wire.marshal.machine import Claim, Entry, Place, Rules, WorldState
+from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.state import Claim, Entry, Place, Rules
 from kcoord_wire.marshal.values import read_entry
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import kcoord_wire as kw
 from kcoord_wire.marshal.log import RawEntry
-from kcoord_wire.marshal.machine import Claim, Rules, WorldState
+from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.state import Claim, Rules
 from kcoord_wire.marshal.values import read_entry
 
 __all__ = ["check_world"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from confluent_kafka import Producer
 
 from kcoord_wire.marshal.log import RawEntry, coordination_partition
-from kcoord_wire.marshal.machine import Entry
+from kcoord_wire.marshal.state import Entry
 from kcoord_wire.marshal.values import read_entry
 
 __all__ = ["T0", "append_lines", "entries_of"]

@@ -22,8 +22,8 @@ from kcoord_wire.machines import Ended, Noted, Shutdown, Tick
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.events import MemberSettings, Tenure
 from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.machine import Entry, Rules
 from kcoord_wire.marshal.member import MarshalMember
+from kcoord_wire.marshal.state import Entry, Rules
 
 __all__ = ["EPOCH_MS", "LOST", "Fate", "MarshalScript", "ScriptedMember"]
 

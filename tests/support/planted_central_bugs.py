@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from kcoord_wire.central.draft import handlers, rebalance
+from kcoord_wire.central.draft import assignment, handlers, rebalance
 from kcoord_wire.central.draft.committer import Committer
 from kcoord_wire.central.draft.consumer import DraftConsumer
 from kcoord_wire.central.draft.events import Partition
@@ -129,7 +129,7 @@ def two_handlers_for_a_group(patch: Patch) -> None:
 
 
 def partition_left_out(patch: Patch) -> None:
-    assign = rebalance.assign
+    assign = assignment.assign
 
     def planted(*arguments: Any) -> Any:
         return dict(list(assign(*arguments).items())[1:])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.consumer_groups import migration, progress, reconciliation
+from kcoord_wire.coordinator.consumer_groups import assignment, migration, progress, reconciliation
 from kcoord_wire.coordinator.consumer_groups.classic_members import ClassicMembers
 from kcoord_wire.coordinator.consumer_groups.group import NOBODY, ConsumerGroup, GroupState, Member, MemberState
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
@@ -95,7 +95,7 @@ def keeps_what_the_dead_held(patch: Patch) -> None:
 
 
 def assignor_gives_twice(patch: Patch) -> None:
-    compute = progress.compute_target
+    compute = assignment.compute_target
 
     def planted(group: ConsumerGroup, topics: Any, assignor: str) -> Any:
         target = compute(group, topics, assignor)

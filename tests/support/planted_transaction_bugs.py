@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from kcoord_wire.coordinator import transaction_flow
-from kcoord_wire.coordinator.core import transactional_offsets
+from kcoord_wire.coordinator.core import log_records, transactional_offsets
+from kcoord_wire.coordinator.core.any_group import Committed
 from kcoord_wire.coordinator.core.events import AppendMarker, Event, Reply, WriteMarkers
-from kcoord_wire.coordinator.core.groups import Committed
 from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
-from kcoord_wire.coordinator.log import store
+from kcoord_wire.coordinator.log import compaction, store
 from kcoord_wire.coordinator.partitions.batch_header import Header
 from kcoord_wire.coordinator.partitions.open_transactions import OpenTransactions
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.partitions.producers import Producers
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.coordinator.transaction_flow import TransactionFlow
-from kcoord_wire.coordinator.transactions import machine, operators
+from kcoord_wire.coordinator.transactions import machine, operators, records
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
 from kcoord_wire.coordinator.transactions.model import PREPARED, Move, State, Transaction
 from kcoord_wire.error_codes import ErrorCode
@@ -99,7 +99,7 @@ def stable_offset_is_the_end(patch: Patch) -> None:
 
 def offsets_before_the_marker(patch: Patch) -> None:
     """An offset counts when it is written, not when its transaction is committed."""
-    offset_record = transactional_offsets.offset_record
+    offset_record = log_records.offset_record
 
     def planted(group: Any, topic: str, partition: int, committed: Committed) -> Any:
         group.offsets.setdefault(topic, {})[partition] = committed
@@ -124,7 +124,7 @@ def pending_offsets_are_lost_at_restart(patch: Patch) -> None:
 
 
 def pending_offsets_are_compacted_away(patch: Patch) -> None:
-    kept = store.kept_records
+    kept = compaction.kept_records
 
     def planted(visible: Any, batch: Any) -> Iterator[Any]:
         return (found for found in kept(visible, batch) if found[1] is None)
@@ -141,7 +141,7 @@ def duplicates_are_stored(patch: Patch) -> None:
 
 
 def decision_is_lost_at_restart(patch: Patch) -> None:
-    replay = machine.replay
+    replay = records.replay
 
     def planted(records: Any) -> dict[str, Transaction]:
         found = replay(records)

@@ -21,9 +21,9 @@ from kcoord_wire.coordinator.core.events import (
     Reply,
     Request,
     Resign,
-    Tick,
 )
 from kcoord_wire.coordinator.core.groups import Group
+from kcoord_wire.machines import Tick
 
 TOPICS = {"orders": 12, "payments": 8}
 NEWEST = {

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from kcoord_wire.central.draft.events import BrokerAddress, ConsumerSettings, Partition
+from kcoord_wire.central.draft.events import ConsumerSettings, Partition
 from kcoord_wire.central.server import Server
 from kcoord_wire.central.topics import GeneratedTopics
-from kcoord_wire.machines import Close, Disconnected, Received, Send, Tick
+from kcoord_wire.machines import BrokerAddress, Close, Disconnected, Received, Send, Tick
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.model import Ask
 

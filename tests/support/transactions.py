@@ -15,10 +15,10 @@ from kcoord_wire.coordinator.core.events import (
     Reply,
     Request,
     Resign,
-    Tick,
     WriteMarkers,
 )
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
+from kcoord_wire.machines import Tick
 from tests.support.scripted import Topics
 
 __all__ = ["TransactionScript", "added_topics"]

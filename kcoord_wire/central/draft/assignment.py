@@ -17,8 +17,6 @@ from kcoord_wire.central.draft.group_store import consumer_of
 from kcoord_wire.central.draft.groups import Group, Member
 from kcoord_wire.central.draft.topic_count import TopicCount
 
-__all__ = ["assign", "partition_order", "why_rebalance"]
-
 
 def partition_order(name: str) -> tuple[int, int]:
     """Return the sort key of a partition's name: broker, then number."""

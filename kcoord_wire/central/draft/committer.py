@@ -18,8 +18,6 @@ from kcoord_wire.procedures import Procedure, Sleep
 from kcoord_wire.zookeeper.model import Write
 from kcoord_wire.zookeeper.procedures import RegistryError
 
-__all__ = ["Committer"]
-
 
 class Committer:
     """Records and commits the offsets of all groups.

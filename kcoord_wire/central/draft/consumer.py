@@ -34,12 +34,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from kcoord_wire import machines
 from kcoord_wire.central.draft import events
 from kcoord_wire.central.draft.events import CentralError, Partition
 from kcoord_wire.machines import Tick
 from kcoord_wire.messages import central as m
-
-__all__ = ["ConsumerState", "DraftConsumer"]
 
 _MOST_QUEUED: Final = 16
 """StopFetcher and StartFetcher requests that may wait for the fetchers to stop. A coordinator sends the next one after
@@ -88,7 +87,7 @@ class DraftConsumer:
         self.state = ConsumerState.WAITING
         self.fence: events.Fence | None = None
         self.positions: dict[Partition, int] = {}
-        self.coordinator: events.BrokerAddress | None = None
+        self.coordinator: machines.BrokerAddress | None = None
         self._now = 0
         self._effects: list[events.ConsumerEffect] = []
         self._due: int | None = 0
@@ -161,13 +160,13 @@ class DraftConsumer:
         self.state = ConsumerState.WAITING
         self._due = max(self._now, self._round_began + self.settings.reconnect_backoff_ms)
 
-    def _connect(self, broker: events.BrokerAddress, state: ConsumerState) -> None:
+    def _connect(self, broker: machines.BrokerAddress, state: ConsumerState) -> None:
         self._last_connection += 1
         self._connection = self._last_connection
         self._go(state)
-        self._effects.append(events.Connect(self._connection, broker))
+        self._effects.append(machines.Connect(self._connection, broker))
 
-    def _connected(self, event: events.Connected) -> None:
+    def _connected(self, event: machines.Connected) -> None:
         if event.connection != self._connection:
             return
         if self.state is ConsumerState.CONNECTING:
@@ -186,13 +185,13 @@ class DraftConsumer:
         for broker in response.brokers_info:
             if broker.id == response.coordinator_id:
                 self._close()
-                self.coordinator = events.BrokerAddress(broker.id, broker.host, broker.port)
+                self.coordinator = machines.BrokerAddress(broker.id, broker.host, broker.port)
                 self._connect(self.coordinator, ConsumerState.CONNECTING_TO_COORDINATOR)
                 return
         self._leave(logging.INFO, "no coordinator", coordinator_id=response.coordinator_id)
 
     def _update_brokers(self, brokers: Sequence[m.ClusterMetadataResponseBroker | m.StartFetcherRequestBroker]) -> None:
-        found = tuple(events.BrokerAddress(each.id, each.host, each.port) for each in brokers[:_MOST_BROKERS])
+        found = tuple(machines.BrokerAddress(each.id, each.host, each.port) for each in brokers[:_MOST_BROKERS])
         if found and found != self._brokers:
             self._brokers, self._next_broker = found, 0
 
@@ -224,7 +223,7 @@ class DraftConsumer:
         if response.ownership_info is not None:
             self._start_fetchers(response.ownership_info, None)
 
-    def _disconnected(self, event: events.Disconnected) -> None:
+    def _disconnected(self, event: machines.Disconnected) -> None:
         if event.connection != self._connection:
             return
         self._connection = None
@@ -235,7 +234,7 @@ class DraftConsumer:
 
     # ---- the coordinator's requests (section 11)
 
-    def _received(self, event: events.Received) -> None:
+    def _received(self, event: machines.Received) -> None:
         if event.connection != self._connection or self.state is ConsumerState.LEAVING:
             return
         message = event.message
@@ -380,7 +379,7 @@ class DraftConsumer:
 
     # ---- the end of a registration, and of the consumer
 
-    def _shutdown(self, _event: events.Shutdown) -> None:
+    def _shutdown(self, _event: machines.Shutdown) -> None:
         """Wait for pings (handlePingRequest, step 1) if there is a coordinator; a second event waits for nothing."""
         is_again, self._is_shutting_down = self._is_shutting_down, True
         if self.state is not ConsumerState.LEAVING and (is_again or self.state is not ConsumerState.REGISTERED):
@@ -402,7 +401,7 @@ class DraftConsumer:
         self.coordinator = None
         if self._is_shutting_down:
             self.state = ConsumerState.ENDED
-            self._effects.append(events.Ended())
+            self._effects.append(machines.Ended())
         else:
             self._wait_for_next_round()
 
@@ -414,19 +413,19 @@ class DraftConsumer:
 
     def _send(self, message: Any) -> None:
         assert self._connection is not None
-        self._effects.append(events.Send(self._connection, message))
+        self._effects.append(machines.Send(self._connection, message))
 
     def _close(self) -> None:
         if self._connection is not None:
-            self._effects.append(events.Close(self._connection))
+            self._effects.append(machines.Close(self._connection))
             self._connection = None
 
     def _note(self, level: int, what: str, **facts: Any) -> None:
         who = {"group": self.settings.group_id, "consumer": self.settings.consumer_id}
-        self._effects.append(events.Noted(level, what, who | facts))
+        self._effects.append(machines.Noted(level, what, who | facts))
 
 
-def _text(named: events.BrokerAddress | Partition) -> str:
+def _text(named: machines.BrokerAddress | Partition) -> str:
     if isinstance(named, Partition):
         return f"{named.topic}/{named.name}"
     return f"{named.broker_id} at {named.host}:{named.port}"
@@ -438,13 +437,13 @@ def _error_text(code: int) -> str:
 
 _EVENTS: Final[dict[type, Callable[[DraftConsumer, Any], None]]] = {
     Tick: DraftConsumer._tick,
-    events.Connected: DraftConsumer._connected,
-    events.Disconnected: DraftConsumer._disconnected,
-    events.Received: DraftConsumer._received,
+    machines.Connected: DraftConsumer._connected,
+    machines.Disconnected: DraftConsumer._disconnected,
+    machines.Received: DraftConsumer._received,
     events.FetchersStopped: DraftConsumer._fetchers_stopped,
     events.Progress: DraftConsumer._progress,
     events.FetcherFailed: DraftConsumer._fetcher_failed,
-    events.Shutdown: DraftConsumer._shutdown,
+    machines.Shutdown: DraftConsumer._shutdown,
 }
 _MESSAGES: Final[dict[tuple[ConsumerState, type], Callable[[DraftConsumer, Any], None]]] = {
     (ConsumerState.ASKING, m.ClusterMetadataResponse): DraftConsumer._cluster_metadata,

@@ -14,15 +14,14 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from kcoord_wire.central.draft.events import BrokerAddress, Close, CoordinatorSettings, Fence, Noted, Send
+from kcoord_wire.central.draft.events import CoordinatorSettings, Fence
 from kcoord_wire.central.draft.groups import Group, Groups, Member
+from kcoord_wire.machines import BrokerAddress, Close, Noted, Send
 from kcoord_wire.procedures import Procedure
 from kcoord_wire.timers import Timers
 from kcoord_wire.zookeeper.leadership import is_fenced_off
 from kcoord_wire.zookeeper.model import Multi, Write
 from kcoord_wire.zookeeper.procedures import RegistryError, ZooKeeperProcedures
-
-__all__ = ["MOST_WRITES", "Context"]
 
 MOST_WRITES: Final = 200  # of a Multi: paths have at most 800 bytes
 

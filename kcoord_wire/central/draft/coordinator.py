@@ -23,27 +23,15 @@ from typing import Any
 
 from kcoord_wire.central.draft.context import Context
 from kcoord_wire.central.draft.description import CoordinatorDescription, describe_group
-from kcoord_wire.central.draft.events import (
-    BrokerAddress,
-    CentralError,
-    Close,
-    CoordinatorEffect,
-    CoordinatorEvent,
-    CoordinatorSettings,
-    Disconnected,
-    Noted,
-    Received,
-    Send,
-)
+from kcoord_wire.central.draft.events import CentralError, CoordinatorEffect, CoordinatorEvent, CoordinatorSettings
 from kcoord_wire.central.draft.term import Term
+from kcoord_wire.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.brokers import Brokers
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH
 from kcoord_wire.zookeeper.leadership import Leadership
 from kcoord_wire.zookeeper.model import Fired, Replied, SessionChanged, SessionState
 from kcoord_wire.zookeeper.procedures import ZooKeeperProcedures
-
-__all__ = ["DraftCoordinator"]
 
 UNKNOWN_COORDINATOR = -1
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.draft.groups import Group, Member
 
-__all__ = ["CoordinatorDescription", "GroupDescription", "MemberDescription", "describe_group"]
-
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:

@@ -31,35 +31,6 @@ from kcoord_wire.machines import (
 )
 from kcoord_wire.zookeeper.model import Ask, RegistryEvent
 
-__all__ = [
-    "Assigned",
-    "BrokerAddress",
-    "CentralError",
-    "Close",
-    "Connect",
-    "Connected",
-    "ConsumerEffect",
-    "ConsumerEvent",
-    "ConsumerSettings",
-    "CoordinatorEffect",
-    "CoordinatorEvent",
-    "CoordinatorSettings",
-    "Disconnected",
-    "Ended",
-    "Fence",
-    "FetcherFailed",
-    "FetchersStopped",
-    "Noted",
-    "Partition",
-    "Progress",
-    "RebalanceBy",
-    "Received",
-    "Send",
-    "Shutdown",
-    "StartFetchers",
-    "StopFetchers",
-]
-
 
 class CentralError(enum.IntEnum):
     """The error codes of the draft's responses. The draft names errors without numbers; where Kafka has an error of the

@@ -26,8 +26,6 @@ from kcoord_wire.messages.central import (
 )
 from kcoord_wire.procedures import Opened, Procedure
 
-__all__ = ["FetcherRebalancer"]
-
 
 class FetcherRebalancer(Rebalancer):
     """See the module.

@@ -20,8 +20,6 @@ from kcoord_wire.procedures import Procedure
 from kcoord_wire.zookeeper.layout import GroupRecord, format_group, group_path, offset_path, owner_path, parse_group
 from kcoord_wire.zookeeper.model import Create, Delete, Node, Read, ReadChildren, SetData, Write
 
-__all__ = ["OFFSETS", "OWNERS", "GroupStore", "consumer_of"]
-
 OWNERS: Final = "owners"
 OFFSETS: Final = "offsets"
 _PATH_OF: Final = {OWNERS: owner_path, OFFSETS: offset_path}

@@ -20,8 +20,6 @@ from kcoord_wire.central.draft.topic_count import TopicCount
 from kcoord_wire.procedures import Gate
 from kcoord_wire.timers import Timer
 
-__all__ = ["Attempt", "AttemptFailedError", "Group", "Groups", "Member"]
-
 
 @dataclass(slots=True, eq=False)
 class Member:

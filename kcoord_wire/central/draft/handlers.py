@@ -18,8 +18,6 @@ from kcoord_wire.central.draft.context import Context
 from kcoord_wire.central.draft.groups import Group, Member
 from kcoord_wire.procedures import Procedure
 
-__all__ = ["RebalanceHandlers"]
-
 
 class RebalanceHandlers:
     """The handlers and their queues.

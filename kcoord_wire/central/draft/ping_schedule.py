@@ -19,8 +19,6 @@ from kcoord_wire.central.draft.groups import Member
 from kcoord_wire.central.draft.purgatory import Answer, Purgatory
 from kcoord_wire.messages.central import PingRequest, PingRequestFence
 
-__all__ = ["PingSchedule"]
-
 
 class PingSchedule:
     """The pings of all consumers.

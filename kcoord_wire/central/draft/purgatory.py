@@ -18,8 +18,6 @@ from functools import partial
 from kcoord_wire.central.draft.groups import Member
 from kcoord_wire.timers import Timer, Timers
 
-__all__ = ["Answer", "Purgatory"]
-
 
 class Answer(enum.Enum):
     """How an answer fits to what was asked."""

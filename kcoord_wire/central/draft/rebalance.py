@@ -30,8 +30,6 @@ from kcoord_wire.procedures import Gate, Opened, Procedure
 from kcoord_wire.zookeeper.layout import GroupRecord
 from kcoord_wire.zookeeper.procedures import RegistryError
 
-__all__ = ["Owned", "Rebalancer", "Stopping", "start_offset"]
-
 LATEST: Final = -1  # OffsetRequest.LatestTime of Kafka 0.7: the consumer's fetcher finds the offset
 EARLIEST: Final = -2
 MOST_ENTRIES: Final = 32_767  # of a list in a message

@@ -17,8 +17,6 @@ from kcoord_wire.central.draft.topic_count import parse_topic_count
 from kcoord_wire.messages.central import RegisterConsumerRequest
 from kcoord_wire.zookeeper.layout import is_node_name
 
-__all__ = ["RegistrationError", "check_registration", "new_member"]
-
 _OFFSET_RESETS: Final = ("smallest", "largest")
 
 

@@ -23,8 +23,6 @@ from kcoord_wire.central.draft.handlers import RebalanceHandlers
 from kcoord_wire.procedures import Opened, Procedure, Sleep
 from kcoord_wire.zookeeper.procedures import RETRY_MS, RegistryError
 
-__all__ = ["came_back", "restore"]
-
 
 def restore(context: Context, group: Group, committer: Committer, handlers: RebalanceHandlers) -> Procedure:
     """Read a group, and wait for its former consumers."""

@@ -24,8 +24,6 @@ from kcoord_wire.messages.central import (
 )
 from kcoord_wire.procedures import Gate, Opened, Procedure
 
-__all__ = ["SocketRebalancer"]
-
 
 class SocketRebalancer(Rebalancer):
     """See the module."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from kcoord_wire.central.draft.committer import Committer
 from kcoord_wire.central.draft.context import Context
-from kcoord_wire.central.draft.events import CentralError, Close, Disconnected, Partition, RebalanceBy, Received, Send
+from kcoord_wire.central.draft.events import CentralError, Partition, RebalanceBy
 from kcoord_wire.central.draft.fetcher_rebalance import FetcherRebalancer
 from kcoord_wire.central.draft.group_store import GroupStore
 from kcoord_wire.central.draft.groups import Group, Member
@@ -31,11 +31,10 @@ from kcoord_wire.central.draft.registration import RegistrationError, check_regi
 from kcoord_wire.central.draft.restoration import came_back, restore
 from kcoord_wire.central.draft.socket_rebalance import SocketRebalancer
 from kcoord_wire.central.draft.watches import TopicWatches
+from kcoord_wire.machines import Close, Disconnected, Received, Send
 from kcoord_wire.messages import central as m
 from kcoord_wire.procedures import Procedure, Sleep
 from kcoord_wire.zookeeper.model import Fired, Replied
-
-__all__ = ["Term"]
 
 
 class Term:

@@ -23,8 +23,6 @@ from typing import Any, Final
 
 from kcoord_wire.central.draft.topic_pattern import TopicPattern
 
-__all__ = ["TopicCount", "format_topics", "format_wildcard", "is_topic_name", "parse_topic_count"]
-
 MOST_STREAMS: Final = 1_000  # of one topic
 MOST_TOPICS: Final = 1_000
 LONGEST_TOPIC: Final = 249  # as in Kafka

@@ -18,8 +18,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-__all__ = ["LONGEST", "TopicPattern"]
-
 LONGEST: Final = 256
 _SPECIAL: Final = frozenset("\\^$.|?*+()[]{},")
 _REPEATS: Final = ("*", "+", "?")

@@ -22,8 +22,6 @@ from kcoord_wire.zookeeper.layout import BROKER_TOPICS, topic_path
 from kcoord_wire.zookeeper.model import Fired, Node, Read, ReadChildren
 from kcoord_wire.zookeeper.procedures import RETRY_MS, RegistryError
 
-__all__ = ["TopicWatches"]
-
 MOST_PARTITIONS: Final = 10_000  # of a topic at one broker
 
 

@@ -12,8 +12,6 @@ from kcoord_wire import messages as m
 from kcoord_wire.assignors import Partitions
 from kcoord_wire.central.rewrite.events import RewriteError
 
-__all__ = ["SERVED", "Request", "committed", "group_of", "joined", "refusal"]
-
 Request: TypeAlias = (
     m.rewrite.RewriteJoinGroupRequest
     | m.HeartbeatRequest

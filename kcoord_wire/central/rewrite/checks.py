@@ -16,9 +16,6 @@ from kcoord_wire.central.rewrite.answers import Request, group_of
 from kcoord_wire.central.rewrite.events import CoordinatorSettings, RewriteError
 from kcoord_wire.central.rewrite.layout import STRATEGIES, is_legal_name
 
-__all__ = ["MOST_NAMES", "fault_of"]
-
-
 MOST_NAMES: Final = 10_000
 """Topics and partitions of one request: each costs a request to ZooKeeper."""
 

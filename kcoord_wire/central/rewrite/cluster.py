@@ -16,8 +16,6 @@ from kcoord_wire.zookeeper.brokers import Brokers
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, topic_path
 from kcoord_wire.zookeeper.model import Node, Read, ReadChildren
 
-__all__ = ["Cluster"]
-
 
 class Cluster:
     """Answers Metadata.

@@ -27,8 +27,6 @@ from kcoord_wire.zookeeper.leadership import Leadership, ancestors
 from kcoord_wire.zookeeper.model import Create, Fired, Node, Read, ReadChildren, Replied, SetData
 from kcoord_wire.zookeeper.procedures import RegistryError, ZooKeeperProcedures, create_missing
 
-__all__ = ["Controller", "spread"]
-
 RETRY_MS: Final = 500
 
 

@@ -39,8 +39,6 @@ from kcoord_wire.zookeeper.brokers import Brokers
 from kcoord_wire.zookeeper.leadership import Leadership
 from kcoord_wire.zookeeper.model import Fired, Replied
 
-__all__ = ["RewriteCoordinator"]
-
 
 class RewriteCoordinator:
     """One broker; a `kcoord_wire.machines.Machine`.

@@ -36,20 +36,6 @@ from kcoord_wire.machines import (
 )
 from kcoord_wire.zookeeper.model import Ask, RegistryEvent
 
-__all__ = [
-    "CoordinatorEffect",
-    "CoordinatorEvent",
-    "CoordinatorSettings",
-    "FetchingStopped",
-    "MemberEffect",
-    "MemberEvent",
-    "MemberSettings",
-    "Progress",
-    "RewriteError",
-    "StartFetching",
-    "StopFetching",
-]
-
 
 class RewriteError(enum.IntEnum):
     """The error codes of the rewrite's responses.

@@ -23,8 +23,6 @@ from kcoord_wire.central.rewrite.layout import ConsumerRecord, GroupMetadata
 from kcoord_wire.procedures import Procedure
 from kcoord_wire.timers import Timer
 
-__all__ = ["MOVES", "Group", "GroupState", "Member"]
-
 
 class GroupState(enum.StrEnum):
     """What the coordinator waits for."""

@@ -26,25 +26,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = [
-    "BROKER_PRESENCE",
-    "BROKER_TERMS",
-    "CONTROLLER",
-    "CONTROLLER_EPOCH",
-    "LARGEST_GROUP",
-    "SHARDS",
-    "STRATEGIES",
-    "ConsumerRecord",
-    "GroupMetadata",
-    "is_legal_name",
-    "metadata_path",
-    "parse_metadata",
-    "parse_owners",
-    "parse_topic",
-    "shard_path",
-    "topic_record",
-]
-
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
 SHARDS: Final = "/coordination/shards"

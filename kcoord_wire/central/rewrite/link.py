@@ -21,8 +21,6 @@ from kcoord_wire.central.rewrite.events import MemberSettings, RewriteError
 from kcoord_wire.machines import BrokerAddress, Close, Connect, Connected, Disconnected, Noted, Received, Send
 from kcoord_wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 
-__all__ = ["Answered", "CoordinatorLink"]
-
 
 @dataclass(frozen=True, slots=True)
 class Answered:

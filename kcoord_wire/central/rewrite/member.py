@@ -47,8 +47,6 @@ from kcoord_wire.messages import (
 )
 from kcoord_wire.messages.rewrite import RewriteJoinGroupRequest, RewriteJoinGroupResponse
 
-__all__ = ["MemberPhase", "RewriteMember"]
-
 _ELSEWHERE: Final = (RewriteError.NOT_COORDINATOR_FOR_GROUP, RewriteError.COORDINATOR_NOT_AVAILABLE)
 _LATER: Final = (RewriteError.COORDINATOR_STARTUP_NOT_COMPLETE, RewriteError.UNKNOWN_TOPIC_OR_PARTITION)
 _AGAIN: Final = (*_ELSEWHERE, RewriteError.COORDINATOR_STARTUP_NOT_COMPLETE)

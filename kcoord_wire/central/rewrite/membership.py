@@ -37,8 +37,6 @@ from kcoord_wire.procedures import Procedure
 from kcoord_wire.zookeeper.model import Create, SetData
 from kcoord_wire.zookeeper.procedures import RegistryError
 
-__all__ = ["Membership"]
-
 
 class Membership:
     """The members of the groups that this broker coordinates.

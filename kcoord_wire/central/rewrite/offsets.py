@@ -28,8 +28,6 @@ from kcoord_wire.zookeeper.layout import CONSUMERS, offset_path
 from kcoord_wire.zookeeper.model import Create, Node, Outcome, Read, SetData
 from kcoord_wire.zookeeper.procedures import RegistryError, create_missing
 
-__all__ = ["Offsets"]
-
 WRITES: Final = 500
 """Of one `Multi`: ZooKeeper takes a request of 1 MB at most, and a path is shorter than 600 bytes."""
 

@@ -21,8 +21,6 @@ from kcoord_wire.timers import Timers
 from kcoord_wire.zookeeper.model import Ask
 from kcoord_wire.zookeeper.procedures import RegistryError, ZooKeeperProcedures
 
-__all__ = ["Outbox"]
-
 
 class Outbox:
     """See the module.

@@ -34,8 +34,6 @@ from kcoord_wire.procedures import Procedure
 from kcoord_wire.zookeeper.model import Check, Multi, Node, Outcome, Read, ReadChildren, SetData, Write
 from kcoord_wire.zookeeper.procedures import RegistryError, create_missing
 
-__all__ = ["Shard", "Shards", "is_fenced_off"]
-
 
 @dataclass(slots=True, eq=False)
 class Shard:

@@ -23,8 +23,6 @@ from kcoord_wire.procedures import Procedure
 from kcoord_wire.zookeeper.layout import topic_path
 from kcoord_wire.zookeeper.model import Node, Read
 
-__all__ = ["Topics"]
-
 
 class Topics:
     """The topics that groups subscribe to.

@@ -20,8 +20,6 @@ from kcoord_wire.schema.plan import Op
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Decoder"]
-
 
 @dataclass(slots=True)
 class _Row:

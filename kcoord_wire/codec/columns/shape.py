@@ -25,8 +25,6 @@ from kcoord_wire.schema.plan import Op, Step, StructPlan
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MAX_COLUMNS", "Shape", "arrow", "arrow_type", "chosen", "shape_of"]
-
 MAX_COLUMNS: Final = 10_000  # in one message; the released protocol's largest, FetchResponse, has about 60
 
 _NAMES: Final = {

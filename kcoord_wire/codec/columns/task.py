@@ -14,8 +14,6 @@ from kcoord_wire.schema.plan import Op
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["HEADS", "Task"]
-
 HEADS: Final[Mapping[str, Mapping[str, Shape]]] = {
     "request": {
         "api_key": Shape("request_api_key", Op.INT16),

@@ -23,8 +23,6 @@ from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Target
 from kcoord_wire.coordinator.core.any_group import TopicNames
 from kcoord_wire.extras import require
 
-__all__ = ["compute_target", "hash_topics", "may_assign", "preferred_assignor"]
-
 _MAGIC: Final = 0  # the version of the form in which a topic is hashed
 _TOPIC: Final = struct.Struct("<BQQ")
 _LONG: Final = struct.Struct("<Q")

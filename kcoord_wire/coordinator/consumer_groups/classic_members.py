@@ -38,8 +38,6 @@ from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages import ConsumerGroupHeartbeatRequestTopicPartitions as Owned
 
-__all__ = ["ClassicMembers"]
-
 _REBALANCING: Final = ErrorCode.REBALANCE_IN_PROGRESS
 
 Convert = Callable[[ConsumerGroup, Member | None], None]

@@ -17,8 +17,6 @@ from kcoord_wire.coordinator.core.any_group import TopicNames
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["describe"]
-
 _OPERATIONS: Final = sum(1 << code for code in (3, 6, 8, 10, 11))  # read, delete, describe, describe and alter configs
 _CLASSIC: Final = 0
 _CONSUMER: Final = 1

@@ -31,24 +31,6 @@ from kcoord_wire.coordinator.core.regexes import Resolution
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.timers import Timer
 
-__all__ = [
-    "AWAY",
-    "FIRST_EPOCH",
-    "JOINING",
-    "LEAVING",
-    "NOBODY",
-    "ClassicMember",
-    "ConsumerGroup",
-    "GroupState",
-    "Held",
-    "Member",
-    "MemberState",
-    "MemberTimers",
-    "Refused",
-    "ResolvedRegex",
-    "Target",
-]
-
 JOINING: Final = 0
 """The member epoch of a heartbeat that joins."""
 

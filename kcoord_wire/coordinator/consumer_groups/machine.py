@@ -38,8 +38,6 @@ from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.core.regexes import CompileRegex, compile_regex
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["CoordinatorMachine"]
-
 
 def _no_configs(group_id: str) -> Mapping[str, str]:
     return {}

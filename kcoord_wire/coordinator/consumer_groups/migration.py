@@ -29,9 +29,6 @@ from kcoord_wire.errors import DecodeError
 
 _NEWEST: Final = 3  # version of the embedded protocol
 
-__all__ = ["assignment_bytes", "check_upgrade", "downgraded", "may_downgrade", "upgraded"]
-
-
 # ---- to KIP-848
 
 

@@ -41,8 +41,6 @@ from kcoord_wire.coordinator.core.regexes import CompileRegex, Resolution
 from kcoord_wire.messages import ConsumerGroupHeartbeatRequestTopicPartitions as Owned
 from kcoord_wire.timers import Timer, Timers
 
-__all__ = ["Progress", "Shared"]
-
 REGEX_REFRESH_MIN_MS: Final = 10_000
 """The least time between two resolutions of the patterns of a group."""
 

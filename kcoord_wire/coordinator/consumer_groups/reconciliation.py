@@ -23,8 +23,6 @@ from typing import NamedTuple
 from kcoord_wire.coordinator.consumer_groups.group import NOBODY, Held, Member, MemberState, Target
 from kcoord_wire.messages import ConsumerGroupHeartbeatRequestTopicPartitions as Owned
 
-__all__ = ["Goal", "owns_any", "reconcile"]
-
 
 class Goal(NamedTuple):
     """What a member is to reach.

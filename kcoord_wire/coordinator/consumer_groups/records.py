@@ -27,19 +27,6 @@ from kcoord_wire.coordinator.consumer_groups.group import (
 )
 from kcoord_wire.coordinator.core.events import LogRecord
 
-__all__ = [
-    "all_records",
-    "assignment_record",
-    "epoch_record",
-    "member_record",
-    "member_tombstones",
-    "regex_record",
-    "regex_tombstone",
-    "replay_groups",
-    "target_epoch_record",
-    "target_record",
-]
-
 
 def epoch_record(group: ConsumerGroup) -> LogRecord:
     """Return the record of the group epoch (type 3)."""

@@ -22,8 +22,6 @@ from kcoord_wire.coordinator.core.logged_machine import EffectCollector
 from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["delete_groups", "describe", "find_coordinator", "list_groups"]
-
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2  # key types of FindCoordinator
 OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8  # read, delete and describe, as KIP-430 counts them
 

@@ -10,8 +10,6 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 from kcoord_wire.coordinator.core import events
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["CONSUMER", "FOREVER", "NO_EPOCH", "AnyGroup", "Committed", "Subscribed", "TopicNames"]
-
 CONSUMER: Final = "consumer"
 """The protocol type of consumers; the coordinator reads subscriptions of such groups only."""
 

@@ -24,8 +24,6 @@ from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.key_partitions import partition_of
 
-__all__ = ["INTERNAL_TOPICS", "NO_LEADER", "OFFSETS_TOPIC", "TRANSACTIONS_TOPIC", "Brokers", "Leaders"]
-
 NO_LEADER: Final = -1
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"

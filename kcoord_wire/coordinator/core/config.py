@@ -10,8 +10,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-__all__ = ["Endpoint", "GroupConfig", "MigrationPolicy", "SettingsError", "read_rules", "read_tables", "suggestion"]
-
 _PROPERTIES = {
     "group.initial.rebalance.delay.ms": ("initial_rebalance_delay_ms", 1),
     "group.min.session.timeout.ms": ("min_session_timeout_ms", 1),

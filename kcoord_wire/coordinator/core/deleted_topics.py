@@ -6,8 +6,6 @@ topic was deleted; an offset that is committed after that, to a topic made anew,
 
 from __future__ import annotations
 
-__all__ = ["DeletedTopics"]
-
 
 class DeletedTopics:
     """Names of deleted topics, by the partitions of ``__consumer_offsets`` that are still to be read."""

@@ -19,8 +19,6 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import versions
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["bounded", "can_refuse", "refusal"]
-
 _LONGEST_TEXT = 1_000  # characters of an error's text
 
 

@@ -22,30 +22,6 @@ from typing import Any, NamedTuple
 from kcoord_wire.machines import Tick
 from kcoord_wire.messages.write_txn_markers import WriteTxnMarkersRequestWritableTxnMarker as WritableTxnMarker
 
-__all__ = [
-    "Append",
-    "AppendMarker",
-    "Effect",
-    "Event",
-    "Load",
-    "LogRecord",
-    "MarkersWritten",
-    "PendingRecord",
-    "Phase",
-    "Producer",
-    "Rebalance",
-    "RebalanceAccount",
-    "RebalanceReport",
-    "Removal",
-    "Reply",
-    "Request",
-    "Resign",
-    "Tick",
-    "TopicsDeleted",
-    "Trigger",
-    "WriteMarkers",
-]
-
 
 class LogRecord(NamedTuple):
     """A record for the log: a key message and a value message, or None for a tombstone."""

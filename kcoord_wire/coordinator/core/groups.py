@@ -36,15 +36,6 @@ from kcoord_wire.coordinator.core.moves import target_of
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.timers import Timer
 
-__all__ = [
-    "TRANSITIONS",
-    "Group",
-    "Member",
-    "Move",
-    "Protocols",
-    "State",
-]
-
 Protocols = tuple[tuple[str, bytes], ...]
 """Names and metadata of the protocols that a member can follow, most preferred first."""
 

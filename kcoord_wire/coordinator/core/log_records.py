@@ -16,8 +16,6 @@ from kcoord_wire.coordinator.core.any_group import FOREVER, NO_EPOCH, AnyGroup, 
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.core.groups import Group, Member, Move
 
-__all__ = ["committed_from", "group_record", "offset_record", "offset_tombstone", "replay", "tombstones"]
-
 _NO_TIME: Final = -1  # in records of old versions, which lack the field
 _NO_TIMEOUT: Final = -1
 

@@ -11,13 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Set
 from typing import Any, Protocol
 
+from kcoord_wire import machines
 from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.timers import Timers
-
-__all__ = ["EffectCollector", "Logged", "LoggedMachine"]
 
 
 class Logged(Protocol):
@@ -117,7 +116,7 @@ class LoggedMachine(ABC):
         effects = self._effects.begin(now)
         if isinstance(event, events.Request):
             self._request(event)
-        elif isinstance(event, events.Tick):
+        elif isinstance(event, machines.Tick):
             self._timers.run_due(now)
         else:
             self._take_in(event)

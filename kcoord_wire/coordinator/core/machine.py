@@ -43,8 +43,6 @@ from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
 from kcoord_wire.coordinator.core.rebalancing import RebalancingMachine
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["GroupMachine"]
-
 _NO_MEMBER: Final = Member("", None, "", "", 0, 0, ())
 _ALIVE: Final = m.HeartbeatResponse()  # shared, because it is most of what a coordinator answers; never changed
 

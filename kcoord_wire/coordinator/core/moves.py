@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeVar
 
-__all__ = ["IllegalMoveError", "target_of"]
-
 S = TypeVar("S", bound=StrEnum)
 M = TypeVar("M", bound=StrEnum)
 

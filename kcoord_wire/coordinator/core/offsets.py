@@ -35,8 +35,6 @@ from kcoord_wire.coordinator.core.versions import (
 )
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["commit", "delete", "expire", "fetch"]
-
 NO_OFFSET: Final = -1
 MAX_INT64: Final = (1 << 63) - 1
 

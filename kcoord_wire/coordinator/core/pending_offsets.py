@@ -17,8 +17,6 @@ from typing import NamedTuple
 
 from kcoord_wire.coordinator.core.any_group import Committed
 
-__all__ = ["LATEST", "Pending", "PendingOffsets"]
-
 LATEST = 1 << 62
 """The place in the log of what is written now, after everything that is pending."""
 

@@ -18,17 +18,6 @@ from typing import Any, Final, Protocol
 
 from kcoord_wire.extras import require
 
-__all__ = [
-    "MAX_PATTERN",
-    "MAX_PATTERNS",
-    "WORK_PER_STEP",
-    "CompileRegex",
-    "InvalidRegexError",
-    "Pattern",
-    "Resolution",
-    "compile_regex",
-]
-
 MAX_PATTERN: Final = 4_096
 """The characters that a pattern may have; Kafka has no bound but that of a request."""
 

@@ -28,8 +28,6 @@ from kcoord_wire.coordinator.core.pending_offsets import Pending, PendingOffsets
 from kcoord_wire.coordinator.core.versions import GROUP_NOT_FOUND_FROM, TXN_TOPIC_IDS_FROM
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["commit", "end", "load"]
-
 
 def commit(
     effects: EffectCollector,

@@ -16,8 +16,6 @@ from kcoord_wire.coordinator.log.visibility import Visibility
 from kcoord_wire.records import Record, RecordBatch
 from kcoord_wire.records.model import MAX_INT64
 
-__all__ = ["batches_without_gap", "kept_records"]
-
 
 def kept_records(visible: Visibility[bool], batch: RecordBatch) -> Iterator[tuple[Record, Producer | None]]:
     """Yield the records of a batch that compaction keeps, with the producer of those whose transaction is open."""

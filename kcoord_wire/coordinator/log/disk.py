@@ -18,8 +18,6 @@ from typing import BinaryIO, Final
 
 from kcoord_wire.disk import Disk, DiskFile
 
-__all__ = ["OFFSETS_FOLDER", "TRANSACTIONS_FOLDER", "FileDisk", "FolderDisk", "LogInUseError"]
-
 OFFSETS_FOLDER: Final = "__consumer_offsets-0"
 """The folder of the groups' log in that of a coordinator."""
 

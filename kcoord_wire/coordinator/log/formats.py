@@ -16,8 +16,6 @@ from kcoord_wire.records import (
     encode_transaction_record,
 )
 
-__all__ = ["OFFSETS", "TRANSACTIONS", "RecordFormat"]
-
 
 class RecordFormat(NamedTuple):
     """The records of one log.

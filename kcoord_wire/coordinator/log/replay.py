@@ -12,8 +12,6 @@ from kcoord_wire.disk import Disk
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.records import Record, RecordBatch
 
-__all__ = ["Replay", "known_records"]
-
 
 class Replay:
     """Reads files in order, and keeps the records that count.

@@ -32,16 +32,6 @@ from kcoord_wire.records.batch import (
 )
 from kcoord_wire.records.model import CONTROL_BIT, TRANSACTIONAL_BIT
 
-__all__ = [
-    "LEADER_EPOCH",
-    "MAX_OFFSET_DELTA",
-    "CorruptLogError",
-    "base_offset",
-    "encode_log_batch",
-    "read_batches",
-    "read_closed",
-]
-
 LEADER_EPOCH = 0
 MAX_OFFSET_DELTA = (1 << 31) - 1
 _MAGIC = 2

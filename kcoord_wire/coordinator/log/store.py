@@ -52,8 +52,6 @@ from kcoord_wire.records import (
     group_of_key,
 )
 
-__all__ = ["CorruptLogError", "Recovered", "Store", "Sync"]
-
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _FIRST = f"{0:020}.log"
 _CLEANED = f"{0:020}.cleaned"  # compaction at work

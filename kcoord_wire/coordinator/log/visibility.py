@@ -18,8 +18,6 @@ from typing import Generic, NamedTuple, TypeVar
 from kcoord_wire.coordinator.core.events import Producer
 from kcoord_wire.records import ControlType, Record, RecordBatch, decode_control_record
 
-__all__ = ["Kept", "Visibility"]
-
 T = TypeVar("T")
 
 

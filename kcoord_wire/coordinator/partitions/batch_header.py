@@ -18,17 +18,6 @@ from kcoord_wire.records.batch import AT_CHECKED, AT_CRC, AT_MAGIC, CHECKED, HEA
 from kcoord_wire.records.model import COMPRESSION_MASK, CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT
 from kcoord_wire.records.record import MIN_RECORD_SIZE
 
-__all__ = [
-    "BATCH_HEADER_SIZE",
-    "MAX_SEQUENCE",
-    "Header",
-    "Refused",
-    "check_batch",
-    "left_out",
-    "read_header",
-    "with_append_time",
-]
-
 BATCH_HEADER_SIZE: Final = HEADER_SIZE
 """Bytes of a batch before its records."""
 

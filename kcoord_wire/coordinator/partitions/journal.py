@@ -23,8 +23,6 @@ from zlib import crc32
 from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.disk import Disk, DiskFile
 
-__all__ = ["Journal", "KnownTopic", "KnownTopics", "Owner"]
-
 _NAME: Final = "topics.journal"
 _NEW: Final = "topics.journal.new"
 _FORMAT: Final = 1

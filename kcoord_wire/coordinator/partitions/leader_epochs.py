@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-__all__ = ["LeaderEpochs"]
-
 
 class LeaderEpochs:
     """Epochs with the offsets of their first records, both ascending.

@@ -7,8 +7,6 @@ from typing import Final
 
 from kcoord_wire.disk import Disk, DiskFile
 
-__all__ = ["OpenFiles"]
-
 _MOST: Final = 256
 
 

@@ -18,8 +18,6 @@ from typing import Final, NamedTuple
 from kcoord_wire.coordinator.partitions.batch_header import Header
 from kcoord_wire.records import ControlType
 
-__all__ = ["MOST_OPEN", "AbortedTransaction", "OpenTransactions"]
-
 MOST_OPEN: Final = 10_000
 """The transactions that may be open in a partition; their producers are remembered, 10 MB. Kafka has no bound."""
 

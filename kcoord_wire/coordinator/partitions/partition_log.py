@@ -49,8 +49,6 @@ from kcoord_wire.records import (
 from kcoord_wire.records.batch import AT_LEADER_EPOCH, UNCHECKED
 from kcoord_wire.records.model import MAX_INT64
 
-__all__ = ["Appended", "PartitionLog", "RecordAt"]
-
 _MOST_READ = 50_000  # records, 0.15 s
 _MOST_DECOMPRESSED = 16 << 20
 _OFFSET = struct.Struct(">q")

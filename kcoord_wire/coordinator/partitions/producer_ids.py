@@ -13,8 +13,6 @@ from typing import Final
 
 from kcoord_wire.coordinator.partitions.journal import Journal
 
-__all__ = ["ProducerIds"]
-
 _BLOCK: Final = 1_000
 
 _log = logging.getLogger("kcoord_wire.coordinator")

@@ -26,8 +26,6 @@ from kcoord_wire.coordinator.partitions.open_files import OpenFiles
 from kcoord_wire.disk import Disk
 from kcoord_wire.records.batch import AT_CHECKED, AT_MAGIC, HEADER_SIZE, LENGTH_FROM, UNCHECKED, crc32c
 
-__all__ = ["INDEX_SIZE", "Segment", "StoredBatch"]
-
 INDEX_SIZE: Final = 24
 """Bytes of the index for each batch."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
     from kcoord_wire.coordinator.partitions.segments import Segment
 
-__all__ = ["SEGMENT_BYTES", "SEGMENT_OVERHEAD", "Storage"]
-
 SEGMENT_BYTES: Final = 64 << 20
 """Size of a segment, where retention does not need smaller ones: what is dropped is dropped by segments."""
 

@@ -36,17 +36,6 @@ from kcoord_wire.extras import require
 from kcoord_wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-__all__ = [
-    "FAILURE_DELAY_MS",
-    "MAX_ITERATIONS",
-    "MAX_TOKEN_BYTES",
-    "MIN_ITERATIONS",
-    "Admission",
-    "Credential",
-    "Session",
-    "Users",
-]
-
 FAILURE_DELAY_MS: Final = 100
 MAX_TOKEN_BYTES: Final = 4096
 MIN_ITERATIONS: Final = 4096

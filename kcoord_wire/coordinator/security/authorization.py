@@ -70,8 +70,6 @@ from kcoord_wire.coordinator.security.request_parts import (
 )
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["split"]
-
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1  # key types of FindCoordinator
 
 

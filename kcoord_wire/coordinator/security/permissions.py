@@ -19,8 +19,6 @@ from typing import Any, Final, Self
 
 from kcoord_wire.coordinator.core.config import SettingsError, read_rules
 
-__all__ = ["ANONYMOUS", "OF_CLUSTER", "OF_GROUPS", "OF_TOPICS", "Operation", "Permissions", "Rule"]
-
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a connection without SASL."""
 

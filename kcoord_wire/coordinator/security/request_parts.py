@@ -17,44 +17,6 @@ from kcoord_wire.coordinator.core import versions
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = [
-    "COMMITTED",
-    "CONFIGS_ALTERED",
-    "CONFIGS_CHANGED",
-    "CONFIGS_DESCRIBED",
-    "CONSUMERS_DESCRIBED",
-    "DELETED",
-    "DESCRIBED",
-    "EPOCHS",
-    "FETCHED",
-    "FOUND",
-    "FOUND_OF_TRANSACTIONS",
-    "GROUP_RESOURCE",
-    "LISTED",
-    "METADATA",
-    "NAMES_DELETED",
-    "NO_CLUSTER",
-    "NO_GROUP",
-    "NO_TOPIC",
-    "NO_TRANSACTION",
-    "OFFSETS_DELETED",
-    "PARTITIONS_CREATED",
-    "PARTITIONS_DESCRIBED",
-    "PRODUCED",
-    "PRODUCERS_DESCRIBED",
-    "RECORDS_DELETED",
-    "TOPICS_CREATED",
-    "TOPICS_DELETED",
-    "TOPIC_RESOURCE",
-    "TRANSACTIONS_DESCRIBED",
-    "TXN_COMMITTED",
-    "Finish",
-    "Parts",
-    "Split",
-    "merge",
-    "refuse_all",
-]
-
 NO_TRANSACTION: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 NO_GROUP: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
 NO_TOPIC: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -32,8 +32,6 @@ from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["Administration"]
-
 _METADATA_TOPIC: Final = "__cluster_metadata"
 _LONGEST_NAME: Final = 249
 _DEFAULT: Final = -1  # partitions or replicas that the broker chooses

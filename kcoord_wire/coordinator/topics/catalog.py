@@ -40,8 +40,6 @@ from kcoord_wire.coordinator.topics.configs import (
 from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["MOST_PARTITIONS", "NO_ID", "Catalog", "Topic", "check_partition_count", "disk_work", "is_topic_name"]
-
 NO_ID: Final = uuid.UUID(int=0)
 """The id in requests and responses that name no topic by id."""
 

@@ -24,8 +24,6 @@ from kcoord_wire.coordinator.topics.catalog import Catalog
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["ClusterAdministration"]
-
 _MOST_DESCRIBED: Final = 2_000  # partitions in one answer (``max.request.partition.size.limit``)
 _BROKERS, _CONTROLLERS = 1, 2  # whose endpoints DescribeCluster asks for
 

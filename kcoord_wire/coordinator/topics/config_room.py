@@ -12,8 +12,6 @@ from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.partitions.journal import Owner
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["MOST_CHARACTERS", "MOST_OWNERS", "ConfigRoom"]
-
 MOST_OWNERS: Final = 10_000
 """Brokers and groups with configs of their own."""
 

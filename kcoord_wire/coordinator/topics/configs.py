@@ -20,18 +20,6 @@ from typing import Final, NamedTuple
 from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = [
-    "BROKER_CONFIGS",
-    "EFFECTIVE",
-    "GROUP_CONFIGS",
-    "TOPIC_CONFIGS",
-    "Config",
-    "Kind",
-    "Resource",
-    "check_configs",
-    "read_value",
-]
-
 _LONGEST_VALUE: Final = 0x7FFF  # UTF-8 bytes of a text in the older form of strings, as Kafka keeps configs
 
 

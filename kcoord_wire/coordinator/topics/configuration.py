@@ -41,8 +41,6 @@ from kcoord_wire.coordinator.topics.configs import (
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["Configuration", "Source"]
-
 
 class Source(enum.IntEnum):
     """Where a value is from, with Kafka's number (``ConfigSource``)."""

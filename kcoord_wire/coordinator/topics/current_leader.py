@@ -13,8 +13,6 @@ from kcoord_wire.coordinator.core.versions import FETCH_NAMES_LEADER_FROM, PRODU
 from kcoord_wire.coordinator.topics.catalog import Catalog
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["name_leaders"]
-
 
 def name_leaders(catalog: Catalog, response: m.FetchResponse | m.ProduceResponse, version: int) -> None:
     """Add the leaders of partitions that were refused because another broker leads them, and these brokers' addresses.

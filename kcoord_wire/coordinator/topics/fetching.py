@@ -21,8 +21,6 @@ from kcoord_wire.coordinator.topics.current_leader import name_leaders
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["READ_COMMITTED", "Fetches", "Growth"]
-
 READ_COMMITTED: Final = 1
 """The isolation level in which records count once their transaction is committed."""
 

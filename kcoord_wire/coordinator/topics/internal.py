@@ -28,8 +28,6 @@ from kcoord_wire.coordinator.topics.fetching import Growth
 from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.records import Record, RecordBatch, encode_batch
 
-__all__ = ["InternalTopic", "LogBatch"]
-
 
 class LogBatch(Protocol):
     """A batch of the log.

@@ -16,8 +16,6 @@ from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog
 from kcoord_wire.coordinator.topics.fetching import READ_COMMITTED
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["list_offsets", "offset_for_leader_epoch"]
-
 # Special timestamps of ListOffsets, each with its first version.
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 _SPECIAL_TIMES = {_LATEST: 0, _EARLIEST: 0, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}

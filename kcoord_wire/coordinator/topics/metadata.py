@@ -34,8 +34,6 @@ from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["ClusterMetadata"]
-
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _MAX_NODE_ID = (1 << 31) - 1
 # Bit sets of AclOperation codes: a broker without ACLs answers all that exist for the resource.

@@ -15,8 +15,6 @@ from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog
 from kcoord_wire.coordinator.topics.configuration import Configuration
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["PartitionAdministration"]
-
 _LOG_DIR: Final = "/kcoord"  # whatever the disk is, a client cannot look at it
 _TO_THE_END: Final = -1  # the offset with which DeleteRecords asks for all records to go
 

@@ -21,8 +21,6 @@ from typing import Final
 from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.coordinator.topics.served import SERVED
 
-__all__ = ["RELEASES", "served_by"]
-
 RELEASES: Final = (
     *("0.11", "1.0", "1.1", "2.0", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "2.7", "2.8"),
     *("3.0", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1", "4.2", "4.3", "4.4"),

@@ -20,8 +20,6 @@ from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import Catalog, Topic
 from kcoord_wire.coordinator.topics.configuration import Configuration
 
-__all__ = ["Retention"]
-
 _TOTAL: Final = "--retention-bytes (TopicLimits.retention_bytes)"
 _CHECK_MS: Final = 300_000  # log.retention.check.interval.ms
 _LONGEST_PAUSE_MS: Final = 86_400_000  # timestamps are the producers' and may lie in any future

@@ -8,8 +8,6 @@ from typing import Final
 
 from kcoord_wire.api_keys import ApiKey
 
-__all__ = ["SERVED"]
-
 SERVED: Final[Mapping[int, range]] = MappingProxyType(
     {
         ApiKey.PRODUCE: range(3, 14),

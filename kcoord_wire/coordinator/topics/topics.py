@@ -31,7 +31,7 @@ from typing import Any, Final
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.brokers import INTERNAL_TOPICS, Brokers
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, Tick, TopicsDeleted
+from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, TopicsDeleted
 from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM, ZSTD_FROM
 from kcoord_wire.coordinator.partitions.batch_header import Header, Refused, check_batch, read_header, with_append_time
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
@@ -53,10 +53,9 @@ from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.disk import Disk, MemoryDisk
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require
+from kcoord_wire.machines import Tick
 from kcoord_wire.records import Compression, ControlType, decode_transaction_record, group_of_key
 from kcoord_wire.records.batch import HEADER_SIZE
-
-__all__ = ["Topics", "VerifiedProduce"]
 
 _ACKS: Final = (-1, 0, 1)
 _MEMORY_BYTES: Final = 256 << 20

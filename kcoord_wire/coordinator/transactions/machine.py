@@ -53,8 +53,6 @@ from kcoord_wire.coordinator.transactions.model import (
 from kcoord_wire.coordinator.transactions.records import replay, tombstone, transaction_record
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["OFFSETS_TOPIC", "TransactionMachine"]
-
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """The topic whose partitions stand for the offsets of groups in a transaction."""
 

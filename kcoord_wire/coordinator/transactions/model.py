@@ -30,20 +30,6 @@ from kcoord_wire.coordinator.core.moves import target_of
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.timers import Timer
 
-__all__ = [
-    "BUMPED_AT_END",
-    "ENDED",
-    "NO_PRODUCER",
-    "NO_TIME",
-    "PREPARED",
-    "TRANSITIONS",
-    "Move",
-    "Partition",
-    "State",
-    "Transaction",
-    "is_exhausted",
-]
-
 NO_PRODUCER: Final = -1
 """The producer id, or the epoch, where there is none."""
 

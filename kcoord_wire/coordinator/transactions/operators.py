@@ -15,8 +15,6 @@ from kcoord_wire.coordinator.core.regexes import InvalidRegexError, compile_rege
 from kcoord_wire.coordinator.transactions.model import State, Transaction
 from kcoord_wire.error_codes import ErrorCode
 
-__all__ = ["describe", "list_transactions"]
-
 _MOST_WORK: Final = 64 << 20  # characters of a pattern times those of all ids: half a second of the slowest pattern
 
 

@@ -17,8 +17,6 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.transactions.model import NO_PRODUCER, State, Transaction
 
-__all__ = ["replay", "tombstone", "transaction_record"]
-
 _STATES: Final = tuple(State)  # in the order of the numbers that TransactionStatus has
 
 

@@ -24,8 +24,6 @@ from kcoord_wire.forensics.detectors.stuck_partition import stuck_partitions
 from kcoord_wire.forensics.detectors.windows import SECOND_NS
 from kcoord_wire.forensics.model import GroupHistory, MemberLife
 
-__all__ = ["PATIENCE_NS", "THRESHOLD", "find"]
-
 THRESHOLD: Final = 1
 PATIENCE_NS: Final = 10 * SECOND_NS
 

@@ -27,8 +27,6 @@ from kcoord_wire.forensics.model import Evidence, GroupHistory
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["THRESHOLD", "find_early", "find_stale", "find_two_owners"]
-
 THRESHOLD: Final = 1
 _NEVER: Final = -1  # the generation of a member that does not claim a partition
 _OLDER: Final = "older claim"

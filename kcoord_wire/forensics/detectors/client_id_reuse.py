@@ -21,8 +21,6 @@ from kcoord_wire.forensics.model import Evidence, GroupHistory, MemberLife
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["THRESHOLD_NS", "find"]
-
 THRESHOLD_NS: Final = 5 * SECOND_NS
 
 

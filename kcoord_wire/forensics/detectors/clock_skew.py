@@ -22,8 +22,6 @@ from kcoord_wire.forensics.model import Evidence, GroupHistory, MemberLife
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AHEAD_MS", "BEHIND_MS", "find"]
-
 AHEAD_MS: Final = 2000
 BEHIND_MS: Final = 5000
 

@@ -21,8 +21,6 @@ from kcoord_wire.forensics.model import GroupHistory
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["THRESHOLD", "find"]
-
 THRESHOLD: Final = 2
 _LEAST_PARTITIONS: Final = 4
 

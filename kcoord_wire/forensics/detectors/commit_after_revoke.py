@@ -26,8 +26,6 @@ from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, client_of
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Ownership
 
-__all__ = ["REFUSALS", "THRESHOLD", "find"]
-
 THRESHOLD: Final = 1
 REFUSALS: Final = frozenset(
     {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS}

@@ -21,8 +21,6 @@ from kcoord_wire.forensics.model import Evidence, GroupHistory, Rebalance, Remov
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["THRESHOLD", "find"]
-
 THRESHOLD: Final = 1
 _COMMITS: Final = 3
 

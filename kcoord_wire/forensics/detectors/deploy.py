@@ -24,8 +24,6 @@ from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, Membe
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["APART_NS", "THRESHOLD", "find", "stem"]
-
 THRESHOLD: Final = 2
 APART_NS: Final = 5 * MINUTE_NS
 _SUFFIX: Final = re.compile(r"[-_.][0-9a-zA-Z]*$|[0-9]+$")

@@ -23,8 +23,6 @@ from kcoord_wire.forensics.model import Evidence, GroupHistory, MemberLife
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["THRESHOLD", "WINDOW_NS", "find"]
-
 WINDOW_NS: Final = 10 * MINUTE_NS
 THRESHOLD: Final = 3
 

@@ -12,21 +12,6 @@ from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, Membe
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "MAX_EVIDENCE",
-    "Detector",
-    "Found",
-    "client_of",
-    "error_name",
-    "first_evidence",
-    "lasting",
-    "listed",
-    "only",
-    "person",
-    "plural",
-    "subscription_traits",
-]
-
 MAX_EVIDENCE: Final = 10
 """Facts that a finding carries at most."""
 

@@ -23,8 +23,6 @@ from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, client_of
 from kcoord_wire.forensics.detectors.windows import SECOND_NS
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, MemberLife
 
-__all__ = ["INTERVALS", "LEAST_NS", "find"]
-
 INTERVALS: Final = 3
 LEAST_NS: Final = 3 * SECOND_NS
 _BEATS: Final = 4  # heartbeats from which on their interval is known

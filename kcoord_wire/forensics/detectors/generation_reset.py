@@ -21,8 +21,6 @@ from kcoord_wire.forensics.model import Cause, Evidence, Generation, GroupHistor
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["THRESHOLD", "find"]
-
 THRESHOLD: Final = 1
 _SURE: Final = 0.9
 

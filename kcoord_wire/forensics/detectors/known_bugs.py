@@ -10,8 +10,6 @@ from kcoord_wire.client_bugs import CLIENT_BUGS, ClientBug, is_affected
 from kcoord_wire.forensics.detectors.found import Found
 from kcoord_wire.forensics.model import Finding, GroupHistory
 
-__all__ = ["finding_of", "known_bugs"]
-
 
 def finding_of(detector: str, found: Found, history: GroupHistory) -> Finding:
     """Return the finding; its text and advice name the known bugs behind it."""

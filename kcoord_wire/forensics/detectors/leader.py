@@ -19,8 +19,6 @@ from kcoord_wire.forensics.model import GroupHistory
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CRITICAL", "THRESHOLD", "find"]
-
 THRESHOLD: Final = 3
 CRITICAL: Final = 10
 

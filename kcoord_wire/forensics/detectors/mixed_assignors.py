@@ -25,8 +25,6 @@ from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, client_of
 from kcoord_wire.forensics.detectors.windows import MINUTE_NS
 from kcoord_wire.forensics.model import Evidence, GroupHistory, MemberLife
 
-__all__ = ["COOPERATIVE", "THRESHOLD_NS", "find"]
-
 THRESHOLD_NS: Final = 10 * MINUTE_NS
 COOPERATIVE: Final = frozenset({"cooperative-sticky"})
 

@@ -13,8 +13,6 @@ from typing import Final
 
 from kcoord_wire.forensics.model import Finding, GroupHistory
 
-__all__ = ["ABSENT", "NEAR_NS", "SHOWN", "weigh"]
-
 NEAR_NS: Final = 10_000_000_000
 """A hole this long before the first moment of a finding may have hidden what begins it."""
 

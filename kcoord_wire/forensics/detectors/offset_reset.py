@@ -18,8 +18,6 @@ from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, listed, o
 from kcoord_wire.forensics.detectors.windows import SECOND_NS
 from kcoord_wire.forensics.model import Evidence, GroupHistory, OffsetReset, ResetKind
 
-__all__ = ["THRESHOLD", "find"]
-
 THRESHOLD: Final = 1
 _TOGETHER_NS: Final = 10 * SECOND_NS
 _DID: Final = {

@@ -20,8 +20,6 @@ from kcoord_wire.forensics.model import NS_PER_MS, GroupHistory, Outage
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LASTING_MS", "find_moves", "find_outages"]
-
 LASTING_MS: Final = 10_000
 
 _MOVED: Final = "coordinator moved"

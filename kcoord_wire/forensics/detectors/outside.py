@@ -20,8 +20,6 @@ from kcoord_wire.forensics.detectors.windows import SECOND_NS
 from kcoord_wire.forensics.model import Evidence, GroupHistory, GroupSummary, Sighting
 from kcoord_wire.forensics.refusal_advice import refusal_of
 
-__all__ = ["VERSIONS_REFUSED", "history_of_clients", "outside_findings"]
-
 VERSIONS_REFUSED: Final = 3
 """Refused ApiVersions requests; a client may be about to ask with a lower version at the end of a source."""
 

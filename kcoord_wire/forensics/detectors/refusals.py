@@ -27,8 +27,6 @@ from kcoord_wire.forensics.detectors.windows import MINUTE_NS, SECOND_NS, busies
 from kcoord_wire.forensics.model import Evidence, GroupHistory
 from kcoord_wire.forensics.refusal_advice import ALWAYS, refusal_of
 
-__all__ = ["WINDOW_NS", "find"]
-
 WINDOW_NS: Final = 10 * MINUTE_NS
 _COLUMNS: Final = [
     *("api", "error_code", "client_id", "client_host", "member_id", "instance_id", "asked_ns", "answered_ns"),

@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 
 from kcoord_wire.forensics.model import Evidence, GroupHistory
 
-__all__ = ["Claim", "Partition", "Round", "assigned_rounds", "label", "read_rounds"]
-
 Partition = tuple[str, int]
 """Topic and partition number."""
 

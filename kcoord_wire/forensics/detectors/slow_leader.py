@@ -20,8 +20,6 @@ from kcoord_wire.forensics.model import NS_PER_MS, GroupHistory
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["THRESHOLD_MS", "find"]
-
 THRESHOLD_MS: Final = 1_000
 
 

@@ -16,8 +16,6 @@ from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, GroupHistory
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["THRESHOLD", "find"]
-
 THRESHOLD: Final = 1
 
 

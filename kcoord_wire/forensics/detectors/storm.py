@@ -20,8 +20,6 @@ from kcoord_wire.forensics.model import Cause, Evidence, GroupHistory, Rebalance
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CRITICAL", "THRESHOLD", "WINDOW_NS", "find"]
-
 WINDOW_NS: Final = 10 * MINUTE_NS
 THRESHOLD: Final = 10
 CRITICAL: Final = 30

@@ -24,8 +24,6 @@ from kcoord_wire.forensics.model import NS_PER_MS, Cause, GroupHistory, Rebalanc
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COMPLETING_MS", "PREPARING_MS", "find_completing", "find_preparing"]
-
 PREPARING_MS: Final = 30_000
 COMPLETING_MS: Final = 10_000
 _ADVICE_ON_DEAD: Final = (

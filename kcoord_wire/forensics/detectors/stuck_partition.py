@@ -23,8 +23,6 @@ from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, client_of
 from kcoord_wire.forensics.detectors.windows import MINUTE_NS, SECOND_NS
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Lag
 
-__all__ = ["PATIENCE_NS", "find", "stuck_partitions"]
-
 PATIENCE_NS: Final = 10 * SECOND_NS
 _IDLE_NS: Final = 30 * SECOND_NS  # as LEAST_SILENCE_NS of Burrow's STOPPED
 _CRITICAL_NS: Final = MINUTE_NS

@@ -24,8 +24,6 @@ from kcoord_wire.forensics.model import Cause, Evidence, GroupHistory, MemberLif
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ALIKE_NS", "OTHERS_NS", "SETTLED_NS", "find"]
-
 OTHERS_NS: Final = SECOND_NS
 ALIKE_NS: Final = MINUTE_NS
 SETTLED_NS: Final = 10 * SECOND_NS

@@ -26,8 +26,6 @@ from kcoord_wire.forensics.model import NS_PER_MS, ClaimRow, Evidence, GroupHist
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Gap", "find_released", "find_unclaimed", "found_released", "found_unclaimed", "interval_ns"]
-
 _GIVEN_UP: Final = ("released", "handed over", "paused")
 
 

@@ -21,8 +21,6 @@ from kcoord_wire.forensics.model import Evidence, Generation, GroupHistory
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["THRESHOLD", "find"]
-
 THRESHOLD: Final = 1.5
 _LEAST_DIFFERENCE: Final = 2
 _ADVICE_ON_RANGE: Final = (

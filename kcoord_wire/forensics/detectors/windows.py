@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
-__all__ = ["MINUTE_NS", "SECOND_NS", "busiest", "runs"]
-
 SECOND_NS: Final = 1_000_000_000
 MINUTE_NS: Final = 60 * SECOND_NS
 

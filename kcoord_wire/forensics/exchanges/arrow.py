@@ -14,20 +14,6 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "Flat",
-    "absent",
-    "as_type",
-    "child",
-    "filled",
-    "flatten",
-    "joined",
-    "lists",
-    "only_batch",
-    "records",
-    "take",
-]
-
 
 class Flat:
     """The elements of a list column, one after the other.

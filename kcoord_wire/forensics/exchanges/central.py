@@ -41,8 +41,6 @@ from kcoord_wire.forensics.model import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CENTRAL_APIS", "CentralFrames", "place_of", "topics_of"]
-
 CENTRAL_APIS: Final = ("RegisterConsumer", "Ping", "StopFetcher", "StartFetcher")
 """The APIs of the draft that become rows; the others concern no group."""
 

@@ -19,8 +19,6 @@ import pyarrow.compute as pc
 
 from kcoord_wire.forensics.model import SightingKind
 
-__all__ = ["BROKER", "Clusters", "names_by_cluster", "read_clusters", "rename_groups"]
-
 BROKER: Final = r"-([^-]*)#\d+$"
 """The broker's address in the name of a connection."""
 

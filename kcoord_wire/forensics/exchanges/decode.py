@@ -26,8 +26,6 @@ from kcoord_wire.forensics.model import Exchange, arrow_schema
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["APIS", "Decoded", "assembled", "decode_pairs", "note_errors"]
-
 _COLUMNS: Final[Mapping[ApiKey, tuple[tuple[str, ...], tuple[str, ...]]]] = {  # of the request, of the response
     ApiKey.METADATA: (
         (),

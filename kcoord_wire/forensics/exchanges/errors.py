@@ -21,8 +21,6 @@ from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.exchanges.memory import MAX_NAMES, ConnectionMemory
 from kcoord_wire.forensics.model import Sighting, SightingKind
 
-__all__ = ["MAX_ERRORS", "TOPIC_ERRORS", "error_codes", "keep_error", "leftover_errors", "note_topic_error"]
-
 MAX_ERRORS: Final = 100
 """Refused ApiVersions that are kept of one connection."""
 

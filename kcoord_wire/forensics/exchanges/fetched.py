@@ -26,8 +26,6 @@ from kcoord_wire.forensics.model import Sighting, SightingKind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["fetch_sightings", "list_sightings"]
-
 _LATEST, _EARLIEST = -1, -2
 _SECOND_NS: Final = 1_000_000_000
 

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from kcoord_wire.forensics.model import Sighting, SightingKind
 
-__all__ = ["ENDS", "LINK_EVENTS", "link_sighting"]
-
 LINK_EVENTS: Final = ("opened", "closed", "reset", "refused")
 """Values of `Frame.direction` that are about the connection itself; each is the `SightingKind` of the same name."""
 

@@ -82,8 +82,6 @@ from kcoord_wire.forensics.model import Exchange, Frame, Loss, Sighting, Sightin
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MAX_HELD", "Matcher", "name_topics"]
-
 MAX_HELD: Final = 512 * 1024 * 1024
 """Bytes of pending requests on all connections; the oldest are given up."""
 

@@ -23,18 +23,6 @@ from kcoord_wire.forensics.model import Loss, Sighting
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "MAX_LOSSES",
-    "MAX_NAMES",
-    "RECORDING_FILE",
-    "BatchMemory",
-    "ConnectionMemory",
-    "Losses",
-    "Place",
-    "client_host",
-    "connection_codes",
-]
-
 MAX_NAMES: Final = 10_000
 """Topics, and groups, that are remembered of a connection; later ones are reported each time they are seen."""
 

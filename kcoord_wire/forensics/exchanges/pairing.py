@@ -24,8 +24,6 @@ from kcoord_wire.codec.pending import PendingRequests
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CLOSED", "DAMAGE", "MAX_PENDING", "MAX_PENDING_BYTES", "OPENED", "REQUEST", "RESPONSE", "Pairs", "pair"]
-
 REQUEST, RESPONSE, OPENED, CLOSED, DAMAGE = range(5)
 
 MAX_PENDING: Final = 1024

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["rewrite_joins"]
-
 
 def rewrite_joins(
     frames: pa.RecordBatch, requests: NDArray[np.int64], responses: NDArray[np.int64], memory: BatchMemory

@@ -28,8 +28,6 @@ from kcoord_wire.forensics.model import Exchange, arrow_schema
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["exchange_rows"]
-
 _NO_ID: Final = bytes(16)
 # The first versions that ...
 _FETCHES_GROUPS: Final = 8  # OffsetFetch: name several groups

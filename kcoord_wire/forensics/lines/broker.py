@@ -21,8 +21,6 @@ from kcoord_wire.forensics.lines.reasons import Verdict, cause_of_client, judge_
 from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, Generation, Identity, LogLine, end_rebalance
 
-__all__ = ["BrokerLines"]
-
 _JUST_BEFORE_NS: Final = 1_000 * NS_PER_MS
 _INFERRED: Final = 0.95
 _FROM_EMPTY: Final = 0.9

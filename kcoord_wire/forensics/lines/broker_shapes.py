@@ -14,8 +14,6 @@ from typing import Final
 
 from kcoord_wire.forensics.lines.shapes import Shape
 
-__all__ = ["BROKER_SHAPES"]
-
 _BROKER: Final = ("broker",)
 _TABLE: Final = (
     # ---- a classic group, all releases

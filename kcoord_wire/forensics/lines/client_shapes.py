@@ -10,8 +10,6 @@ from typing import Final
 
 from kcoord_wire.forensics.lines.shapes import Shape
 
-__all__ = ["CLIENT_SHAPES"]
-
 _JAVA: Final = ("java",)
 _RDKAFKA: Final = ("librdkafka",)
 _KAFKAJS: Final = ("kafkajs",)

@@ -15,8 +15,6 @@ from kcoord_wire.forensics.lines.reasons import cause_of_client
 from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, Generation, Identity, LogLine, end_rebalance
 
-__all__ = ["ENDS", "ClientLines", "trigger_of"]
-
 ENDS: Final = frozenset({"leaving", "unknown_member", "lost", "poll_timeout"})
 """Kinds of lines after which their client is no member any more."""
 

@@ -25,8 +25,6 @@ from kcoord_wire.forensics.lines.kip848 import Kip848Lines
 from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, GroupHistory, GroupSummary, LogLine, Rebalance
 
-__all__ = ["text_history"]
-
 _NEAR_NS: Final = 5_000 * NS_PER_MS
 _WITNESSES: Final = frozenset(
     {"poll_timeout", "leaving", "session_lost", "fenced", "unauthorized", "unknown_member", "commit_refused"}

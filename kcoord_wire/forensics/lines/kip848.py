@@ -12,8 +12,6 @@ from typing import Final
 from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, Generation, Identity, LogLine, end_rebalance
 
-__all__ = ["Kip848Lines"]
-
 _CAUSES: Final = {
     "epoch_joined": (Cause.NEW_MEMBER, "joined"),
     "epoch_left": (Cause.MEMBER_LEFT, "left"),

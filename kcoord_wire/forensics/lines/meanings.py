@@ -14,8 +14,6 @@ from kcoord_wire.forensics.lines.parsing import Parsed, parse_line
 from kcoord_wire.forensics.lines.reasons import cause_of_client, judge_reason
 from kcoord_wire.forensics.model import Cause
 
-__all__ = ["MEANINGS", "Explained", "Meaning", "explain_line"]
-
 NO, YES, REPEATED = "no", "yes", "if it repeats"
 
 

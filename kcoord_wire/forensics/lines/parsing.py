@@ -18,8 +18,6 @@ from kcoord_wire.forensics.lines.client_shapes import CLIENT_SHAPES
 from kcoord_wire.forensics.lines.shapes import FIELDS, Shape
 from kcoord_wire.forensics.lines.wrapping import Message, unwrap
 
-__all__ = ["Parsed", "client_of", "parse_line"]
-
 _SHAPES: Final = tuple((shape.literal, shape) for shape in (*BROKER_SHAPES, *CLIENT_SHAPES))
 _NUMBERS: Final = frozenset({"generation_id", "members", "timeout_ms", "took_ms"})
 _INT32: Final = range(-(2**31), 2**31)

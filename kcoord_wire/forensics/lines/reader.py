@@ -26,8 +26,6 @@ from kcoord_wire.forensics.lines.parsing import Parsed, parse_line
 from kcoord_wire.forensics.lines.wrapping import MAX_LINE, Message, Stamp, stamp_of, unwrap
 from kcoord_wire.forensics.model import LogLine
 
-__all__ = ["MARKS", "holds_lines", "lines_of"]
-
 _BLOCK: Final = 1 << 20
 _BACK: Final = 64  # lines before one without a time in which its time is looked for
 MARKS: Final = (

@@ -13,8 +13,6 @@ from kcoord_wire.forensics.lines.parsing import client_of
 from kcoord_wire.forensics.lines.shapes import Shape
 from kcoord_wire.forensics.model import Cause, Identity
 
-__all__ = ["Verdict", "cause_of_client", "judge_reason"]
-
 _CERTAIN: Final = 1.0
 _LIKELY: Final = 0.6
 _NOT_PROVIDED: Final = "not provided"

@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["FIELDS", "Shape"]
-
 _NAME: Final = r".{1,300}?"
 _LIST: Final = r".{0,4000}?"
 _NUMBER: Final = r"-?\d{1,10}"

@@ -27,8 +27,6 @@ from kcoord_wire.forensics.model import (
     new_rebalance,
 )
 
-__all__ = ["GroupTables", "evidence_of"]
-
 _SHOWN: Final = 300
 _LEAVES: Final = (Cause.MEMBER_LEFT, Cause.POLL_TIMEOUT)
 

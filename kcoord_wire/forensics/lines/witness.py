@@ -19,8 +19,6 @@ from typing import Final
 
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, GroupHistory, Rebalance
 
-__all__ = ["NEAR_NS", "join_witnesses"]
-
 NEAR_NS: Final = 30_000 * NS_PER_MS
 """How far apart the two may see one rebalance begin."""
 

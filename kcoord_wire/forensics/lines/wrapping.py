@@ -24,8 +24,6 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any, Final, NamedTuple
 
-__all__ = ["MAX_LINE", "Message", "Stamp", "stamp_of", "unwrap"]
-
 MAX_LINE: Final = 8192
 """Bytes of a line that are read."""
 

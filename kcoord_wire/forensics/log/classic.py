@@ -36,8 +36,6 @@ from kcoord_wire.forensics.log.ledger import (
 )
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, MemberLife, Pause, Rebalance, new_rebalance
 
-__all__ = ["ClassicRecords", "host_of"]
-
 _EAGER: Final = {"range", "roundrobin", "sticky"}
 _CONSUMER: Final = "consumer"
 _HAS_GENERATION: Final = b"\0\2"  # version 2 of a subscription, the first with a generation id

@@ -53,8 +53,6 @@ from kcoord_wire.forensics.log.ledger import CommitTimes, Entry, Ledger, Place
 from kcoord_wire.forensics.model import CommitRow, GroupHistory
 from kcoord_wire.records import decode_offsets_record
 
-__all__ = ["NO_ENDS", "group_of", "log_histories", "log_history"]
-
 _MINUTE_NS: Final = 60_000_000_000
 _COMMIT: Final = "OffsetCommit"
 _CLASSIC: Final = "GroupMetadata"

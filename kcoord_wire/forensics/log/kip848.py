@@ -37,8 +37,6 @@ from kcoord_wire.forensics.log.ledger import (
 )
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, MemberLife, Rebalance, end_rebalance, new_rebalance
 
-__all__ = ["ConsumerRecords", "infer_topic_names"]
-
 _AWAY: Final = -2  # member epoch of a static member that has left for a while
 _FIRST: Final = 2  # the epoch with which groups begin since Kafka 4.3 (KAFKA-20268), by one member; before it was 1
 _STABLE: Final = 0  # member state: it has nothing to revoke or to wait for

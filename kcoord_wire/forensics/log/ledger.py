@@ -37,23 +37,6 @@ from kcoord_wire.forensics.model import (
     StateInterval,
 )
 
-__all__ = [
-    "GONE",
-    "CommitTimes",
-    "Departed",
-    "Entry",
-    "Explanation",
-    "Ledger",
-    "Place",
-    "counted",
-    "explain_departures",
-    "identity_of",
-    "listed",
-    "name_of",
-    "only",
-    "removed_members",
-]
-
 GONE: Final = "left or timed out"
 """`MemberLife.why_left` where the records do not show which."""
 

@@ -42,8 +42,6 @@ from kcoord_wire.forensics.model import (
     record_time_ns,
 )
 
-__all__ = ["ORDER", "marshal_histories", "marshal_history", "member_life", "read_parts"]
-
 ORDER: Final = ("partition", "home", "offset", "time_ns", "source")
 """Columns by which `read_parts` wants the rows in order; ``home`` is the source where the partition is not known."""
 

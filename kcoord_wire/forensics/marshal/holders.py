@@ -40,8 +40,6 @@ from kcoord_wire.forensics.model import (
     new_rebalance,
 )
 
-__all__ = ["WHY_LEFT", "Holders"]
-
 WHY_LEFT: Final = {"stale": "session timeout", "taken over": "replaced"}
 """Why an instance that lost a claim this way is gone, as `MemberLife.why_left` has it; otherwise it has left."""
 

@@ -24,8 +24,6 @@ from kcoord_wire.forensics.marshal.parts import MS_PER_S, Judge, Part, Sighting
 from kcoord_wire.forensics.marshal.reader import PartitionReader
 from kcoord_wire.forensics.model import NS_PER_MS, ClaimRow, Finding, GroupHistory, GroupSummary, Pause
 
-__all__ = ["LiveReader"]
-
 _Place = tuple[str, str, int]
 
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kcoord_wire.forensics.model import ClaimRow, CommitRow, Finding, Loss, Pause
-from kcoord_wire.marshal.machine import HEARTBEAT_INTERVAL_S, Rules
-
-__all__ = ["GroupPause", "Judge", "Part", "Sighting"]
+from kcoord_wire.marshal.machine import HEARTBEAT_INTERVAL_S
+from kcoord_wire.marshal.state import Rules
 
 
 class Judge(NamedTuple):

@@ -28,11 +28,10 @@ from typing import Any, Final
 from kcoord_wire.forensics.marshal.parts import MS_PER_S, GroupPause, Judge, Part, Sighting
 from kcoord_wire.forensics.model import NS_PER_MS, ClaimRow, CommitRow, Loss, record_time_ns
 from kcoord_wire.marshal.log import RawEntry
-from kcoord_wire.marshal.machine import Claim, Outcome, Place, Rules, WorldState
+from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.state import Claim, Outcome, Place, Rules
 from kcoord_wire.marshal.values import read_entry
 from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleaseGroup, ReleasingRange
-
-__all__ = ["COLUMNS", "PartitionReader"]
 
 COLUMNS: Final = ("offset", "time_ns", "is_append_time", "value", "source", "position")
 """Those of `LogRow` that `PartitionReader.read` takes."""

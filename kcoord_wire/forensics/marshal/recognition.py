@@ -11,8 +11,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["MARSHAL_PATTERN", "coordination_sources", "holds_marshal_text"]
-
 _START: Final = (
     r"(?:Heartbeat|ClaimingPartition|ReleasingPartition|ClaimingMessages|ReleaseGroup|Presence|HandingOver"
     r"|ClaimingRange|RangeHeartbeat|ReleasingRange)/[+-]?[0-9]{1,19}/[+-]?[0-9]{1,19}/"

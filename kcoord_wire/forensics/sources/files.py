@@ -28,8 +28,6 @@ from kcoord_wire.forensics.marshal.recognition import holds_marshal_text
 from kcoord_wire.forensics.sources.unpacked import first_bytes, plain_name
 from kcoord_wire.recorder.recording import is_recording
 
-__all__ = ["Kind", "Source", "SourceError", "find_sources", "kind_of"]
-
 Kind = Literal["pcap", "recording", "log", "text"]
 
 _SUFFIXES: Final[dict[str, Kind]] = {".pcap": "pcap", ".pcapng": "pcap", ".cap": "pcap", ".kcrec": "recording"}

@@ -24,8 +24,6 @@ from kcoord_wire.forensics.lines.reader import lines_of
 from kcoord_wire.forensics.model import LogLine, table_of
 from kcoord_wire.forensics.sources.unpacked import unpacked
 
-__all__ = ["parse_zone", "read_lines"]
-
 _OFFSET: Final = re.compile(r"([+-])(\d\d):?([0-5]\d)")
 _DAY: Final = timedelta(hours=24)
 

@@ -24,8 +24,6 @@ import pyarrow as pa
 from kcoord_wire.forensics.model import Lag, LogRow, record_time_ns, table_of
 from kcoord_wire.librdkafka import Cluster, error_text
 
-__all__ = ["OFFSETS_TOPIC", "TopicError", "read_lag", "read_topic"]
-
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 _POLL_SECONDS: Final = 0.2

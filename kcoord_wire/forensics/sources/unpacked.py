@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO, Final, cast
 
-__all__ = ["RESERVE", "Content", "first_bytes", "plain_name", "unpacked"]
-
 RESERVE: Final = 512 << 20
 """Bytes of the temporary folder's disk that are left free."""
 

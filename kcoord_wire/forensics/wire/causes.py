@@ -16,8 +16,6 @@ from kcoord_wire.forensics.wire.rules import RULES
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, Start, StartKind
 from kcoord_wire.forensics.wire.traffic import GroupTraffic
 
-__all__ = ["CauseFinder", "Explanation"]
-
 _MAX_INFERRED: Final = 0.6  # no frame shows that an unanswered request arrived
 _OTHER_STARTS: Final = MappingProxyType(
     {

@@ -10,8 +10,6 @@ import pyarrow.compute as pc
 from kcoord_wire.forensics.model import CommitRow
 from kcoord_wire.forensics.wire.moments import NS_PER_S
 
-__all__ = ["commit_rows", "flat_offsets"]
-
 _KEYS: Final = ["topic", "partition", "from"]
 _INTERVALS: Final = ((1, 300), (10, 3_600))  # seconds, and up to which span of all commits; a minute beyond that
 

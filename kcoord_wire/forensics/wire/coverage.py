@@ -18,8 +18,6 @@ from kcoord_wire.forensics.wire.kip848 import Epochs
 from kcoord_wire.forensics.wire.ownership import Holding
 from kcoord_wire.forensics.wire.traffic import GroupTraffic
 
-__all__ = ["Coverage"]
-
 
 class Coverage:
     """What the source shows of the members of a group.

@@ -24,9 +24,9 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Final
 
-from kcoord_wire.forensics.model import Evidence, GroupHistory, Rebalance, new_rebalance
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, Rebalance, new_rebalance
 from kcoord_wire.forensics.wire.facts import evidence_of, identity_of, removed_member
-from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S, UNKNOWN_SEQ, Moment
+from kcoord_wire.forensics.wire.moments import NS_PER_S, UNKNOWN_SEQ, Moment
 from kcoord_wire.forensics.wire.ownership import Holding
 from kcoord_wire.forensics.wire.round_rules import DRAFT_RULES
 from kcoord_wire.forensics.wire.rounds import (
@@ -45,8 +45,6 @@ from kcoord_wire.forensics.wire.rounds import (
 )
 from kcoord_wire.forensics.wire.trace import Why
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition
-
-__all__ = ["DRAFT_APIS", "explain_draft"]
 
 _REGISTER, _STOP, _START = "RegisterConsumer", "StopFetcher", "StartFetcher"
 DRAFT_APIS: Final = (_REGISTER, _STOP, _START, "Ping")

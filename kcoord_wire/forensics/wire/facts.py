@@ -11,25 +11,13 @@ from functools import cached_property
 from typing import Final
 
 from kcoord_wire.error_codes import ErrorCode, describe_error
-from kcoord_wire.forensics.model import Evidence, Identity, RemovedMember
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Identity, RemovedMember
 from kcoord_wire.forensics.refusal_advice import refusal_of
 from kcoord_wire.forensics.wire.failovers import client_address
-from kcoord_wire.forensics.wire.moments import BEGIN, END, NS_PER_MS, NS_PER_S, UNKNOWN_SEQ, Moment
+from kcoord_wire.forensics.wire.moments import BEGIN, END, NS_PER_S, UNKNOWN_SEQ, Moment
 from kcoord_wire.forensics.wire.service import REFUSALS
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind, Why
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition, TopicSize
-
-__all__ = [
-    "MAX_CITED",
-    "Background",
-    "Facts",
-    "describe_member",
-    "evidence_of",
-    "identity_of",
-    "removed_member",
-    "says",
-    "says_poll_timeout",
-]
 
 MAX_CITED: Final = 8
 """Exchanges of one kind that an explanation cites: in a group of hundreds, more help no reader."""

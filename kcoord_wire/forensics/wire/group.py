@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from kcoord_wire.forensics.model import NS_PER_MS
 from kcoord_wire.forensics.wire.failovers import Failover
 from kcoord_wire.forensics.wire.hindsight import Hindsight
 from kcoord_wire.forensics.wire.joins import Join
-from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S, Moment
+from kcoord_wire.forensics.wire.moments import NS_PER_S, Moment
 from kcoord_wire.forensics.wire.outages import OutageTrace
 from kcoord_wire.forensics.wire.service import LONG_NS
 from kcoord_wire.forensics.wire.trace import (
@@ -28,8 +29,6 @@ from kcoord_wire.forensics.wire.trace import (
     is_cooperative,
 )
 from kcoord_wire.forensics.wire.traffic import GroupRequest
-
-__all__ = ["GroupState", "is_follower"]
 
 _IN_FLIGHT_NS: Final = 50 * NS_PER_MS  # a request may be on its way while the coordinator is lost
 _RETURN_NS: Final = 60 * NS_PER_S  # clients wait between two attempts to connect, ten seconds by default

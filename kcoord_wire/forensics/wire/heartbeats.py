@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 
 from kcoord_wire.forensics.wire.moments import NEVER_NS, Moment
 
-__all__ = ["FirstSign", "Heartbeats", "longs"]
-
 _NAMED: Final = ("api", "source", "connection", "client_id", "client_host", "member_id", "instance_id")
 _ORDER: Final = [(name, "ascending") for name in ("member_id", "asked_ns", "source", "seq", "connection")]
 

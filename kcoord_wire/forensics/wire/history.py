@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.model import (
+    NS_PER_MS,
     Cause,
     Generation,
     GroupHistory,
@@ -47,7 +48,7 @@ from kcoord_wire.forensics.wire.joins import Join, find_joins
 from kcoord_wire.forensics.wire.kip848 import Epochs, read_epochs
 from kcoord_wire.forensics.wire.lag import note_growth, read_lag
 from kcoord_wire.forensics.wire.members import add_end, member_rows
-from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S, Moment
+from kcoord_wire.forensics.wire.moments import NS_PER_S, Moment
 from kcoord_wire.forensics.wire.outages import find_outages, outage_rows
 from kcoord_wire.forensics.wire.ownership import Holding, Owners, find_holdings, find_pauses, ownership_rows
 from kcoord_wire.forensics.wire.replay import Replay
@@ -55,8 +56,6 @@ from kcoord_wire.forensics.wire.rewrite import explain_rewrite
 from kcoord_wire.forensics.wire.trace import UNKNOWN_STATE, MemberTrace, RebalanceTrace, StartKind, Why
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Sightings, read_sightings, read_traffic
 from kcoord_wire.forensics.wire.waits import awaited_text, find_awaited
-
-__all__ = ["explain_group", "wire_history"]
 
 _AT_ONCE_NS: Final = NS_PER_S  # a static member that is back within this time belongs to the same rebalance
 _LISTED_NUMBERS: Final = 5

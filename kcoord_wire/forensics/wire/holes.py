@@ -13,12 +13,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kcoord_wire.forensics.model import Hole, Rebalance, SightingKind
-from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S
+from kcoord_wire.forensics.model import NS_PER_MS, Hole, Rebalance, SightingKind
+from kcoord_wire.forensics.wire.moments import NS_PER_S
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind
 from kcoord_wire.forensics.wire.traffic import GroupTraffic
-
-__all__ = ["Holes"]
 
 NEAR_NS: Final = 10 * NS_PER_S
 """What was sent this long before a rebalance may have been its start."""

@@ -16,11 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from kcoord_wire.forensics.model import NS_PER_MS
 from kcoord_wire.forensics.wire.failovers import Failover
-from kcoord_wire.forensics.wire.moments import END, NS_PER_MS, Moment
+from kcoord_wire.forensics.wire.moments import END, Moment
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, ListedMember, Partition
-
-__all__ = ["PARKED_NS", "Join", "find_joins", "unshown_members"]
 
 PARKED_NS: Final = 20 * NS_PER_MS
 """A response that took longer than this waited for other members."""

@@ -24,6 +24,7 @@ from typing import Final
 
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import (
+    NS_PER_MS,
     Cause,
     Evidence,
     Generation,
@@ -43,13 +44,11 @@ from kcoord_wire.forensics.wire.kip848_members import (
     read_heartbeats,
 )
 from kcoord_wire.forensics.wire.members import member_row
-from kcoord_wire.forensics.wire.moments import END, NEVER_NS, NS_PER_MS, NS_PER_S, Moment
+from kcoord_wire.forensics.wire.moments import END, NEVER_NS, NS_PER_S, Moment
 from kcoord_wire.forensics.wire.ownership import Holding, Owners, fair_share
 from kcoord_wire.forensics.wire.rules import EPOCH_RULES, UNKNOWN
 from kcoord_wire.forensics.wire.trace import Why
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Partition
-
-__all__ = ["Epochs", "read_epochs"]
 
 _MISSED_HEARTBEATS: Final = 3  # after these a member counts as silent; its session lasts for nine by default
 _COMPARED_MEMBERS: Final = 16  # whose heartbeats give the interval; one that goes on is enough

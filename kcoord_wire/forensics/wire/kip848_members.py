@@ -19,8 +19,6 @@ from kcoord_wire.forensics.wire.rules import EPOCH_RULES
 from kcoord_wire.forensics.wire.trace import MemberTrace, Why
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition
 
-__all__ = ["EpochMember", "EpochReader", "EpochTrigger", "NewEpoch", "OwnedReport", "ReceivedEpoch", "read_heartbeats"]
-
 _API: Final = "ConsumerGroupHeartbeat"
 _JOINS: Final = 0
 _LEAVES: Final = -1

@@ -42,8 +42,6 @@ from kcoord_wire.forensics.wire.lag_status import WINDOW, Committed, lag_status
 from kcoord_wire.forensics.wire.moments import NS_PER_S
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Partition
 
-__all__ = ["MAX_ROWS", "GroupLag", "note_growth", "read_lag"]
-
 MAX_ROWS: Final = 100_000
 _AMBIGUOUS_NS: Final = 5 * NS_PER_S
 _BEFORE_NS: Final = 30 * NS_PER_S

@@ -22,8 +22,6 @@ from typing import Final, NamedTuple
 from kcoord_wire.forensics.model import LagStatus
 from kcoord_wire.forensics.wire.moments import NS_PER_S
 
-__all__ = ["LEAST", "LEAST_SILENCE_NS", "WINDOW", "Committed", "lag_status"]
-
 WINDOW: Final = 10
 LEAST: Final = 3
 LEAST_SILENCE_NS: Final = 30 * NS_PER_S

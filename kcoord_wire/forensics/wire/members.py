@@ -16,8 +16,6 @@ from kcoord_wire.forensics.wire.deaths import End
 from kcoord_wire.forensics.wire.trace import MemberTrace
 from kcoord_wire.forensics.wire.traffic import GroupTraffic
 
-__all__ = ["add_end", "library_of", "member_row", "member_rows"]
-
 _JAVA_REASONS: Final = (
     "need to re-join with the given member-id",
     "rebalance failed due to",

@@ -8,10 +8,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kcoord_wire.forensics.model import NS_PER_MS
-
-__all__ = ["BEGIN", "END", "NEVER_NS", "NS_PER_MS", "NS_PER_S", "UNKNOWN_SEQ", "Moment", "end_of"]
-
 NS_PER_S: Final = 1_000_000_000
 
 NEVER_NS: Final = 1 << 62

@@ -21,16 +21,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcoord_wire.error_codes import describe_error
-from kcoord_wire.forensics.model import Evidence, Outage, SightingKind
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Outage, SightingKind
 from kcoord_wire.forensics.wire.failovers import Failover, client_address
-from kcoord_wire.forensics.wire.moments import NEVER_NS, NS_PER_MS, NS_PER_S
+from kcoord_wire.forensics.wire.moments import NEVER_NS, NS_PER_S
 from kcoord_wire.forensics.wire.service import LONG_NS, Wait, broker_address
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace
-
-__all__ = ["BROKER_DOWN", "LOADING", "MOVED", "SILENCE", "OutageTrace", "find_outages", "outage_rows"]
 
 BROKER_DOWN: Final = "broker down"
 MOVED: Final = "coordinator moved"

@@ -25,8 +25,6 @@ from kcoord_wire.forensics.wire.moments import NEVER_NS, Moment
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, is_cooperative
 from kcoord_wire.forensics.wire.traffic import GroupRequest, Partition
 
-__all__ = ["Holding", "Owners", "Unseen", "fair_share", "find_holdings", "find_pauses", "ownership_rows"]
-
 _REJECTIONS: Final = frozenset(
     {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 )

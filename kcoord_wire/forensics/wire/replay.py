@@ -26,11 +26,12 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.forensics.model import NS_PER_MS
 from kcoord_wire.forensics.wire.failovers import Failover
 from kcoord_wire.forensics.wire.group import GroupState, is_follower
 from kcoord_wire.forensics.wire.hindsight import CALM_NS, Hindsight
 from kcoord_wire.forensics.wire.joins import PARKED_NS, Join, unshown_members
-from kcoord_wire.forensics.wire.moments import NS_PER_MS, Moment, end_of
+from kcoord_wire.forensics.wire.moments import Moment, end_of
 from kcoord_wire.forensics.wire.outages import BROKER_DOWN, OutageTrace
 from kcoord_wire.forensics.wire.trace import (
     COMPLETING,
@@ -46,8 +47,6 @@ from kcoord_wire.forensics.wire.trace import (
 )
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Leaver
 from kcoord_wire.forensics.wire.unseen import FIRST_VERSION_WITH_ID, TOLERANCE_NS, UnseenStarts
-
-__all__ = ["Rank", "Replay"]
 
 _REFUSED_NS: Final = 5 * NS_PER_MS  # a refusal that took longer was parked first
 _PARKED_ERRORS: Final = frozenset(

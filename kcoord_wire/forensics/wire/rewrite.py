@@ -24,9 +24,9 @@ from operator import attrgetter
 from typing import Final
 
 from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.forensics.model import Evidence, GroupHistory
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory
 from kcoord_wire.forensics.wire.facts import evidence_of
-from kcoord_wire.forensics.wire.moments import NS_PER_MS, NS_PER_S, Moment
+from kcoord_wire.forensics.wire.moments import NS_PER_S, Moment
 from kcoord_wire.forensics.wire.ownership import Holding
 from kcoord_wire.forensics.wire.round_rules import REWRITE_RULES
 from kcoord_wire.forensics.wire.rounds import (
@@ -45,8 +45,6 @@ from kcoord_wire.forensics.wire.rounds import (
 )
 from kcoord_wire.forensics.wire.trace import Why
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition
-
-__all__ = ["explain_rewrite"]
 
 _REBALANCE_FAILED: Final = 111
 _LOST: Final = frozenset((14, 15, 16, 110))  # the coordinator starts up, or is another broker

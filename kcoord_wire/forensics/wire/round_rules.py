@@ -11,8 +11,6 @@ from typing import Final
 
 from kcoord_wire.forensics.model import Cause
 
-__all__ = ["DRAFT_RULES", "REWRITE_RULES", "RoundRule"]
-
 
 @dataclass(frozen=True, slots=True)
 class RoundRule:

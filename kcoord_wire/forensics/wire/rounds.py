@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import Final
 
 from kcoord_wire.forensics.model import (
+    NS_PER_MS,
     Evidence,
     Generation,
     GroupHistory,
@@ -33,26 +34,11 @@ from kcoord_wire.forensics.model import (
 from kcoord_wire.forensics.wire.commits import commit_rows
 from kcoord_wire.forensics.wire.facts import MAX_CITED, describe_member, identity_of, removed_member
 from kcoord_wire.forensics.wire.members import member_row
-from kcoord_wire.forensics.wire.moments import NS_PER_MS, Moment
+from kcoord_wire.forensics.wire.moments import Moment
 from kcoord_wire.forensics.wire.ownership import Holding, Owners, fair_share, find_pauses, ownership_rows
 from kcoord_wire.forensics.wire.round_rules import RoundRule
 from kcoord_wire.forensics.wire.trace import MemberTrace, Why
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition
-
-__all__ = [
-    "NO_FRAME",
-    "Departure",
-    "Life",
-    "Round",
-    "RoundHistory",
-    "Trigger",
-    "address_of",
-    "ended",
-    "first_assigned",
-    "new_trigger",
-    "parked_together",
-    "seconds",
-]
 
 NO_FRAME: Final = -1
 _MAX_NAMED: Final = 3  # partitions in a sentence

@@ -33,8 +33,6 @@ from kcoord_wire.forensics.wire.facts import MAX_CITED, Facts, describe_member, 
 from kcoord_wire.forensics.wire.trace import StartKind
 from kcoord_wire.forensics.wire.traffic import GroupRequest
 
-__all__ = ["EPOCH_RULES", "RULES", "UNKNOWN", "CauseRule", "EpochRule"]
-
 UNKNOWN: Final = "unknown"
 """The name of the rules that find no cause."""
 

@@ -19,8 +19,6 @@ from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.wire.heartbeats import longs
 from kcoord_wire.forensics.wire.moments import NS_PER_S
 
-__all__ = ["LONG_NS", "REFUSALS", "Service", "Wait", "broker_address"]
-
 REFUSALS: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )

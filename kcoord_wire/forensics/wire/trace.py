@@ -16,20 +16,6 @@ from kcoord_wire.forensics.wire.moments import Moment
 from kcoord_wire.forensics.wire.outages import OutageTrace
 from kcoord_wire.forensics.wire.traffic import GroupRequest, Leaver, OfferedAssignor, Partition
 
-__all__ = [
-    "COMPLETING",
-    "EMPTY",
-    "PREPARING",
-    "STABLE",
-    "UNKNOWN_STATE",
-    "MemberTrace",
-    "RebalanceTrace",
-    "Start",
-    "StartKind",
-    "Why",
-    "is_cooperative",
-]
-
 EMPTY: Final = "Empty"
 PREPARING: Final = "PreparingRebalance"
 COMPLETING: Final = "CompletingRebalance"

@@ -28,20 +28,6 @@ from kcoord_wire.forensics.wire.service import Service
 if TYPE_CHECKING:
     from kcoord_wire.forensics.wire.joins import Join
 
-__all__ = [
-    "GroupRequest",
-    "GroupTraffic",
-    "Leaver",
-    "Link",
-    "ListedMember",
-    "OfferedAssignor",
-    "Partition",
-    "Sightings",
-    "TopicSize",
-    "read_sightings",
-    "read_traffic",
-]
-
 Partition = tuple[str, int]
 """Topic and partition number."""
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from kcoord_wire.forensics.model import NS_PER_MS
 from kcoord_wire.forensics.wire.failovers import Failover
 from kcoord_wire.forensics.wire.group import GroupState
 from kcoord_wire.forensics.wire.hindsight import CALM_NS
 from kcoord_wire.forensics.wire.joins import Join
-from kcoord_wire.forensics.wire.moments import NS_PER_MS, Moment
+from kcoord_wire.forensics.wire.moments import Moment
 from kcoord_wire.forensics.wire.trace import MemberTrace, Start, StartKind, Why
 from kcoord_wire.forensics.wire.traffic import GroupRequest
-
-__all__ = ["FIRST_VERSION_WITH_ID", "TOLERANCE_NS", "UnseenStarts"]
 
 TOLERANCE_NS: Final = 1_000 * NS_PER_MS
 """Timers of brokers run late, and a capture may be taken at the clients' end."""

@@ -19,8 +19,6 @@ from kcoord_wire.forensics.wire.deaths import SILENT, End, clock
 from kcoord_wire.forensics.wire.moments import NS_PER_S
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace
 
-__all__ = ["LATE", "awaited_text", "find_awaited"]
-
 LATE: Final = "late"
 
 _LEAST_NS: Final = NS_PER_S  # heartbeats, which bring the news of a rebalance, come every one to three seconds

@@ -13,8 +13,6 @@ from typing import Final
 
 from kcoord_wire.forensics.model import Cause
 
-__all__ = ["ABOUT", "COLOURS", "OTHER"]
-
 OTHER: Final = "#7d8590"  # a cause without an entry
 
 COLOURS: Final = {

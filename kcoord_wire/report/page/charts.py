@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from kcoord_wire.extras import require
 
-__all__ = ["chart_specs"]
-
 BAR: Final = "#2f6aa8"  # with white numbers on it
 PAUSED: Final = "#d55e00"
 LAG: Final = "#8a5fa8"

@@ -27,8 +27,6 @@ from kcoord_wire.report.page.keys import FindingKeys, GroupKeys, PageKeys, Rebal
 from kcoord_wire.report.page.lag import lag_curve
 from kcoord_wire.report.page.lanes import Lane, by_trouble, dead_spans, held_ns, lane_row, lanes_of, ownership_of
 
-__all__ = ["PageLimits", "page_data"]
-
 _REMOVED: Final = 20  # members that a rebalance lists as removed
 _OF_FINDING: Final = 40  # rebalances that a finding lists
 

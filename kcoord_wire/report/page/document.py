@@ -29,8 +29,6 @@ from kcoord_wire.report.page.charts import chart_specs
 from kcoord_wire.report.page.data import page_data
 from kcoord_wire.report.page.keys import PageKeys
 
-__all__ = ["SCRIPTS", "write_html"]
-
 FOLDER: Final = Path(__file__).parent
 SCRIPTS: Final = ("document.js", "charts.js", "table.js", "page.js")  # in this order, as one script
 _SLOT: Final = re.compile(r"\{\{(\w+)\}\}")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from kcoord_wire.forensics.model import GroupHistory
 
-__all__ = ["GroupClock"]
-
 
 class GroupClock:
     """Times of one group, in milliseconds after its first moment.

@@ -9,8 +9,6 @@ Laws:
 
 from typing import Any, NotRequired, TypedDict
 
-__all__ = ["CauseKeys", "FindingKeys", "GroupKeys", "LaneKeys", "LossKeys", "PageKeys", "RebalanceKeys", "TotalKeys"]
-
 
 class CauseKeys(TypedDict):
     """A cause: its colour in charts and tables, and a sentence about it."""

@@ -11,8 +11,6 @@ from __future__ import annotations
 from kcoord_wire.forensics.model import GroupHistory
 from kcoord_wire.report.page.group_clock import GroupClock
 
-__all__ = ["lag_curve"]
-
 
 def lag_curve(history: GroupHistory, clock: GroupClock, points: int) -> list[list[float]]:
     """Return [time, records] at each change, and at the group's end; empty where no lag is known."""

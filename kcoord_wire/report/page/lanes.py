@@ -21,8 +21,6 @@ from kcoord_wire.report.formatting import duration, name_of, partition_runs, sho
 from kcoord_wire.report.page.group_clock import GroupClock
 from kcoord_wire.report.page.keys import LaneKeys
 
-__all__ = ["Lane", "by_trouble", "dead_spans", "held_ns", "lane_row", "lanes_of", "ownership_of"]
-
 _FOLDED_FROM: Final = 20  # lanes above which those without trouble are folded
 _LATE_MS: Final = 1_000  # a member that joins so long after the others is in trouble
 _OWN_ENDS: Final = ("left", "replaced")

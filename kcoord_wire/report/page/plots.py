@@ -22,8 +22,6 @@ from typing import Any, Final
 
 from kcoord_wire.extras import require
 
-__all__ = ["LinePlot", "Series", "plot_png", "plot_svg", "write_plot"]
-
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b7280", "#000000")
 """Of Okabe and Ito: distinct with every kind of colour vision."""
 

@@ -24,8 +24,6 @@ from kcoord_wire.zookeeper.model import Ask, RegistryEvent
 if TYPE_CHECKING:
     from kcoord_wire.simulation.central.cluster import CentralCluster
 
-__all__ = ["BrokerProcess"]
-
 _TERM_ENDS: Final = ("elected", "resigned")
 _REBALANCE: Final = ("rebalance started", "rebalance completed")
 

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from kcoord_wire.central.draft.consumer import ConsumerState
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
-from kcoord_wire.central.draft.events import ConsumerSettings, CoordinatorSettings, Partition, Shutdown
+from kcoord_wire.central.draft.events import ConsumerSettings, CoordinatorSettings, Partition
 from kcoord_wire.central.draft.topic_count import format_topics, parse_topic_count
 from kcoord_wire.central.topics import GeneratedTopics
-from kcoord_wire.machines import Tick
+from kcoord_wire.machines import Shutdown, Tick
 from kcoord_wire.simulation.central.brokers import BrokerProcess
 from kcoord_wire.simulation.central.consumers import ConsumerProcess
 from kcoord_wire.simulation.central.invariants import Invariants
@@ -33,8 +33,6 @@ from kcoord_wire.simulation.processes import ProcessCluster
 from kcoord_wire.simulation.zookeeper import VirtualZooKeeper
 from kcoord_wire.zookeeper.layout import COORDINATOR, ROOTS, owner_path, topic_path
 from kcoord_wire.zookeeper.model import Create, Delete, SetData
-
-__all__ = ["CentralCluster"]
 
 RATE: Final = 10.0  # records a second of each partition
 _DEFAULTS: Final = CoordinatorSettings()

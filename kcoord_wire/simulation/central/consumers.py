@@ -25,8 +25,6 @@ from kcoord_wire.simulation.processes import Process
 if TYPE_CHECKING:
     from kcoord_wire.simulation.central.invariants import Invariants
 
-__all__ = ["ConsumerProcess", "Tenure"]
-
 _FETCH_BYTES: Final = 400  # about ten records
 _FETCH_MS: Final = (50, 300)  # between an answer and the next fetch: the application's work
 _STOP_MS: Final = (0, 30)  # until the fetchers have stopped

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from kcoord_wire.simulation.central.consumers import Tenure
     from kcoord_wire.simulation.zookeeper import VirtualZooKeeper
 
-__all__ = ["Invariants", "Place"]
-
 _ANSWERS: Final = (m.PingResponse, m.StopFetcherResponse)
 _REBALANCES: Final = (m.StopFetcherRequest, m.StartFetcherRequest)
 _STARTS: Final = (m.StartFetcherRequest, m.RegisterConsumerResponse)

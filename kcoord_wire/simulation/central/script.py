@@ -15,8 +15,6 @@ from kcoord_wire.simulation.central.invariants import Place
 from kcoord_wire.simulation.script import Action, Do, Script, choose, draw_times
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["CentralScript", "Do", "Report", "random_script"]
-
 SESSION_MS: Final = 3_000
 LONGEST_SESSION_MS: Final = 4_500
 ZOOKEEPER_MS: Final = 4_000

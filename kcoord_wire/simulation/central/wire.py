@@ -20,8 +20,6 @@ from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.network import Connection, Network
 from kcoord_wire.simulation.processes import Process
 
-__all__ = ["Link", "VirtualBroker", "Wire"]
-
 PORT: Final = 9092
 _SIZE: Final = 4  # bytes before each frame
 _TYPE_ID: Final = 2

@@ -27,8 +27,6 @@ from kcoord_wire.simulation.group import members
 if TYPE_CHECKING:
     from kcoord_wire.simulation.consumer_groups.cluster import ConsumerGroupCluster, MemberOptions
 
-__all__ = ["ClassicClient", "ClassicProcess"]
-
 
 @dataclass(frozen=True, slots=True)
 class ClassicClient:

@@ -53,8 +53,6 @@ from kcoord_wire.simulation.group.wire import MemberConnection, Wire
 from kcoord_wire.simulation.network import Loss, NetworkCluster
 from kcoord_wire.simulation.processes import Process
 
-__all__ = ["GROUP", "ConsumerGroupCluster", "MemberOptions", "MemberProcess"]
-
 GROUP: Final = "group"
 """The id of the group."""
 

@@ -36,8 +36,6 @@ from kcoord_wire.simulation.group.invariants import Invariants
 from kcoord_wire.simulation.group.topics import VirtualTopics
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["ConsumerGroupInvariants", "consumer_groups"]
-
 
 class _Kept(NamedTuple):
     """What all groups were after an append.

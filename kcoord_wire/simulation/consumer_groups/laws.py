@@ -37,20 +37,6 @@ from kcoord_wire.coordinator.core.any_group import TopicNames
 from kcoord_wire.simulation.consumer_groups.member import Partition
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = [
-    "LAWS",
-    "Client",
-    "Epochs",
-    "assigned",
-    "check_client_step",
-    "check_clients",
-    "check_group",
-    "check_step",
-    "has_converged",
-    "snapshot",
-    "wanted",
-]
-
 LAWS: Final = (
     "NoDoubleClientAssignment",
     "ValidMemberEpoch",

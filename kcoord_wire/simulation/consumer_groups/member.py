@@ -34,24 +34,6 @@ from kcoord_wire.consumer.events import Arrived, Close, Disconnected, Send
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.machines import Tick
 
-__all__ = [
-    "Assigned",
-    "Commit",
-    "Committed",
-    "ConsumerGroupMember",
-    "Failed",
-    "Leave",
-    "Left",
-    "Lost",
-    "MemberSettings",
-    "NotCommitted",
-    "Partition",
-    "Released",
-    "Revoking",
-    "State",
-    "Subscribe",
-]
-
 _HEARTBEAT_VERSION: Final = 1
 _COMMIT_VERSION: Final = 9
 _JOINING: Final = 0

@@ -25,8 +25,6 @@ from kcoord_wire.simulation.group.bounce_account import BounceResult, Work, Work
 from kcoord_wire.simulation.group.opening import Opening
 from kcoord_wire.simulation.group.rolling_bounce import WORK, Bounce, BounceWorkload, why_restless
 
-__all__ = ["LABEL", "simulate_consumer_bounce"]
-
 LABEL: Final = "consumer"
 """Of the result: ``group.protocol=consumer``."""
 

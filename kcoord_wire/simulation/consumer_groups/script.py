@@ -14,8 +14,6 @@ from kcoord_wire.simulation.group.script import Report, moves
 from kcoord_wire.simulation.script import Do, Script, choose, draw_times
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["ConsumerGroupScript", "Do", "random_script"]
-
 SETTLE_MS: Final = 120_000
 """A group has converged within this after the last fault: sessions and rebalance timeouts of 6 to 15 s, one after the
 other, and the refresh of regular expressions."""

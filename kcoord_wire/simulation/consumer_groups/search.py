@@ -26,8 +26,6 @@ from dataclasses import dataclass
 from kcoord_wire.simulation.consumer_groups.states import Bounds, Step, World, WorldState
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["Bounds", "Found", "Step", "search"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Found:

@@ -46,8 +46,6 @@ from kcoord_wire.simulation.consumer_groups.member import (
 from kcoord_wire.simulation.group.topics import VirtualTopics
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["Bounds", "Step", "World", "WorldState"]
-
 _GROUP: Final = "g"
 _BROKERS: Final = Brokers([Endpoint(1, "127.0.0.1", 9092)])
 _SESSION_MS: Final = 10_000

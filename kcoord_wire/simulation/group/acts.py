@@ -13,24 +13,6 @@ from kcoord_wire.simulation.group.cluster import Cluster
 from kcoord_wire.simulation.group.members import MemberOptions, MemberProcess
 from kcoord_wire.simulation.script import Action
 
-__all__ = [
-    "AddPartitions",
-    "Crash",
-    "CrashCoordinator",
-    "CutOff",
-    "FailDisk",
-    "Join",
-    "LeaveGroup",
-    "Lose",
-    "Meddle",
-    "MemberAction",
-    "MoveCoordinator",
-    "Pause",
-    "Resubscribe",
-    "Stray",
-]
-
-
 # ---- members
 
 

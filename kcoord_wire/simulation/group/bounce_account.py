@@ -19,8 +19,6 @@ from typing import NamedTuple
 
 from kcoord_wire.assignors import TopicPartition
 
-__all__ = ["BounceResult", "InstanceCost", "Work", "WorkEvent", "account"]
-
 
 class Work(enum.StrEnum):
     """What happens to an instance's work."""

@@ -36,8 +36,6 @@ from kcoord_wire.disk import MemoryDisk
 from kcoord_wire.simulation.group.wire import Tap
 from kcoord_wire.simulation.virtual_loop import VirtualWorld
 
-__all__ = ["VirtualBroker"]
-
 PORT: Final = 9_092
 _CLUSTER_ID: Final = "virtual-cluster-000000"  # of 22 characters, as Kafka's are
 

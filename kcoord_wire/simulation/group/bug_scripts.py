@@ -26,8 +26,6 @@ from kcoord_wire.simulation.group.members import MemberOptions
 from kcoord_wire.simulation.group.wire import Tap
 from kcoord_wire.simulation.script import Action
 
-__all__ = ["BUG_SCRIPTS", "BugScript", "Damage", "play_bug"]
-
 _CONFIG: Final = GroupConfig(initial_rebalance_delay_ms=0)
 _COOPERATIVE: Final = ("cooperative-sticky",)
 _BEFORE_KIP_792: Final = (

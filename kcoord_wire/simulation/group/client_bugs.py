@@ -37,8 +37,6 @@ from kcoord_wire.consumer import events
 from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.messages import JoinGroupResponse
 
-__all__ = ["SWITCHES", "Switch", "assignors_with", "machine_with"]
-
 Counts = Mapping[str, int]
 Members = Mapping[str, MemberSubscription]
 Wrong = Callable[[Assign, Counts, Members, Racks], Assignment]

@@ -45,8 +45,6 @@ from kcoord_wire.simulation.group.topics import VirtualTopics
 from kcoord_wire.simulation.group.wire import Tap, Wire
 from kcoord_wire.simulation.network import Loss, NetworkCluster
 
-__all__ = ["Cluster"]
-
 _EMBEDDED: Final = ConsumerProtocol()
 _DEFAULTS: Final = MemberOptions()
 _DEFAULT_TOPICS: Final = {"topic": 4}

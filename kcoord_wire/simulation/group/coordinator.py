@@ -38,8 +38,6 @@ from kcoord_wire.simulation.disk import PowerCutError, VirtualDisk
 from kcoord_wire.simulation.group.invariants import Invariants, Watched
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["Caller", "VirtualCoordinator"]
-
 _TICK: Final = Tick()
 _ENDPOINTS: Final = [Endpoint(1, "127.0.0.1", 9092), Endpoint(2, "127.0.0.1", 9092)]  # connections know their broker
 

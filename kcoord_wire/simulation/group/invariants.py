@@ -26,15 +26,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kcoord_wire import machines
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import MemberAssignment, TopicPartition, list_partitions
 from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.core.groups import Group, State
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.simulation.violation import ViolationError
-
-__all__ = ["Invariants", "Watched"]
-
 
 # What one event may do, several moves included: the JoinGroup of a lone member takes Stable to CompletingRebalance.
 _REACHABLE: Final[Mapping[State | None, set[State | None]]] = {
@@ -253,7 +251,7 @@ class Invariants:
     def _check_state(self, group_id: str, group: Group | None, event: events.Event) -> None:
         view = self._view(group_id)
         state = None if group is None else group.state
-        expired = state is None and isinstance(event, events.Tick)  # the last member and the last offset, in one tick
+        expired = state is None and isinstance(event, machines.Tick)  # the last member and the last offset, in one tick
         if state not in _REACHABLE[view.state] and not expired:
             raise ViolationError("transitions", f"group {group_id!r} went from {view.state} to {state}")
         view.state = state

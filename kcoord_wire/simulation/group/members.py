@@ -28,8 +28,6 @@ from kcoord_wire.simulation.group.wire import MemberConnection, Wire
 from kcoord_wire.simulation.processes import Process
 from kcoord_wire.simulation.script import source_of
 
-__all__ = ["MemberOptions", "MemberProcess", "Members", "check_known"]
-
 ListenedT = TypeVar("ListenedT")
 
 _OVER: Final = (events.MemberState.LEFT, events.MemberState.FAILED)

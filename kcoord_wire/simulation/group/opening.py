@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.simulation.clock import VirtualClock
 
-__all__ = ["Opening"]
-
 
 class Opening:
     """The partitions of one process that are not open yet.

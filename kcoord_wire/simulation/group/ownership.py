@@ -9,8 +9,6 @@ from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.processes import Process
 
-__all__ = ["Idle", "Ownership"]
-
 
 class Idle(NamedTuple):
     """Time without a holder, in ms, summed over the partitions.

@@ -32,8 +32,6 @@ from kcoord_wire.simulation.group.bounce_account import BounceResult, Work, Work
 from kcoord_wire.simulation.group.cluster import Cluster
 from kcoord_wire.simulation.group.members import MemberOptions, check_known
 
-__all__ = ["PROTOCOLS", "WORK", "Bounce", "BounceProtocol", "BounceWorkload", "simulate_bounce", "why_restless"]
-
 _AROUND_MS: Final = 10_000  # of steady state, before and after
 
 

@@ -20,8 +20,6 @@ from kcoord_wire.simulation.group.members import MemberOptions
 from kcoord_wire.simulation.script import Action, Script, choose, draw_times
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["GroupScript", "Report", "random_script"]
-
 SETTLE_MS: Final = 300_000
 """A group with the timeouts of `random_script` is Stable within this after the last fault: a session timeout, the join
 timeout of a member that was killed while it was new, two rebalances, and a sync that is never completed."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 
-__all__ = ["VirtualTopics"]
-
 
 class VirtualTopics:
     """The topics as the coordinator's machine looks them up.

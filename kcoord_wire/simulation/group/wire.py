@@ -29,8 +29,6 @@ from kcoord_wire.simulation.network import Connection, Network
 if TYPE_CHECKING:
     from kcoord_wire.simulation.group.members import MemberProcess
 
-__all__ = ["MemberConnection", "Tap", "Wire"]
-
 _DISCONNECTED: Final = Disconnected()
 _STATES_SOFTWARE: Final = 3  # version of ApiVersions
 _BROKER_HOST: Final = "10.0.0.1"

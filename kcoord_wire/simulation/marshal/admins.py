@@ -19,8 +19,6 @@ from kcoord_wire.simulation.marshal.log import LATENCY_MS, VirtualLog
 from kcoord_wire.simulation.marshal.topics import VirtualTopics
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["AdminProcess"]
-
 
 class AdminProcess(LogProcess):
     """An admin's process; it ends by itself.

@@ -13,8 +13,6 @@ from collections import Counter
 
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["Anomalies", "Anomaly"]
-
 
 class Anomaly(enum.StrEnum):
     """A kind.

@@ -15,12 +15,10 @@ from typing import Any, Final
 import kcoord_wire as kw
 from kcoord_wire.machines import Ended, Machine, Noted, Tick
 from kcoord_wire.marshal import events
-from kcoord_wire.marshal.machine import Entry
+from kcoord_wire.marshal.state import Entry
 from kcoord_wire.simulation.clock import EPOCH_MS, VirtualClock
 from kcoord_wire.simulation.marshal.log import Reader, VirtualLog
 from kcoord_wire.simulation.processes import Process
-
-__all__ = ["LocalClock", "LocalMachine", "LogProcess"]
 
 _MILLION: Final = 1_000_000
 

@@ -18,9 +18,10 @@ from kcoord_wire.marshal.admin import Admin, AdminSettings, GroupPauser
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.events import Balance, Delivery, FetchFailed, MemberSettings, Release, Suspend
 from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.marshal.machine import Entry, Rules, WorldState
+from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.member import MarshalMember
 from kcoord_wire.marshal.set_position import PositionSetter
+from kcoord_wire.marshal.state import Entry, Rules
 from kcoord_wire.messages import marshal as messages
 from kcoord_wire.simulation.marshal.admins import AdminProcess
 from kcoord_wire.simulation.marshal.anomalies import Anomalies, Anomaly
@@ -31,8 +32,6 @@ from kcoord_wire.simulation.marshal.members import MemberProcess
 from kcoord_wire.simulation.marshal.observers import Observer, Truth
 from kcoord_wire.simulation.marshal.topics import VirtualTopics
 from kcoord_wire.simulation.processes import ProcessCluster
-
-__all__ = ["GROUP", "MarshalCluster"]
 
 GROUP: Final = "readers"
 _RATE: Final = 5.0  # offsets a second of each partition

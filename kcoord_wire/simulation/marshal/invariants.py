@@ -28,7 +28,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from kcoord_wire.marshal.events import Delivery, Tenure
-from kcoord_wire.marshal.machine import Claim, Entry, Outcome, Place
+from kcoord_wire.marshal.state import Claim, Entry, Outcome, Place
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.marshal.anomalies import Anomalies, Anomaly
 from kcoord_wire.simulation.marshal.observers import Verdict
@@ -37,8 +37,6 @@ from kcoord_wire.simulation.violation import ViolationError
 
 if TYPE_CHECKING:
     from kcoord_wire.simulation.marshal.members import MemberProcess
-
-__all__ = ["Holding", "Invariants"]
 
 _SLACK: Final = 1.05  # clocks that run differently
 _MOVES: Final = (Outcome.RENEWED, Outcome.TAKEN_OVER, Outcome.RELEASED)

@@ -18,12 +18,10 @@ from random import Random
 from typing import Final
 
 from kcoord_wire.marshal.log import Appended, AppendFailed, RawEntry
-from kcoord_wire.marshal.machine import Entry
+from kcoord_wire.marshal.state import Entry
 from kcoord_wire.marshal.values import read_entry
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.script import choose
-
-__all__ = ["Fate", "Reader", "Trouble", "VirtualLog"]
 
 LATENCY_MS: Final = (1, 20)
 _CHUNK: Final = 200  # entries that a reader gets at once when it catches up

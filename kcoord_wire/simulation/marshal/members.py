@@ -24,8 +24,6 @@ from kcoord_wire.simulation.marshal.log import LATENCY_MS, VirtualLog
 from kcoord_wire.simulation.marshal.topics import VirtualTopics
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["MemberProcess"]
-
 _DRAINS: Final = (Why.RELEASED, Why.HANDED_OVER, Why.PAUSED, Why.KEPT)
 _FETCH_MS: Final = (20, 200)  # between fetches
 _WORK_MS: Final = (0, 80)  # of the application on a record

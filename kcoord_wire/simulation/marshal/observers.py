@@ -18,14 +18,12 @@ from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
-from kcoord_wire.marshal.machine import Claim, Entry, Outcome, Place, Rules, WorldState
-from kcoord_wire.marshal.state import Certainty
+from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.state import Certainty, Claim, Entry, Outcome, Place, Rules
 from kcoord_wire.simulation.clock import VirtualClock
 from kcoord_wire.simulation.marshal.anomalies import Anomalies, Anomaly
 from kcoord_wire.simulation.marshal.log import Reader, VirtualLog
 from kcoord_wire.simulation.violation import ViolationError
-
-__all__ = ["Observer", "Truth", "Verdict", "place_of"]
 
 
 class Verdict(NamedTuple):

@@ -9,13 +9,11 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.marshal.events import Delivery
-from kcoord_wire.marshal.machine import Rules
+from kcoord_wire.marshal.state import Rules
 from kcoord_wire.simulation.marshal.anomalies import Anomaly
 from kcoord_wire.simulation.marshal.cluster import JUNK, MarshalCluster
 from kcoord_wire.simulation.script import Do, Script, choose, draw_times
 from kcoord_wire.simulation.violation import ViolationError
-
-__all__ = ["ODDS", "SETTLE", "WRITERS", "Do", "MarshalScript", "Report", "random_script"]
 
 SETTLE: Final = 25
 """Heartbeat intervals within which each partition is held again after the last fault: an entry that lands late, two

@@ -13,8 +13,6 @@ from typing import Final
 
 from kcoord_wire.simulation.clock import VirtualClock
 
-__all__ = ["VirtualTopics"]
-
 _HOLE_EACH: Final = 10
 _MS: Final = 1000
 

@@ -38,16 +38,6 @@ from kcoord_wire.simulation.proposal.coordinator import Coordinator, Join, Phase
 from kcoord_wire.simulation.proposal.events import Codec, MemberSettings, Strategy, Subscription
 from kcoord_wire.simulation.proposal.member import Member
 
-__all__ = [
-    "AllMembersCoordinator",
-    "AllMembersMember",
-    "AssignmentError",
-    "assign_checked",
-    "choose_protocol",
-    "hash_topics",
-    "topics_of",
-]
-
 Offer = Mapping[tuple[str, int], bytes]
 """Protocol and version to metadata, the preferred protocol first."""
 

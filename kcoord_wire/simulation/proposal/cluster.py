@@ -37,8 +37,6 @@ from kcoord_wire.simulation.proposal.variants import VARIANTS
 from kcoord_wire.simulation.proposal.wire import Broker, Wire
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["ProposalCluster"]
-
 _FETCH_MS: Final = (1, 20)  # that Metadata takes
 _DEFAULTS: Final = MemberOptions()
 _COORDINATOR_DEFAULTS: Final = events.CoordinatorSettings()

@@ -30,8 +30,6 @@ from kcoord_wire.machines import Tick
 from kcoord_wire.messages import HeartbeatRequest, HeartbeatResponse, LeaveGroupRequest, LeaveGroupResponse
 from kcoord_wire.simulation.proposal.events import Answer, Asked, Caller, CoordinatorSettings, Save
 
-__all__ = ["NEVER", "Coordinator", "Join", "Phase", "Registration", "boot_of"]
-
 NEVER: Final = 1 << 62
 
 

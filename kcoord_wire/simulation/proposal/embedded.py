@@ -11,8 +11,6 @@ from typing import Any, Final, TypeVar
 
 from kcoord_wire.codec.registry import registry
 
-__all__ = ["MemberCodec"]
-
 _LONGEST: Final = 1 << 24  # decompressed; more than any metadata that fits a request
 
 MessageT = TypeVar("MessageT")

@@ -9,28 +9,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kcoord_wire.assignors import Assign
 
-__all__ = [
-    "Answer",
-    "Arrived",
-    "Asked",
-    "Caller",
-    "Close",
-    "Codec",
-    "CoordinatorSettings",
-    "Disconnected",
-    "Failed",
-    "Leave",
-    "MemberSettings",
-    "MemberState",
-    "Refetch",
-    "Save",
-    "Send",
-    "Strategy",
-    "Subscribe",
-    "Subscription",
-    "TopicsKnown",
-]
-
 MessageT = TypeVar("MessageT")
 
 

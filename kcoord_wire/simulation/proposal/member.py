@@ -28,8 +28,6 @@ from kcoord_wire.simulation.proposal import events
 from kcoord_wire.simulation.proposal.coordinator import NEVER
 from kcoord_wire.simulation.proposal.events import MemberState, Subscription
 
-__all__ = ["Member"]
-
 _OVER: Final = (MemberState.LEFT, MemberState.FAILED)
 _RETRIED: Final = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT)
 

@@ -26,8 +26,6 @@ from kcoord_wire.simulation.proposal.wire import Link
 if TYPE_CHECKING:
     from kcoord_wire.simulation.proposal.cluster import ProposalCluster
 
-__all__ = ["CoordinatorProcess", "MemberOptions", "MemberProcess"]
-
 _OVER: Final = (MemberState.LEFT, MemberState.FAILED)
 
 

@@ -13,8 +13,6 @@ from kcoord_wire.simulation.proposal.processes import MemberOptions
 from kcoord_wire.simulation.script import Do, Script, choose, draw_times
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["Do", "ProposalScript", "random_script"]
-
 SETTLE_MS: Final = 120_000
 """A group is settled within this after the last fault: sessions of 6 s, JoinGroups of 30 s that were lost, and the
 delays of members that have disagreed."""

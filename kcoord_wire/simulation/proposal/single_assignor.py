@@ -52,8 +52,6 @@ from kcoord_wire.simulation.proposal.events import (
 )
 from kcoord_wire.simulation.proposal.member import Member
 
-__all__ = ["SingleAssignorCoordinator", "SingleAssignorMember"]
-
 
 class SingleAssignorCoordinator(Coordinator):
     """Chooses the synchronizer, and hands out what it has decided.

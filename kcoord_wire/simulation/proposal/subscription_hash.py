@@ -24,8 +24,6 @@ from kcoord_wire.messages.proposal import AllMembersJoinGroupResponse, ProposalS
 from kcoord_wire.simulation.proposal.all_members import AllMembersMember, hash_topics, topics_of
 from kcoord_wire.simulation.proposal.events import Subscription
 
-__all__ = ["SubscriptionHashMember", "hash_subscription", "largest"]
-
 
 def hash_subscription(subscription: Subscription) -> bytes:
     """Return the subscription hash: SHA-256 over the topic list and the pattern. The proposal names no function."""

@@ -24,8 +24,6 @@ from kcoord_wire.simulation.proposal.cluster import ProposalCluster
 from kcoord_wire.simulation.proposal.events import CoordinatorSettings
 from kcoord_wire.simulation.proposal.variants import VARIANTS
 
-__all__ = ["MEASURED", "Measured", "Traffic", "make_topics", "measure"]
-
 _START_MS: Final = 3_000
 """How long the group waits for its first members, so that they form one generation."""
 

@@ -14,8 +14,6 @@ from kcoord_wire.simulation.proposal.member import Member
 from kcoord_wire.simulation.proposal.single_assignor import SingleAssignorCoordinator, SingleAssignorMember
 from kcoord_wire.simulation.proposal.subscription_hash import SubscriptionHashMember
 
-__all__ = ["RANGE", "ROUND_ROBIN", "VARIANTS", "Variant"]
-
 
 class Variant(NamedTuple):
     """A variant of the proposal.

@@ -20,8 +20,6 @@ from kcoord_wire.simulation.network import Connection, Network
 from kcoord_wire.simulation.processes import Process
 from kcoord_wire.simulation.proposal.events import Answer, Arrived, Asked, Caller, Disconnected, Send
 
-__all__ = ["Broker", "Link", "Moved", "Wire"]
-
 _SIZE: Final = 4  # bytes before each frame
 _ADDRESS: Final = "10.0.0.1:9092"
 

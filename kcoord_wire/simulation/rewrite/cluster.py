@@ -27,8 +27,6 @@ from kcoord_wire.simulation.zookeeper import VirtualZooKeeper
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, ROOTS, topic_path
 from kcoord_wire.zookeeper.model import Create, SetData
 
-__all__ = ["GROUP", "RewriteCluster"]
-
 GROUP: Final = "readers"  # of shard 0, which the controller moves first when a broker joins
 _SHARDS: Final = 4
 _ZOOKEEPER_SESSION_MS: Final = 6_000

@@ -30,8 +30,6 @@ from kcoord_wire.zookeeper.model import Create, SetData, Write
 if TYPE_CHECKING:
     from kcoord_wire.simulation.rewrite.processes import MemberProcess
 
-__all__ = ["Invariants", "Overlap", "Tenure"]
-
 _NO_GROUP: Final = GroupMetadata(0)
 
 

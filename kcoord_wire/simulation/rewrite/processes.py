@@ -32,8 +32,6 @@ from kcoord_wire.simulation.rewrite.invariants import Invariants, Tenure
 from kcoord_wire.simulation.zookeeper import VirtualRegistry
 from kcoord_wire.zookeeper.model import Ask
 
-__all__ = ["BrokerProcess", "MemberProcess"]
-
 _FETCH_MS: Final = (50, 300)  # between records
 _STOP_MS: Final = (0, 30)  # until the fetchers have stopped
 _MOST_RECORDS: Final = 5

@@ -11,8 +11,6 @@ from kcoord_wire.simulation.rewrite.cluster import RewriteCluster
 from kcoord_wire.simulation.script import Do, Script, choose, draw_times
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["ODDS", "SETTLE_MS", "Do", "Report", "RewriteScript", "random_script"]
-
 SETTLE_MS: Final = 90_000
 """A group is settled within this after the last fault: a broker that is down for up to 12 s, sessions at ZooKeeper and
 of members of 6 s each, a JoinGroup of 15 s that was lost, and the rebalances after them."""

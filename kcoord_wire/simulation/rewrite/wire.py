@@ -12,8 +12,6 @@ from kcoord_wire.codec.headers import decode_response, encode_request, encode_re
 from kcoord_wire.machines import Received
 from kcoord_wire.simulation.central.wire import Link, Wire
 
-__all__ = ["RewriteWire"]
-
 
 class RewriteWire(Wire):
     """Carries the rewrite's messages, whose size is left out."""

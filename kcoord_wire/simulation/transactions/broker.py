@@ -41,8 +41,6 @@ from kcoord_wire.simulation.transactions.invariants import Invariants, Watched
 from kcoord_wire.simulation.transactions.transformer import Place
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["Call", "VirtualBrokers"]
-
 logging.getLogger("kcoord_wire.coordinator").addHandler(logging.NullHandler())  # the faults are in the trace
 
 CONFIG: Final = GroupConfig(offsets_topic_partitions=4)

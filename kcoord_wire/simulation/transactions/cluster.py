@@ -37,8 +37,6 @@ from kcoord_wire.simulation.transactions.transformer import Partition, Place, Pl
 from kcoord_wire.simulation.transactions.wire import BrokerConnection, Slow, TransactionWire
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["GROUP", "ApplicationProcess", "TransactionCluster"]
-
 GROUP: Final = "applications"
 SOURCE: Final = "source"
 OUTPUT: Final = "output"

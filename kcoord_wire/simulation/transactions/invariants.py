@@ -32,8 +32,6 @@ from kcoord_wire.simulation.transactions.readers import Outcome, PartitionReader
 from kcoord_wire.simulation.transactions.transformer import Attempt, Partition
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["Invariants", "Watched"]
-
 _MOVES: Final = frozenset((before, after) for (before, _), after in TRANSITIONS.items())
 _OPEN: Final = PREPARED | {State.ONGOING}
 _DESCRIBED_EVERY: Final = 32  # checks

@@ -26,8 +26,6 @@ from kcoord_wire.records import ControlType, RecordBatch, decode_control_record,
 from kcoord_wire.simulation.transactions.transformer import Partition
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["Outcome", "PartitionReader"]
-
 FETCH_VERSION: Final = 12  # the last that names topics
 _ALL: Final = 1 << 30
 

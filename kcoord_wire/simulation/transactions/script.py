@@ -12,8 +12,6 @@ from kcoord_wire.simulation.script import Do, Script, choose, draw_times
 from kcoord_wire.simulation.transactions.cluster import GROUP, OUTPUT, TransactionCluster
 from kcoord_wire.simulation.violation import ViolationError
 
-__all__ = ["Do", "Report", "TransactionScript", "random_script"]
-
 SETTLE_MS: Final = 20_000
 """Within this after the last fault every application has committed two more offsets: the transaction of its predecessor
 times out, which takes less."""

@@ -29,24 +29,6 @@ from kcoord_wire.procedures import Procedures, Sleep
 from kcoord_wire.records import Record, encode_batch
 from kcoord_wire.timers import Timer, Timers
 
-__all__ = [
-    "Answered",
-    "Ask",
-    "Attempt",
-    "Began",
-    "GiveUp",
-    "Locate",
-    "Lost",
-    "Over",
-    "Partition",
-    "Place",
-    "Plan",
-    "Settings",
-    "Start",
-    "Stop",
-    "Transformer",
-]
-
 Partition = tuple[str, int]
 """Topic and number."""
 

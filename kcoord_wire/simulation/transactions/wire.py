@@ -22,8 +22,6 @@ from kcoord_wire.simulation.transactions.transformer import Ask
 if TYPE_CHECKING:
     from kcoord_wire.simulation.transactions.cluster import ApplicationProcess
 
-__all__ = ["BrokerConnection", "Slow", "TransactionWire"]
-
 
 class Slow(NamedTuple):
     """How slow the brokers are.

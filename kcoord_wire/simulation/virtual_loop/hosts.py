@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from kcoord_wire.simulation.virtual_loop.transports import MemoryTransport
     from kcoord_wire.simulation.virtual_loop.world import VirtualWorld
 
-__all__ = ["CURRENT", "MAIN", "Host", "Process"]
-
 MAIN: Final = "main"
 """The host on which the main coroutine runs."""
 

@@ -28,8 +28,6 @@ from kcoord_wire.simulation.virtual_loop.hosts import CURRENT, Process
 if TYPE_CHECKING:
     from kcoord_wire.simulation.virtual_loop.network import VirtualNetwork
 
-__all__ = ["BOOTED_S", "KERNEL", "DeadlockError", "LimitError", "NotSimulatedError", "VirtualLoop"]
-
 BOOTED_S: Final = 1_000.0
 """What `VirtualLoop.time` returns at the start, in seconds. Not 0, which programs take for "never"."""
 

@@ -22,8 +22,6 @@ from kcoord_wire.simulation.virtual_loop.loop import NotSimulatedError, VirtualL
 from kcoord_wire.simulation.virtual_loop.servers import MemoryServer
 from kcoord_wire.simulation.virtual_loop.transports import MemoryTransport, begin_client
 
-__all__ = ["ANY", "VirtualNetwork"]
-
 ANY: Final = "*"
 """In a fault: every host."""
 

@@ -25,8 +25,6 @@ from typing import Any, Final
 
 from kcoord_wire.simulation.virtual_loop.loop import VirtualLoop
 
-__all__ = ["virtual_stdlib"]
-
 NS: Final = 1_000_000_000
 
 

@@ -15,8 +15,6 @@ from kcoord_wire.simulation.virtual_loop.hosts import Host
 from kcoord_wire.simulation.virtual_loop.loop import NotSimulatedError, VirtualLoop
 from kcoord_wire.simulation.virtual_loop.transports import MemoryTransport, secured
 
-__all__ = ["BoundSocket", "MemoryServer"]
-
 
 class BoundSocket:
     """What a program asks a listening socket for: its address."""

@@ -29,8 +29,6 @@ from kcoord_wire.simulation.virtual_loop.loop import KERNEL, NotSimulatedError, 
 if TYPE_CHECKING:
     from kcoord_wire.simulation.virtual_loop.network import VirtualNetwork
 
-__all__ = ["MemoryTransport", "begin_client", "secured"]
-
 FIRST_RETRY_S: Final = 0.2
 LONGEST_RETRY_S: Final = 120.0
 RETRIES: Final = 15

@@ -26,8 +26,6 @@ from kcoord_wire.simulation.virtual_loop.loop import BOOTED_S, KERNEL, VirtualLo
 from kcoord_wire.simulation.virtual_loop.network import VirtualNetwork
 from kcoord_wire.simulation.virtual_loop.patches import virtual_stdlib
 
-__all__ = ["VirtualWorld"]
-
 END_S: Final = 600.0  # virtual; for programs that are cancelled, and close their connections first
 
 T = TypeVar("T")

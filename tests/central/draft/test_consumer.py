@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from kcoord_wire import machines
 from kcoord_wire.central.draft import events
 from kcoord_wire.central.draft.consumer import ConsumerState, DraftConsumer
-from kcoord_wire.central.draft.events import BrokerAddress, CentralError, Fence, FetchersStopped, Partition
-from kcoord_wire.machines import Tick
+from kcoord_wire.central.draft.events import CentralError, Fence, FetchersStopped, Partition
+from kcoord_wire.machines import BrokerAddress, Tick
 from kcoord_wire.messages import central as m
 
 A, B, C = BrokerAddress(1, "a", 9092), BrokerAddress(2, "b", 9092), BrokerAddress(3, "c", 9092)
@@ -57,15 +58,15 @@ class Host:
     def __init__(self, **settings: Any) -> None:
         self.machine = DraftConsumer(replace(SETTINGS, **settings))
         self.now = 0
-        self.notes: list[events.Noted] = []
+        self.notes: list[machines.Noted] = []
         self.effects: list[Any] = []
         self.running = False
 
     def deliver(self, event: Any, *, after_ms: int = 0) -> list[Any]:
         self.now += after_ms
         effects = self.machine.handle(event, self.now)
-        self.notes += [effect for effect in effects if isinstance(effect, events.Noted)]
-        self.effects = [effect for effect in effects if not isinstance(effect, events.Noted)]
+        self.notes += [effect for effect in effects if isinstance(effect, machines.Noted)]
+        self.effects = [effect for effect in effects if not isinstance(effect, machines.Noted)]
         return self.effects
 
     @property
@@ -74,7 +75,7 @@ class Host:
         return self.machine._last_connection
 
     def receive(self, message: Any, *, after_ms: int = 0) -> list[Any]:
-        return self.deliver(events.Received(self.connection, message), after_ms=after_ms)
+        return self.deliver(machines.Received(self.connection, message), after_ms=after_ms)
 
     def stop(self, **positions: int) -> list[Any]:
         """The fetchers have stopped; ``p0=7`` says where."""
@@ -89,7 +90,7 @@ class Host:
         return self.deliver(Tick())
 
     def connect(self) -> list[Any]:
-        return self.deliver(events.Connected(self.connection))
+        return self.deliver(machines.Connected(self.connection))
 
     def register(self) -> Host:
         """Go through consumerStartup; broker 2 is the coordinator."""
@@ -113,7 +114,7 @@ class Host:
 
 
 def sent(effects: list[Any]) -> list[Any]:
-    return [effect.message for effect in effects if isinstance(effect, events.Send)]
+    return [effect.message for effect in effects if isinstance(effect, machines.Send)]
 
 
 def kinds(effects: list[Any]) -> list[str]:
@@ -128,9 +129,9 @@ def test_consumer_startup_1_takes_brokers_round_robin() -> None:
     assert host.machine.deadline == 0
     tried = []
     for _ in range(2):
-        assert host.tick() == [events.Connect(host.connection, A)]
-        assert host.deliver(events.Disconnected(host.connection)) == [events.Connect(host.connection, B)]
-        assert host.deliver(events.Disconnected(host.connection)) == []
+        assert host.tick() == [machines.Connect(host.connection, A)]
+        assert host.deliver(machines.Disconnected(host.connection)) == [machines.Connect(host.connection, B)]
+        assert host.deliver(machines.Disconnected(host.connection)) == []
         tried.append(host.now)
     assert tried == [0, BACKOFF]
 
@@ -138,7 +139,7 @@ def test_consumer_startup_1_takes_brokers_round_robin() -> None:
 def test_consumer_startup_1_1_logs_a_broker_and_tries_the_next() -> None:
     host = Host()
     host.tick()
-    host.deliver(events.Disconnected(host.connection))
+    host.deliver(machines.Disconnected(host.connection))
     (note,) = host.notes
     assert (note.level, note.what, note.facts["broker"]) == (logging.ERROR, "broker not reached", "1 at a:9092")
 
@@ -147,7 +148,7 @@ def test_consumer_startup_1_1_a_broker_that_never_connects() -> None:
     host = Host()
     host.tick()
     first = host.connection
-    assert host.tick() == [events.Close(first), events.Connect(host.connection, B)]
+    assert host.tick() == [machines.Close(first), machines.Connect(host.connection, B)]
     assert host.now == TIMEOUT
 
 
@@ -155,25 +156,25 @@ def test_consumer_startup_1_2_retries_until_it_is_shut_down() -> None:
     host = Host()
     for _ in range(50):
         host.tick()
-        host.deliver(events.Disconnected(host.connection))
-        host.deliver(events.Disconnected(host.connection))
+        host.deliver(machines.Disconnected(host.connection))
+        host.deliver(machines.Disconnected(host.connection))
     assert host.machine.state is ConsumerState.WAITING
-    assert host.deliver(events.Shutdown()) == [events.Ended()]
+    assert host.deliver(machines.Shutdown()) == [machines.Ended()]
     assert host.machine.deadline is None
 
 
 def test_consumer_startup_2_asks_for_cluster_metadata() -> None:
     host = Host()
     host.tick()
-    assert host.connect() == [events.Send(host.connection, m.ClusterMetadataRequest())]
+    assert host.connect() == [machines.Send(host.connection, m.ClusterMetadataRequest())]
 
 
 def test_consumer_startup_2_no_answer_leads_to_the_next_broker() -> None:
     host = Host()
     host.tick()
     host.connect()
-    assert host.tick() == [events.Close(host.connection)]
-    assert host.tick() == [events.Connect(host.connection, B)]
+    assert host.tick() == [machines.Close(host.connection)]
+    assert host.tick() == [machines.Connect(host.connection, B)]
 
 
 def test_consumer_startup_3_replaces_its_list_of_brokers() -> None:
@@ -181,7 +182,7 @@ def test_consumer_startup_3_replaces_its_list_of_brokers() -> None:
     host.tick()
     host.connect()
     host.receive(metadata(-1, [C, B]))
-    assert host.tick() == [events.Connect(host.connection, C)]
+    assert host.tick() == [machines.Connect(host.connection, C)]
 
 
 def test_consumer_startup_3_keeps_a_bounded_list_of_brokers() -> None:
@@ -191,8 +192,8 @@ def test_consumer_startup_3_keeps_a_bounded_list_of_brokers() -> None:
     host.receive(metadata(-1, [A] * 32_000))
     host.tick()
     for _ in range(999):
-        assert kinds(host.deliver(events.Disconnected(host.connection))) == ["Connect"]
-    assert host.deliver(events.Disconnected(host.connection)) == []
+        assert kinds(host.deliver(machines.Disconnected(host.connection))) == ["Connect"]
+    assert host.deliver(machines.Disconnected(host.connection)) == []
 
 
 def test_consumer_startup_3_begins_anew_if_no_broker_is_left() -> None:
@@ -201,8 +202,8 @@ def test_consumer_startup_3_begins_anew_if_no_broker_is_left() -> None:
     host.connect()
     host.receive(metadata(-1, [C]))
     host.tick()
-    host.deliver(events.Disconnected(host.connection))
-    assert host.tick() == [events.Connect(host.connection, A)]
+    host.deliver(machines.Disconnected(host.connection))
+    assert host.tick() == [machines.Connect(host.connection, A)]
 
 
 @pytest.mark.parametrize("answer", [metadata(-1), metadata(9), m.ClusterMetadataResponse(error_code=16)])
@@ -210,7 +211,7 @@ def test_consumer_startup_3_without_coordinator_tries_again(answer: Any) -> None
     host = Host()
     host.tick()
     host.connect()
-    assert host.receive(answer) == [events.Close(1)]
+    assert host.receive(answer) == [machines.Close(1)]
     assert (host.machine.state, host.machine.deadline) == (ConsumerState.WAITING, BACKOFF)
 
 
@@ -218,7 +219,7 @@ def test_consumer_startup_4_registers_at_the_coordinator() -> None:
     host = Host()
     host.tick()
     host.connect()
-    assert host.receive(metadata(2)) == [events.Close(1), events.Connect(2, B)]
+    assert host.receive(metadata(2)) == [machines.Close(1), machines.Connect(2, B)]
     (request,) = sent(host.connect())
     assert request == m.RegisterConsumerRequest(
         group_id="g",
@@ -244,8 +245,8 @@ def test_consumer_startup_4_the_coordinator_cannot_be_reached() -> None:
     host.tick()
     host.connect()
     host.receive(metadata(2))
-    assert host.deliver(events.Disconnected(2)) == []
-    assert host.tick() == [events.Connect(3, B)]
+    assert host.deliver(machines.Disconnected(2)) == []
+    assert host.tick() == [machines.Connect(3, B)]
 
 
 def test_consumer_startup_5_waits_for_requests() -> None:
@@ -260,10 +261,12 @@ def test_consumer_startup_5_after_an_error_it_restarts() -> None:
     host.connect()
     host.receive(metadata(2))
     host.connect()
-    assert host.receive(m.RegisterConsumerResponse(error_code=CentralError.DUPLICATE_CONSUMER_ID)) == [events.Close(2)]
+    assert host.receive(m.RegisterConsumerResponse(error_code=CentralError.DUPLICATE_CONSUMER_ID)) == [
+        machines.Close(2)
+    ]
     assert host.notes[-1].facts["error"] == "DUPLICATE_CONSUMER_ID"
     assert host.machine.deadline == BACKOFF
-    assert host.tick() == [events.Connect(3, B)]
+    assert host.tick() == [machines.Connect(3, B)]
 
 
 def test_consumer_startup_5_waits_longer_for_the_older_answer() -> None:
@@ -274,7 +277,7 @@ def test_consumer_startup_5_waits_longer_for_the_older_answer() -> None:
     host.receive(metadata(2))
     host.connect()
     assert host.machine.deadline == 2 * TIMEOUT
-    assert host.tick() == [events.Close(2)]
+    assert host.tick() == [machines.Close(2)]
 
 
 def test_consumer_startup_attempts_are_spaced_by_the_backoff() -> None:
@@ -283,7 +286,7 @@ def test_consumer_startup_attempts_are_spaced_by_the_backoff() -> None:
     for attempt in range(3):
         host.register()
         assert host.now == attempt * BACKOFF
-        host.deliver(events.Disconnected(host.connection))
+        host.deliver(machines.Disconnected(host.connection))
 
 
 def test_section_2_register_consumer_response_has_the_partitions() -> None:
@@ -300,7 +303,7 @@ def test_section_2_register_consumer_response_has_the_partitions() -> None:
 
 def test_section_2_a_closed_socket_stops_fetchers_first() -> None:
     host = Host().own(p0=5)
-    assert host.deliver(events.Disconnected(host.connection)) == [events.StopFetchers()]
+    assert host.deliver(machines.Disconnected(host.connection)) == [events.StopFetchers()]
     assert host.machine.deadline is None  # nothing is registered while a fetcher runs
     assert host.stop(p0=9) == [events.Assigned(frozenset())]
     assert kinds(host.tick()) == ["Connect"]
@@ -315,8 +318,8 @@ def test_section_10_silence_stops_fetchers_closes_rediscovers() -> None:
     assert host.tick() == [events.StopFetchers()]
     assert host.now == TIMEOUT
     assert host.notes[-1].what == "coordinator suspected"
-    assert host.stop(p0=5) == [events.Assigned(frozenset()), events.Close(connection)]
-    assert host.tick() == [events.Connect(connection + 1, B)]
+    assert host.stop(p0=5) == [events.Assigned(frozenset()), machines.Close(connection)]
+    assert host.tick() == [machines.Connect(connection + 1, B)]
 
 
 @pytest.mark.parametrize("request_", [PING, STOP, start({})])
@@ -335,7 +338,7 @@ def test_section_8_5_after_a_pause_the_deadline_comes_first() -> None:
 
 def test_section_8_5_after_a_pause_no_fetcher_starts() -> None:
     host = Host().register()
-    assert host.receive(start({P0: 5}), after_ms=TIMEOUT) == [events.Close(host.connection)]
+    assert host.receive(start({P0: 5}), after_ms=TIMEOUT) == [machines.Close(host.connection)]
 
 
 def test_section_10_requests_of_an_old_connection_are_dropped() -> None:
@@ -344,8 +347,8 @@ def test_section_10_requests_of_an_old_connection_are_dropped() -> None:
     host.tick()
     host.stop(p0=5)
     host.register()
-    assert host.deliver(events.Received(old, start({P0: 5}))) == []
-    assert host.deliver(events.Disconnected(old)) == []
+    assert host.deliver(machines.Received(old, start({P0: 5}))) == []
+    assert host.deliver(machines.Disconnected(old)) == []
     assert host.machine.state is ConsumerState.REGISTERED
 
 
@@ -391,12 +394,12 @@ def test_handle_ping_request_while_the_fetchers_stop() -> None:
 def test_handle_ping_request_1_1_ends_without_auto_commit() -> None:
     host = Host(auto_commit=False).own(p0=5)
     connection = host.connection
-    assert host.deliver(events.Shutdown()) == []
+    assert host.deliver(machines.Shutdown()) == []
     assert host.receive(PING) == [
-        events.Send(connection, m.PingResponse(consumer_id="c-1")),
+        machines.Send(connection, m.PingResponse(consumer_id="c-1")),
         events.StopFetchers(),
     ]
-    assert host.stop(p0=5) == [events.Assigned(frozenset()), events.Close(connection), events.Ended()]
+    assert host.stop(p0=5) == [events.Assigned(frozenset()), machines.Close(connection), machines.Ended()]
     assert host.machine.state is ConsumerState.ENDED
     assert host.deliver(PING) == []
 
@@ -404,16 +407,16 @@ def test_handle_ping_request_1_1_ends_without_auto_commit() -> None:
 def test_handle_ping_request_1_2_waits_for_the_next_ping() -> None:
     host = Host().own(p0=5)
     connection = host.connection
-    host.deliver(events.Shutdown())
+    host.deliver(machines.Shutdown())
     assert kinds(host.receive(PING)) == ["Send"]
     assert host.machine.state is ConsumerState.REGISTERED
     assert host.receive(PING) == [events.StopFetchers()]
-    assert host.stop(p0=5) == [events.Assigned(frozenset()), events.Close(connection), events.Ended()]
+    assert host.stop(p0=5) == [events.Assigned(frozenset()), machines.Close(connection), machines.Ended()]
 
 
 def test_handle_ping_request_1_2_a_retry_is_no_sign() -> None:
     host = Host().own(p0=5)
-    host.deliver(events.Shutdown())
+    host.deliver(machines.Shutdown())
     host.receive(PING)
     assert kinds(host.receive(replace(PING, num_retries=1))) == ["Send"]
     assert host.receive(PING) == [events.StopFetchers()]
@@ -422,16 +425,16 @@ def test_handle_ping_request_1_2_a_retry_is_no_sign() -> None:
 def test_handle_ping_request_1_shutdown_ends_if_the_ping_fails() -> None:
     """The coordinator has died: there is no ping to wait for."""
     host = Host().own(p0=5)
-    host.deliver(events.Shutdown())
+    host.deliver(machines.Shutdown())
     host.tick()
-    assert host.stop(p0=5)[-1] == events.Ended()
+    assert host.stop(p0=5)[-1] == machines.Ended()
 
 
 def test_handle_ping_request_1_a_second_shutdown_waits_for_none() -> None:
     host = Host().own(p0=5)
-    host.deliver(events.Shutdown())
-    assert host.deliver(events.Shutdown()) == [events.StopFetchers()]
-    assert host.stop()[-1] == events.Ended()
+    host.deliver(machines.Shutdown())
+    assert host.deliver(machines.Shutdown()) == [events.StopFetchers()]
+    assert host.stop()[-1] == machines.Ended()
 
 
 def test_handle_ping_request_2_out_of_range_reconnects() -> None:
@@ -440,7 +443,7 @@ def test_handle_ping_request_2_out_of_range_reconnects() -> None:
     assert host.deliver(events.FetcherFailed(P0, CentralError.OFFSET_OUT_OF_RANGE)) == []
     assert host.receive(PING) == [events.StopFetchers()]
     assert host.notes[-1].facts["partitions"] == "orders/1-0"
-    assert host.stop(p0=5, p1=9) == [events.Assigned(frozenset()), events.Close(connection)]
+    assert host.stop(p0=5, p1=9) == [events.Assigned(frozenset()), machines.Close(connection)]
     assert kinds(host.tick()) == ["Connect"]
 
 
@@ -490,7 +493,7 @@ def test_handle_stop_fetcher_request_2_with_offsets() -> None:
     offsets = [m.StopFetcherResponseOffset(topic="orders", partition="1-0", offset=9)]
     assert host.stop(p0=9) == [
         events.Assigned(frozenset()),
-        events.Send(host.connection, m.StopFetcherResponse(consumer_id="c-1", offset_info=offsets)),
+        machines.Send(host.connection, m.StopFetcherResponse(consumer_id="c-1", offset_info=offsets)),
     ]
 
 
@@ -527,7 +530,7 @@ def test_handle_stop_fetcher_request_endlessly_ends_in_a_close() -> None:
     for _ in range(17):
         host.receive(STOP)
     assert host.what()[-1] == "too many requests while the fetchers stop"
-    assert host.stop()[-1] == events.Close(host.connection)
+    assert host.stop()[-1] == machines.Close(host.connection)
 
 
 # ---- handleStartFetcherRequest
@@ -539,16 +542,16 @@ def test_handle_start_fetcher_request_2_to_5() -> None:
     assert effects == [
         events.StartFetchers({"c-1-0": {P0: 5, P1: -2}}, (A, B, C), None),
         events.Assigned(frozenset({P0, P1})),
-        events.Send(host.connection, m.StartFetcherResponse(consumer_id="c-1")),
+        machines.Send(host.connection, m.StartFetcherResponse(consumer_id="c-1")),
     ]
 
 
 def test_handle_start_fetcher_request_updates_the_brokers() -> None:
     host = Host().register()
     host.receive(start({}, [C]))
-    host.deliver(events.Disconnected(host.connection))
+    host.deliver(machines.Disconnected(host.connection))
     host.stop()
-    assert host.tick() == [events.Connect(host.connection, C)]
+    assert host.tick() == [machines.Connect(host.connection, C)]
 
 
 def test_handle_start_fetcher_request_passes_the_fence_on() -> None:
@@ -584,7 +587,7 @@ def test_handle_start_fetcher_request_with_a_partition_twice() -> None:
     host = Host().register()
     request = start({P0: 5})
     request.ownership_info.append(replace(request.ownership_info[0], consumer_thread_id="c-1-1"))
-    assert host.receive(request) == [events.Close(host.connection)]
+    assert host.receive(request) == [machines.Close(host.connection)]
     assert host.notes[-1].what == "assignment names a partition twice"
 
 
@@ -599,7 +602,7 @@ def test_a_request_for_another_consumer_is_refused(request_: Any, answer: type) 
     host = Host().register()
     effects = host.receive(replace(request_, consumer_id="c-2"))
     expected = answer(error_code=CentralError.UNKNOWN_CONSUMER_ID, consumer_id="c-1")
-    assert effects == [events.Send(host.connection, expected), events.Close(host.connection)]
+    assert effects == [machines.Send(host.connection, expected), machines.Close(host.connection)]
     assert (host.notes[-1].level, host.notes[-1].facts["addressee"]) == (logging.ERROR, "c-2")
 
 
@@ -610,13 +613,13 @@ def test_a_lower_epoch_is_refused(request_: Any) -> None:
     effects = host.receive(fenced(request_, 3))
     assert sent(effects)[0].error_code == CentralError.STALE_EPOCH
     assert effects[1:] == [events.StopFetchers()]
-    assert host.stop()[-1] == events.Close(host.connection)
+    assert host.stop()[-1] == machines.Close(host.connection)
 
 
 def test_the_epoch_is_remembered_from_one_coordinator_to_another() -> None:
     host = Host().register()
     host.receive(fenced(PING, 4, 2))
-    host.deliver(events.Disconnected(host.connection))
+    host.deliver(machines.Disconnected(host.connection))
     host.tick()
     host.connect()
     host.receive(metadata(1))
@@ -641,7 +644,7 @@ def test_without_the_extension_a_stale_coordinator_is_obeyed() -> None:
 
 def test_an_unexpected_message_closes_the_connection() -> None:
     host = Host().register()
-    assert host.receive(m.ClusterMetadataResponse()) == [events.Close(host.connection)]
+    assert host.receive(m.ClusterMetadataResponse()) == [machines.Close(host.connection)]
     assert host.notes[-1].facts["message"] == "ClusterMetadataResponse"
 
 
@@ -649,7 +652,7 @@ def test_messages_while_the_fetchers_stop_for_good_are_dropped() -> None:
     host = Host().own(p0=5)
     host.tick()
     assert host.receive(start({P0: 5})) == []
-    assert host.deliver(events.Disconnected(host.connection)) == []
+    assert host.deliver(machines.Disconnected(host.connection)) == []
     assert host.stop(p0=5) == [events.Assigned(frozenset())]
 
 

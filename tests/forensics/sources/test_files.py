@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.forensics.sources.frames import Source, SourceError, find_sources, kind_of, read_frames
+from kcoord_wire.forensics.sources.files import Source, SourceError, find_sources, kind_of
+from kcoord_wire.forensics.sources.frames import read_frames
 from kcoord_wire.records import (
     encode_batch,
 )

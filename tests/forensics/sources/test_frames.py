@@ -10,7 +10,8 @@ import pytest
 from kcoord_wire.capture import read_capture
 from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema
 from kcoord_wire.forensics.sources import frames as frames_module
-from kcoord_wire.forensics.sources.frames import find_sources, read_frames, read_log
+from kcoord_wire.forensics.sources.files import find_sources
+from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.recorder.recording import RecordingWriter, recording_files
 from kcoord_wire.records import (
     Compression,

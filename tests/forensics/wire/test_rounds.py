@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcoord_wire.forensics.wire.moments import NS_PER_MS
+from kcoord_wire.forensics.model import NS_PER_MS
 from kcoord_wire.forensics.wire.rounds import parked_together, seconds
 from kcoord_wire.forensics.wire.traffic import read_sightings, read_traffic
 from tests.support.central_script import CentralScript

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kcoord_wire.simulation.central.script import CentralScript, Do, random_script
-from kcoord_wire.simulation.script import SimulationFailure, run_script
+from kcoord_wire.simulation.central.script import CentralScript, random_script
+from kcoord_wire.simulation.script import Do, SimulationFailure, run_script
 from tests.support.planted_central_bugs import PLANTED, fence_not_compared
 
 LOOKED_FOR = 30  # seeds within which a planted bug shows

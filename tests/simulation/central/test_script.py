@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from kcoord_wire.simulation.central.script import CentralScript, Do, random_script
-from kcoord_wire.simulation.script import SimulationFailure, run_script
+from kcoord_wire.simulation.central.script import CentralScript, random_script
+from kcoord_wire.simulation.script import Do, SimulationFailure, run_script
 
 STEPS = int(os.environ.get("KCOORD_WIRE_STEPS", "100000")) // 5  # `make proof` runs ten times as many
 

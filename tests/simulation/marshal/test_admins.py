@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.marshal.machine import Place
+from kcoord_wire.marshal.state import Place
 from kcoord_wire.simulation.marshal import MarshalCluster
 from kcoord_wire.simulation.marshal.admins import AdminProcess
 from kcoord_wire.simulation.marshal.invariants import Invariants

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from kcoord_wire.marshal.machine import Rules
+from kcoord_wire.marshal.state import Rules
 from kcoord_wire.simulation.marshal.anomalies import Anomalies, Anomaly
-from kcoord_wire.simulation.marshal.script import Do, MarshalScript
-from kcoord_wire.simulation.script import SimulationFailure, run_script
+from kcoord_wire.simulation.marshal.script import MarshalScript
+from kcoord_wire.simulation.script import Do, SimulationFailure, run_script
 from kcoord_wire.simulation.violation import ViolationError
 
 

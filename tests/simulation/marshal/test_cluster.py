@@ -7,8 +7,8 @@ import pytest
 from kcoord_wire.marshal.events import Delivery
 from kcoord_wire.simulation.marshal import MarshalCluster
 from kcoord_wire.simulation.marshal.cluster import MarshalCluster as Cluster
-from kcoord_wire.simulation.marshal.script import Do, MarshalScript
-from kcoord_wire.simulation.script import run_script
+from kcoord_wire.simulation.marshal.script import MarshalScript
+from kcoord_wire.simulation.script import Do, run_script
 
 INTERVAL_MS = 1_000
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from kcoord_wire.marshal.log import RawEntry
-from kcoord_wire.marshal.machine import Rules
+from kcoord_wire.marshal.state import Rules
 from kcoord_wire.marshal.values import read_entry
 from kcoord_wire.simulation.marshal.anomalies import Anomaly
 from kcoord_wire.simulation.marshal.cluster import MarshalCluster

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.machine import Entry
+from kcoord_wire.marshal.state import Entry
 from kcoord_wire.simulation.clock import EPOCH_MS, VirtualClock
 from kcoord_wire.simulation.marshal.log import Fate, Reader, Trouble, VirtualLog
 

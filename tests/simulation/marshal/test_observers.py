@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.marshal.machine import Entry, Outcome, Place, Rules, WorldState
+from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.state import Entry, Outcome, Place, Rules
 from kcoord_wire.messages import marshal as messages
 from kcoord_wire.simulation.marshal.cluster import JUNK, MarshalCluster
 from kcoord_wire.simulation.marshal.observers import place_of

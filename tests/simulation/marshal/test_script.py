@@ -9,9 +9,10 @@ import sys
 import pytest
 
 from kcoord_wire.marshal.events import Delivery
-from kcoord_wire.marshal.machine import Rules
+from kcoord_wire.marshal.state import Rules
 from kcoord_wire.simulation.marshal.anomalies import Anomaly
-from kcoord_wire.simulation.marshal.script import ODDS, WRITERS, Do, MarshalScript, random_script
+from kcoord_wire.simulation.marshal.script import ODDS, WRITERS, MarshalScript, random_script
+from kcoord_wire.simulation.script import Do
 
 NAMES = {"Anomaly": Anomaly, "Delivery": Delivery, "Do": Do, "MarshalScript": MarshalScript, "Rules": Rules}
 

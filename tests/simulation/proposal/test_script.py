@@ -13,8 +13,8 @@ import pytest
 
 from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.simulation.proposal import all_members, coordinator, member, subscription_hash
-from kcoord_wire.simulation.proposal.script import Do, ProposalScript, random_script
-from kcoord_wire.simulation.script import SimulationFailure, run_script
+from kcoord_wire.simulation.proposal.script import ProposalScript, random_script
+from kcoord_wire.simulation.script import Do, SimulationFailure, run_script
 from tests.support.proposals import VARIANTS
 
 SEEDS = int(os.environ.get("KCOORD_WIRE_SEEDS", "40"))  # `make proof` runs a hundred times as many

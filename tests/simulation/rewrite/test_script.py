@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from kcoord_wire.simulation.rewrite.script import ODDS, Do, RewriteScript, random_script
-from kcoord_wire.simulation.script import SimulationFailure, run_script
+from kcoord_wire.simulation.rewrite.script import ODDS, RewriteScript, random_script
+from kcoord_wire.simulation.script import Do, SimulationFailure, run_script
 
 # "The consumer does not stop fetching data during the co-ordinator failover and re-discovery process": m1 is cut off
 # from the brokers that could coordinate its group, not from those that it fetches from. It is declared dead after the
