@@ -33,7 +33,7 @@ SLOW += tests/codec/test_frames.py tests/codec/test_hostile.py tests/codec/test_
 SLOW += tests/consumer/test_faults.py tests/consumer/test_virtual_time.py tests/consumer/test_hostile.py
 SLOW += tests/coordinator/test_clients.py tests/coordinator/test_crash.py tests/coordinator/test_security_clients.py
 SLOW += tests/coordinator/test_socket_hostile.py tests/forensics/test_incidents.py tests/forensics/log/test_scenarios.py
-SLOW += tests/records/test_compression.py tests/records/test_decoding.py tests/simulation
+SLOW += tests/records/test_compression.py tests/records/test_decoding.py tests/worlds tests/kernel/virtual
 SLOW += tests/forensics/exchanges tests/forensics/log tests/forensics/wire/test_history.py
 SLOW += tests/records/test_properties.py tests/recorder/test_recording.py tests/report/test_charts.py
 SLOW += tests/report/test_data.py tests/report/test_document.py tests/report/test_json_form.py
@@ -94,7 +94,7 @@ test: lint ## the verdict on a change: lint, the whole suite, and again with the
 proof: setup ## the long proofs at full size: kills, faults of real clusters, steps and members of simulations, random inputs
 	KCOORD_WIRE_DRAWS=random KCOORD_WIRE_EXAMPLES=1000 $(PYTEST) $(SUITE) -m hypothesis
 	KCOORD_WIRE_FAULT_ROUNDS=100 KCOORD_WIRE_KILLS=200 KCOORD_WIRE_STEPS=1000000 KCOORD_WIRE_MEMBERS=10000 KCOORD_WIRE_SEEDS=4000 \
-	$(PYTEST) tests/central/test_ensemble.py tests/coordinator/test_crash.py tests/simulation tests/assignors
+	$(PYTEST) tests/central/test_ensemble.py tests/coordinator/test_crash.py tests/kernel/virtual tests/worlds tests/assignors
 
 lint: setup ## ruff, mypy, and whether the generated files are those that the schemas give
 	$(PY) -m ruff check .

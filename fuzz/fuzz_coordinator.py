@@ -22,8 +22,8 @@ from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
 from kcoord_wire.coordinator.transactions.model import PREPARED
-from kcoord_wire.disk import MemoryDisk
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel.disk import MemoryDisk
+from kcoord_wire.kernel.machines import Tick
 
 BROKERS = Brokers([Endpoint(0, "localhost", 9092)])
 LIMITS = TopicLimits(max_partitions=100)

@@ -8,7 +8,7 @@ from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.core.log_records import replay
 from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.disk import MemoryDisk
+from kcoord_wire.kernel.disk import MemoryDisk
 
 SEGMENT = f"{0:020}.log"
 NOW = 1_700_000_000_000

@@ -15,7 +15,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from kcoord_wire import api_keys, error_codes, messages
+from kcoord_wire import messages
 from kcoord_wire.codec.backend import backend
 from kcoord_wire.codec.convert import from_dict, to_dict
 from kcoord_wire.codec.frames import TypeIdHeader
@@ -42,6 +42,7 @@ from kcoord_wire.codec.registry import (
 )
 from kcoord_wire.codec.view import message_of
 from kcoord_wire.errors import DecodeError, EncodeError, ProtocolError, SchemaError, WireError
+from kcoord_wire.protocol import api_keys, error_codes
 
 if TYPE_CHECKING:
     from kcoord_wire.codec.connection import Closed, Connection, Event, Opaque, Request, Response

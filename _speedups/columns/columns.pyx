@@ -11,8 +11,8 @@ Laws:
 import struct
 from threading import Lock
 
-from kcoord_wire.api_keys import ApiKey
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.api_keys import ApiKey
+from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.schema.plan import Op as PlanOp
 from kcoord_wire.schema.plan import Presence as PlanPresence
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal
 
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.capture.central import assess_central, is_central
 from kcoord_wire.capture.packets import At
 from kcoord_wire.capture.plausible import (
@@ -36,6 +35,7 @@ from kcoord_wire.capture.plausible import (
 from kcoord_wire.capture.splitter import FrameSplitter, Plausibility, Skipped, SplitFrame
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, SIZE_BYTES
 from kcoord_wire.codec.pending import PendingRequests
+from kcoord_wire.protocol.api_keys import ApiKey
 
 Side = Literal["request", "response"]
 Party = Literal["client", "broker"]

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kcoord_wire.api_keys import ApiKey, api_name
 from kcoord_wire.capture.central import CentralPending, CentralReader, is_central
 from kcoord_wire.capture.conversation import CaptureReport, RawFrame, Side
 from kcoord_wire.capture.plausible import RequestHead, has_header, is_known
@@ -27,6 +26,7 @@ from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
 from kcoord_wire.messages.rewrite.rewrite_join_group import RewriteJoinGroupResponse
+from kcoord_wire.protocol.api_keys import ApiKey, api_name
 
 
 @dataclass(slots=True)

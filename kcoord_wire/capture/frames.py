@@ -41,7 +41,7 @@ from kcoord_wire.capture.salvage import salvage_packets
 from kcoord_wire.capture.splitter import SEARCH_WINDOW, FrameSplitter, Plausibility, SplitFrame
 from kcoord_wire.capture.tcp import Closed, Connection, Hole, Reassembler, Refused, StreamEvent
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
-from kcoord_wire.net import address_text, looks_like
+from kcoord_wire.kernel.net import address_text, looks_like
 
 GoesOn = Callable[[int, int], bool]
 """Called now and then with the bytes that are read and those there are; reading ends where it returns False."""

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
-from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.capture.splitter import ASSESSED_BYTES, Assess, FrameSplitter, Likely, Plausibility
 from kcoord_wire.codec.framing import SIZE_BYTES, frame
 from kcoord_wire.codec.headers import decode_request, decode_response
 from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.protocol.api_keys import API_NAMES
 
 # They consume one byte, so that they match at every place, and begin with a literal one, which `re` finds by memchr. A
 # larger frame than SEARCH_WINDOW and a packet (0x11ffff bytes) brings no direction back into step. This, and that a

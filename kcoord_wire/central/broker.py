@@ -23,8 +23,8 @@ from kcoord_wire.central.hosting import HostedBroker
 from kcoord_wire.central.server import Server
 from kcoord_wire.central.status import coordinator_status
 from kcoord_wire.central.topics import GeneratedTopics
-from kcoord_wire.hosts import monotonic_ms
-from kcoord_wire.machines import BrokerAddress
+from kcoord_wire.kernel.hosts import monotonic_ms
+from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.messages import central as m
 
 

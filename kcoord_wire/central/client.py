@@ -28,7 +28,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kcoord_wire import machines
 from kcoord_wire.central.connection import Connection, Limits
 from kcoord_wire.central.draft import events
 from kcoord_wire.central.draft.consumer import DraftConsumer
@@ -38,10 +37,11 @@ from kcoord_wire.central.inbox import Inbox, PartitionState, Record
 from kcoord_wire.central.server import LOG
 from kcoord_wire.central.wire import decode_to_consumer, draft_frame
 from kcoord_wire.errors import DecodeError, EncodeError
-from kcoord_wire.hosts import log_note, monotonic_ms
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel import machines
+from kcoord_wire.kernel.hosts import log_note, monotonic_ms
+from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.kernel.net import LogLimiter, address_text
 from kcoord_wire.messages import central as m
-from kcoord_wire.net import LogLimiter, address_text
 
 LARGEST_FRAME: Final = 1 << 20
 YIELD_SECONDS: Final = 0.005

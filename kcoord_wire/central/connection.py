@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol, cast
 
 from kcoord_wire.codec.framing import SIZE_BYTES, Framer
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.net import looks_like
+from kcoord_wire.kernel.net import looks_like
 
 BURST: Final = 64  # frames of one connection that are handled before another connection is
 BURST_SECONDS: Final = 0.005  # likewise, where they cost much

@@ -26,11 +26,11 @@ import kcoord_wire as kw
 from kcoord_wire.central.draft.events import CentralError, Fence, Partition, StartFetchers
 from kcoord_wire.central.inbox import Inbox
 from kcoord_wire.central.wire import draft_frame
+from kcoord_wire.codec.fields import printable
 from kcoord_wire.codec.framing import SIZE_BYTES
-from kcoord_wire.fields import printable
-from kcoord_wire.machines import BrokerAddress
+from kcoord_wire.kernel.machines import BrokerAddress
+from kcoord_wire.kernel.net import LogLimiter, address_text
 from kcoord_wire.messages import central as m
-from kcoord_wire.net import LogLimiter, address_text
 
 _LOG: Final = logging.getLogger("kcoord_wire.central")
 _MOST_BROKERS: Final = 1_000  # of one assignment: each is a connection and a task

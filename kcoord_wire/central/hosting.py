@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
-from kcoord_wire.background import Background
 from kcoord_wire.central.connection import Limits
 from kcoord_wire.central.loop_memory import LoopMemory
 from kcoord_wire.central.own_topics import OwnTopics, RecordClock, check_broker
 from kcoord_wire.central.server import Server
 from kcoord_wire.central.status import StatusReader
-from kcoord_wire.machines import BrokerAddress, Machine
-from kcoord_wire.net import WILDCARD_HOSTS, address_text, local_address
+from kcoord_wire.kernel.background import Background
+from kcoord_wire.kernel.machines import BrokerAddress, Machine
+from kcoord_wire.kernel.net import WILDCARD_HOSTS, address_text, local_address
 from kcoord_wire.zookeeper.brokers import Brokers
 from kcoord_wire.zookeeper.client import ZooKeeperRegistry
 from kcoord_wire.zookeeper.model import Deliver

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from kcoord_wire.central.draft.topic_count import LONGEST_TOPIC, is_topic_name
 from kcoord_wire.central.draft.watches import MOST_PARTITIONS
-from kcoord_wire.machines import Noted
-from kcoord_wire.procedures import Procedure, Sleep
+from kcoord_wire.kernel.machines import Noted
+from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.zookeeper.layout import ROOTS, parse_object, topic_path
 from kcoord_wire.zookeeper.model import Create, Node, Outcome, Read, Replied, SessionChanged, SessionState, SetData
 from kcoord_wire.zookeeper.procedures import RETRY_MS, RegistryError, ZooKeeperProcedures, create_missing

@@ -23,7 +23,7 @@ from kcoord_wire.central.rewrite.events import CoordinatorSettings
 from kcoord_wire.central.rewrite_topics import RewriteTopics
 from kcoord_wire.central.rewrite_wire import RewriteDialect
 from kcoord_wire.central.server import Server
-from kcoord_wire.machines import BrokerAddress
+from kcoord_wire.kernel.machines import BrokerAddress
 
 
 class RewriteBroker(HostedBroker[CoordinatorSettings]):

@@ -18,8 +18,8 @@ from kcoord_wire import messages as m
 from kcoord_wire.central.own_topics import OwnTopics
 from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.central.rewrite.layout import parse_topic, topic_record
-from kcoord_wire.machines import Noted
-from kcoord_wire.procedures import Procedure
+from kcoord_wire.kernel.machines import Noted
+from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.records import Record, encode_message_set
 from kcoord_wire.zookeeper.layout import topic_path
 from kcoord_wire.zookeeper.model import Create, Node, Outcome, Read, SetData

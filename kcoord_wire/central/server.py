@@ -29,9 +29,9 @@ from typing import Any, Final
 from kcoord_wire.central.connection import Connection, Dialect, Limits
 from kcoord_wire.central.wire import DraftDialect
 from kcoord_wire.errors import DecodeError, EncodeError
-from kcoord_wire.hosts import log_note, monotonic_ms
-from kcoord_wire.machines import Close, Disconnected, Machine, Noted, Received, Send, Tick
-from kcoord_wire.net import LogLimiter
+from kcoord_wire.kernel.hosts import log_note, monotonic_ms
+from kcoord_wire.kernel.machines import Close, Disconnected, Machine, Noted, Received, Send, Tick
+from kcoord_wire.kernel.net import LogLimiter
 from kcoord_wire.zookeeper.model import Ask, Registry, RegistryEvent, Replied
 
 Answerers = Mapping[type, Callable[[Any], Any]]

@@ -23,10 +23,10 @@ from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.description import MemberDescription
 from kcoord_wire.central.draft.events import CentralError, Partition
 from kcoord_wire.central.wire import draft_frame
-from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.machines import BrokerAddress
+from kcoord_wire.kernel.machines import BrokerAddress
+from kcoord_wire.kernel.net import address_text
 from kcoord_wire.messages import central as m
-from kcoord_wire.net import address_text
+from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.zookeeper.layout import (
     BROKER_IDS,
     BROKER_TOPICS,

@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from kcoord_wire.cli.arguments import add_command, add_settings_argument, argument, parse_positive
 from kcoord_wire.cli.output import complain
 from kcoord_wire.cli.report_files import make_writable, write_report
+from kcoord_wire.codec.fields import printable
 from kcoord_wire.extras import require
-from kcoord_wire.fields import printable
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.analysis import Analysis

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kcoord_wire.net import parse_address
+from kcoord_wire.kernel.net import parse_address
 
 T = TypeVar("T")
 

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import kcoord_wire as kw
-from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.capture import CapturedFrame, CaptureError, CaptureReport, read_capture
 from kcoord_wire.cli.arguments import UsageError, add_command
 from kcoord_wire.cli.output import complain, print_json, print_table, styled, table
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.codec.fields import fields_of, printable
 from kcoord_wire.extras import require
-from kcoord_wire.fields import fields_of, printable
+from kcoord_wire.protocol.api_keys import API_NAMES
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _NO_API: Final = "(unknown api)"
 _LONGEST_VALUE: Final = 120  # characters of one field's value in the list of frames

@@ -13,7 +13,7 @@ from kcoord_wire.cli.output import print_table, styled, table
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.group_shape import Fact
-    from kcoord_wire.simulation.group.rolling_bounce import BounceWorkload
+    from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload
 
 _CLIENTS: Final = {"Java": "java"}  # libraries whose names differ from those of `CLIENT_VERSIONS`
 _ASSUMED: Final = {
@@ -119,7 +119,7 @@ def _protocol(facts: Mapping[str, Fact]) -> str:
 
 def _fields(facts: Mapping[str, Fact]) -> dict[str, Any]:
     from kcoord_wire.consumer.events import CLIENT_VERSIONS
-    from kcoord_wire.simulation.group.rolling_bounce import BounceWorkload
+    from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload
 
     known = BounceWorkload.__dataclass_fields__
     fields = {name: fact.value for name, fact in facts.items() if name in known}

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kcoord_wire.cli.arguments import UsageError, add_command, argument, parse_positive
 from kcoord_wire.cli.process import log_to_stderr
-from kcoord_wire.fields import printable
-from kcoord_wire.net import parse_address
+from kcoord_wire.codec.fields import printable
+from kcoord_wire.kernel.net import parse_address
 
 if TYPE_CHECKING:
     from kcoord_wire.central.draft.events import ConsumerSettings, Partition
@@ -117,7 +117,7 @@ def _run(args: argparse.Namespace) -> None:
 
 def _settings(args: argparse.Namespace) -> ConsumerSettings:
     from kcoord_wire.central.draft.events import ConsumerSettings
-    from kcoord_wire.machines import BrokerAddress
+    from kcoord_wire.kernel.machines import BrokerAddress
     from kcoord_wire.zookeeper.layout import LONGEST_NAME, is_node_name
 
     consumer_id = args.consumer_id or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

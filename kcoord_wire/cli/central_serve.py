@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from kcoord_wire.cli.arguments import add_command, argument, parse_endpoint, parse_positive, parse_topics, topics_of
 from kcoord_wire.cli.process import JsonLines, allow_many_connections, log_to_stderr, until_terminated
-from kcoord_wire.net import parse_port
+from kcoord_wire.kernel.net import parse_port
 
 EXAMPLES: Final = """\
 examples:

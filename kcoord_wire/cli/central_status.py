@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kcoord_wire.cli.arguments import add_command, argument, parse_seconds
 from kcoord_wire.cli.central_serve import parse_auth
 from kcoord_wire.cli.output import print_json, print_table, styled, table
-from kcoord_wire.net import address_text
+from kcoord_wire.kernel.net import address_text
 
 if TYPE_CHECKING:
     from kcoord_wire.central.status import ClusterStatus, GroupStatus

@@ -19,8 +19,8 @@ from urllib.parse import quote, urlencode
 
 from kcoord_wire.cli.arguments import UsageError, add_command, argument
 from kcoord_wire.cli.output import print_json, print_table, styled, table
-from kcoord_wire.fields import number_runs
-from kcoord_wire.net import parse_address
+from kcoord_wire.codec.fields import number_runs
+from kcoord_wire.kernel.net import parse_address
 
 if TYPE_CHECKING:
     from kcoord_wire.control.operations import Operation

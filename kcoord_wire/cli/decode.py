@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import kcoord_wire as kw
-from kcoord_wire.api_keys import api_name
 from kcoord_wire.cli.arguments import UsageError, add_command
 from kcoord_wire.cli.output import print_json, print_table, styled, table
+from kcoord_wire.codec.fields import fields_of
 from kcoord_wire.codec.framing import SIZE_BYTES
 from kcoord_wire.extras import require
-from kcoord_wire.fields import fields_of
+from kcoord_wire.protocol.api_keys import api_name
 
 DIRECTIONS: Final = ("request", "response")
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kcoord_wire.cli.arguments import add_command
 from kcoord_wire.cli.output import print_json
-from kcoord_wire.fields import printable
+from kcoord_wire.codec.fields import printable
 from kcoord_wire.forensics.lines.meanings import Explained, explain_line
 from kcoord_wire.forensics.lines.wrapping import MAX_LINE
 

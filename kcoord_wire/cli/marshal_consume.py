@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kcoord_wire.cli.arguments import UsageError, add_command, argument, parse_positive, parse_seconds
 from kcoord_wire.cli.marshal_cluster import add_cluster_arguments, add_rules_argument, check_option_id
 from kcoord_wire.cli.process import log_to_stderr, stop_on_signals
-from kcoord_wire.fields import printable
+from kcoord_wire.codec.fields import printable
 
 if TYPE_CHECKING:
     from kcoord_wire.marshal.client import MarshalConsumer

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kcoord_wire.cli.arguments import add_command, argument
 from kcoord_wire.cli.marshal_cluster import add_cluster_arguments, check_option_id, open_log
 from kcoord_wire.cli.output import print_json
-from kcoord_wire.fields import printable
+from kcoord_wire.codec.fields import printable
 
 if TYPE_CHECKING:
     from kcoord_wire.marshal.admin import AdminSettings

@@ -31,7 +31,7 @@ from kcoord_wire.cli.marshal_cluster import (
 from kcoord_wire.cli.marshal_pause import admin_settings, parse_time
 from kcoord_wire.cli.output import print_json, print_table, styled, table
 from kcoord_wire.cli.process import stop_on_signals
-from kcoord_wire.fields import printable
+from kcoord_wire.codec.fields import printable
 
 if TYPE_CHECKING:
     from kcoord_wire.marshal.admin import Finished, Progressed

@@ -25,7 +25,7 @@ from kcoord_wire.cli.marshal_cluster import (
     open_positions,
 )
 from kcoord_wire.cli.output import print_json, print_table, styled, table
-from kcoord_wire.fields import printable
+from kcoord_wire.codec.fields import printable
 
 if TYPE_CHECKING:
     from kcoord_wire.marshal.divergence import Divergence

@@ -15,8 +15,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from kcoord_wire.codec.fields import printable
 from kcoord_wire.extras import require
-from kcoord_wire.fields import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kcoord_wire.cli.arguments import add_command, argument, parse_seconds, parse_size
 from kcoord_wire.cli.output import complain
 from kcoord_wire.cli.process import allow_many_connections, log_to_stderr, until_terminated
-from kcoord_wire.net import parse_address
+from kcoord_wire.kernel.net import parse_address
 
 if TYPE_CHECKING:
     import ssl

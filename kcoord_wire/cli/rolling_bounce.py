@@ -20,8 +20,8 @@ from kcoord_wire.cli.output import complain, print_json, print_table, styled, ta
 
 if TYPE_CHECKING:
     from kcoord_wire.report.page.plots import LinePlot
-    from kcoord_wire.simulation.group.bounce_account import BounceResult
-    from kcoord_wire.simulation.group.rolling_bounce import BounceWorkload
+    from kcoord_wire.worlds.group.bounce_account import BounceResult
+    from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload
 
 PROTOCOLS: Final = ("eager", "sticky", "cooperative", "static", "consumer")
 TOPIC: Final = "events"
@@ -149,7 +149,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
 
 def _workload(fields: Mapping[str, Any]) -> BounceWorkload:
     """The workload with these fields; the capacity of an instance is twice its share if it is not given."""
-    from kcoord_wire.simulation.group.rolling_bounce import BounceWorkload
+    from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload
 
     workload = BounceWorkload(**fields)
     if "capacity_per_s" in fields:
@@ -186,8 +186,8 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _simulate(workload: BounceWorkload, protocol: str, seed: int) -> BounceResult:
-    from kcoord_wire.simulation.consumer_groups.rolling_bounce import LABEL, simulate_consumer_bounce
-    from kcoord_wire.simulation.group.rolling_bounce import simulate_bounce
+    from kcoord_wire.worlds.consumer_groups.rolling_bounce import LABEL, simulate_consumer_bounce
+    from kcoord_wire.worlds.group.rolling_bounce import simulate_bounce
 
     return simulate_consumer_bounce(workload, seed) if protocol == LABEL else simulate_bounce(workload, protocol, seed)
 

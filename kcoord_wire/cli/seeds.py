@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from kcoord_wire.cli.arguments import argument, parse_positive
 
 if TYPE_CHECKING:
-    from kcoord_wire.simulation.script import Script
+    from kcoord_wire.kernel.virtual.script import Script
 
 
 class Report(Protocol):
@@ -182,7 +182,7 @@ def _start_worker() -> None:
 
 
 def _try_seed(make_script: Callable[[int], Script[Any, Any]], seed: int) -> Outcome:
-    from kcoord_wire.simulation.script import SimulationFailure, run_script
+    from kcoord_wire.kernel.virtual.script import SimulationFailure, run_script
 
     try:
         return Outcome(seed, run_script(make_script(seed)))

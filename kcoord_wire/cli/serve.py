@@ -29,7 +29,7 @@ from kcoord_wire.cli.arguments import (
     topics_of,
 )
 from kcoord_wire.cli.process import JsonLines, allow_many_connections, collect_rarely, log_to_stderr, until_terminated
-from kcoord_wire.net import parse_port
+from kcoord_wire.kernel.net import parse_port
 
 if TYPE_CHECKING:
     import ssl

@@ -66,6 +66,6 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from kcoord_wire.simulation.group.script import random_script
+    from kcoord_wire.worlds.group.script import random_script
 
     seeds.run_seeds(args, random_script)

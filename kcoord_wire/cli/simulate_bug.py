@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from kcoord_wire.cli.arguments import UsageError, add_command
-from kcoord_wire.client_bugs import CLIENT_BUGS, ClientBug
+from kcoord_wire.clients.bugs import CLIENT_BUGS, ClientBug
 
 EXAMPLES: Final = """\
 examples:
@@ -53,7 +53,7 @@ def _versions(bug: ClientBug) -> str:
 
 
 def _play(bug: ClientBug, seed: int, *, explain: bool) -> None:
-    from kcoord_wire.simulation.group.bug_scripts import play_bug
+    from kcoord_wire.worlds.group.bug_scripts import play_bug
 
     print(f"{bug.name} ({_versions(bug)})\n{bug.shape}\n{bug.reference}")
     for title, is_present in _COLUMNS:

@@ -43,7 +43,7 @@ def add_parser(scenarios: argparse._SubParsersAction[Any]) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from kcoord_wire.simulation.central.script import random_script
+    from kcoord_wire.worlds.central.script import random_script
 
     make_script = partial(random_script, rebalance_by=args.rebalance_by, is_fenced=not args.no_epoch)
     has_epochs = not args.no_epoch and args.rebalance_by == REBALANCE_BY[0]

@@ -57,12 +57,12 @@ def _parse_count(text: str) -> int:
 
 def _run(args: argparse.Namespace) -> None:
     if not args.search:
-        from kcoord_wire.simulation.consumer_groups.script import random_script
+        from kcoord_wire.worlds.consumer_groups.script import random_script
 
         seeds.run_seeds(args, random_script)
         return
-    from kcoord_wire.simulation.consumer_groups.search import search
-    from kcoord_wire.simulation.consumer_groups.states import Bounds
+    from kcoord_wire.worlds.consumer_groups.search import search
+    from kcoord_wire.worlds.consumer_groups.states import Bounds
 
     bounds = Bounds(
         members=args.members,

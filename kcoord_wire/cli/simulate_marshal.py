@@ -19,8 +19,8 @@ from kcoord_wire.cli import seeds
 from kcoord_wire.cli.arguments import add_command
 
 if TYPE_CHECKING:
-    from kcoord_wire.simulation.marshal.anomalies import Anomaly
-    from kcoord_wire.simulation.marshal.script import MarshalScript
+    from kcoord_wire.worlds.marshal.anomalies import Anomaly
+    from kcoord_wire.worlds.marshal.script import MarshalScript
 
 RULES: Final = ("document", "library")
 EXAMPLES: Final = """\
@@ -52,7 +52,7 @@ def add_parser(scenarios: argparse._SubParsersAction[Any]) -> None:
 
 def _run(args: argparse.Namespace) -> None:
     from kcoord_wire.marshal.state import Rules
-    from kcoord_wire.simulation.marshal.script import random_script
+    from kcoord_wire.worlds.marshal.script import random_script
 
     make_script = partial(random_script, rules=Rules(args.rules), is_append_time=not args.create_time, skew=args.skew)
     anomalies = _Anomalies()
@@ -78,7 +78,7 @@ class _Anomalies:
 
 def _shortest(script: MarshalScript, kind: Anomaly) -> str:
     """Return a short script that shows an anomaly, as Python."""
-    from kcoord_wire.simulation.script import SimulationFailure, run_script
+    from kcoord_wire.kernel.virtual.script import SimulationFailure, run_script
 
     try:
         run_script(replace(script, looks_for=kind))

@@ -40,7 +40,7 @@ def add_parser(scenarios: argparse._SubParsersAction[Any]) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from kcoord_wire.simulation.rewrite.script import random_script
+    from kcoord_wire.worlds.rewrite.script import random_script
 
     make_script = partial(
         random_script, stops_with_session=args.stops_with_session, allows_overlaps=not args.find_overlap

@@ -28,6 +28,6 @@ def add_parser(scenarios: argparse._SubParsersAction[Any]) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from kcoord_wire.simulation.transactions.script import random_script
+    from kcoord_wire.worlds.transactions.script import random_script
 
     seeds.run_seeds(args, random_script, counted="transactions")

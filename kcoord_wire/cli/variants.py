@@ -17,7 +17,7 @@ from kcoord_wire.cli.output import print_json, print_table, styled, table
 
 if TYPE_CHECKING:
     from kcoord_wire.report.page.plots import LinePlot
-    from kcoord_wire.simulation.proposal.traffic import Traffic
+    from kcoord_wire.worlds.proposal.traffic import Traffic
 
 PROTOCOLS: Final = ("all-members", "subscription-hash", "single-assignor", "released")
 
@@ -87,7 +87,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from kcoord_wire.simulation.proposal.traffic import MEASURED, measure
+    from kcoord_wire.worlds.proposal.traffic import MEASURED, measure
 
     wanted = tuple(args.protocols or PROTOCOLS)
     rows = [

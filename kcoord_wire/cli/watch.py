@@ -22,7 +22,7 @@ from kcoord_wire.cli.arguments import add_command, add_settings_argument, argume
 from kcoord_wire.cli.output import complain, print_json
 from kcoord_wire.cli.process import stop_on_signals
 from kcoord_wire.cli.report_files import make_writable, write_report
-from kcoord_wire.net import parse_port
+from kcoord_wire.kernel.net import parse_port
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.model import GroupHistory

@@ -20,11 +20,11 @@ from operator import or_
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from kcoord_wire.protocol.short_repr import short_repr
 from kcoord_wire.schema.describe import class_doc
 from kcoord_wire.schema.model import INTEGERS, Field, Message, Struct
 from kcoord_wire.schema.plan import attribute_name, class_name
 from kcoord_wire.schema.reader import read_message
-from kcoord_wire.short_repr import short_repr
 
 _TYPES: Final[Mapping[str, type]] = {
     **dict.fromkeys(INTEGERS, int),

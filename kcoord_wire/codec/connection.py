@@ -28,15 +28,15 @@ from dataclasses import dataclass, field
 from types import EllipsisType
 from typing import Any, Final, Literal
 
-from kcoord_wire.api_keys import ApiKey, api_name
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, Framer, frame
 from kcoord_wire.codec.headers import peek_request, peek_response
 from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.codec.registry import MessageCodec, Registry, registry
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError, ProtocolError, WireError
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
+from kcoord_wire.protocol.api_keys import ApiKey, api_name
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 MAX_PENDING: Final = 1024
 """Unanswered requests of a connection, unless it is made with another limit."""

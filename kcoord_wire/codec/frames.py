@@ -21,12 +21,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec import backend
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
+from kcoord_wire.protocol.api_keys import ApiKey
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kcoord_wire.codec.backend import Program

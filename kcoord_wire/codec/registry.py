@@ -16,7 +16,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec import text
 from kcoord_wire.codec.backend import (
     Frames,
@@ -31,6 +30,7 @@ from kcoord_wire.codec.classes import make_classes
 from kcoord_wire.codec.frames import Frames as PythonFrames
 from kcoord_wire.errors import DecodeError, EncodeError, SchemaError
 from kcoord_wire.messages._index import INDEX
+from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.schema.files import collect_messages, schema_root
 from kcoord_wire.schema.model import Message
 from kcoord_wire.schema.plan import StructPlan, compile_plan

@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection
 from itertools import chain
 from typing import Final
 
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.consumer.connection import Connection, ConnectionSettings
 from kcoord_wire.consumer.errors import BrokerError, ConnectionLostError
@@ -27,7 +26,8 @@ from kcoord_wire.consumer.failures import TopicError
 from kcoord_wire.consumer.metadata import Metadata, metadata_request
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.consumer.signals import Signal
-from kcoord_wire.net import address_text
+from kcoord_wire.kernel.net import address_text
+from kcoord_wire.protocol.api_keys import ApiKey
 
 _LOG: Final = logging.getLogger(__name__)
 _NEWEST_METADATA: Final = 12  # 13 adds an error for the whole request, which only topic ids need

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from kcoord_wire.assignors import Assignor, MemberAssignment, MemberSubscription, Racks, TopicPartition
-from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 Offsets = Mapping[TopicPartition, int]
 

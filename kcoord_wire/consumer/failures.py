@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 
 class ConsumerError(Exception):

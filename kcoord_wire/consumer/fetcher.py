@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.consumer.brokers import Brokers, backoff_seconds
 from kcoord_wire.consumer.connection import Connection
 from kcoord_wire.consumer.errors import BrokerError
@@ -28,6 +27,7 @@ from kcoord_wire.consumer.fetching import (
 from kcoord_wire.consumer.positions import PartitionState, Positions
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.errors import EncodeError
+from kcoord_wire.protocol.api_keys import ApiKey
 
 
 class Fetcher:

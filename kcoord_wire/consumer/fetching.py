@@ -24,7 +24,7 @@ from kcoord_wire.consumer.fetched import FetchedRecords
 from kcoord_wire.consumer.metadata import Metadata
 from kcoord_wire.consumer.positions import PartitionState, Positions
 from kcoord_wire.consumer.settings import ConsumerSettings
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 NEWEST_FETCH: Final = 17
 _NEWEST_BY_NAME: Final = 12  # from the next version on topics go by their ids

@@ -37,9 +37,9 @@ from kcoord_wire.consumer import events, requests
 from kcoord_wire.consumer.failures import AssignorHookError
 from kcoord_wire.consumer.leading import assign
 from kcoord_wire.consumer.requests import NEVER, InFlight, Kind, is_static
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _NO_COORDINATOR: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 _FETCH_AGAIN: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT)

@@ -24,7 +24,6 @@ from functools import partial
 from typing import Any, Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.assignors import ASSIGNORS
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.consumer import events, requests
@@ -35,9 +34,10 @@ from kcoord_wire.consumer.failures import AssignmentError, CommitFailedError, Co
 from kcoord_wire.consumer.leading import assign_checked
 from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.consumer.settings import ConsumerSettings
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import EncodeError
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.protocol.api_keys import ApiKey
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _NEWEST: Final = events.Versions()
 _API_KEYS: Final = events.Versions(

@@ -17,7 +17,7 @@ from typing import Final
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import Racks, TopicPartition
 from kcoord_wire.consumer.failures import TopicError
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _FATAL: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION)
 _UNKNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)

@@ -24,7 +24,7 @@ from kcoord_wire.consumer.failures import (
     TopicError,
 )
 from kcoord_wire.consumer.fetched import ConsumerRecord, FetchedRecords
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 EARLIEST: Final = -2
 LATEST: Final = -1

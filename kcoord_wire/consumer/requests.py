@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer.events import MemberSettings, Offsets
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 NEVER: Final = 1 << 62
 """Later than any time, in ms."""

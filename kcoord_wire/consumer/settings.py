@@ -20,7 +20,7 @@ from kcoord_wire.assignors import Assignor
 from kcoord_wire.assignors.plugins import find_assignor
 from kcoord_wire.consumer.events import MemberSettings, Versions
 from kcoord_wire.consumer.security import Sasl
-from kcoord_wire.net import parse_address
+from kcoord_wire.kernel.net import parse_address
 
 _MAX_INT32: Final = (1 << 31) - 1
 _POSITIVE: Final = (

@@ -12,10 +12,10 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from kcoord_wire.api_keys import ApiKey, api_name
 from kcoord_wire.codec.registry import Buffer, registry
 from kcoord_wire.coordinator.rebalance_log import shown
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.protocol.api_keys import ApiKey, api_name
 
 REQUEST_HEAD: Final = struct.Struct(">hhih")
 """The start of every request: api key, version, correlation id, length of the client id."""

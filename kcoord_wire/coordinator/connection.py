@@ -34,8 +34,8 @@ from kcoord_wire.coordinator.scheduler import Scheduler
 from kcoord_wire.coordinator.security.authentication import Session
 from kcoord_wire.coordinator.security.request_parts import Finish
 from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.kernel.net import looks_like
 from kcoord_wire.messages.heartbeat import HeartbeatRequest
-from kcoord_wire.net import looks_like
 
 HELD: Final = -1
 """The token of a request that a fault, or a failed authentication, holds back."""

@@ -23,7 +23,6 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from kcoord_wire.assignors.embedded import subscribed_topics
-from kcoord_wire.background import Background
 from kcoord_wire.coordinator.broker_control import BrokerControl
 from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
@@ -41,9 +40,10 @@ from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.releases import served_by
 from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics
-from kcoord_wire.disk import MemoryDisk
-from kcoord_wire.exposition import MetricsServer
-from kcoord_wire.net import WILDCARD_HOSTS, local_address
+from kcoord_wire.kernel.background import Background
+from kcoord_wire.kernel.disk import MemoryDisk
+from kcoord_wire.kernel.metrics import MetricsServer
+from kcoord_wire.kernel.net import WILDCARD_HOSTS, local_address
 
 MOST_BROKERS: Final = 64
 _LAST_PORT: Final = 65_535

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.assignors.model import MemberSubscription
+from kcoord_wire.codec.fields import number_runs
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Held
 from kcoord_wire.coordinator.core.any_group import CONSUMER, AnyGroup, TopicNames
 from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.core.groups import Group, Member, State
 from kcoord_wire.coordinator.rebalance_log import describe_rebalance, shown
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.fields import number_runs
 
 _EMBEDDED = ConsumerProtocol()
 _MOST_MEMBERS = 20  # in a text for people

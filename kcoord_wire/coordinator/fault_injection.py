@@ -34,9 +34,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.coordinator.core.config import SettingsError, read_rules, suggestion
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.api_keys import API_NAMES
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 API_KEYS = {name: key for key, name in API_NAMES.items()}
 ACTIONS = ("delay", "drop", "duplicate", "error", "disconnect")
@@ -60,7 +60,7 @@ class Fault:
 
     :ivar action: ``delay``, ``drop``, ``duplicate``, ``error`` or ``disconnect``
     :ivar on: ``request`` or ``response``
-    :ivar api: an api's name as in `kcoord_wire.api_keys`, such as ``JoinGroup``; None for every api
+    :ivar api: an api's name as in `kcoord_wire.protocol.api_keys`, such as ``JoinGroup``; None for every api
     :ivar group: only requests that name this group
     :ivar member: only requests of a member whose id or client id begins with this, or whose instance id it is
     :ivar client_id: only requests with this client id in their header

@@ -25,7 +25,7 @@ from kcoord_wire.coordinator.api_codec import NotServedError
 from kcoord_wire.coordinator.connection import Connection, ConnectionOwner, PeerLimits
 from kcoord_wire.coordinator.metrics import Metrics
 from kcoord_wire.coordinator.security.authentication import Session, Users
-from kcoord_wire.net import LogLimiter
+from kcoord_wire.kernel.net import LogLimiter
 
 SPARE_FILES: Final = 64  # open files left for the log and the metrics
 BACKLOG: Final = 1024

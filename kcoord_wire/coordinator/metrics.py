@@ -4,7 +4,7 @@ Laws:
 
 * Counting costs an addition or a dict entry and takes no lock: one thread counts, the scraping thread reads copies.
   Samples, labels and text are made at a scrape.
-* Counting needs only Python; samples need prometheus-client, see `kcoord_wire.exposition`.
+* Counting needs only Python; samples need prometheus-client, see `kcoord_wire.kernel.metrics`.
 
 ========================================  =========================================================================
 sample                                    what it is
@@ -41,10 +41,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kcoord_wire.api_keys import api_name
 from kcoord_wire.coordinator.core.events import RebalanceAccount
-from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.exposition import Exporter, Value, family
+from kcoord_wire.kernel.metrics import Exporter, Value, family
+from kcoord_wire.protocol.api_keys import api_name
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final, NoReturn, TypeVar
 
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec.framing import Framer
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD
 from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM
 from kcoord_wire.coordinator.partitions.batch_header import BATCH_HEADER_SIZE, left_out
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.protocol.api_keys import ApiKey
 
 _TRANSACTIONAL_FROM: Final = 3  # versions before have no transactional id, and are not served
 _FLEXIBLE_FROM: Final = 9

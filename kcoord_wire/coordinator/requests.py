@@ -19,7 +19,6 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
-from kcoord_wire.api_keys import API_NAMES, ApiKey
 from kcoord_wire.codec.framing import frame
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, NotServedError, api_codec, read_client_id
 from kcoord_wire.coordinator.connection import Beat, Connection, PeerLimits
@@ -41,13 +40,14 @@ from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Permissions
 from kcoord_wire.coordinator.topics.topics import Topics, VerifiedProduce
 from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.messages.heartbeat import HeartbeatResponse
 from kcoord_wire.messages.produce import ProduceRequest
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest
 from kcoord_wire.messages.write_txn_markers import WriteTxnMarkersRequest
+from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _SASL_APIS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 # Compared for each request: numbers are twice as fast as the enum's members.

@@ -23,7 +23,7 @@ from kcoord_wire.coordinator.core import versions
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.security.request_parts import Finish, merge
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _Refuses = Callable[[Brokers, str, int], ErrorCode]  # why a broker cannot serve a group or transactional id
 

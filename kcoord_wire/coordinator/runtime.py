@@ -33,7 +33,7 @@ from kcoord_wire.coordinator.core.events import (
 )
 from kcoord_wire.coordinator.core.logged_machine import LoggedMachine
 from kcoord_wire.coordinator.log.store import Store, Sync
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _APPENDS: Final = (Append, AppendMarker)  # a tuple is checked in a third of the time that a union takes
 _WAITING: Final = (Reply, WriteMarkers)

@@ -33,7 +33,7 @@ from kcoord_wire.coordinator.scheduler import Scheduler, steady_clock
 from kcoord_wire.coordinator.security.authentication import Users
 from kcoord_wire.coordinator.security.permissions import Permissions
 from kcoord_wire.coordinator.topics.topics import Topics
-from kcoord_wire.disk import Disk, MemoryDisk
+from kcoord_wire.kernel.disk import Disk, MemoryDisk
 
 logging.getLogger("kcoord_wire.coordinator").addHandler(logging.NullHandler())  # silent unless logging is configured
 

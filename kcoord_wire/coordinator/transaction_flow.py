@@ -30,7 +30,7 @@ from kcoord_wire.coordinator.core.versions import ABORTABLE_FROM, ADD_TO_TRANSAC
 from kcoord_wire.coordinator.partitions.batch_header import Header
 from kcoord_wire.coordinator.topics.topics import Partition, VerifiedProduce
 from kcoord_wire.coordinator.transactions.machine import OFFSETS_TOPIC
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 RETRY_MS: Final = 100
 

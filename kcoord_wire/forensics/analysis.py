@@ -136,7 +136,7 @@ def analyze(
 
 
 def analyze_frames(batches: Iterable[pa.RecordBatch], *, groups: Collection[str] | None = None) -> Analysis:
-    """Return the histories of all groups in frames that are at hand, such as those of a `simulation.group.wire.Tap`.
+    """Return the histories of all groups in frames that are at hand, such as those of a `worlds.group.wire.Tap`.
 
     :param batches: rows of `Frame`, those of each connection in order
     :param groups: only these

@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import NS_PER_MS, Generation, GroupHistory, MemberLife
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _COLUMNS: Final = ["api", "connection", "asked_ns", "answered_ns", "error_code", "member_id", "assignment"]
 _READ: Final = ["JoinGroup", "SyncGroup", "Heartbeat", "OffsetFetch"]

@@ -992,7 +992,7 @@ class Finding:
     :ivar threshold: value from which on the detector reports
     :ivar rebalances: numbers of the rebalances concerned
     :ivar evidence: the facts behind it
-    :ivar known_bugs: bugs of the client's version that do this, ``KAFKA-14639``; see `kcoord_wire.client_bugs`
+    :ivar known_bugs: bugs of the client's version that do this, ``KAFKA-14639``; see `kcoord_wire.clients.bugs`
     """
 
     group_id: str

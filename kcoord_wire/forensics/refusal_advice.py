@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 ALWAYS: Final = 1 << 30
 """`Refusal.tolerated` of errors that are part of the protocol, however often they come."""

@@ -18,13 +18,13 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kcoord_wire.machines import Ended, Machine, Shutdown
+from kcoord_wire.kernel.machines import Ended, Machine, Shutdown
+from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import Append, CaughtUp, Entries, MemberSettings, WallClock
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.state import ADMIN_PREFIX, Entry, Outcome, Rules
 from kcoord_wire.messages.marshal import ReleaseGroup
-from kcoord_wire.procedures import Procedure, Sleep
 
 LONGEST_PAUSE_MS: Final = 7 * 86_400_000
 """A pause ends by itself, also if its admin is gone; a longer one takes a second ReleaseGroup."""

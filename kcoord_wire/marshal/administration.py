@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from kcoord_wire.machines import Shutdown
+from kcoord_wire.kernel.machines import Shutdown
 from kcoord_wire.marshal.admin import (
     Admin,
     CommitFailed,

@@ -26,11 +26,11 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Final, Protocol
 
+from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.marshal.events import Append, Fetched, ReadToEnd, Tenure
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.state import Claim
 from kcoord_wire.messages.marshal import ClaimingMessages
-from kcoord_wire.procedures import Procedure, Sleep
 
 RETRY_MS: Final = 250
 """How long the procedure waits before it repeats an append."""

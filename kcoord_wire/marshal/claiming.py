@@ -18,13 +18,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
+from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import Append, ReadToEnd, Tenure, Why
 from kcoord_wire.marshal.holding import Holding
 from kcoord_wire.marshal.log import AppendFailed
 from kcoord_wire.marshal.state import Claim, Freshness
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleasingPartition
-from kcoord_wire.procedures import Procedure, Sleep
 
 _MOST_AT_ONCE: Final = 256
 """Claims of one attempt of a greedy member: they have the claim timeout together."""

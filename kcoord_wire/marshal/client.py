@@ -28,8 +28,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kcoord_wire.hosts import monotonic_ms
-from kcoord_wire.machines import Shutdown
+from kcoord_wire.kernel.hosts import monotonic_ms
+from kcoord_wire.kernel.machines import Shutdown
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.inbox import Gained, Lost
 from kcoord_wire.marshal.log import Log

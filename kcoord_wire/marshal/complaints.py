@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from kcoord_wire.machines import Noted
+from kcoord_wire.kernel.machines import Noted
 from kcoord_wire.marshal.state import Entry, Unreadable
 
 MISPLACED: Final = "misplaced"

@@ -14,15 +14,15 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from kcoord_wire.machines import Noted
+from kcoord_wire.kernel.machines import Noted
+from kcoord_wire.kernel.procedures import Procedures
+from kcoord_wire.kernel.timers import Timers
 from kcoord_wire.marshal.clocks import Clocks
 from kcoord_wire.marshal.events import MemberSettings
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.state import Certainty, Claim, Place, Rules
 from kcoord_wire.messages.marshal import Presence
-from kcoord_wire.procedures import Procedures
-from kcoord_wire.timers import Timers
 
 _RETRIES_PER_INTERVAL: Final = 20
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from kcoord_wire.librdkafka import Cluster, error_text
+from kcoord_wire.clients.librdkafka import Cluster, error_text
 from kcoord_wire.marshal.log import LogError
 
 LEAST_INTERVALS: Final = 4

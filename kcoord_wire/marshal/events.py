@@ -4,7 +4,7 @@ A machine gets monotonic time: `now` in ms, from any origin. Its wall clock is t
 only messages, and the rules of the library, look at it. Fences and deadlines count monotonic time.
 
 `log.Appended` and `log.AppendFailed` are events, too. `Append`, `ReadToEnd` and `FindStart` are requests: a procedure
-(`kcoord_wire.procedures`) yields them, the machine numbers them, and the answering event is the value of the ``yield``.
+(`kernel.procedures`) yields them, the machine numbers them, and the answering event is the value of the ``yield``.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.marshal.balance import View, plan_gives, receivers
 from kcoord_wire.marshal.claiming import Claiming
 from kcoord_wire.marshal.context import Context, TopicPartition
@@ -32,7 +33,6 @@ from kcoord_wire.marshal.events import Append, Balance, ReadToEnd, Why
 from kcoord_wire.marshal.holding import Holding, Phase
 from kcoord_wire.marshal.log import AppendFailed
 from kcoord_wire.messages.marshal import HandingOver
-from kcoord_wire.procedures import Procedure, Sleep
 
 _SOONEST: Final = 0.25  # of a heartbeat interval, from one Presence to the next
 _LATEST: Final = 0.73

@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final
 
+from kcoord_wire.kernel.procedures import Gate, Opened, Procedure, Sleep
 from kcoord_wire.marshal.at_most_once import AtMostOnce
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import (
@@ -42,7 +43,6 @@ from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.prefix import Prefix, PrefixError
 from kcoord_wire.marshal.state import Claim
 from kcoord_wire.messages.marshal import Heartbeat, ReleasingPartition
-from kcoord_wire.procedures import Gate, Opened, Procedure, Sleep
 
 _SOONEST: Final = 0.25  # of a heartbeat interval, from one heartbeat to the next
 _LATEST: Final = 0.73

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kcoord_wire.codec.registry import encode
-from kcoord_wire.hosts import log_note, monotonic_ms
-from kcoord_wire.machines import Ended, Machine, Noted, Tick
+from kcoord_wire.kernel.hosts import log_note, monotonic_ms
+from kcoord_wire.kernel.machines import Ended, Machine, Noted, Tick
+from kcoord_wire.kernel.net import LogLimiter
 from kcoord_wire.marshal.events import Append, CaughtUp, Entries, ReadToEnd, WallClock
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log
 from kcoord_wire.marshal.values import read_entry
-from kcoord_wire.net import LogLimiter
 
 LOG: Final = logging.getLogger("kcoord_wire.marshal")
 LOG.addHandler(logging.NullHandler())  # silent unless logging is configured

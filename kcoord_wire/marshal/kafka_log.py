@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
-from kcoord_wire.librdkafka import Cluster, error_text
+from kcoord_wire.clients.librdkafka import Cluster, error_text
 from kcoord_wire.marshal.coordination_topic import HOW_TO_CREATE
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry, grown, trimmed
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from kcoord_wire.librdkafka import Cluster, error_text
+from kcoord_wire.clients.librdkafka import Cluster, error_text
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.kafka_topics import commit_offsets
 from kcoord_wire.marshal.topics import TopicsError

@@ -17,8 +17,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kcoord_wire.librdkafka import Cluster, error_text
-from kcoord_wire.machines import Noted
+from kcoord_wire.clients.librdkafka import Cluster, error_text
+from kcoord_wire.kernel.machines import Noted
 from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.topics import DataEvent, DataRecord, DataTopics, TopicsError, choose_start
 

@@ -19,7 +19,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from kcoord_wire.machines import Ended, Shutdown, Tick
+from kcoord_wire.kernel.machines import Ended, Shutdown, Tick
+from kcoord_wire.kernel.procedures import Procedure, Sleep, Until
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.claiming import Claiming
 from kcoord_wire.marshal.complaints import Complaints
@@ -31,7 +32,6 @@ from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.reuse import ClientIdReuse
 from kcoord_wire.marshal.state import Entry, Outcome
 from kcoord_wire.messages.marshal import Heartbeat, ReleaseGroup
-from kcoord_wire.procedures import Procedure, Sleep, Until
 
 
 class MarshalMember:

@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kcoord_wire.hosts import monotonic_ms
-from kcoord_wire.machines import Noted, Shutdown, Tick
+from kcoord_wire.kernel.hosts import monotonic_ms
+from kcoord_wire.kernel.machines import Noted, Shutdown, Tick
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.hosting import LogHost
 from kcoord_wire.marshal.inbox import Inbox

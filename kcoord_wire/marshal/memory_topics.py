@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kcoord_wire.machines import Noted
+from kcoord_wire.kernel.machines import Noted
 from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.memory_broker import MemoryBroker
 from kcoord_wire.marshal.topics import DataEvent, DataRecord, DataTopics, choose_start

@@ -16,7 +16,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kcoord_wire.machines import Ended, Shutdown, Tick
+from kcoord_wire.kernel.machines import Ended, Shutdown, Tick
+from kcoord_wire.kernel.procedures import Procedure, Sleep, Until
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import Append, MemberSettings, ReadToEnd
@@ -24,7 +25,6 @@ from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.ranges import Range, RangeState
 from kcoord_wire.marshal.state import Place
 from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleasingRange
-from kcoord_wire.procedures import Procedure, Sleep, Until
 
 _BEATS: Final = 3
 """Heartbeats an interval: two may fail."""

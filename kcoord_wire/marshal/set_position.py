@@ -26,7 +26,8 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kcoord_wire.machines import Ended
+from kcoord_wire.kernel.machines import Ended
+from kcoord_wire.kernel.procedures import Procedure, Sleep, Until
 from kcoord_wire.marshal.admin import (
     ATTEMPTS,
     Admin,
@@ -45,7 +46,6 @@ from kcoord_wire.marshal.events import Append, ReadToEnd
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.state import ADMIN_PREFIX, Entry, Outcome, Rules
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleasingPartition
-from kcoord_wire.procedures import Procedure, Sleep, Until
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from kcoord_wire.short_repr import short_repr
+from kcoord_wire.protocol.short_repr import short_repr
 
 __all__ = [
     "AssignReplicasToDirsRequest",

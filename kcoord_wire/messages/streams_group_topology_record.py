@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kcoord_wire.short_repr import short_repr
+from kcoord_wire.protocol.short_repr import short_repr
 
 __all__ = [
     "StreamsGroupTopologyKey",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kcoord_wire.net import LogLimiter
+from kcoord_wire.kernel.net import LogLimiter
 from kcoord_wire.recorder.policy import plan_of
 from kcoord_wire.recorder.recording_thread import RecordingThread
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kcoord_wire.api_keys import ApiKey
+from kcoord_wire.protocol.api_keys import ApiKey
 
 TRACKED, RECORDED, REWRITTEN, NUMBERS = 1, 2, 4, 8
 """The request is remembered until its response; its frames are recorded; the addresses in its response are replaced;

@@ -26,8 +26,8 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from kcoord_wire.background import Background
-from kcoord_wire.net import WILDCARD_HOSTS, address_text, local_address, parse_address
+from kcoord_wire.kernel.background import Background
+from kcoord_wire.kernel.net import WILDCARD_HOSTS, address_text, local_address, parse_address
 from kcoord_wire.recorder.context import Counters, RelayContext, RelayLimits, log
 from kcoord_wire.recorder.recording import RecordingWriter
 from kcoord_wire.recorder.recording_thread import RecordingThread

@@ -21,12 +21,12 @@ import struct
 import time
 from typing import Any, Final, Literal, cast
 
-from kcoord_wire.api_keys import API_NAMES, ApiKey, api_name
 from kcoord_wire.capture.fetches import FetchWalk
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, frame
 from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.codec.registry import MessageCodec
-from kcoord_wire.net import address_text, looks_like
+from kcoord_wire.kernel.net import address_text, looks_like
+from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey, api_name
 from kcoord_wire.recorder.addresses import AddressError, rewrite_addresses, rewrite_message
 from kcoord_wire.recorder.central import CentralTraffic
 from kcoord_wire.recorder.context import RelayContext

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from kcoord_wire.fields import number_runs, printable
+from kcoord_wire.codec.fields import number_runs, printable
 from kcoord_wire.forensics.model import Evidence
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -105,7 +105,7 @@ def _module(group: list[Message], root: Path) -> Iterator[str]:
         yield "import uuid"
     yield f"from dataclasses import dataclass{', field' if 'field(' in text else ''}"
     yield ""
-    yield "from kcoord_wire.short_repr import short_repr"
+    yield "from kcoord_wire.protocol.short_repr import short_repr"
     yield ""
     yield from _all(names)
     if "_ZERO_UUID" in text:

@@ -30,7 +30,7 @@ from typing import Any, Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from kcoord_wire import java
+from kcoord_wire.kernel import java
 
 _GIB: Final = 1 << 30
 _WITHOUT_VECTORS: Final = """\

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kcoord_wire.exposition import Exporter, family
+from kcoord_wire.kernel.metrics import Exporter, family
 from kcoord_wire.watch.groups import GroupView, Snapshot
 
 if TYPE_CHECKING:

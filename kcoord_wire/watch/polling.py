@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, TimeoutError
 from typing import Any, Final
 
-from kcoord_wire.librdkafka import Cluster, error_text
+from kcoord_wire.clients.librdkafka import Cluster, error_text
 from kcoord_wire.watch.seen import Missed, Place, Poll, SeenGroup, SeenMember, Unanswered
 
 _LOOK_S: Final = 0.1  # between two looks at whether to stop

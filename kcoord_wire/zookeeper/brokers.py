@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kcoord_wire.machines import BrokerAddress
-from kcoord_wire.procedures import Gate, Opened, Procedure, Sleep
+from kcoord_wire.kernel.machines import BrokerAddress
+from kcoord_wire.kernel.procedures import Gate, Opened, Procedure, Sleep
 from kcoord_wire.zookeeper.layout import BROKER_IDS, ROOTS, broker_path, broker_record, parse_broker
 from kcoord_wire.zookeeper.model import (
     Ask,

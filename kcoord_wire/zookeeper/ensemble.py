@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from kcoord_wire.extras import MissingLibraryError
-from kcoord_wire.java import java_home
+from kcoord_wire.kernel.java import java_home
 
 START_SECONDS: Final = 60.0
 _ATTEMPTS: Final = 3  # each with other ports: another program can take one between the choice and the start

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kcoord_wire.procedures import Gate, Opened, Procedure, Sleep
+from kcoord_wire.kernel.procedures import Gate, Opened, Procedure, Sleep
 from kcoord_wire.zookeeper.layout import parse_object
 from kcoord_wire.zookeeper.model import (
     Ask,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from kcoord_wire.procedures import Procedure, Procedures
-from kcoord_wire.timers import Timers
+from kcoord_wire.kernel.procedures import Procedure, Procedures
+from kcoord_wire.kernel.timers import Timers
 from kcoord_wire.zookeeper.model import Ask, Create, Outcome, Replied, Request
 
 RETRY_MS: Final = 500

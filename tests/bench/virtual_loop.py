@@ -12,8 +12,8 @@ import time
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from kcoord_wire.simulation.group.broker import VirtualBroker
-from kcoord_wire.simulation.virtual_loop import VirtualWorld
+from kcoord_wire.kernel.virtual.loop import VirtualWorld
+from kcoord_wire.worlds.group.broker import VirtualBroker
 
 MINUTE = 60
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kcoord_wire as kw
-from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.capture.plausible import (
     LIKELY_REQUEST,
     LIKELY_RESPONSE,
@@ -23,6 +22,7 @@ from kcoord_wire.capture.plausible import (
 )
 from kcoord_wire.capture.splitter import Plausibility
 from kcoord_wire.codec.pending import PendingRequests
+from kcoord_wire.protocol.api_keys import API_NAMES
 
 LIMIT = 1 << 20
 YES, NO, MORE = Plausibility.YES, Plausibility.NO, Plausibility.MORE

@@ -15,7 +15,7 @@ from kcoord_wire.central.client import CentralConsumer
 from kcoord_wire.central.draft.consumer import ConsumerState
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.inbox import Record
-from kcoord_wire.machines import BrokerAddress
+from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.messages import central as m
 from tests.support.scripted_coordinator import (
     ScriptedCoordinator,

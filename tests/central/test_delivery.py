@@ -11,8 +11,8 @@ import pytest
 from kcoord_wire.central.broker import CentralBroker
 from kcoord_wire.central.client import CentralConsumer
 from kcoord_wire.central.draft.events import ConsumerSettings, CoordinatorSettings, Partition, RebalanceBy
-from kcoord_wire.machines import BrokerAddress
-from kcoord_wire.net import parse_address
+from kcoord_wire.kernel.machines import BrokerAddress
+from kcoord_wire.kernel.net import parse_address
 from tests.support.scripted_coordinator import eventually
 
 PARTITIONS = frozenset(Partition("orders", f"1-{number}") for number in range(4))

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.background import Background
 from kcoord_wire.central.connection import Limits
 from kcoord_wire.central.server import Server
-from kcoord_wire.hosts import monotonic_ms
-from kcoord_wire.machines import Close, Disconnected, Noted, Received, Send, Tick
+from kcoord_wire.kernel.background import Background
+from kcoord_wire.kernel.hosts import monotonic_ms
+from kcoord_wire.kernel.machines import Close, Disconnected, Noted, Received, Send, Tick
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.model import Ask, Fired, Outcome, Read, Replied
 from tests.support.draft_wire import DraftWire

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.simulation.group.rolling_bounce import BounceWorkload
+from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload
 
 Run = Callable[..., tuple[int, str, str]]
 SMALL = ("simulate", "rolling-bounce", "--members", "3", "--partitions", "9", "--down-ms", "2000")

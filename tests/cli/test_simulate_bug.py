@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kcoord_wire.client_bugs import CLIENT_BUGS
+from kcoord_wire.clients.bugs import CLIENT_BUGS
 
 Run = Callable[..., tuple[int, str, str]]
 

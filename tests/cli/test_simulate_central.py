@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kcoord_wire.simulation.central import script
+from kcoord_wire.worlds.central import script
 from tests.support.planted_central_bugs import offsets_not_committed_before_start
 
 Run = Callable[..., tuple[int, str, str]]

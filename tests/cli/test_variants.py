@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.simulation.proposal.traffic import MEASURED, measure
+from kcoord_wire.worlds.proposal.traffic import MEASURED, measure
 
 Run = Callable[..., tuple[int, str, str]]
 SMALL = ("simulate", "variants", "--members", "3,6")

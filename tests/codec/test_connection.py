@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kcoord_wire as kw
-from kcoord_wire.api_keys import ApiKey
+from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.schema.files import schema_root
 
 SCHEMAS = schema_root() / "kafka"

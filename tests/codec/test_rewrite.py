@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec.backend import ProgramClass
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.messages import (
@@ -26,6 +25,7 @@ from kcoord_wire.messages.rewrite import (
     RewriteJoinGroupResponse,
     RewriteJoinGroupResponseAssignedTopic,
 )
+from kcoord_wire.protocol.api_keys import ApiKey
 
 JOIN = RewriteJoinGroupRequest(
     group_id="billing", session_timeout_ms=6000, topics=["orders", "payments"], strategy="range"

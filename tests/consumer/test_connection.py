@@ -26,7 +26,7 @@ from kcoord_wire.consumer.errors import (
     UnsupportedVersionError,
 )
 from kcoord_wire.consumer.security import Sasl
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 HEARTBEAT = kw.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 SOON = 20.0  # seconds: far more than anything here takes

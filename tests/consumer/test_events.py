@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.consumer.events import CLIENT_VERSIONS
+from kcoord_wire.protocol.api_keys import ApiKey
 
 APIS = {
     "find_coordinator": ApiKey.FIND_COORDINATOR,

@@ -21,10 +21,10 @@ from kcoord_wire.consumer.connection import Connection
 from kcoord_wire.consumer.errors import BrokerError
 from kcoord_wire.consumer.failures import CommitFailedError, GroupError
 from kcoord_wire.coordinator import Fault, Faults
-from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.net import parse_address
-from kcoord_wire.simulation.group.broker import VirtualBroker
-from kcoord_wire.simulation.virtual_loop import VirtualWorld
+from kcoord_wire.kernel.net import parse_address
+from kcoord_wire.kernel.virtual.loop import VirtualWorld
+from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.worlds.group.broker import VirtualBroker
 from tests.support.clients.producing import append
 
 PARTITIONS = 4

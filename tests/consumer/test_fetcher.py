@@ -7,7 +7,7 @@ import asyncio
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer
 from kcoord_wire.coordinator import Coordinator, Fault
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.consumers import drive, partitions, produce, settings, take
 from tests.support.fixtures import StartCoordinator
 

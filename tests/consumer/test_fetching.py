@@ -20,7 +20,7 @@ from kcoord_wire.consumer.fetching import (
 )
 from kcoord_wire.consumer.metadata import Leader, Metadata
 from kcoord_wire.consumer.positions import EARLIEST, Positions
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Record, encode_batch
 from tests.support.consumers import partitions, settings
 

@@ -15,8 +15,8 @@ from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer, ConsumerSettings
 from kcoord_wire.consumer.errors import BrokerError
 from kcoord_wire.consumer.failures import ConsumerError
-from kcoord_wire.simulation.group.broker import VirtualBroker
-from kcoord_wire.simulation.virtual_loop import VirtualWorld
+from kcoord_wire.kernel.virtual.loop import VirtualWorld
+from kcoord_wire.worlds.group.broker import VirtualBroker
 from tests.support.consumers import produce
 
 NUMBERS = (-1, 0, 1, 2, 3, 14, 25, 27, 999, (1 << 31) - 1, -(1 << 31))

@@ -57,9 +57,9 @@ from kcoord_wire.consumer.events import (
 )
 from kcoord_wire.consumer.leading import assign
 from kcoord_wire.consumer.machine import MemberMachine
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 TOPICS = {"orders": 4}
 PARTITIONS = [TopicPartition("orders", index) for index in range(4)]

@@ -14,7 +14,7 @@ from kcoord_wire.assignors import ASSIGNORS, Assignment, Assignor, MemberSubscri
 from kcoord_wire.consumer import Consumer
 from kcoord_wire.consumer.failures import AssignmentError, AssignorHookError, CommitFailedError, GroupError, TopicError
 from kcoord_wire.coordinator import Coordinator, Fault, Faults, GroupConfig
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.consumers import NotingListener, drive, partitions, produce, settings, take
 from tests.support.fixtures import StartCoordinator
 

@@ -11,7 +11,7 @@ import pytest
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer.metadata import Leader, Metadata, metadata_request
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 
 def answer(

@@ -14,7 +14,7 @@ from kcoord_wire.consumer.failures import (
 )
 from kcoord_wire.consumer.fetched import FetchedRecords
 from kcoord_wire.consumer.positions import EARLIEST, LATEST, Positions
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Record, encode_batch
 from tests.support.consumers import partitions
 

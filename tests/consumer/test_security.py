@@ -13,8 +13,8 @@ import trustme
 from kcoord_wire import SaslAuthenticateRequest, SaslHandshakeRequest
 from kcoord_wire.consumer.security import MAX_ITERATIONS, MECHANISMS, Sasl, SaslError, sasl_tokens, tls_context
 from kcoord_wire.coordinator.security.authentication import Session, Users
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import MissingLibraryError
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 USERS = Users({"alice": "secret", "bob,=": "p\u00e4ss"})
 SCRAMS = MECHANISMS[1:]

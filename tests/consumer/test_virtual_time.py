@@ -12,8 +12,8 @@ import pytest
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer, ConsumerRecord, ConsumerSettings, RebalanceListener
 from kcoord_wire.consumer.errors import BrokerError
-from kcoord_wire.simulation.group.broker import VirtualBroker
-from kcoord_wire.simulation.virtual_loop import VirtualWorld
+from kcoord_wire.kernel.virtual.loop import VirtualWorld
+from kcoord_wire.worlds.group.broker import VirtualBroker
 from tests.support.consumers import produce
 
 TOPIC = {"orders": 6}

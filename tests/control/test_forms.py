@@ -13,7 +13,7 @@ from kcoord_wire.control.operations import FaultCounts
 from kcoord_wire.coordinator import Fault, GroupDescription, RebalanceAccount, Trigger
 from kcoord_wire.coordinator.core.events import Removal
 from kcoord_wire.coordinator.description import describe_group
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.group_states import STATES, group_in
 
 

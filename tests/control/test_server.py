@@ -16,7 +16,7 @@ from kcoord_wire.control import ControlServer
 from kcoord_wire.control.openapi import openapi
 from kcoord_wire.control.server import MOST_CONNECTIONS, TOKEN_VARIABLE
 from kcoord_wire.coordinator import Coordinator
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.control_client import ask, events
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import become_stable, commit, until

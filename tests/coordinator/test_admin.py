@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.group_states import STATES, codes, group_in, versions
 from tests.support.scripted import Script, subscription
 

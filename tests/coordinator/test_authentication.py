@@ -24,7 +24,7 @@ from kcoord_wire.coordinator.security.authentication import (
     Session,
     Users,
 )
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 SCRAMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 USERS = Users({"alice": "secret", "bob,=": "p\u00e4ss"})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import ControlType, encode_batch, end_transaction_record
 from tests.support.broker import GOOD, Broker, batch, changed, resealed
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers
 from kcoord_wire.coordinator.core.config import Endpoint
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 
 def make(count: int = 3) -> Brokers:

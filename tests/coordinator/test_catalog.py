@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from kcoord_wire.coordinator.topics.catalog import Catalog
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.broker import BROKERS
 
 

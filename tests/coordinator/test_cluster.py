@@ -11,7 +11,7 @@ import pytest
 import kcoord_wire as kw
 from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import become_stable, commit, committed, join_request, until
 from tests.support.wire import Wire

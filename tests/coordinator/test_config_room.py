@@ -6,7 +6,7 @@ import pytest
 
 from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.topics.config_room import MOST_CHARACTERS, MOST_OWNERS, ConfigRoom
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 GROUP = 32
 OWN = {"consumer.session.timeout.ms": "50000"}

@@ -12,7 +12,7 @@ from kcoord_wire.coordinator.topics.configs import (
     check_configs,
     read_value,
 )
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 
 @pytest.mark.parametrize("table", [TOPIC_CONFIGS, GROUP_CONFIGS])

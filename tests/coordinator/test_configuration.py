@@ -11,9 +11,9 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, Resource
 from kcoord_wire.coordinator.topics.configuration import Source
-from kcoord_wire.disk import MemoryDisk
-from kcoord_wire.error_codes import ErrorCode as E
-from kcoord_wire.simulation.disk import VirtualDisk
+from kcoord_wire.kernel.disk import MemoryDisk
+from kcoord_wire.kernel.virtual.disk import VirtualDisk
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.broker import Broker, versions
 
 TOPIC, BROKER, GROUP = Resource.TOPIC, Resource.BROKER, Resource.GROUP

@@ -16,7 +16,7 @@ from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Trigger
 from kcoord_wire.coordinator.fault_injection import Fault
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import (
     SOON,

@@ -24,7 +24,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 import kcoord_wire as kw
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Record, encode_batch, read_records
 from tests.support.crash_load import GROUPS, PARTITIONS, TOPIC
 from tests.support.wire import Wire

@@ -11,7 +11,7 @@ from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.events import Reply, Request
 from kcoord_wire.coordinator.topics.topics import Topics
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.broker import GOOD
 
 ENDPOINTS = [Endpoint(node_id, "localhost", 9092 + node_id) for node_id in range(2)]

@@ -6,7 +6,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.core.error_responses import bounded, refusal
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.group_states import GROUP_REQUESTS
 from tests.support.scripted import NEWEST
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.coordinator.core.config import SettingsError
 from kcoord_wire.coordinator.fault_injection import CLEAN, Fault, Faults, Injection, Tally
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.api_keys import API_NAMES
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 KEYS = {name: key for key, name in API_NAMES.items()}
 BEAT = kw.HeartbeatRequest(group_id="g", generation_id=1, member_id="worker-7-uuid")

@@ -9,8 +9,8 @@ import pytest
 
 from kcoord_wire.coordinator.fault_injection import CLEAN, Injection
 from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.messages import HeartbeatRequest, HeartbeatResponse
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 OK = HeartbeatResponse()
 REFUSED = HeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR)

@@ -6,7 +6,7 @@ import resource
 from pathlib import Path
 
 import kcoord_wire as kw
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Record, encode_batch
 from tests.support.clients.served import Served
 from tests.support.group_client import until

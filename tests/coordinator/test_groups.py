@@ -9,7 +9,7 @@ import pytest
 
 from kcoord_wire.coordinator.core.groups import TRANSITIONS, Group, Move, State
 from kcoord_wire.coordinator.core.moves import IllegalMoveError
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.group_states import versions
 from tests.support.scripted import Script
 

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer
 
 from kcoord_wire.coordinator import Coordinator, Fault, Trigger
 from kcoord_wire.coordinator.description import GroupDescription
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import VERSIONS, become_stable, commit, join, until
 from tests.support.wire import Wire

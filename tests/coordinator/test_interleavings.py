@@ -12,7 +12,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Load, LogRecord
 from kcoord_wire.coordinator.core.groups import Group, Member, State
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel.machines import Tick
 from tests.support.scripted import Script
 
 STEPS = 250

@@ -8,8 +8,8 @@ from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import Catalog
 from kcoord_wire.coordinator.topics.internal import InternalTopic
-from kcoord_wire.disk import MemoryDisk
-from kcoord_wire.key_partitions import partition_of
+from kcoord_wire.kernel.disk import MemoryDisk
+from kcoord_wire.protocol.key_partitions import partition_of
 from kcoord_wire.records import group_of_key, read_records
 from tests.support.broker import BROKERS
 

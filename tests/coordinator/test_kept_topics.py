@@ -17,10 +17,10 @@ from kcoord_wire.coordinator.partitions.batch_header import check_batch
 from kcoord_wire.coordinator.partitions.journal import Journal, KnownTopic, KnownTopics
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.limits import TopicLimits
-from kcoord_wire.disk import Disk, MemoryDisk
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.kernel.disk import Disk, MemoryDisk
+from kcoord_wire.kernel.virtual.disk import VirtualDisk
+from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import ControlType, SegmentReader
-from kcoord_wire.simulation.disk import VirtualDisk
 from tests.support.broker import Broker, batch, sequenced, values
 from tests.support.logs import content
 

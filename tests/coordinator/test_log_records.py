@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.group_states import static_group
 from tests.support.scripted import Script
 

@@ -11,8 +11,8 @@ import kcoord_wire as kw
 from kcoord_wire.coordinator import coordinator as module
 from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.key_partitions import partition_of
+from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.protocol.key_partitions import partition_of
 from kcoord_wire.records import Record, decode_transaction_record, encode_batch, read_offsets, read_records
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import commit

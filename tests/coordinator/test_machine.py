@@ -9,7 +9,7 @@ import pytest
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Load, Phase, Rebalance, Resign, TopicsDeleted, Trigger
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.group_states import GROUP_REQUESTS, PARKED, STATES, codes, group_in, static_group, versions
 from tests.support.scripted import Script, subscription
 

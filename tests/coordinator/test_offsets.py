@@ -6,7 +6,7 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.group_states import STATES, group_in, versions
 from tests.support.scripted import Script
 

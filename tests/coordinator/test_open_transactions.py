@@ -10,8 +10,8 @@ from kcoord_wire.coordinator.partitions.batch_header import Refused, check_batch
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.partitions.storage import Storage
 from kcoord_wire.coordinator.topics.limits import TopicLimits
-from kcoord_wire.disk import MemoryDisk
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.kernel.disk import MemoryDisk
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from kcoord_wire.records import ControlType, Record, encode_batch, read_records
 from tests.support.broker import Broker, sequenced
 

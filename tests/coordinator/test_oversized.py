@@ -12,8 +12,8 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.oversized import OversizedError, OversizedProduce, RequestFramer
 from kcoord_wire.coordinator.topics.served import SERVED
-from kcoord_wire.error_codes import ErrorCode as E
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.broker import GOOD, batch
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import VERSIONS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.broker import GOOD, Broker, sequenced, values, versions
 
 

@@ -15,7 +15,7 @@ from kcoord_wire.coordinator.core.config import SettingsError
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.security import authorization
 from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Operation, Permissions, Rule
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED

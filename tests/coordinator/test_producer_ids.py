@@ -8,8 +8,8 @@ import pytest
 
 from kcoord_wire.coordinator.partitions.journal import Journal
 from kcoord_wire.coordinator.partitions.producer_ids import ProducerIds
-from kcoord_wire.disk import MemoryDisk
-from kcoord_wire.simulation.disk import VirtualDisk
+from kcoord_wire.kernel.disk import MemoryDisk
+from kcoord_wire.kernel.virtual.disk import VirtualDisk
 
 
 def begun(disk: MemoryDisk | VirtualDisk) -> ProducerIds:

@@ -13,7 +13,7 @@ from kcoord_wire.coordinator.core.regexes import (
     Resolution,
     compile_regex,
 )
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.consumer_script import ConsumerScript
 
 NAMES = ("orders", "orders-eu", "payments", "Ω")

@@ -11,7 +11,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import (
     VERSIONS,

@@ -25,8 +25,8 @@ from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.security.authentication import FAILURE_DELAY_MS, MAX_TOKEN_BYTES, Credential, Users
 from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Operation, Permissions, Rule
-from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.net import parse_address
+from kcoord_wire.kernel.net import parse_address
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support import secured_client
 from tests.support.clients.members import ROOT
 from tests.support.wire import Wire

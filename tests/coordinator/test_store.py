@@ -25,7 +25,7 @@ from kcoord_wire.coordinator.log.compaction import batches_without_gap
 from kcoord_wire.coordinator.log.disk import FolderDisk
 from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.disk import Disk, DiskFile, MemoryDisk
+from kcoord_wire.kernel.disk import Disk, DiskFile, MemoryDisk
 from kcoord_wire.records import (
     Record,
     RecordBatch,

@@ -20,7 +20,7 @@ from kcoord_wire.coordinator.core.events import Load, Reply, Request, Resign
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics, VerifiedProduce
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import (
     Compression,
     Record,

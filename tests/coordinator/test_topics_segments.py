@@ -9,9 +9,9 @@ import pytest
 from kcoord_wire.coordinator.partitions.batch_header import check_batch
 from kcoord_wire.coordinator.partitions.open_files import OpenFiles
 from kcoord_wire.coordinator.partitions.segments import Segment
-from kcoord_wire.disk import MemoryDisk
+from kcoord_wire.kernel.disk import MemoryDisk
+from kcoord_wire.kernel.virtual.disk import VirtualDisk
 from kcoord_wire.records import Record, encode_batch
-from kcoord_wire.simulation.disk import VirtualDisk
 from tests.support.broker import values
 from tests.support.logs import content, disk_of
 

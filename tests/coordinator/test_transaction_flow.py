@@ -14,7 +14,7 @@ from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import MarkersWritten, WriteMarkers
 from kcoord_wire.coordinator.transaction_flow import RETRY_MS, TransactionFlow
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 SECONDS = 60  # to wait for what must come
 

@@ -13,8 +13,8 @@ from kcoord_wire.coordinator.core.events import Load, Request, Resign
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.runtime import Runtime
-from kcoord_wire.disk import MemoryDisk
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.kernel.disk import MemoryDisk
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.scripted import Topics, protocols, subscribed
 
 NOW = 1_700_000_000_000

@@ -9,7 +9,7 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.transactions import machine as module
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.scripted import Topics
 from tests.support.transactions import TransactionScript
 

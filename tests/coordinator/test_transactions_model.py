@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire.coordinator.core.moves import IllegalMoveError
 from kcoord_wire.coordinator.transactions.model import TRANSITIONS, Move, State, Transaction
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 LAST = 32_766  # the greatest epoch that a client is given
 

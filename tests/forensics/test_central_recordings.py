@@ -19,7 +19,7 @@ from kcoord_wire.central.rewrite_broker import RewriteBroker
 from kcoord_wire.cli.main import main
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import Cause, GroupHistory
-from kcoord_wire.machines import BrokerAddress
+from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.messages.central import RegisterConsumerRequest, RegisterConsumerResponse
 from kcoord_wire.messages.rewrite import RewriteJoinGroupRequest
 from kcoord_wire.recorder.proxy import Recorder

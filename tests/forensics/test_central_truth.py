@@ -9,8 +9,8 @@ import pytest
 
 from kcoord_wire.central.draft.events import CoordinatorSettings, RebalanceBy
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, GroupHistory
-from kcoord_wire.simulation.central.cluster import CentralCluster
-from kcoord_wire.simulation.clock import EPOCH_MS
+from kcoord_wire.kernel.virtual.clock import EPOCH_MS
+from kcoord_wire.worlds.central.cluster import CentralCluster
 from tests.support.central_tap import CentralTap
 
 Act = Callable[[CentralCluster], None]

@@ -26,7 +26,7 @@ from threading import Barrier, BrokenBarrierError, Event
 from typing import Any
 
 import kcoord_wire as kw
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.recorder.proxy import Recorder
 from tests.incidents.labels import Act, Incident, Run, write_label
 from tests.support.clients.members import Client

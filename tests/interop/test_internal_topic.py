@@ -15,7 +15,7 @@ from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.coordinator import coordinator as module
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.forensics.sources.live import read_topic
-from kcoord_wire.key_partitions import partition_of
+from kcoord_wire.protocol.key_partitions import partition_of
 from kcoord_wire.records import decode_offsets_record
 from tests.support.group_client import commit
 from tests.support.kafka_broker import class_path, run_java

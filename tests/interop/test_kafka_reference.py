@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.interop.exchanges import SCRIPTS, VERSION_OF, Script
 from tests.interop.exchanges.comparison import CLASSIC, recorded, unexplained, unneeded
 from tests.interop.exchanges.played import Played

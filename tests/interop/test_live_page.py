@@ -15,7 +15,7 @@ from selenium.webdriver.common.by import By
 import kcoord_wire as kw
 from kcoord_wire.control import ControlServer
 from kcoord_wire.coordinator import Coordinator
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.browser import start_browser
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import become_stable, join_request

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kcoord_wire.cli.main import main
-from kcoord_wire.hosts import monotonic_ms
+from kcoord_wire.kernel.hosts import monotonic_ms
 from kcoord_wire.marshal.coordination_topic import create_topic
 from kcoord_wire.marshal.events import Delivery
 from tests.support.kafka_broker import KafkaBroker, make_topics, wait_for_producer_ids

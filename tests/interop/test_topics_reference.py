@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.interop.exchanges import SCRIPTS, Script
 from tests.interop.exchanges.comparison import TOPICS, recorded, unexplained, unneeded
 from tests.interop.exchanges.played import Played

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.kernel.procedures import Procedures
 from kcoord_wire.marshal.at_most_once import RETRY_MS, AtMostOnce
 from kcoord_wire.marshal.events import (
     Append,
@@ -30,7 +31,6 @@ from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.state import Claim, Entry, Place, Rules
 from kcoord_wire.messages.marshal import ClaimingMessages, ClaimingPartition, Heartbeat, ReleasingPartition
-from kcoord_wire.procedures import Procedures
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 
 INTERVAL_MS = 10_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kcoord_wire.machines import Ended, Shutdown, Tick
+from kcoord_wire.kernel.machines import Ended, Shutdown, Tick
 from kcoord_wire.marshal.events import Append, CaughtUp, Entries, ReadToEnd, StopFetching, Tenure, WallClock, Why
 from kcoord_wire.marshal.hosting import LogHost
 from kcoord_wire.marshal.log import Appended, AppendFailed

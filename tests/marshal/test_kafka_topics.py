@@ -8,7 +8,7 @@ import confluent_kafka
 import pytest
 
 from kcoord_wire.coordinator import Coordinator, Fault
-from kcoord_wire.machines import Noted
+from kcoord_wire.kernel.machines import Noted
 from kcoord_wire.marshal.events import FindStart, StartFailed, StartFound, Tenure
 from kcoord_wire.marshal.kafka_topics import KafkaTopics, commit_offsets
 from kcoord_wire.marshal.topics import TopicsError

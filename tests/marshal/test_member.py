@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcoord_wire.machines import Ended, Shutdown
+from kcoord_wire.kernel.machines import Ended, Shutdown
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.events import StopFetching, Why
 from kcoord_wire.marshal.log import coordination_partition

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.machines import Ended, Shutdown, Tick
+from kcoord_wire.kernel.machines import Ended, Shutdown, Tick
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.log import Appended, AppendFailed

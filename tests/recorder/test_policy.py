@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcoord_wire.api_keys import API_NAMES, ApiKey
+from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
 from kcoord_wire.recorder.policy import GROUP_APIS, NUMBERS, RECORDED, REWRITTEN, TRACKED, plan_of
 
 

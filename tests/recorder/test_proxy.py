@@ -21,11 +21,11 @@ import pytest
 import trustme
 
 import kcoord_wire as kw
-from kcoord_wire import background
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.capture import CaptureReport, FrameDecoder, RawConversation, RawFrame
 from kcoord_wire.coordinator import Coordinator
-from kcoord_wire.net import LogLimiter
+from kcoord_wire.kernel import background
+from kcoord_wire.kernel.net import LogLimiter
+from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.recorder.context import RelayLimits
 from kcoord_wire.recorder.policy import GROUP_APIS
 from kcoord_wire.recorder.proxy import Proxy, Recorder

@@ -15,8 +15,8 @@ from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.events import Reply, Request, TopicsDeleted
 from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics
-from kcoord_wire.disk import Disk
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel.disk import Disk
+from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.records import (
     Record,
     encode_batch,

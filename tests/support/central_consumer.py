@@ -25,10 +25,10 @@ from kcoord_wire.central.client import CentralConsumer
 from kcoord_wire.central.draft.events import CentralError, ConsumerSettings, Fence, Partition
 from kcoord_wire.central.fetcher import BrokerFetcher
 from kcoord_wire.central.inbox import Inbox
-from kcoord_wire.hosts import monotonic_ms
-from kcoord_wire.machines import BrokerAddress
+from kcoord_wire.kernel.hosts import monotonic_ms
+from kcoord_wire.kernel.machines import BrokerAddress
+from kcoord_wire.kernel.net import parse_address
 from kcoord_wire.messages import central as m
-from kcoord_wire.net import parse_address
 
 Write = Callable[[dict[str, Any]], None]
 

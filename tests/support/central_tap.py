@@ -7,9 +7,9 @@ from typing import Any
 from kcoord_wire.central.wire import draft_frame
 from kcoord_wire.forensics.analysis import Analysis, analyze_frames
 from kcoord_wire.forensics.model import NS_PER_MS, Frame
-from kcoord_wire.simulation.central.cluster import CentralCluster
-from kcoord_wire.simulation.central.wire import Link, VirtualBroker
-from kcoord_wire.simulation.clock import EPOCH_MS
+from kcoord_wire.kernel.virtual.clock import EPOCH_MS
+from kcoord_wire.worlds.central.cluster import CentralCluster
+from kcoord_wire.worlds.central.wire import Link, VirtualBroker
 from tests.support.wire_samples import batch
 
 __all__ = ["CentralTap"]

@@ -6,8 +6,8 @@ import hashlib
 from typing import Final
 
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.simulation.group.cluster import Cluster
-from kcoord_wire.simulation.group.script import random_script
+from kcoord_wire.worlds.group.cluster import Cluster
+from kcoord_wire.worlds.group.script import random_script
 
 __all__ = ["QUICK", "SHORT", "digest"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import kcoord_wire as kw
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.forensics.exchanges.decode import APIS
 from kcoord_wire.forensics.exchanges.matcher import Matcher
+from kcoord_wire.protocol.api_keys import ApiKey
 from tests.support.wire_samples import Talk, batch, match_all, mixed
 
 __all__ = ["CAPTURES", "GROUP_APIS", "NAMES", "SUBSCRIPTION", "VERSIONS", "heartbeat", "of"]

@@ -24,7 +24,7 @@ import threading
 import time
 
 import kcoord_wire as kw
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.wire import Wire
 
 __all__ = ["GROUPS", "PARTITIONS", "TOPIC"]

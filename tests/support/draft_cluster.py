@@ -9,7 +9,7 @@ from typing import Any
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import CoordinatorSettings, Partition
 from kcoord_wire.central.draft.topic_count import format_topics
-from kcoord_wire.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send, Tick
+from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send, Tick
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, offset_path, owner_path
 from kcoord_wire.zookeeper.memory import MemoryZooKeeper

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire import background
 from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.core.config import GroupConfig
+from kcoord_wire.kernel import background
 
 StartCoordinator = Callable[..., Coordinator]
 

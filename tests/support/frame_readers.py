@@ -7,11 +7,11 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.codec.frames import Frames
 from kcoord_wire.codec.python import Program
 from kcoord_wire.codec.registry import MessageCodec, Registry, registry
 from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.schema.construct_model import construct_model
 from kcoord_wire.schema.constructs import Leaf
 

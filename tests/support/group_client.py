@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import kcoord_wire as kw
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.wire import Wire
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import kcoord_wire as kw
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.disk import Disk, MemoryDisk
+from kcoord_wire.kernel.disk import Disk, MemoryDisk
 from kcoord_wire.records import (
     RecordBatch,
     read_records,

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from kcoord_wire.machines import Ended, Noted, Shutdown, Tick
+from kcoord_wire.kernel.machines import Ended, Noted, Shutdown, Tick
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.events import MemberSettings, Tenure
 from kcoord_wire.marshal.log import Appended, AppendFailed

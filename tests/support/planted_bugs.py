@@ -20,9 +20,9 @@ from kcoord_wire.coordinator.core.logged_machine import EffectCollector
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.runtime import Runtime
-from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.simulation import disk as virtual_disk
-from kcoord_wire.simulation.group import cluster
+from kcoord_wire.kernel.virtual import disk as virtual_disk
+from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.worlds.group import cluster
 
 Patch = pytest.MonkeyPatch
 

@@ -20,7 +20,7 @@ from kcoord_wire.central.draft.ping_schedule import PingSchedule
 from kcoord_wire.central.draft.purgatory import Answer, Purgatory
 from kcoord_wire.central.draft.watches import TopicWatches
 from kcoord_wire.central.topics import GeneratedTopics
-from kcoord_wire.procedures import Procedure
+from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.zookeeper.leadership import Leadership
 from kcoord_wire.zookeeper.model import Multi, Write
 

@@ -21,7 +21,7 @@ from kcoord_wire.coordinator.consumer_groups.progress import Progress
 from kcoord_wire.coordinator.consumer_groups.reconciliation import Goal
 from kcoord_wire.coordinator.core.events import Append, Effect, Event, LogRecord, Reply
 from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 Patch = pytest.MonkeyPatch
 

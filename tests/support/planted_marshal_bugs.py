@@ -16,7 +16,7 @@ from kcoord_wire.marshal.holding import Holding
 from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.prefix import Prefix
 from kcoord_wire.marshal.state import Claim, Entry, Freshness, Outcome
-from kcoord_wire.simulation.marshal.script import ODDS, WRITERS
+from kcoord_wire.worlds.marshal.script import ODDS, WRITERS
 
 __all__ = ["PLANTED", "Planted", "grants_claims_at_two_intervals"]
 

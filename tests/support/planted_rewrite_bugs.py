@@ -17,7 +17,7 @@ from kcoord_wire.central.rewrite.member import MemberPhase, RewriteMember
 from kcoord_wire.central.rewrite.membership import Membership
 from kcoord_wire.central.rewrite.shards import Shard
 from kcoord_wire.messages import OffsetCommitRequest
-from kcoord_wire.simulation.rewrite.script import ODDS
+from kcoord_wire.worlds.rewrite.script import ODDS
 from kcoord_wire.zookeeper.model import ANY_VERSION, Check, Multi, SetData, Write
 
 __all__ = ["PLANTED", "Planted"]

@@ -26,7 +26,7 @@ from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions import machine, operators, records
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
 from kcoord_wire.coordinator.transactions.model import PREPARED, Move, State, Transaction
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from kcoord_wire.simulation.proposal import MemberOptions, ProposalCluster
-from kcoord_wire.simulation.proposal.coordinator import Coordinator, Phase
-from kcoord_wire.simulation.proposal.events import Strategy, Subscription
-from kcoord_wire.simulation.proposal.variants import ROUND_ROBIN
-from kcoord_wire.simulation.proposal.wire import Moved
+from kcoord_wire.worlds.proposal import MemberOptions, ProposalCluster
+from kcoord_wire.worlds.proposal.coordinator import Coordinator, Phase
+from kcoord_wire.worlds.proposal.events import Strategy, Subscription
+from kcoord_wire.worlds.proposal.variants import ROUND_ROBIN
+from kcoord_wire.worlds.proposal.wire import Moved
 
 VARIANTS: Final = ("all_members", "subscription_hash", "single_assignor")
 

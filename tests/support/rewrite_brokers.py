@@ -9,8 +9,8 @@ from kcoord_wire import messages as m
 from kcoord_wire.central.rewrite.coordinator import RewriteCoordinator
 from kcoord_wire.central.rewrite.events import CoordinatorSettings
 from kcoord_wire.central.rewrite.layout import metadata_path, parse_metadata, topic_record
-from kcoord_wire.key_partitions import partition_of
-from kcoord_wire.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send, Tick
+from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send, Tick
+from kcoord_wire.protocol.key_partitions import partition_of
 from kcoord_wire.zookeeper.layout import ROOTS, topic_path
 from kcoord_wire.zookeeper.memory import MemoryZooKeeper
 from kcoord_wire.zookeeper.memory_registry import MemoryLink

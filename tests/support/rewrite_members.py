@@ -7,7 +7,7 @@ from typing import Any, Final
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.central.rewrite.events import FetchingStopped, MemberSettings, RewriteError, StopFetching
 from kcoord_wire.central.rewrite.member import RewriteMember
-from kcoord_wire.machines import BrokerAddress, Connect, Connected, Disconnected, Noted, Received, Send, Tick
+from kcoord_wire.kernel.machines import BrokerAddress, Connect, Connected, Disconnected, Noted, Received, Send, Tick
 from kcoord_wire.messages import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,

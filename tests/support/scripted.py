@@ -23,7 +23,7 @@ from kcoord_wire.coordinator.core.events import (
     Resign,
 )
 from kcoord_wire.coordinator.core.groups import Group
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel.machines import Tick
 
 TOPICS = {"orders": 12, "payments": 8}
 NEWEST = {

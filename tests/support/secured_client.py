@@ -178,7 +178,7 @@ async def _kcoord(task: Task, value: bytes) -> int:
     from kcoord_wire.consumer.errors import AuthenticationError
     from kcoord_wire.consumer.failures import GroupError, TopicError
     from kcoord_wire.consumer.security import Sasl, tls_context
-    from kcoord_wire.net import parse_address
+    from kcoord_wire.kernel.net import parse_address
     from tests.support.clients.producing import produce
 
     tls, sasl = tls_context(task.ca_file), Sasl(task.mechanism, task.name, task.password)

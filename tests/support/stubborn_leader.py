@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.zookeeper.client import ZooKeeperRegistry
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH
 from kcoord_wire.zookeeper.leadership import Leadership

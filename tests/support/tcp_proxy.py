@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from kcoord_wire.background import Background
+from kcoord_wire.kernel.background import Background
 
 CHUNK = 1 << 16
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from confluent_kafka import Producer
 
-from kcoord_wire.machines import Noted
+from kcoord_wire.kernel.machines import Noted
 from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.topics import DataRecord, DataTopics
 

@@ -18,7 +18,7 @@ from kcoord_wire.coordinator.core.events import (
     WriteMarkers,
 )
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel.machines import Tick
 from tests.support.scripted import Topics
 
 __all__ = ["TransactionScript", "added_topics"]

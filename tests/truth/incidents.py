@@ -30,8 +30,8 @@ from kcoord_wire.assignors import (
     round_robin,
 )
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.simulation.group import cluster
-from kcoord_wire.simulation.group.cluster import Cluster
+from kcoord_wire.worlds.group import cluster
+from kcoord_wire.worlds.group.cluster import Cluster
 from tests.truth.world import Recorder, quick
 
 __all__ = ["MINUTE", "disagreement", "never_completes", "silent_leader", "storm"]

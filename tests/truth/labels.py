@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
 from kcoord_wire.forensics.model import Cause
+from kcoord_wire.kernel.virtual.clock import EPOCH_MS, TraceLine
 from kcoord_wire.messages import JoinGroupResponse, LeaveGroupRequest, SyncGroupRequest
-from kcoord_wire.simulation.clock import EPOCH_MS, TraceLine
-from kcoord_wire.simulation.group.cluster import Cluster
+from kcoord_wire.worlds.group.cluster import Cluster
 
 __all__ = ["RULES", "Label", "labels_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kcoord_wire.forensics.model import Cause, Rebalance
-from kcoord_wire.simulation.clock import EPOCH_MS
+from kcoord_wire.kernel.virtual.clock import EPOCH_MS
 from tests.truth.labels import RULES, Label
 from tests.truth.pipeline import Origin, Outcome
 from tests.truth.records import CANNOT_SHOW, CLASSES

@@ -18,8 +18,8 @@ from kcoord_wire.forensics.model import Cause, GroupHistory, GroupSummary, Rebal
 from kcoord_wire.forensics.wire.rules import RULES as WIRE_RULES
 from kcoord_wire.forensics.wire.rules import UNKNOWN
 from kcoord_wire.messages import FindCoordinatorRequest, JoinGroupRequest, LeaveGroupRequest, MetadataRequest
-from kcoord_wire.simulation.group.cluster import Cluster
-from kcoord_wire.simulation.group.script import random_script
+from kcoord_wire.worlds.group.cluster import Cluster
+from kcoord_wire.worlds.group.script import random_script
 from tests.truth import causes, report
 from tests.truth.__main__ import main
 from tests.truth.labels import RULES, Label, labels_of

@@ -3,7 +3,7 @@
 Laws:
 
 * The seed determines everything, as in `Cluster`.
-* Frames are as a capture at the broker has them: see `simulation.group.wire.Tap`. Their `seq` follows their time.
+* Frames are as a capture at the broker has them: see `worlds.group.wire.Tap`. Their `seq` follows their time.
 * What happens is an act, a method of `Crowd`: it picks a process with the crowd's own random source, and does nothing
   if it does not apply.
 """
@@ -24,8 +24,8 @@ from kcoord_wire.coordinator.fault_injection import Fault
 from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema
 from kcoord_wire.messages import LeaveGroupRequest, LeaveGroupRequestMemberIdentity
 from kcoord_wire.records import SegmentReader
-from kcoord_wire.simulation.group.cluster import Cluster
-from kcoord_wire.simulation.group.members import MemberProcess
+from kcoord_wire.worlds.group.cluster import Cluster
+from kcoord_wire.worlds.group.members import MemberProcess
 
 __all__ = ["Crowd", "Recorder", "Shape", "log_rows", "quick"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, assert_type
 
 import kcoord_wire as kw
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 
 def bodies(data: bytes) -> bytes:

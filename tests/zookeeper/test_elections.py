@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH
 from kcoord_wire.zookeeper.leadership import LeaderRecord, Leadership, parse_leader
 from kcoord_wire.zookeeper.model import Ask, Create, Multi, Outcome, Read, Replied, SetData

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kcoord_wire.central.draft.context import MOST_WRITES, Context
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.draft.groups import Group, Member
-from kcoord_wire.procedures import Procedure, Sleep
+from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.zookeeper.model import Write
 from kcoord_wire.zookeeper.procedures import RegistryError
 

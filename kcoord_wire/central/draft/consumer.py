@@ -34,10 +34,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from kcoord_wire import machines
 from kcoord_wire.central.draft import events
 from kcoord_wire.central.draft.events import CentralError, Partition
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel import machines
+from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.messages import central as m
 
 _MOST_QUEUED: Final = 16

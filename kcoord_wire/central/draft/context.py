@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from kcoord_wire.central.draft.events import CoordinatorSettings, Fence
 from kcoord_wire.central.draft.groups import Group, Groups, Member
-from kcoord_wire.machines import BrokerAddress, Close, Noted, Send
-from kcoord_wire.procedures import Procedure
-from kcoord_wire.timers import Timers
+from kcoord_wire.kernel.machines import BrokerAddress, Close, Noted, Send
+from kcoord_wire.kernel.procedures import Procedure
+from kcoord_wire.kernel.timers import Timers
 from kcoord_wire.zookeeper.leadership import is_fenced_off
 from kcoord_wire.zookeeper.model import Multi, Write
 from kcoord_wire.zookeeper.procedures import RegistryError, ZooKeeperProcedures

@@ -25,7 +25,7 @@ from kcoord_wire.central.draft.context import Context
 from kcoord_wire.central.draft.description import CoordinatorDescription, describe_group
 from kcoord_wire.central.draft.events import CentralError, CoordinatorEffect, CoordinatorEvent, CoordinatorSettings
 from kcoord_wire.central.draft.term import Term
-from kcoord_wire.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send
+from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.brokers import Brokers
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH

@@ -5,7 +5,7 @@ Sources: "the 0.8 consumer-coordinator draft", sections 5 to 11. The messages ar
 Laws of both machines:
 
 * ``now`` is milliseconds and never decreases from one call of `handle` to the next.
-* Connections are those of `kcoord_wire.machines`. On one, either side sends requests: RegisterConsumer is the
+* Connections are those of `kcoord_wire.kernel.machines`. On one, either side sends requests: RegisterConsumer is the
   consumer's, all others are the coordinator's.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from kcoord_wire.machines import (
+from kcoord_wire.kernel.machines import (
     BrokerAddress,
     Close,
     Connect,

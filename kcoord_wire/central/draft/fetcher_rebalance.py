@@ -14,6 +14,7 @@ from kcoord_wire.central.draft.groups import Attempt, Group, Member
 from kcoord_wire.central.draft.ping_schedule import PingSchedule
 from kcoord_wire.central.draft.purgatory import Answer, Purgatory
 from kcoord_wire.central.draft.rebalance import Owned, Rebalancer, Stopping, start_offset
+from kcoord_wire.kernel.procedures import Opened, Procedure
 from kcoord_wire.messages.central import (
     RegisterConsumerResponse,
     StartFetcherRequest,
@@ -24,7 +25,6 @@ from kcoord_wire.messages.central import (
     StopFetcherRequest,
     StopFetcherRequestFence,
 )
-from kcoord_wire.procedures import Opened, Procedure
 
 
 class FetcherRebalancer(Rebalancer):

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.procedures import Procedure
+from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.zookeeper.layout import GroupRecord, format_group, group_path, offset_path, owner_path, parse_group
 from kcoord_wire.zookeeper.model import Create, Delete, Node, Read, ReadChildren, SetData, Write
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.draft.group_store import GroupStore
 from kcoord_wire.central.draft.topic_count import TopicCount
-from kcoord_wire.procedures import Gate
-from kcoord_wire.timers import Timer
+from kcoord_wire.kernel.procedures import Gate
+from kcoord_wire.kernel.timers import Timer
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,7 @@ from typing import Any
 
 from kcoord_wire.central.draft.context import Context
 from kcoord_wire.central.draft.groups import Group, Member
-from kcoord_wire.procedures import Procedure
+from kcoord_wire.kernel.procedures import Procedure
 
 
 class RebalanceHandlers:

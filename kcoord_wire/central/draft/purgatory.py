@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kcoord_wire.central.draft.groups import Member
-from kcoord_wire.timers import Timer, Timers
+from kcoord_wire.kernel.timers import Timer, Timers
 
 
 class Answer(enum.Enum):

@@ -26,7 +26,7 @@ from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.draft.group_store import consumer_of
 from kcoord_wire.central.draft.groups import Attempt, AttemptFailedError, Group, Member
 from kcoord_wire.central.draft.ping_schedule import PingSchedule
-from kcoord_wire.procedures import Gate, Opened, Procedure
+from kcoord_wire.kernel.procedures import Gate, Opened, Procedure
 from kcoord_wire.zookeeper.layout import GroupRecord
 from kcoord_wire.zookeeper.procedures import RegistryError
 

@@ -20,7 +20,7 @@ from kcoord_wire.central.draft.context import Context
 from kcoord_wire.central.draft.group_store import consumer_of
 from kcoord_wire.central.draft.groups import Group
 from kcoord_wire.central.draft.handlers import RebalanceHandlers
-from kcoord_wire.procedures import Opened, Procedure, Sleep
+from kcoord_wire.kernel.procedures import Opened, Procedure, Sleep
 from kcoord_wire.zookeeper.procedures import RETRY_MS, RegistryError
 
 

@@ -17,12 +17,12 @@ from collections.abc import Mapping
 
 from kcoord_wire.central.draft.groups import Attempt, AttemptFailedError, Group, Member
 from kcoord_wire.central.draft.rebalance import Owned, Rebalancer, Stopping, start_offset
+from kcoord_wire.kernel.procedures import Gate, Opened, Procedure
 from kcoord_wire.messages.central import (
     RegisterConsumerResponse,
     RegisterConsumerResponseOwnership,
     RegisterConsumerResponsePartition,
 )
-from kcoord_wire.procedures import Gate, Opened, Procedure
 
 
 class SocketRebalancer(Rebalancer):

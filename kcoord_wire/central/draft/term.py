@@ -31,9 +31,9 @@ from kcoord_wire.central.draft.registration import RegistrationError, check_regi
 from kcoord_wire.central.draft.restoration import came_back, restore
 from kcoord_wire.central.draft.socket_rebalance import SocketRebalancer
 from kcoord_wire.central.draft.watches import TopicWatches
-from kcoord_wire.machines import Close, Disconnected, Received, Send
+from kcoord_wire.kernel.machines import Close, Disconnected, Received, Send
+from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.messages import central as m
-from kcoord_wire.procedures import Procedure, Sleep
 from kcoord_wire.zookeeper.model import Fired, Replied
 
 

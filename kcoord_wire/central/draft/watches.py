@@ -17,7 +17,7 @@ from typing import Final
 from kcoord_wire.central.draft.assignment import partition_order
 from kcoord_wire.central.draft.context import Context
 from kcoord_wire.central.draft.topic_count import is_topic_name
-from kcoord_wire.procedures import Procedure, Sleep
+from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, topic_path
 from kcoord_wire.zookeeper.model import Fired, Node, Read, ReadChildren
 from kcoord_wire.zookeeper.procedures import RETRY_MS, RegistryError

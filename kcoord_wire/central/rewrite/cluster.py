@@ -11,7 +11,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.central.rewrite.layout import is_legal_name, parse_topic
 from kcoord_wire.central.rewrite.outbox import Outbox
-from kcoord_wire.procedures import Procedure
+from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.zookeeper.brokers import Brokers
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, topic_path
 from kcoord_wire.zookeeper.model import Node, Read, ReadChildren

@@ -21,7 +21,7 @@ from typing import Final
 
 from kcoord_wire.central.rewrite.layout import CONTROLLER, CONTROLLER_EPOCH, SHARDS, parse_owners
 from kcoord_wire.central.rewrite.outbox import Outbox
-from kcoord_wire.procedures import Gate, Opened, Procedure, Sleep
+from kcoord_wire.kernel.procedures import Gate, Opened, Procedure, Sleep
 from kcoord_wire.zookeeper.layout import BROKER_IDS, ROOTS
 from kcoord_wire.zookeeper.leadership import Leadership, ancestors
 from kcoord_wire.zookeeper.model import Create, Fired, Node, Read, ReadChildren, Replied, SetData

@@ -34,14 +34,14 @@ from kcoord_wire.central.rewrite.membership import Membership
 from kcoord_wire.central.rewrite.offsets import Offsets
 from kcoord_wire.central.rewrite.outbox import Outbox
 from kcoord_wire.central.rewrite.shards import Shard, Shards
-from kcoord_wire.machines import BrokerAddress, Disconnected, Received
+from kcoord_wire.kernel.machines import BrokerAddress, Disconnected, Received
 from kcoord_wire.zookeeper.brokers import Brokers
 from kcoord_wire.zookeeper.leadership import Leadership
 from kcoord_wire.zookeeper.model import Fired, Replied
 
 
 class RewriteCoordinator:
-    """One broker; a `kcoord_wire.machines.Machine`.
+    """One broker; a `kcoord_wire.kernel.machines.Machine`.
 
     :param own: this broker, and where it listens
     :ivar brokers: the registration of this broker, and all that are registered

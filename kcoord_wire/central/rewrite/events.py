@@ -7,7 +7,7 @@ OffsetCommit 1 and OffsetFetch 1.
 Laws of both machines:
 
 * ``now`` is milliseconds and never decreases from one call of `handle` to the next.
-* Connections are those of `kcoord_wire.machines`. Only the member sends requests on one, and each is answered by
+* Connections are those of `kcoord_wire.kernel.machines`. Only the member sends requests on one, and each is answered by
   exactly one `Send` or by `Close`, in the order of the requests: the coordinator's host delivers a request when the
   former one of its connection is answered, as Kafka's SocketServer does. So no machine needs correlation ids.
 """
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.machines import (
+from kcoord_wire.kernel.machines import (
     BrokerAddress,
     Close,
     Connect,

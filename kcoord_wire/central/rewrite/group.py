@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from kcoord_wire.assignors import ASSIGNORS, Assignment, MemberSubscription
 from kcoord_wire.central.rewrite.layout import ConsumerRecord, GroupMetadata
-from kcoord_wire.procedures import Procedure
-from kcoord_wire.timers import Timer
+from kcoord_wire.kernel.procedures import Procedure
+from kcoord_wire.kernel.timers import Timer
 
 
 class GroupState(enum.StrEnum):

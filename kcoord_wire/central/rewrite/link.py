@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kcoord_wire.central.rewrite.events import MemberSettings, RewriteError
-from kcoord_wire.machines import BrokerAddress, Close, Connect, Connected, Disconnected, Noted, Received, Send
+from kcoord_wire.kernel.machines import BrokerAddress, Close, Connect, Connected, Disconnected, Noted, Received, Send
 from kcoord_wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 
 

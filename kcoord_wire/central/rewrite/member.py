@@ -31,7 +31,7 @@ from kcoord_wire.central.rewrite.events import (
     StopFetching,
 )
 from kcoord_wire.central.rewrite.link import Answered, CoordinatorLink
-from kcoord_wire.machines import Connected, Disconnected, Ended, Noted, Received, Shutdown, Tick
+from kcoord_wire.kernel.machines import Connected, Disconnected, Ended, Noted, Received, Shutdown, Tick
 from kcoord_wire.messages import (
     HeartbeatRequest,
     HeartbeatResponse,

@@ -33,7 +33,7 @@ from kcoord_wire.central.rewrite.layout import LARGEST_GROUP, ConsumerRecord, me
 from kcoord_wire.central.rewrite.outbox import Outbox
 from kcoord_wire.central.rewrite.shards import Shard, is_fenced_off
 from kcoord_wire.central.rewrite.topics import Topics
-from kcoord_wire.procedures import Procedure
+from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.zookeeper.model import Create, SetData
 from kcoord_wire.zookeeper.procedures import RegistryError
 

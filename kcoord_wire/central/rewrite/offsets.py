@@ -23,7 +23,7 @@ from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.central.rewrite.group import Group, GroupState
 from kcoord_wire.central.rewrite.outbox import Outbox
 from kcoord_wire.central.rewrite.shards import Shard, is_fenced_off
-from kcoord_wire.procedures import Procedure, Wait
+from kcoord_wire.kernel.procedures import Procedure, Wait
 from kcoord_wire.zookeeper.layout import CONSUMERS, offset_path
 from kcoord_wire.zookeeper.model import Create, Node, Outcome, Read, SetData
 from kcoord_wire.zookeeper.procedures import RegistryError, create_missing

@@ -29,8 +29,8 @@ from kcoord_wire.central.rewrite.layout import (
     shard_path,
 )
 from kcoord_wire.central.rewrite.outbox import Outbox
-from kcoord_wire.key_partitions import partition_of
-from kcoord_wire.procedures import Procedure
+from kcoord_wire.kernel.procedures import Procedure
+from kcoord_wire.protocol.key_partitions import partition_of
 from kcoord_wire.zookeeper.model import Check, Multi, Node, Outcome, Read, ReadChildren, SetData, Write
 from kcoord_wire.zookeeper.procedures import RegistryError, create_missing
 

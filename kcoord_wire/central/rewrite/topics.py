@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection
 from kcoord_wire.central.rewrite.group import Group
 from kcoord_wire.central.rewrite.layout import parse_topic
 from kcoord_wire.central.rewrite.outbox import Outbox
-from kcoord_wire.procedures import Procedure
+from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.zookeeper.layout import topic_path
 from kcoord_wire.zookeeper.model import Node, Read
 

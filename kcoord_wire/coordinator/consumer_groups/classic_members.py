@@ -34,9 +34,9 @@ from kcoord_wire.coordinator.core import events, versions
 from kcoord_wire.coordinator.core.any_group import CONSUMER
 from kcoord_wire.coordinator.core.config import MigrationPolicy
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages import ConsumerGroupHeartbeatRequestTopicPartitions as Owned
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _REBALANCING: Final = ErrorCode.REBALANCE_IN_PROGRESS
 

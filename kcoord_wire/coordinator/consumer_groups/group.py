@@ -28,8 +28,8 @@ from kcoord_wire.coordinator.core.any_group import CONSUMER, AnyGroup, Committed
 from kcoord_wire.coordinator.core.error_responses import bounded
 from kcoord_wire.coordinator.core.events import LogRecord, RebalanceAccount, Removal
 from kcoord_wire.coordinator.core.regexes import Resolution
-from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.timers import Timer
+from kcoord_wire.kernel.timers import Timer
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 JOINING: Final = 0
 """The member epoch of a heartbeat that joins."""

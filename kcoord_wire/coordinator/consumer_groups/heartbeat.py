@@ -34,7 +34,7 @@ from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records
 from kcoord_wire.coordinator.core.any_group import AnyGroup
 from kcoord_wire.coordinator.core.events import Request, Trigger
 from kcoord_wire.coordinator.core.regexes import MAX_PATTERNS, InvalidRegexError
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _MADE_BY_CLIENTS_FROM: Final = 1  # member ids (KIP-1082)
 _UNCHANGED: Final = -1  # the rebalance timeout of a heartbeat that does not say it

@@ -36,7 +36,7 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.log_records import group_record
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.core.regexes import CompileRegex, compile_regex
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 
 def _no_configs(group_id: str) -> Mapping[str, str]:

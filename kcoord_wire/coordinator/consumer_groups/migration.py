@@ -24,8 +24,8 @@ from kcoord_wire.coordinator.consumer_groups.group import ClassicMember, Consume
 from kcoord_wire.coordinator.consumer_groups.progress import Shared
 from kcoord_wire.coordinator.core import groups as classic
 from kcoord_wire.coordinator.core.any_group import CONSUMER, AnyGroup, TopicNames
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _NEWEST: Final = 3  # version of the embedded protocol
 

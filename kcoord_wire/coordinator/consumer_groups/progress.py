@@ -38,8 +38,8 @@ from kcoord_wire.coordinator.core.any_group import AnyGroup, TopicNames
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.logged_machine import EffectCollector
 from kcoord_wire.coordinator.core.regexes import CompileRegex, Resolution
+from kcoord_wire.kernel.timers import Timer, Timers
 from kcoord_wire.messages import ConsumerGroupHeartbeatRequestTopicPartitions as Owned
-from kcoord_wire.timers import Timer, Timers
 
 REGEX_REFRESH_MIN_MS: Final = 10_000
 """The least time between two resolutions of the patterns of a group."""

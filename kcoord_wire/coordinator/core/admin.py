@@ -20,7 +20,7 @@ from kcoord_wire.coordinator.core.groups import Group, State
 from kcoord_wire.coordinator.core.log_records import tombstones
 from kcoord_wire.coordinator.core.logged_machine import EffectCollector
 from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2  # key types of FindCoordinator
 OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8  # read, delete and describe, as KIP-430 counts them

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from kcoord_wire.coordinator.core import events
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 CONSUMER: Final = "consumer"
 """The protocol type of consumers; the coordinator reads subscriptions of such groups only."""

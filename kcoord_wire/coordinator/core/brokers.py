@@ -21,8 +21,8 @@ from typing import Final
 from zlib import crc32
 
 from kcoord_wire.coordinator.core.config import Endpoint
-from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.key_partitions import partition_of
+from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.protocol.key_partitions import partition_of
 
 NO_LEADER: Final = -1
 OFFSETS_TOPIC: Final = "__consumer_offsets"

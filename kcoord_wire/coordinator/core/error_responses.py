@@ -17,7 +17,7 @@ from typing import Any
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import versions
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _LONGEST_TEXT = 1_000  # characters of an error's text
 

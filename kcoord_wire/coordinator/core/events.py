@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.messages.write_txn_markers import WriteTxnMarkersRequestWritableTxnMarker as WritableTxnMarker
 
 

@@ -33,8 +33,8 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.core.any_group import CONSUMER, AnyGroup, Committed, Subscribed
 from kcoord_wire.coordinator.core.moves import target_of
-from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.timers import Timer
+from kcoord_wire.kernel.timers import Timer
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 Protocols = tuple[tuple[str, bytes], ...]
 """Names and metadata of the protocols that a member can follow, most preferred first."""

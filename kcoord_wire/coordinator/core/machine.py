@@ -41,7 +41,7 @@ from kcoord_wire.coordinator.core.groups import Group, Member, Move, Protocols, 
 from kcoord_wire.coordinator.core.log_records import group_record, replay
 from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
 from kcoord_wire.coordinator.core.rebalancing import RebalancingMachine
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _NO_MEMBER: Final = Member("", None, "", "", 0, 0, ())
 _ALIVE: Final = m.HeartbeatResponse()  # shared, because it is most of what a coordinator answers; never changed

@@ -33,7 +33,7 @@ from kcoord_wire.coordinator.core.versions import (
     TIMESTAMP_VERSION,
     TOPIC_IDS_FROM,
 )
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 NO_OFFSET: Final = -1
 MAX_INT64: Final = (1 << 63) - 1

@@ -23,7 +23,7 @@ from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.groups import Group, Member, Move, State
 from kcoord_wire.coordinator.core.log_records import group_record
 from kcoord_wire.coordinator.core.logged_machine import LoggedMachine
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 GENERATIONS: Final = 1 << 31  # generations wrap to 0, since negative ones mean that there is none
 LEAST_REPEATED_WAIT_MS: Final = 1_000  # members may have a rebalance timeout of 0

@@ -26,7 +26,7 @@ from kcoord_wire.coordinator.core.log_records import committed_from, offset_reco
 from kcoord_wire.coordinator.core.logged_machine import EffectCollector
 from kcoord_wire.coordinator.core.pending_offsets import Pending, PendingOffsets
 from kcoord_wire.coordinator.core.versions import GROUP_NOT_FOUND_FROM, TXN_TOPIC_IDS_FROM
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 
 def commit(

@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from kcoord_wire.disk import Disk, DiskFile
+from kcoord_wire.kernel.disk import Disk, DiskFile
 
 OFFSETS_FOLDER: Final = "__consumer_offsets-0"
 """The folder of the groups' log in that of a coordinator."""

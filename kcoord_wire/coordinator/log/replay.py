@@ -8,8 +8,8 @@ from kcoord_wire.coordinator.core.events import LogRecord, PendingRecord, Produc
 from kcoord_wire.coordinator.log.formats import RecordFormat
 from kcoord_wire.coordinator.log.segments import CorruptLogError, read_batches
 from kcoord_wire.coordinator.log.visibility import Visibility
-from kcoord_wire.disk import Disk
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.kernel.disk import Disk
 from kcoord_wire.records import Record, RecordBatch
 
 

@@ -17,8 +17,8 @@ from os import SEEK_END
 from typing import NamedTuple
 
 from kcoord_wire.coordinator.core.events import Producer
-from kcoord_wire.disk import SECTOR, Disk
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.kernel.disk import SECTOR, Disk
 from kcoord_wire.records import Record, RecordBatch, SegmentReader, encode_batch
 from kcoord_wire.records.batch import (
     AT_CHECKED,

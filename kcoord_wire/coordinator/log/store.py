@@ -43,7 +43,7 @@ from kcoord_wire.coordinator.log.segments import (
     read_closed,
 )
 from kcoord_wire.coordinator.log.visibility import Visibility
-from kcoord_wire.disk import Disk, DiskFile
+from kcoord_wire.kernel.disk import Disk, DiskFile
 from kcoord_wire.records import (
     ControlType,
     Record,

@@ -12,7 +12,7 @@ import struct
 from typing import Final, NamedTuple
 
 from kcoord_wire.coordinator.core.error_responses import bounded
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Compression
 from kcoord_wire.records.batch import AT_CHECKED, AT_CRC, AT_MAGIC, CHECKED, HEADER_SIZE, LENGTH_FROM, UNCHECKED, crc32c
 from kcoord_wire.records.model import COMPRESSION_MASK, CONTROL_BIT, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT

@@ -21,7 +21,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from kcoord_wire.coordinator.log.segments import CorruptLogError
-from kcoord_wire.disk import Disk, DiskFile
+from kcoord_wire.kernel.disk import Disk, DiskFile
 
 _NAME: Final = "topics.journal"
 _NEW: Final = "topics.journal.new"

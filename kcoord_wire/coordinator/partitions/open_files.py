@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from kcoord_wire.disk import Disk, DiskFile
+from kcoord_wire.kernel.disk import Disk, DiskFile
 
 _MOST: Final = 256
 

@@ -35,9 +35,9 @@ from kcoord_wire.coordinator.partitions.open_transactions import MOST_OPEN, Abor
 from kcoord_wire.coordinator.partitions.producers import Producers, ProducerState
 from kcoord_wire.coordinator.partitions.segments import INDEX_SIZE, Segment
 from kcoord_wire.coordinator.partitions.storage import SEGMENT_OVERHEAD, Storage
-from kcoord_wire.disk import Disk
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.kernel.disk import Disk
+from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import (
     ControlRecord,
     ControlType,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kcoord_wire.coordinator.partitions.batch_header import MAX_SEQUENCE, Header, Refused
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _MOST_REMEMBERED = 256  # producers without an open transaction, about 250 KB
 _BATCHES_REMEMBERED = 5  # max.in.flight.requests.per.connection of an idempotent producer

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from kcoord_wire.coordinator.partitions.batch_header import MAGIC, Header, read_header
 from kcoord_wire.coordinator.partitions.open_files import OpenFiles
-from kcoord_wire.disk import Disk
+from kcoord_wire.kernel.disk import Disk
 from kcoord_wire.records.batch import AT_CHECKED, AT_MAGIC, HEADER_SIZE, LENGTH_FROM, UNCHECKED, crc32c
 
 INDEX_SIZE: Final = 24

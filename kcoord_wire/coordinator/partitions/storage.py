@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kcoord_wire.coordinator.partitions.journal import Journal
 from kcoord_wire.coordinator.partitions.open_files import OpenFiles
-from kcoord_wire.disk import Disk
+from kcoord_wire.kernel.disk import Disk
 
 if TYPE_CHECKING:
     from kcoord_wire.coordinator.partitions.partition_log import PartitionLog

@@ -68,7 +68,7 @@ from kcoord_wire.coordinator.security.request_parts import (
     merge,
     refuse_all,
 )
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1  # key types of FindCoordinator
 

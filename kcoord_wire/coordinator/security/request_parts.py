@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import versions
 from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 NO_TRANSACTION: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 NO_GROUP: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -30,7 +30,7 @@ from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _METADATA_TOPIC: Final = "__cluster_metadata"
 _LONGEST_NAME: Final = 249

@@ -37,8 +37,8 @@ from kcoord_wire.coordinator.topics.configs import (
     Resource,
     check_configs,
 )
-from kcoord_wire.disk import MemoryDisk
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.kernel.disk import MemoryDisk
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 NO_ID: Final = uuid.UUID(int=0)
 """The id in requests and responses that name no topic by id."""

@@ -22,7 +22,7 @@ from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.versions import NULLABLE_TOPIC_NAME_FROM
 from kcoord_wire.coordinator.topics.catalog import Catalog
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _MOST_DESCRIBED: Final = 2_000  # partitions in one answer (``max.request.partition.size.limit``)
 _BROKERS, _CONTROLLERS = 1, 2  # whose endpoints DescribeCluster asks for

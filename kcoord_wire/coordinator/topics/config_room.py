@@ -10,7 +10,7 @@ from typing import Final
 
 from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.partitions.journal import Owner
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 MOST_OWNERS: Final = 10_000
 """Brokers and groups with configs of their own."""

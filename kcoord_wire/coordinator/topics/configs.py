@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kcoord_wire.coordinator.partitions.batch_header import Refused
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _LONGEST_VALUE: Final = 0x7FFF  # UTF-8 bytes of a text in the older form of strings, as Kafka keeps configs
 

@@ -39,7 +39,7 @@ from kcoord_wire.coordinator.topics.configs import (
     read_value,
 )
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 
 class Source(enum.IntEnum):

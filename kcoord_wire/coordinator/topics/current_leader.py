@@ -11,7 +11,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.brokers import NO_LEADER
 from kcoord_wire.coordinator.core.versions import FETCH_NAMES_LEADER_FROM, PRODUCE_NAMES_LEADER_FROM, TOPIC_UUIDS_FROM
 from kcoord_wire.coordinator.topics.catalog import Catalog
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 
 def name_leaders(catalog: Catalog, response: m.FetchResponse | m.ProduceResponse, version: int) -> None:

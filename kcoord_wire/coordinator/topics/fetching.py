@@ -19,7 +19,7 @@ from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import Catalog
 from kcoord_wire.coordinator.topics.current_leader import name_leaders
 from kcoord_wire.coordinator.topics.limits import TopicLimits
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 READ_COMMITTED: Final = 1
 """The isolation level in which records count once their transaction is committed."""

@@ -25,7 +25,7 @@ from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.partitions.storage import Storage
 from kcoord_wire.coordinator.topics.catalog import Topic
 from kcoord_wire.coordinator.topics.fetching import Growth
-from kcoord_wire.disk import MemoryDisk
+from kcoord_wire.kernel.disk import MemoryDisk
 from kcoord_wire.records import Record, RecordBatch, encode_batch
 
 

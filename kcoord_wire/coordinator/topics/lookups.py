@@ -14,7 +14,7 @@ from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, RecordAt
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog
 from kcoord_wire.coordinator.topics.fetching import READ_COMMITTED
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 # Special timestamps of ListOffsets, each with its first version.
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING = -1, -2, -3, -4, -5, -6

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Request
@@ -32,7 +31,8 @@ from kcoord_wire.coordinator.topics.catalog import (
 )
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.served import SERVED
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.api_keys import ApiKey
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _MAX_NODE_ID = (1 << 31) - 1

@@ -13,7 +13,7 @@ from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog
 from kcoord_wire.coordinator.topics.configuration import Configuration
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _LOG_DIR: Final = "/kcoord"  # whatever the disk is, a client cannot look at it
 _TO_THE_END: Final = -1  # the offset with which DeleteRecords asks for all records to go

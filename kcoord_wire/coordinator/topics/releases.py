@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.coordinator.topics.served import SERVED
+from kcoord_wire.protocol.api_keys import ApiKey
 
 RELEASES: Final = (
     *("0.11", "1.0", "1.1", "2.0", "2.1", "2.2", "2.3", "2.4", "2.5", "2.6", "2.7", "2.8"),

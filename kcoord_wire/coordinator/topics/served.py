@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kcoord_wire.api_keys import ApiKey
+from kcoord_wire.protocol.api_keys import ApiKey
 
 SERVED: Final[Mapping[int, range]] = MappingProxyType(
     {

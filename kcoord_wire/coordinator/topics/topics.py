@@ -50,10 +50,10 @@ from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.coordinator.topics.partition_admin import PartitionAdministration
 from kcoord_wire.coordinator.topics.retention import Retention
 from kcoord_wire.coordinator.topics.served import SERVED
-from kcoord_wire.disk import Disk, MemoryDisk
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.extras import require
-from kcoord_wire.machines import Tick
+from kcoord_wire.kernel.disk import Disk, MemoryDisk
+from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Compression, ControlType, decode_transaction_record, group_of_key
 from kcoord_wire.records.batch import HEADER_SIZE
 

@@ -51,7 +51,7 @@ from kcoord_wire.coordinator.transactions.model import (
     Transaction,
 )
 from kcoord_wire.coordinator.transactions.records import replay, tombstone, transaction_record
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """The topic whose partitions stand for the offsets of groups in a transaction."""

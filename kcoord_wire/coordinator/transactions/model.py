@@ -27,8 +27,8 @@ from types import MappingProxyType
 from typing import Final
 
 from kcoord_wire.coordinator.core.moves import target_of
-from kcoord_wire.error_codes import ErrorCode
-from kcoord_wire.timers import Timer
+from kcoord_wire.kernel.timers import Timer
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 NO_PRODUCER: Final = -1
 """The producer id, or the epoch, where there is none."""

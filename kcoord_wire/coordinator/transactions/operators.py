@@ -13,7 +13,7 @@ from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.logged_machine import EffectCollector
 from kcoord_wire.coordinator.core.regexes import InvalidRegexError, compile_regex
 from kcoord_wire.coordinator.transactions.model import State, Transaction
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _MOST_WORK: Final = 64 << 20  # characters of a pattern times those of all ids: half a second of the slowest pattern
 

@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, client_of
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Ownership
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 THRESHOLD: Final = 1
 REFUSALS: Final = frozenset(

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow.compute as pc
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, listed, only, plural
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Rebalance, RemovedMember
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow as pa

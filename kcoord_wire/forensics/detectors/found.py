@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kcoord_wire.error_codes import describe_error
 from kcoord_wire.forensics.detectors.windows import MINUTE_NS, SECOND_NS
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, MemberLife, Rebalance
+from kcoord_wire.protocol.error_codes import describe_error
 
 if TYPE_CHECKING:
     import pyarrow as pa

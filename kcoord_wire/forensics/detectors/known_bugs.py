@@ -6,7 +6,7 @@ member states a version that is known to have it (KIP-511). Either alone names n
 
 from __future__ import annotations
 
-from kcoord_wire.client_bugs import CLIENT_BUGS, ClientBug, is_affected
+from kcoord_wire.clients.bugs import CLIENT_BUGS, ClientBug, is_affected
 from kcoord_wire.forensics.detectors.found import Found
 from kcoord_wire.forensics.model import Finding, GroupHistory
 

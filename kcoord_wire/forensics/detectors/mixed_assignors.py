@@ -20,10 +20,10 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, client_of, lasting, listed, only, plural
 from kcoord_wire.forensics.detectors.windows import MINUTE_NS
 from kcoord_wire.forensics.model import Evidence, GroupHistory, MemberLife
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 THRESHOLD_NS: Final = 10 * MINUTE_NS
 COOPERATIVE: Final = frozenset({"cooperative-sticky"})

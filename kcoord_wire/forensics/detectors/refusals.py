@@ -20,12 +20,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.detectors import commit_after_revoke
 from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, error_name, lasting, listed, only, person, plural
 from kcoord_wire.forensics.detectors.windows import MINUTE_NS, SECOND_NS, busiest
 from kcoord_wire.forensics.model import Evidence, GroupHistory
 from kcoord_wire.forensics.refusal_advice import ALWAYS, refusal_of
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 WINDOW_NS: Final = 10 * MINUTE_NS
 _COLUMNS: Final = [

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from kcoord_wire.api_keys import API_NAMES, ApiKey
 from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.forensics.exchanges.arrow import absent, as_type, filled, take
 from kcoord_wire.forensics.exchanges.memory import BatchMemory
 from kcoord_wire.forensics.model import Exchange, arrow_schema
+from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,10 +16,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kcoord_wire.api_keys import API_NAMES, ApiKey
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.exchanges.memory import MAX_NAMES, ConnectionMemory
 from kcoord_wire.forensics.model import Sighting, SightingKind
+from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 MAX_ERRORS: Final = 100
 """Refused ApiVersions that are kept of one connection."""

@@ -36,12 +36,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.api_keys import API_NAMES, ApiKey
 from kcoord_wire.capture.plausible import has_header
 from kcoord_wire.capture.rewrite import is_rewrite_join
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.codec.headers import decode_request
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.exchanges.arrow import (
     absent,
@@ -78,6 +76,8 @@ from kcoord_wire.forensics.exchanges.pairing import CLOSED, DAMAGE, OPENED, REQU
 from kcoord_wire.forensics.exchanges.rewrite import rewrite_joins
 from kcoord_wire.forensics.exchanges.rows import exchange_rows
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, Sighting, SightingKind, arrow_schema, table_of
+from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

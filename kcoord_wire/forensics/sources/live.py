@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from kcoord_wire.clients.librdkafka import Cluster, error_text
 from kcoord_wire.forensics.model import Lag, LogRow, record_time_ns, table_of
-from kcoord_wire.librdkafka import Cluster, error_text
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 

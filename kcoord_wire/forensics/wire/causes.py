@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from kcoord_wire.error_codes import describe_error
 from kcoord_wire.forensics.model import Cause, Evidence
 from kcoord_wire.forensics.wire.facts import MAX_CITED, Background, Facts, describe_member, evidence_of
 from kcoord_wire.forensics.wire.rules import RULES
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, Start, StartKind
 from kcoord_wire.forensics.wire.traffic import GroupTraffic
+from kcoord_wire.protocol.error_codes import describe_error
 
 _MAX_INFERRED: Final = 0.6  # no frame shows that an unanswered request arrived
 _OTHER_STARTS: Final = MappingProxyType(

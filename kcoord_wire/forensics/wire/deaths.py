@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import NS_PER_MS, SightingKind
 from kcoord_wire.forensics.wire.moments import NS_PER_S
 from kcoord_wire.forensics.wire.outages import OutageTrace
 from kcoord_wire.forensics.wire.service import REFUSALS
 from kcoord_wire.forensics.wire.trace import MemberTrace, Why
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 LEFT: Final = "left"
 DIED: Final = "process died"

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Final
 
-from kcoord_wire.error_codes import ErrorCode, describe_error
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Identity, RemovedMember
 from kcoord_wire.forensics.refusal_advice import refusal_of
 from kcoord_wire.forensics.wire.failovers import client_address
@@ -18,6 +17,7 @@ from kcoord_wire.forensics.wire.moments import BEGIN, END, NS_PER_S, UNKNOWN_SEQ
 from kcoord_wire.forensics.wire.service import REFUSALS
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind, Why
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition, TopicSize
+from kcoord_wire.protocol.error_codes import ErrorCode, describe_error
 
 MAX_CITED: Final = 8
 """Exchanges of one kind that an explanation cites: in a group of hundreds, more help no reader."""

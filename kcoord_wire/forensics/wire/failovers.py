@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kcoord_wire.error_codes import describe_error
 from kcoord_wire.forensics.model import NS_PER_MS, SightingKind
 from kcoord_wire.forensics.wire.moments import NS_PER_S, Moment, end_of
 from kcoord_wire.forensics.wire.service import REFUSALS, broker_address
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic
+from kcoord_wire.protocol.error_codes import describe_error
 
 _ONE_FAILOVER_NS: Final = 10 * NS_PER_S  # signs of one failover are not further apart
 _TOGETHER_NS: Final = 100 * NS_PER_MS  # connections that end within this time end together

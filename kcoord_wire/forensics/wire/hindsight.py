@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import NS_PER_MS, SightingKind
 from kcoord_wire.forensics.wire.failovers import Failover
 from kcoord_wire.forensics.wire.joins import Join
@@ -21,6 +20,7 @@ from kcoord_wire.forensics.wire.outages import OutageTrace
 from kcoord_wire.forensics.wire.service import LONG_NS
 from kcoord_wire.forensics.wire.trace import MemberTrace
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 CALM_NS: Final = 50 * NS_PER_MS
 """A heartbeat may be answered this long after the coordinator changed its state."""

@@ -22,7 +22,6 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Final
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
     Cause,
@@ -49,6 +48,7 @@ from kcoord_wire.forensics.wire.ownership import Holding, Owners, fair_share
 from kcoord_wire.forensics.wire.rules import EPOCH_RULES, UNKNOWN
 from kcoord_wire.forensics.wire.trace import Why
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Partition
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _MISSED_HEARTBEATS: Final = 3  # after these a member counts as silent; its session lasts for nine by default
 _COMPARED_MEMBERS: Final = 16  # whose heartbeats give the interval; one that goes on is enough

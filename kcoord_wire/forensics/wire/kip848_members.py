@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import Cause
 from kcoord_wire.forensics.wire.facts import describe_member
 from kcoord_wire.forensics.wire.moments import Moment
 from kcoord_wire.forensics.wire.rules import EPOCH_RULES
 from kcoord_wire.forensics.wire.trace import MemberTrace, Why
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _API: Final = "ConsumerGroupHeartbeat"
 _JOINS: Final = 0

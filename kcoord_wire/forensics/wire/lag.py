@@ -27,7 +27,6 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import (
     Lag,
     MemberLife,
@@ -41,6 +40,7 @@ from kcoord_wire.forensics.wire.commits import flat_offsets
 from kcoord_wire.forensics.wire.lag_status import WINDOW, Committed, lag_status
 from kcoord_wire.forensics.wire.moments import NS_PER_S
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Partition
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 MAX_ROWS: Final = 100_000
 _AMBIGUOUS_NS: Final = 5 * NS_PER_S

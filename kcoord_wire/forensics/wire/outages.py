@@ -20,12 +20,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kcoord_wire.error_codes import describe_error
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Outage, SightingKind
 from kcoord_wire.forensics.wire.failovers import Failover, client_address
 from kcoord_wire.forensics.wire.moments import NEVER_NS, NS_PER_S
 from kcoord_wire.forensics.wire.service import LONG_NS, Wait, broker_address
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
+from kcoord_wire.protocol.error_codes import describe_error
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace

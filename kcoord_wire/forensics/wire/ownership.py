@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import Ownership, Pause
 from kcoord_wire.forensics.wire.moments import NEVER_NS, Moment
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, is_cooperative
 from kcoord_wire.forensics.wire.traffic import GroupRequest, Partition
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _REJECTIONS: Final = frozenset(
     {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}

@@ -25,7 +25,6 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import NS_PER_MS
 from kcoord_wire.forensics.wire.failovers import Failover
 from kcoord_wire.forensics.wire.group import GroupState, is_follower
@@ -47,6 +46,7 @@ from kcoord_wire.forensics.wire.trace import (
 )
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Leaver
 from kcoord_wire.forensics.wire.unseen import FIRST_VERSION_WITH_ID, TOLERANCE_NS, UnseenStarts
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _REFUSED_NS: Final = 5 * NS_PER_MS  # a refusal that took longer was parked first
 _PARKED_ERRORS: Final = frozenset(

@@ -23,7 +23,6 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Final
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory
 from kcoord_wire.forensics.wire.facts import evidence_of
 from kcoord_wire.forensics.wire.moments import NS_PER_S, Moment
@@ -45,6 +44,7 @@ from kcoord_wire.forensics.wire.rounds import (
 )
 from kcoord_wire.forensics.wire.trace import Why
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 _REBALANCE_FAILED: Final = 111
 _LOST: Final = frozenset((14, 15, 16, 110))  # the coordinator starts up, or is another broker

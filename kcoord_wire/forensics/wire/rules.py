@@ -27,11 +27,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kcoord_wire.error_codes import describe_error
 from kcoord_wire.forensics.model import Cause, Evidence
 from kcoord_wire.forensics.wire.facts import MAX_CITED, Facts, describe_member, evidence_of, says, says_poll_timeout
 from kcoord_wire.forensics.wire.trace import StartKind
 from kcoord_wire.forensics.wire.traffic import GroupRequest
+from kcoord_wire.protocol.error_codes import describe_error
 
 UNKNOWN: Final = "unknown"
 """The name of the rules that find no cause."""

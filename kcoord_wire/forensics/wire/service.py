@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.wire.heartbeats import longs
 from kcoord_wire.forensics.wire.moments import NS_PER_S
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 REFUSALS: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import Sighting, SightingKind
 from kcoord_wire.forensics.wire.heartbeats import Heartbeats
 from kcoord_wire.forensics.wire.moments import UNKNOWN_SEQ, Moment
 from kcoord_wire.forensics.wire.service import Service
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.wire.joins import Join

@@ -23,9 +23,9 @@ from typing import Any
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.coordinator import Coordinator, GroupConfig
-from kcoord_wire.simulation.consumer_groups.rolling_bounce import LABEL
-from kcoord_wire.simulation.group.bounce_account import BounceResult, Work, WorkEvent
-from kcoord_wire.simulation.group.rolling_bounce import PROTOCOLS, BounceProtocol, BounceWorkload
+from kcoord_wire.worlds.consumer_groups.rolling_bounce import LABEL
+from kcoord_wire.worlds.group.bounce_account import BounceResult, Work, WorkEvent
+from kcoord_wire.worlds.group.rolling_bounce import PROTOCOLS, BounceProtocol, BounceWorkload
 from tests.support.clients.members import KIP_848, Client, Member
 
 __all__ = ["bounce_on", "double_owners", "real_bounce"]

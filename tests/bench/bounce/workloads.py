@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kcoord_wire.simulation.group.rolling_bounce import BounceWorkload
+from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload
 
 __all__ = ["LISTENER", "REAL", "STATE_STORES", "TEN"]
 

@@ -16,7 +16,7 @@ from itertools import cycle
 from typing import Any, Final
 
 import kcoord_wire as kw
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 from .beats import Beats, run_beats
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire import machines
 from kcoord_wire.central.draft import events
 from kcoord_wire.central.draft.consumer import ConsumerState, DraftConsumer
 from kcoord_wire.central.draft.events import CentralError, Fence, FetchersStopped, Partition
-from kcoord_wire.machines import BrokerAddress, Tick
+from kcoord_wire.kernel import machines
+from kcoord_wire.kernel.machines import BrokerAddress, Tick
 from kcoord_wire.messages import central as m
 
 A, B, C = BrokerAddress(1, "a", 9092), BrokerAddress(2, "b", 9092), BrokerAddress(3, "c", 9092)

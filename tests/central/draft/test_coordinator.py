@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import CentralError
-from kcoord_wire.machines import BrokerAddress, Close, Received, Send
+from kcoord_wire.kernel.machines import BrokerAddress, Close, Received, Send
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH
 from kcoord_wire.zookeeper.model import Delete, Fired, SessionChanged, SessionState, SetData

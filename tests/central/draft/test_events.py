@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcoord_wire.central.draft.events import CentralError
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 
 def test_errors_that_kafka_has_too_have_its_numbers() -> None:

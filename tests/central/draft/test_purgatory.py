@@ -8,7 +8,7 @@ from kcoord_wire.central.draft.group_store import GroupStore
 from kcoord_wire.central.draft.groups import Group, Member
 from kcoord_wire.central.draft.purgatory import Answer, Purgatory
 from kcoord_wire.central.draft.topic_count import parse_topic_count
-from kcoord_wire.timers import Timers
+from kcoord_wire.kernel.timers import Timers
 
 
 def make() -> tuple[Timers, Purgatory, list[Any], Member]:

@@ -6,7 +6,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.central.rewrite.coordinator import RewriteCoordinator
 from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.central.rewrite.layout import SHARDS
-from kcoord_wire.machines import BrokerAddress, Received
+from kcoord_wire.kernel.machines import BrokerAddress, Received
 from kcoord_wire.zookeeper.model import ANY_VERSION, Ask, SetData
 from tests.support.rewrite_brokers import (
     GROUP,

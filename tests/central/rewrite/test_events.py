@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kcoord_wire.central.draft.events import CentralError
 from kcoord_wire.central.rewrite.events import RewriteError
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 KEPT = {
     RewriteError.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -6,7 +6,7 @@ import pytest
 
 from kcoord_wire.central.rewrite.events import MemberSettings, Progress, RewriteError, StartFetching, StopFetching
 from kcoord_wire.central.rewrite.member import MemberPhase
-from kcoord_wire.machines import Close, Connect, Disconnected, Ended, Received, Send, Shutdown
+from kcoord_wire.kernel.machines import Close, Connect, Disconnected, Ended, Received, Send, Shutdown
 from kcoord_wire.messages import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,

@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.config import GroupConfig, MigrationPolicy
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.consumer_script import ORDERS, ConsumerScript
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.consumer_groups.group import NOBODY, ConsumerGroup, Member, MemberState, Refused
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.consumer_script import ORDERS, ConsumerScript
 
 T = uuid.UUID(int=1)

@@ -10,7 +10,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.consumer_groups.group import AWAY, LEAVING, MemberState
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Trigger
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.consumer_script import ORDERS, ConsumerScript, partitions
 
 ALL = {"orders": list(range(12))}

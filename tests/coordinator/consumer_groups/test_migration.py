@@ -12,7 +12,7 @@ from kcoord_wire.coordinator.consumer_groups.group import AWAY, LEAVING
 from kcoord_wire.coordinator.core.config import GroupConfig, MigrationPolicy
 from kcoord_wire.coordinator.core.events import Trigger
 from kcoord_wire.coordinator.core.groups import Group
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.consumer_script import ORDERS, ConsumerScript, partitions
 
 EMBEDDED = ConsumerProtocol()

@@ -7,8 +7,8 @@ import random
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.api_keys import API_NAMES, ApiKey
 from kcoord_wire.forensics.exchanges.decode import APIS
+from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
 from tests.support.conversations import SUBSCRIPTION, heartbeat, of
 from tests.support.strategies import filled
 from tests.support.wire_samples import Talk

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kcoord_wire as kw
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.forensics.exchanges import matcher as matcher_module
 from kcoord_wire.forensics.exchanges import pairing
 from kcoord_wire.forensics.exchanges.decode import APIS
@@ -21,6 +20,7 @@ from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.exchanges.memory import client_host
 from kcoord_wire.forensics.model import Frame, table_of
 from kcoord_wire.forensics.sources.frames import read_frames
+from kcoord_wire.protocol.api_keys import ApiKey
 from tests.support.conversations import CAPTURES, NAMES, SUBSCRIPTION, heartbeat, of
 from tests.support.strategies import filled
 from tests.support.wire_samples import Talk, batch, canonical, cut_anywhere, match_all, mixed

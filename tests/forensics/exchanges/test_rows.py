@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kcoord_wire as kw
-from kcoord_wire.api_keys import API_NAMES
 from kcoord_wire.capture import CapturedFrame, read_capture
 from kcoord_wire.forensics.sources.frames import read_frames
+from kcoord_wire.protocol.api_keys import API_NAMES
 from tests.support.conversations import CAPTURES, GROUP_APIS, NAMES, VERSIONS, of
 from tests.support.strategies import filled, messages
 from tests.support.wire_samples import Talk, batch, canonical, match_all, mixed, pair_rows

@@ -15,8 +15,8 @@ from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
 from kcoord_wire.forensics.log.history import log_histories, log_history
 from kcoord_wire.forensics.model import Cause, GroupHistory, LogRow, Rebalance, table_of
 from kcoord_wire.records import SegmentReader
-from kcoord_wire.simulation.group.cluster import Cluster
-from kcoord_wire.simulation.group.script import random_script
+from kcoord_wire.worlds.group.cluster import Cluster
+from kcoord_wire.worlds.group.script import random_script
 
 QUICK = GroupConfig(initial_rebalance_delay_ms=0)
 EVERYTHING = 1 << 40  # bytes before which nothing is compacted

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.error_codes import ErrorCode
 from kcoord_wire.forensics.model import Cause, Rebalance
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.exchange_script import Script, at, both_join, two_members
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import kcoord_wire as kw
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.interop.exchanges.script import script
 from tests.interop.exchanges.stage import Answer, Connection, Stage, subscription
 

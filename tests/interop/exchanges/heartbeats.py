@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import kcoord_wire as kw
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.interop.exchanges.script import TOPICS
 from tests.interop.exchanges.stage import Answer, Connection, Stage
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import kcoord_wire as kw
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.interop.exchanges.commits import committed, fetch
 from tests.interop.exchanges.script import script
 from tests.interop.exchanges.stage import Stage, assignment

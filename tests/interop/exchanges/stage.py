@@ -29,7 +29,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import kcoord_wire as kw
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import decode_control_record, read_records
 from tests.support.wire import Wire
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcoord_wire.error_codes import ErrorCode
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.interop.exchanges.leaving import leave
 from tests.interop.exchanges.script import script
 from tests.interop.exchanges.stage import Member, Stage, subscription

@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import kcoord_wire as kw
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.interop.exchanges.script import script
 from tests.interop.exchanges.stage import Connection, Stage
 

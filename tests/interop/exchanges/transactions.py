@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import kcoord_wire as kw
-from kcoord_wire.error_codes import ErrorCode as E
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.interop.exchanges import commits
 from tests.interop.exchanges.heartbeats import Heartbeater
 from tests.interop.exchanges.script import script

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import kcoord_wire as kw
-from kcoord_wire.api_keys import ApiKey
 from kcoord_wire.consumer.connection import Connection, ConnectionSettings
-from kcoord_wire.error_codes import describe_error
-from kcoord_wire.net import parse_address
+from kcoord_wire.kernel.net import parse_address
+from kcoord_wire.protocol.api_keys import ApiKey
+from kcoord_wire.protocol.error_codes import describe_error
 from kcoord_wire.records import Record, encode_batch
 
 __all__ = ["append", "produce"]

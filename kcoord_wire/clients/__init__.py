@@ -1,0 +1,1 @@
+"""What is known of the clients that people run: their bugs, and how confluent-kafka is configured and asked."""

@@ -1,0 +1,4 @@
+"""What state machines and their hosts stand on: events, timers, procedures, disks, addresses, threads, metrics.
+
+Nothing here knows a protocol.
+"""

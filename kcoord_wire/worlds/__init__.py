@@ -1,0 +1,1 @@
+"""The virtual clusters: for each protocol its processes, random scripts of faults, and the laws of every run."""

@@ -1,0 +1,480 @@
+"""The consumer processes of a virtual cluster.
+
+Laws:
+
+* Two working members of one generation never hold the same partition: that breaks ``one owner`` (`Invariants`).
+* A committed offset is committed once, so that it says which commit it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, TypeVar
+
+from kcoord_wire.assignors import ASSIGNORS, TopicPartition
+from kcoord_wire.consumer import events
+from kcoord_wire.consumer.machine import MemberMachine
+from kcoord_wire.kernel.virtual.clock import VirtualClock
+from kcoord_wire.kernel.virtual.processes import Process
+from kcoord_wire.kernel.virtual.script import source_of
+from kcoord_wire.messages import JoinGroupRequest, SyncGroupRequest
+from kcoord_wire.worlds.group.client_bugs import SWITCHES
+from kcoord_wire.worlds.group.invariants import Invariants
+from kcoord_wire.worlds.group.opening import Opening
+from kcoord_wire.worlds.group.ownership import Idle, Ownership
+from kcoord_wire.worlds.group.topics import VirtualTopics
+from kcoord_wire.worlds.group.wire import MemberConnection, Wire
+
+ListenedT = TypeVar("ListenedT")
+
+_OVER: Final = (events.MemberState.LEFT, events.MemberState.FAILED)
+
+
+def check_known(kind: str, names: Sequence[str], known: Iterable[str]) -> None:
+    """Raise ValueError, with the names there are, for a name that is not known."""
+    for name in names:
+        if name not in known:
+            raise ValueError(f"no {kind} is called {name!r}; there are {', '.join(known)}")
+
+
+@dataclass(kw_only=True, repr=False)
+class MemberOptions:
+    """How a consumer is set up. Times are in virtual milliseconds.
+
+    :ivar topics: what it subscribes to; None for all topics there are
+    :ivar assignors: keys of `kcoord_wire.assignors.ASSIGNORS`, most preferred first
+    :ivar group: its group id
+    :ivar instance_id: the group instance id of a static member (KIP-345); None for a dynamic one
+    :ivar client: the client library whose protocol versions it speaks: a key of `CLIENT_VERSIONS`
+    :ivar client_id: in the headers of its requests; None for the name of its process
+    :ivar software: name and version that it states in ApiVersions (KIP-511), ``librdkafka 2.6.0``; None for none
+    :ivar bugs: what it does wrong: keys of `client_bugs.SWITCHES`
+    :ivar rack: see `MemberSettings`
+    :ivar subscription_version: of the embedded protocol; clients before KIP-792 write 1, without a generation
+    :ivar session_timeout_ms: see `MemberSettings`
+    :ivar rebalance_timeout_ms: see `MemberSettings`
+    :ivar heartbeat_interval_ms: see `MemberSettings`
+    :ivar heartbeat_restarts: see `MemberSettings`
+    :ivar request_timeout_ms: see `MemberSettings`
+    :ivar commit_ms: between two commits; None for no commits
+    :ivar release_ms: how long the application takes to give up one partition: to commit, flush and close a store
+    :ivar restore_ms: how long it takes to open one that it was assigned. It processes nothing during either, and does
+        not poll, so that it rejoins after that; heartbeats go on
+    :ivar restores_aside: whether it opens partitions beside its work instead, see `Opening`
+    :ivar poll_ms: how long the application works between two polls, at most; it notices a rebalance when it polls
+    :ivar assign_ms: how long a leader computes the assignment
+    :ivar assign_blocks: whether a leader sends no heartbeats meanwhile, like a client that has a single thread
+    :raises ValueError: no such assignor, client or bug
+    :raises TypeError: topics, assignors or bugs are one string
+    """
+
+    topics: Sequence[str] | None = None
+    assignors: Sequence[str] = ("range",)
+    group: str = "group"
+    instance_id: str | None = None
+    client: str = "java"
+    client_id: str | None = None
+    software: str | None = None
+    bugs: Sequence[str] = ()
+    rack: str | None = None
+    subscription_version: int = 3
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = 300_000
+    heartbeat_interval_ms: int = 3_000
+    heartbeat_restarts: bool = True
+    request_timeout_ms: int = 30_000
+    commit_ms: int | None = 5_000
+    release_ms: int = 0
+    restore_ms: int = 0
+    restores_aside: bool = False
+    poll_ms: int = 0
+    assign_ms: int = 0
+    assign_blocks: bool = False
+
+    def __post_init__(self) -> None:
+        for key in ("topics", "assignors", "bugs"):
+            if isinstance(names := getattr(self, key), str):
+                raise TypeError(f"{key} must be a list of strings, not {names!r}")
+        check_known("assignor", self.assignors, ASSIGNORS)
+        check_known("client", [self.client], events.CLIENT_VERSIONS)
+        check_known("bug", self.bugs, SWITCHES)
+
+    __repr__ = source_of
+
+    def settings(self, name: str) -> events.MemberSettings:
+        """Return the settings of the member machine in the process `name`."""
+        return events.MemberSettings(
+            group_id=self.group,
+            client_id=name if self.client_id is None else self.client_id,
+            group_instance_id=self.instance_id,
+            session_timeout_ms=self.session_timeout_ms,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            heartbeat_interval_ms=self.heartbeat_interval_ms,
+            heartbeat_restarts=self.heartbeat_restarts,
+            request_timeout_ms=self.request_timeout_ms,
+            versions=events.CLIENT_VERSIONS[self.client],
+            rack=self.rack,
+        )
+
+
+class MemberProcess(Process):
+    """A consumer process; what every process has is in `Process`.
+
+    :ivar member: the machine
+    :ivar options: how the consumer was set up; changes take effect at once where they concern the application
+    :ivar bootstrap: name of the connection for Metadata; empty as long as there is none
+    :ivar incarnation: of its group when it was last assigned partitions, see `Invariants.incarnation`
+    :ivar busy_until: until when its application is in a listener, and does not poll, in ms since the Unix epoch
+    :ivar listeners: how many are planned or running; one at a time
+    :ivar opening: the partitions that its application opens beside its work
+    """
+
+    __slots__ = (
+        "_members",
+        "_seen",
+        "bootstrap",
+        "busy_until",
+        "incarnation",
+        "listeners",
+        "member",
+        "opening",
+        "options",
+    )
+
+    connection: MemberConnection | None
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        members: Members,
+        name: str,
+        host: str,
+        member: MemberMachine,
+        random: Random,
+        options: MemberOptions,
+    ) -> None:
+        super().__init__(clock, name, host, member, random)
+        self.member = member
+        self.options = options
+        self.bootstrap = ""
+        self.incarnation = 0
+        self.busy_until = 0
+        self.listeners = 0
+        self.opening = Opening(clock, options.restore_ms, lambda partition: members.opened(self, {partition}))
+        self._members = members
+        self._seen = member.state  # the state after the last event
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it is alive, and its member has neither left nor failed."""
+        return self.is_alive and self.member.state not in _OVER
+
+    def carry_out(self, effect: events.MemberEffect) -> None:
+        """Do what the member wants."""
+        _CARRY_OUT[type(effect)](self._members, self, effect)
+
+    def handled(self) -> None:
+        """Note whether the member is at rest."""
+        state = self.member.state
+        if state is not self._seen:
+            self._seen = state
+            self._members.revision += 1
+        is_restless = not self.member.is_at_rest and state not in _OVER
+        self._members.note_rest(self, is_restless=is_restless)
+
+    def changed(self) -> None:
+        """A paused process is not at rest; a killed one is no longer waited for."""
+        self._members.revision += 1
+        if not self.is_alive:
+            self._members.note_rest(self, is_restless=False)
+        elif self.paused_until and self.is_working:
+            self._members.note_rest(self, is_restless=True)
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.member.member_id or '-'} {self.member.state} {self.member.generation_id}>"
+
+
+class Members:
+    """Carries out what the members want, on behalf of their processes and applications.
+
+    :param processes: by name
+    :ivar ownership: which process holds which partition
+    :ivar revision: goes up with every change that may settle or unsettle a group
+    """
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        topics: VirtualTopics,
+        processes: Mapping[str, MemberProcess],
+        invariants: Invariants,
+        wire: Wire,
+    ) -> None:
+        self.ownership: Ownership[MemberProcess] = Ownership(clock)
+        self.revision = 0
+        self._clock = clock
+        self._topics = topics
+        self._processes = processes
+        self._invariants = invariants
+        self._wire = wire
+        self._offset = 0
+        self._settled: tuple[int, bool] = (-1, False)  # the answer of `is_settled`, and for which revision
+        self._restless: set[MemberProcess] = set()  # working processes that are paused or not at rest in a generation
+
+    def note_rest(self, process: MemberProcess, *, is_restless: bool) -> None:
+        """Note whether a group can be settled while this process is as it is."""
+        if is_restless:
+            self._restless.add(process)
+        else:
+            self._restless.discard(process)
+
+    # ---- what applications and processes do
+
+    def learn_topics(self, process: MemberProcess) -> None:
+        """A process gets the present topics."""
+        if process.is_alive:
+            self._wire.tap_metadata(process)
+        self._clock.record(process.name, "learns", dict(self._topics.counts))
+        process.deliver(events.TopicsKnown(dict(self._topics.counts)))
+
+    def commit_regularly(self, process: MemberProcess) -> None:
+        """An application commits what it has reached, and plans the next commit."""
+        commit_ms = process.options.commit_ms
+        if not process.is_working or commit_ms is None:
+            return
+        self._clock.after(commit_ms, self.commit_regularly, process)
+        member = process.member
+        is_busy = process.paused_until or process.busy_until > self._clock.time_ms
+        if member.owned and member.state is events.MemberState.STABLE and not is_busy:
+            process.deliver(events.Commit(self._progress(member.owned)))
+
+    def _progress(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {partition: self.fresh_offset() for partition in sorted(partitions)}
+
+    def fresh_offset(self) -> int:
+        """Return an offset that was not committed before."""
+        self._offset += 1
+        return self._offset
+
+    def shut_down(self, process: MemberProcess, reason: str | None) -> int:
+        """The application gives up its partitions, then closes the consumer; return how long that takes, in ms."""
+        partitions = process.member.owned
+        self._clock.record(process.name, "shuts down", partitions)
+        self.ownership.drop(process, partitions)
+        process.opening.drop(partitions)
+        process.deliver(events.Stalled())
+        process.busy_until = max(process.busy_until, self._clock.time_ms) + process.options.release_ms * len(partitions)
+        self._clock.at(process.busy_until, self.leave, process, reason)
+        return process.busy_until - self._clock.time_ms
+
+    def leave(self, process: MemberProcess, reason: str | None) -> None:
+        """The application closes the consumer."""
+        if process.is_alive:
+            self._clock.record(process.name, "leaves", reason)
+            process.deliver(events.Leave(reason))
+
+    def kill(self, process: MemberProcess) -> None:
+        """End a process; its connections close."""
+        process.kill()
+        self.ownership.drop(process, process.member.owned)
+        if process.bootstrap:
+            self._wire.tap(process.bootstrap, "closed")
+        self._disconnect(process)
+
+    def _disconnect(self, process: MemberProcess) -> None:
+        if process.connection is not None:
+            self._wire.close(process.connection)
+            process.connection = None
+
+    # ---- the application's thread
+
+    def _until_poll(self, process: MemberProcess) -> int:
+        """Draw how long the application works until it polls; it does not work while a listener of its runs."""
+        poll_ms = process.options.poll_ms
+        return process.random.randint(0, poll_ms) if poll_ms and process.busy_until != self._clock.time_ms else 0
+
+    def _listen(
+        self,
+        process: MemberProcess,
+        ms: int,
+        begin: Callable[[MemberProcess, int, ListenedT], None],
+        argument: ListenedT,
+    ) -> None:
+        """Call a listener when the application polls and no other listener runs; `begin` gets the time of its end."""
+        starts = max(process.busy_until, self._clock.time_ms + self._until_poll(process))
+        process.busy_until = starts + ms
+        process.listeners += 1
+        self._clock.at(starts, begin, process, starts + ms, argument)
+
+    # ---- what members want
+
+    def _do_send(self, process: MemberProcess, effect: events.Send) -> None:
+        options = process.options
+        if isinstance(effect.message, JoinGroupRequest):
+            self._clock.record(process.name, "joins", process.member.joined_for)
+            if process.member.generation_id >= 0 and (wait := self._until_poll(process)):
+                self._clock.after(wait, self._send_late, process, process.connection, effect)
+                return
+        if options.assign_ms and isinstance(effect.message, SyncGroupRequest) and effect.message.assignments:
+            self._clock.record(process.name, "assigns", options.assign_ms)
+            self._clock.after(options.assign_ms, self._send_late, process, process.connection, effect)
+            if options.assign_blocks:
+                process.pause(options.assign_ms)  # planned after the sending, so the request leaves before it resumes
+        else:
+            self._wire.send(process, effect)
+
+    def _send_late(self, process: MemberProcess, connection: MemberConnection | None, effect: events.Send) -> None:
+        """Send a request for which the application took its time, unless the member no longer waits for the answer."""
+        if process.is_alive and process.connection is connection and process.member.waits_for(effect.request_id):
+            self._wire.send(process, effect)
+
+    def _do_close(self, process: MemberProcess, _effect: events.Close) -> None:
+        self._disconnect(process)
+
+    def _do_assigned(self, process: MemberProcess, effect: events.Assigned) -> None:
+        self.revision += 1
+        self._clock.record(process.name, "assigned", effect)
+        process.incarnation = self._invariants.incarnation(process.member.settings.group_id)
+        for partition in process.member.owned:
+            holder = self.ownership.holder(partition)
+            if holder is not None and self._are_rivals(holder, process, partition):
+                text = f"{partition} is held by {holder.name} and {process.name} in {effect.generation_id}"
+                self._invariants.break_one_owner(text)
+            self.ownership.take(process, partition)
+        if process.options.restores_aside:
+            process.opening.add(effect.partitions)
+        elif effect.partitions and process.options.restore_ms:
+            self._listen(process, process.options.restore_ms * len(effect.partitions), self._open, effect.partitions)
+
+    def _open(self, process: MemberProcess, until: int, partitions: frozenset[TopicPartition]) -> None:
+        if process.is_working:
+            self._clock.record(process.name, "opens", partitions)
+            process.deliver(events.Stalled())
+            self._clock.at(until, self._opened_all, process, partitions)
+
+    def _opened_all(self, process: MemberProcess, partitions: frozenset[TopicPartition]) -> None:
+        process.listeners -= 1
+        self.opened(process, partitions)
+        process.deliver(events.Polled())
+
+    def opened(self, process: MemberProcess, partitions: AbstractSet[TopicPartition]) -> None:
+        """An application has opened partitions; it may have lost some of them in the meantime."""
+        if process.is_working:
+            self._clock.record(process.name, "opened", partitions & process.member.owned)
+
+    @staticmethod
+    def _are_rivals(holder: MemberProcess, process: MemberProcess, partition: TopicPartition) -> bool:
+        """Whether two processes hold a partition in the same generation of the same group as different members.
+
+        Generations are compared by the assignment that a process holds, not by `generation_id`: a generation whose join
+        was lost from the log is given out again.
+        """
+        one, other = holder.member, process.member
+        return (
+            holder is not process
+            and holder.is_working
+            and partition in one.owned
+            and one.settings.group_id == other.settings.group_id
+            and (holder.incarnation, one.owned_generation) == (process.incarnation, other.owned_generation)
+            and (one.settings.group_instance_id or holder.name) != (other.settings.group_instance_id or process.name)
+        )
+
+    def _do_revoking(self, process: MemberProcess, effect: events.Revoking) -> None:
+        self.revision += 1
+        self._clock.record(process.name, "revoking", effect)
+        self._listen(process, process.options.release_ms * len(effect.partitions), self._stop_work, effect)
+
+    def _stop_work(self, process: MemberProcess, until: int, effect: events.Revoking) -> None:
+        if not process.is_alive or not process.member.owned >= effect.partitions:
+            process.listeners -= 1
+            return  # killed, or lost them in the meantime
+        self._clock.record(process.name, "closes", effect.partitions)
+        self.ownership.drop(process, effect.partitions, revoked=True)
+        process.opening.drop(effect.partitions)
+        self._clock.at(until, self._release, process, effect)
+
+    def _release(self, process: MemberProcess, effect: events.Revoking) -> None:
+        process.listeners -= 1
+        offsets = {} if process.options.commit_ms is None else self._progress(effect.partitions)
+        self.revision += 1
+        if process.is_alive:
+            self._clock.record(process.name, "closed", effect.partitions)
+        process.deliver(events.Released(effect.ticket, offsets))
+
+    def _do_lost(self, process: MemberProcess, effect: events.Lost) -> None:
+        self.revision += 1
+        self._clock.record(process.name, "lost", effect)
+        self.ownership.drop(process, effect.partitions)
+        process.opening.drop(effect.partitions)
+
+    def _do_record(self, process: MemberProcess, effect: events.MemberEffect) -> None:
+        self._clock.record(process.name, type(effect).__name__.lower(), effect)
+
+    def _do_left(self, process: MemberProcess, _effect: events.Left) -> None:
+        """The connection stays open until LeaveGroup is answered, and the answer is discarded."""
+        self.revision += 1
+        self._clock.record(process.name, "left")
+        self.ownership.drop(process, self.ownership.held_by(process))
+        if process.bootstrap:
+            self._wire.tap(process.bootstrap, "closed")
+            process.bootstrap = ""
+        if process.connection is not None and not process.member.is_waiting:
+            self._wire.closing(process.connection)
+
+    # ---- what is seen of them
+
+    def owners(self) -> dict[TopicPartition, str]:
+        """Return which live process holds which partition, as the members see it."""
+        return {
+            partition: process.name
+            for process in self._processes.values()
+            if process.is_alive
+            for partition in process.member.owned
+        }
+
+    def idle_ms(self) -> Idle:
+        """Return how long partitions had no holder."""
+        return self.ownership.idle_ms()
+
+    def is_settled(self) -> bool:
+        """Return whether every group is settled; computed again only after a change."""
+        revision, settled = self._settled
+        if revision != self.revision:
+            settled = not self._restless and all(map(self._has_settled, self._groups()))
+            self._settled = (self.revision, settled)
+        return settled
+
+    def _groups(self) -> Iterable[list[MemberProcess]]:
+        groups: dict[str, list[MemberProcess]] = {}
+        for process in self._processes.values():
+            if process.is_working:
+                groups.setdefault(process.options.group, []).append(process)
+        return groups.values()
+
+    def _has_settled(self, group: list[MemberProcess]) -> bool:
+        """Whether the members are in one generation and hold each partition that they want exactly once."""
+        members = [process.member for process in group]
+        if len({member.generation_id for member in members}) > 1:
+            return False
+        held = [partition for member in members for partition in member.owned]
+        wanted = {topic for member in members for topic in member.topics}
+        count = sum(self._topics.counts.get(topic, 0) for topic in wanted)
+        return len(held) == len(set(held)) == count
+
+
+_CARRY_OUT: Final[Mapping[type, Callable[[Members, MemberProcess, Any], None]]] = {
+    events.Send: Members._do_send,
+    events.Close: Members._do_close,
+    events.Assigned: Members._do_assigned,
+    events.Revoking: Members._do_revoking,
+    events.Lost: Members._do_lost,
+    events.Fetched: Members._do_record,
+    events.NotFetched: Members._do_record,
+    events.Committed: Members._do_record,
+    events.NotCommitted: Members._do_record,
+    events.Left: Members._do_left,
+    events.Failed: Members._do_record,
+}

@@ -1,0 +1,359 @@
+"""The laws of transactions, checked after every step of the process. Besides those of `readers`:
+
+``transitions``        a transactional id changes its state by the moves of `TRANSITIONS` only
+``decision stands``    an outcome that is on disk is that of the transaction for ever, whatever crashes
+``log is complete``    what is read from the log is a state that was written, no earlier than the last that is on disk
+``on time``            no transaction is open for longer than its timeout
+``no hanging``         a transaction that is open in a partition is one that the coordinator knows, with that partition
+``described``          DescribeTransactions, ListTransactions and DescribeProducers agree with the log
+``offsets together``   an offset counts once its transaction is to be committed and that is on disk, else never; none
+                       goes back
+``whole``              the records of a transaction count all or none; all if its commit was acknowledged, none if its
+                       abort was, or if none of both was asked for
+``exactly once``       each offset of a source was transformed once, in its order, up to the one that is committed
+``ends``               when its producers are gone, every transaction has ended after its timeout
+``never fails``        the coordinator raises no exception, except errors that the disk was made to raise
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core import events
+from kcoord_wire.coordinator.requests import Requests
+from kcoord_wire.coordinator.transactions.machine import TransactionMachine
+from kcoord_wire.coordinator.transactions.model import PREPARED, TRANSITIONS, State, Transaction
+from kcoord_wire.coordinator.transactions.records import transaction_record
+from kcoord_wire.kernel.virtual.clock import VirtualClock
+from kcoord_wire.kernel.virtual.violation import ViolationError
+from kcoord_wire.worlds.transactions.readers import Outcome, PartitionReader
+from kcoord_wire.worlds.transactions.transformer import Attempt, Partition
+
+_MOVES: Final = frozenset((before, after) for (before, _), after in TRANSITIONS.items())
+_OPEN: Final = PREPARED | {State.ONGOING}
+_DESCRIBED_EVERY: Final = 32  # checks
+_FIRST_OFFSET: Final = -1
+
+
+class Watched:
+    """The transaction machine with the checks behind it; the runtime takes it for the machine."""
+
+    def __init__(self, machine: TransactionMachine, invariants: Invariants) -> None:
+        self.machine = machine
+        self.serves = machine.serves
+        self._invariants = invariants
+
+    @property
+    def deadline(self) -> int | None:
+        """The machine's deadline."""
+        return self.machine.deadline
+
+    @property
+    def appended(self) -> int:
+        """The number of the machine's last append."""
+        return self.machine.appended
+
+    @property
+    def transactions(self) -> dict[str, Transaction]:
+        """The machine's transactional ids."""
+        return self.machine.transactions
+
+    def handle(self, event: events.Event, now: int) -> list[events.Effect]:
+        """Let the machine handle an event, check what comes of it, and return the effects."""
+        before = self.machine.appended
+        effects = self.machine.handle(event, now)
+        self._invariants.handled(self.machine, event, effects, before)
+        return effects
+
+
+class _Kept(NamedTuple):
+    """A state that was appended.
+
+    :ivar append: its number in its boot
+    """
+
+    append: int
+    transactional_id: str
+    value: m.TransactionLogValue
+
+
+class Invariants:
+    """Checks the laws of one process through all its boots, and of its clients.
+
+    :param outputs: the partitions that are written to in transactions
+    :param group: whose offsets are committed
+    :ivar attempts: all transactions of applications, by name
+    :ivar committed: the offset of each source
+    """
+
+    def __init__(self, clock: VirtualClock, outputs: Sequence[Partition], group: str) -> None:
+        self.attempts: dict[str, Attempt] = {}
+        self.committed: dict[Partition, int] = {}
+        self._clock = clock
+        self._group = group
+        self._fences: dict[int, int] = {}
+        self.readers = [PartitionReader(each, self._fences, self._is_decided) for each in outputs]
+        self._requests: Requests | None = None
+        self._is_loaded, self._loaded_at = False, 0
+        self._durable: dict[str, m.TransactionLogValue] = {}
+        self._latest: dict[str, m.TransactionLogValue] = {}
+        self._appended: deque[_Kept] = deque()
+        self._states: dict[str, State] = {}
+        self._decided: dict[Outcome, bool] = {}  # on disk; whether its markers may still be written
+        self._completed: list[Outcome] = []  # in the present step
+        self._checks = 0
+        self._seen_group: object = None
+
+    # ---- what happens
+
+    def began(self, requests: Requests) -> None:
+        """A boot begins."""
+        self._requests = requests
+        self._is_loaded = False
+        self._states = {}
+
+    def ended(self) -> None:
+        """The process has been killed."""
+        if self._requests is not None:
+            self._advance(self._requests)  # markers may have been written since the last check
+        self._requests = None
+        self._is_loaded = False
+
+    def attempt_began(self, attempt: Attempt) -> None:
+        """An application begins a transaction."""
+        self.attempts[attempt.name] = attempt
+
+    def answered(self, message: Any) -> None:
+        """An answer leaves the process."""
+        if not isinstance(message, m.InitProducerIdResponse | m.EndTxnResponse) or message.error_code:
+            return
+        producer = message.producer_id, message.producer_epoch
+        if message.producer_id >= 0:
+            self._fences[producer[0]] = max(self._fences.get(producer[0], 0), producer[1])
+
+    def handled(
+        self, machine: TransactionMachine, event: events.Event, effects: Sequence[events.Effect], before: int
+    ) -> None:
+        """The transaction coordinator has handled an event.
+
+        :param before: how many appends it had made before
+        """
+        for effect in effects:
+            if isinstance(effect, events.Append):
+                before += 1
+                self._note(before, effect.records)
+        states = {name: transaction.state for name, transaction in machine.transactions.items()}
+        if isinstance(event, events.Load):
+            self._check_loaded(machine)
+            self._is_loaded, self._loaded_at = True, self._clock.time_ms
+        elif isinstance(event, events.Resign):
+            self._is_loaded = False
+        else:
+            self._check_moves(states)
+        self._states = states
+
+    def _note(self, append: int, records: Iterable[events.LogRecord]) -> None:
+        for key, value in records:
+            name = key.transactional_id
+            if value is None:
+                raise ViolationError("log is complete", f"{name} is removed long before it expires")
+            before = self._latest.get(name)
+            if before is not None and _state(before) in PREPARED:
+                self._completed.append(_outcome(before))
+            self._appended.append(_Kept(append, name, value))
+            self._latest[name] = value
+
+    def _check_moves(self, states: Mapping[str, State]) -> None:
+        for name, state in states.items():
+            before = self._states.get(name, State.EMPTY)
+            if state is not before and (before, state) not in _MOVES:
+                raise ViolationError("transitions", f"{name} goes from {before} to {state}")
+
+    # ---- the coordinator's log
+
+    def _check_loaded(self, machine: TransactionMachine) -> None:
+        loaded = {name: _value(each) for name, each in machine.transactions.items()}
+        for name in self._durable.keys() | loaded.keys():
+            possible = [self._durable.get(name), *(kept.value for kept in self._appended if name == kept[1])]
+            found = loaded.get(name)
+            if found not in possible:
+                raise ViolationError("log is complete", f"{name}: read {found}, expected one of {possible}")
+        self._appended.clear()
+        self._latest = dict(loaded)
+        for name, value in loaded.items():
+            self._to_disk(name, value)
+
+    def _advance(self, requests: Requests) -> None:
+        """Take note of what is on disk now."""
+        while self._appended and self._appended[0].append <= requests.transactions.durable:
+            _, name, value = self._appended.popleft()
+            self._to_disk(name, value)
+
+    def _to_disk(self, name: str, value: m.TransactionLogValue) -> None:
+        before = self._durable.get(name)
+        self._durable[name] = value
+        state = _state(value)
+        if (
+            before is not None
+            and _state(before) in PREPARED
+            and state not in (_state(before), _COMPLETE[_state(before)])
+        ):
+            raise ViolationError("decision stands", f"{name} was in {_state(before)}, and is in {state}")
+        if state in PREPARED:
+            self._decided[_outcome(value)] = True
+
+    def _is_decided(self, outcome: Outcome) -> bool:
+        return self._decided.get(outcome, False)
+
+    # ---- the checks
+
+    def check(self) -> None:
+        """Check what does not depend on one event.
+
+        :raises ViolationError: with the name of the law
+        """
+        requests = self._requests
+        if requests is None:
+            return
+        self._advance(requests)
+        for reader in self.readers:
+            reader.check(requests)
+        for outcome in self._completed:  # its markers may have been written in this step, and none after it
+            self._decided[outcome] = False
+        self._completed.clear()
+        self._check_offsets(requests)
+        if self._is_loaded:
+            self._check_open(requests.transactions.machine.transactions)
+            self._checks += 1
+            if self._checks % _DESCRIBED_EVERY == 0:
+                self.check_descriptions(requests)
+
+    def _check_open(self, transactions: Mapping[str, Transaction]) -> None:
+        now = self._clock.time_ms
+        known: dict[int, Transaction] = {}
+        for name, transaction in transactions.items():
+            known[transaction.producer_id] = transaction
+            until = max(transaction.started_at + transaction.timeout_ms, self._loaded_at)
+            if transaction.state is State.ONGOING and now > until:
+                raise ViolationError("on time", f"{name} is open since {transaction.started_at}, it is {now}")
+        for reader in self.readers:
+            for producer_id in reader.open:
+                found = known.get(producer_id)
+                if found is None or found.state not in _OPEN or reader.partition not in found.partitions:
+                    text = f"{reader.partition} has an open one of {producer_id}, the coordinator has {found}"
+                    raise ViolationError("no hanging", text)
+
+    def _check_offsets(self, requests: Requests) -> None:
+        group = requests.runtime.machine.groups.get(self._group)
+        if group is not self._seen_group:  # it was read from the log, which may not have what was committed last
+            self._seen_group = group
+            self.committed = {}
+        for topic, offsets in {} if group is None else group.offsets.items():
+            for number, committed in offsets.items():
+                source, offset = (topic, number), committed.offset
+                before = self.committed.get(source, _FIRST_OFFSET)
+                if offset != before:
+                    self._check_offset(source, before, offset)
+                    self.committed[source] = offset
+
+    def _check_offset(self, source: Partition, before: int, offset: int) -> None:
+        of = [each for each in self.attempts.values() if each.source == source and each.end == offset]
+        if not any(each.asked and self._has_decided(each) for each in of):
+            names = [(each.name, each.asked) for each in of]
+            raise ViolationError("offsets together", f"{offset} of {source} counts, not committed: {names}")
+        if offset < before:
+            raise ViolationError("offsets together", f"{source} goes back from {before} to {offset}")
+
+    def _has_decided(self, attempt: Attempt) -> bool:
+        producer_id, epoch = attempt.producer
+        return any((producer_id, each, True) in self._decided for each in (epoch, epoch + 1))
+
+    # ---- what tools see
+
+    def check_descriptions(self, requests: Requests) -> None:
+        """Compare what tools see with the log."""
+        machine = requests.transactions.machine
+        ask = m.DescribeTransactionsRequest(transactional_ids=sorted(self._latest))
+        for each in _answer(machine.handle(events.Request(0, ask, 0), self._clock.time_ms)).transaction_states:
+            value = self._latest[each.transactional_id]
+            partitions = {(topic.topic, number) for topic in each.topics for number in topic.partitions}
+            seen = (each.error_code, each.transaction_state, each.producer_id, each.producer_epoch, partitions)
+            expected = (0, _state(value).value, value.producer_id, value.producer_epoch, _partitions(value))
+            if seen != expected:
+                raise ViolationError("described", f"{each.transactional_id} is {seen}, the log has {expected}")
+        listed = _answer(machine.handle(events.Request(0, m.ListTransactionsRequest(), 1), self._clock.time_ms))
+        states = {(each.transactional_id, each.transaction_state) for each in listed.transaction_states}
+        if states != {(name, _state(value).value) for name, value in self._latest.items()}:
+            raise ViolationError("described", f"{states} are listed, the log has others")
+        self._check_producers(requests)
+
+    def _check_producers(self, requests: Requests) -> None:
+        for reader in self.readers:
+            topic = requests.topics.catalog.named(reader.partition[0])
+            assert topic is not None
+            described = topic.logs[reader.partition[1]].producers()
+            found = {each.producer_id: each.current_txn_start_offset for each in described}
+            if {producer: offset for producer, offset in found.items() if offset >= 0} != reader.open:
+                raise ViolationError("described", f"{reader.partition} has {reader.open} open, said are {found}")
+
+    # ---- at the end
+
+    def check_end(self) -> None:
+        """Check what must hold when no producer is left and all transactions have ended."""
+        requests = self._requests
+        assert requests is not None, "the process runs at the end"
+        self.check_descriptions(requests)
+        visible: dict[str, dict[bytes, Partition]] = {}
+        for reader in self.readers:
+            for _, value in reader.visible:
+                visible.setdefault(value.decode().partition("@")[0], {})[value] = reader.partition
+        for name, attempt in self.attempts.items():
+            self._check_whole(attempt, visible.get(name, {}))
+        self._check_sources(visible)
+
+    def _check_whole(self, attempt: Attempt, seen: Mapping[bytes, Partition]) -> None:
+        may_count = attempt.asked is True
+        must_count = may_count and attempt.is_answered
+        if (seen and not may_count) or (must_count and not seen) or (seen and seen != attempt.records):
+            text = f"{attempt}: {sorted(seen)} count"
+            raise ViolationError("whole", text)
+
+    def _check_sources(self, visible: Mapping[str, Mapping[bytes, Partition]]) -> None:
+        taken: dict[Partition, list[int]] = {}
+        for name, values in visible.items():
+            offsets = [int(value.decode().partition("@")[2]) for value in values]
+            taken.setdefault(self.attempts[name].source, []).extend(offsets)
+        for source in taken.keys() | self.committed.keys():
+            offsets, end = sorted(taken.get(source, [])), self.committed.get(source, 0)
+            if offsets != list(range(end)):
+                raise ViolationError("exactly once", f"{source} is committed up to {end}, and {offsets} count")
+
+
+def _value(transaction: Transaction) -> m.TransactionLogValue:
+    value = transaction_record(transaction).value
+    assert isinstance(value, m.TransactionLogValue)
+    return value
+
+
+def _state(value: m.TransactionLogValue) -> State:
+    return tuple(State)[value.transaction_status]
+
+
+def _outcome(value: m.TransactionLogValue) -> Outcome:
+    return value.producer_id, value.producer_epoch, _state(value) is State.PREPARE_COMMIT
+
+
+def _partitions(value: m.TransactionLogValue) -> set[Partition]:
+    return {(topic.topic, number) for topic in value.transaction_partitions or () for number in topic.partition_ids}
+
+
+def _answer(effects: Sequence[events.Effect]) -> Any:
+    (reply,) = effects
+    assert isinstance(reply, events.Reply)
+    return reply.message
+
+
+_COMPLETE: Final = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}

@@ -1,0 +1,63 @@
+"""All runs of a few members break no law, and a search finds a shortest run of each planted bug."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from kcoord_wire.worlds.consumer_groups.search import search
+from kcoord_wire.worlds.consumer_groups.states import Bounds
+from tests.support.planted_consumer_group_bugs import BY_SEARCH, kafka_16147
+
+IS_PROOF = "KCOORD_WIRE_STEPS" in os.environ  # `make proof`
+
+
+def test_all_runs_with_one_perturbation_break_no_law() -> None:
+    found = search(Bounds(perturbations=1, ticks=1 if IS_PROOF else 0))
+    assert found.violation is None, (found.violation, found.run)
+    assert found.is_whole
+    assert found.states > 4_000
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        Bounds(members=3, perturbations=0, topics=(("t", 3),), depth=None if IS_PROOF else 6),
+        Bounds(perturbations=1, is_static=True, kinds=("leave",), ticks=1 if IS_PROOF else 0),
+    ],
+    ids=["three members", "static members"],
+)
+def test_other_bounds_break_no_law(bounds: Bounds) -> None:
+    found = search(bounds)
+    assert found.violation is None, (found.violation, found.run)
+    assert found.is_whole or bounds.depth is not None
+    assert found.states > 200
+
+
+@pytest.mark.parametrize(("plant", "law"), BY_SEARCH)
+def test_a_planted_bug_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], law: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = ("crash",) if law == "EventuallyConverges" else ("leave",)
+    plant(monkeypatch)
+    found = search(Bounds(perturbations=1, kinds=kinds))
+    assert found.violation is not None
+    assert found.violation.law in law.split("|"), found.violation
+
+
+def test_the_run_that_breaks_a_law_is_a_shortest_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two members join, the second leaves, and the first is given back what it was to give up."""
+    kafka_16147(monkeypatch)
+    found = search(Bounds(perturbations=1, kinds=("leave",)))
+    shorter = search(Bounds(perturbations=1, depth=len(found.run) - 1, kinds=("leave",)))
+    assert [str(step) for step in found.run[:2]] == ["m1 arrives", "m1 answered"]
+    assert any(step.what == "leave" for step in found.run)
+    assert len(shorter.run) >= len(found.run), "it is met on the way to convergence alone"
+
+
+def test_a_search_that_is_cut_short_is_not_whole() -> None:
+    found = search(Bounds(perturbations=0, depth=3))
+    assert not found.is_whole
+    assert found.depth == 3

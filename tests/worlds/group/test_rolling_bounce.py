@@ -1,0 +1,134 @@
+"""A rolling bounce on the virtual cluster: what each protocol costs, and why."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from kcoord_wire.worlds.group.bounce_account import BounceResult
+from kcoord_wire.worlds.group.rolling_bounce import PROTOCOLS, BounceWorkload, simulate_bounce
+
+SMALL = BounceWorkload(members=4, topics={"orders": 8, "payments": 8}, revoke_ms=50, assign_ms=200, down_ms=4_000)
+STATE_STORES = BounceWorkload(
+    members=10, topics={"events": 300}, revoke_ms=50, assign_ms=500, opens_aside=True, down_ms=15_000
+)
+
+
+@cache
+def small(protocol: str) -> BounceResult:
+    return simulate_bounce(SMALL, protocol, seed=1)
+
+
+def bounce(protocol: str, seed: int = 1, **changes: Any) -> BounceResult:
+    options: dict[str, Any] = {
+        "members": 3,
+        "topics": {"orders": 6},
+        "down_ms": 2_000,
+        "assign_ms": 20,
+        "revoke_ms": 10,
+    }
+    return simulate_bounce(BounceWorkload(**options | changes), protocol, seed)
+
+
+def test_eager_members_open_every_partition_twice_a_restart() -> None:
+    for protocol in ("eager", "sticky"):
+        result = small(protocol)
+        assert result.rebalances == 2 * 4
+        assert result.opened == 2 * 4 * 16
+    assert small("sticky").moves < small("eager").moves, "it opens as many, but in the same places"
+
+
+def test_cooperative_members_open_only_what_moves() -> None:
+    """A restart moves the four partitions of an instance away and four back; the latter takes a follow-up rebalance."""
+    result = small("cooperative")
+    assert result.moves == result.opened == 2 * 4 * 4
+    assert result.rebalances == 3 * 4
+
+
+def test_static_members_restart_without_a_rebalance() -> None:
+    """Each partition is away while its instance closes 4, is down and opens 4."""
+    result = small("static")
+    assert (result.rebalances, result.moves, result.opened) == (0, 0, 16)
+    away = 4 * 50 + 4_000 + 4 * 200
+    assert away < result.longest_pause_ms < away + 200
+    assert result.pause_partition_ms == pytest.approx(16 * away, rel=0.02)
+
+
+def test_down_time_is_the_same_for_all_protocols() -> None:
+    expected = 4 * (4 * 50 + 4_000)
+    assert {small(name).down_instance_ms for name in ("eager", "static")} == {expected}
+
+
+def test_throughput_falls_and_recovers() -> None:
+    """Before the bounce, and after the lag is gone, every record is processed as it comes."""
+    for protocol in PROTOCOLS:
+        result = small(protocol)
+        arriving = 16 * SMALL.rate_per_s
+        assert result.throughput[0] == pytest.approx(arriving)
+        assert min(result.throughput) < arriving * 0.8
+        assert max(result.throughput) > arriving
+        assert result.lag_records > 0
+        assert result.caught_up_ms is not None
+        assert len(result.instances) == 4
+    assert min(small("eager").throughput) < arriving / 10, "all stop"
+    assert min(small("cooperative").throughput) > arriving / 2, "the others go on"
+
+
+def test_the_seed_decides_everything() -> None:
+    assert bounce("eager", seed=3) == bounce("eager", seed=3)
+    assert bounce("eager", seed=3) != bounce("eager", seed=4)
+
+
+def test_stops_at_intervals_do_not_wait_for_the_group() -> None:
+    slow, fast = (bounce("eager", interval_ms=interval) for interval in (20_000, 1_000))
+    assert slow.took_ms > 40_000
+    assert fast.took_ms < 20_000
+    assert fast.rebalances < slow.rebalances, "instances that are down at the same time share rebalances"
+
+
+def test_a_session_shorter_than_the_outage_ends_membership() -> None:
+    result = bounce("static", session_timeout_ms=6_000, down_ms=15_000)
+    assert result.rebalances >= 3
+    assert result.moves > 0
+
+
+def test_an_outage_within_a_slow_revocation_saves_a_join() -> None:
+    """The instance is back before the others have given up their partitions, so that one join serves both."""
+    assert bounce("eager", revoke_ms=1_500, down_ms=100).rebalances == 3
+
+
+def test_listeners_longer_than_the_poll_interval_are_an_error() -> None:
+    with pytest.raises(ValueError, match=r"does not settle: .* 40000 ms to open them; .* is 30000"):
+        bounce("eager", assign_ms=20_000, rebalance_timeout_ms=30_000)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"down_ms": -1}, "down_ms must be 0 or more, not -1"),
+        ({"members": 0}, "members must be above 0, not 0"),
+        ({"capacity_per_s": 0}, "capacity_per_s must be above 0"),
+        ({"interval_ms": 0}, "interval_ms must be above 0"),
+        ({"members": 7}, "7 members cannot share 6 partitions"),
+        ({"client": "perl"}, "no client is called 'perl'"),
+        ({"topics": {"orders": 0}}, "topic 'orders' needs one partition or more"),
+    ],
+)
+def test_workloads_that_make_no_sense_are_refused(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        bounce("eager", **wrong)
+
+
+def test_unknown_protocols_are_refused() -> None:
+    with pytest.raises(ValueError, match="no protocol is called 'lazy'; there are eager, sticky, cooperative, static"):
+        bounce("lazy")
+
+
+@pytest.mark.slow
+def test_cooperative_pauses_are_a_tenth_of_eager_ones() -> None:
+    """The blog's ratio is 37,138 ms / 3,522 ms = 10.5; 30 state stores an instance exceed it with every seed."""
+    for seed in range(3):
+        eager, cooperative = (simulate_bounce(STATE_STORES, name, seed) for name in ("eager", "cooperative"))
+        assert eager.pause_partition_ms / cooperative.pause_partition_ms > 37_138 / 3_522

@@ -1,0 +1,58 @@
+"""Admins on the virtual log: a group that is paused, and positions that are set."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcoord_wire.kernel.virtual.violation import ViolationError
+from kcoord_wire.marshal.state import Place
+from kcoord_wire.worlds.marshal import MarshalCluster
+from kcoord_wire.worlds.marshal.admins import AdminProcess
+from kcoord_wire.worlds.marshal.invariants import Invariants
+
+INTERVAL_MS = 1_000
+
+
+def finished(admin: AdminProcess) -> bool:
+    return admin.finished is not None
+
+
+def test_a_paused_group_holds_nothing_until_the_pause_ends() -> None:
+    with MarshalCluster(topics={"t1": 4}, members=2, interval_ms=INTERVAL_MS) as sim:
+        sim.run_until(sim.is_settled)
+        sim.pause_group(8_000)
+        sim.run(4_000)
+        assert sim.owners() == {}
+        assert 2_000 < sim.run_until(sim.is_settled) < 8_000
+
+
+@pytest.mark.parametrize("offset", [3, 30])
+def test_a_position_is_set_back_or_forth(offset: int) -> None:
+    with MarshalCluster(topics={"t1": 2}, members=2, interval_ms=INTERVAL_MS) as sim:
+        sim.run_until(sim.is_settled)
+        sim.run(4_000)
+        sim.set_position("t1", 1, offset)
+        [admin] = sim.admins
+        sim.run_until(lambda: finished(admin))
+        assert admin.finished is not None
+        assert admin.finished.failure == ""
+        assert sim.truth.world.claims[Place("readers", "t1", 1)].current_offset >= offset
+        sim.run_until(sim.is_settled)
+
+
+def test_a_group_goes_on_after_its_admin_was_killed() -> None:
+    with MarshalCluster(topics={"t1": 2}, members=2, interval_ms=INTERVAL_MS) as sim:
+        sim.run_until(sim.is_settled)
+        sim.set_position("t1", 0, 1)
+        sim.run(500)
+        sim.crash_admin()
+        assert sim.run_until(sim.is_settled) <= 9 * INTERVAL_MS
+
+
+def test_a_position_that_was_not_written_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Invariants, "written_by", lambda *_: 4)
+    with MarshalCluster(topics={"t1": 1}, members=1, interval_ms=INTERVAL_MS) as sim:
+        sim.run_until(sim.is_settled)
+        sim.set_position("t1", 0, 3)
+        with pytest.raises(ViolationError, match="positions"):
+            sim.run(20_000)

@@ -1,0 +1,122 @@
+"""Members on a virtual log: they share the partitions, survive faults, and consume."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcoord_wire.kernel.virtual.script import Do, run_script
+from kcoord_wire.marshal.events import Delivery
+from kcoord_wire.worlds.marshal import MarshalCluster
+from kcoord_wire.worlds.marshal.cluster import MarshalCluster as Cluster
+from kcoord_wire.worlds.marshal.script import MarshalScript
+
+INTERVAL_MS = 1_000
+
+
+def cluster(members: int = 3, *, delivery: Delivery = Delivery.AT_LEAST_ONCE, balance: bool = False) -> Cluster:
+    return MarshalCluster(
+        7, topics={"t1": 6}, members=members, interval_ms=INTERVAL_MS, delivery=delivery, balance=balance
+    )
+
+
+@pytest.mark.parametrize("delivery", list(Delivery))
+def test_members_hold_all_partitions_and_consume(delivery: Delivery) -> None:
+    with cluster(delivery=delivery) as sim:
+        sim.run_until(sim.is_settled)
+        sim.run(20_000)
+        assert sim.is_settled()
+        claims = sim.truth.world.of_group("readers")
+        assert min(claim.current_offset for claim in claims) > 40, "of 5 a second"
+
+
+def test_partitions_of_a_killed_member_are_held_again() -> None:
+    with cluster() as sim:
+        sim.run_until(sim.is_settled)
+        [name] = sim.owners()["t1", 0]
+        sim.crash(name)
+        assert not sim.is_settled()
+        took_ms = sim.run_until(sim.is_settled)
+        assert took_ms > INTERVAL_MS, "its claims had to become stale"
+
+
+def test_a_restarted_client_takes_its_claims_up() -> None:
+    with cluster() as sim:
+        sim.run_until(sim.is_settled)
+        [name] = sim.owners()["t1", 0]
+        held = {place for place, names in sim.owners().items() if names == [name]}
+        sim.crash(name)
+        sim.member(name)
+        took_ms = sim.run_until(sim.is_settled)
+        assert {place for place, names in sim.owners().items() if names == [name]} == held
+        assert took_ms < INTERVAL_MS
+
+
+def test_a_paused_member_has_lost_its_partitions_when_it_resumes() -> None:
+    with cluster(members=2) as sim:
+        sim.run_until(sim.is_settled)
+        [name] = sim.owners()["t1", 0]
+        sim.pause(name, 4 * INTERVAL_MS)
+        sim.run(4 * INTERVAL_MS - 1)
+        other = "m2" if name == "m1" else "m1"
+        assert other in sim.owners()["t1", 0]
+        sim.run(500)
+        assert sim.owners()["t1", 0] == [other]
+
+
+def test_partitions_that_are_added_are_claimed() -> None:
+    with cluster() as sim:
+        sim.run_until(sim.is_settled)
+        sim.grow("t1", 3)
+        assert not sim.is_settled()
+        sim.run_until(sim.is_settled)
+        assert len(sim.owners()) == 9
+
+
+def test_a_member_that_shuts_down_releases() -> None:
+    with cluster(members=2) as sim:
+        sim.run_until(sim.is_settled)
+        sim.shut_down("m1")
+        assert sim.run_until(sim.is_settled) < 2 * INTERVAL_MS, "no member waited for a stale claim"
+        assert {name for names in sim.owners().values() for name in names} == {"m2"}
+
+
+def test_a_clock_ahead_does_not_keep_a_guessed_place_unclaimed() -> None:
+    """m1 begins after m2's entries were trimmed. It claimed t1-0 before the log had been silent about it for two
+    intervals, did not recognise that it had won, released it, and so on."""
+    script = MarshalScript(
+        seed=0,
+        topics={"t1": 3},
+        interval_ms=INTERVAL_MS,
+        brokers_ms=[552, 573],
+        balance=True,
+        actions=[
+            Do(at=28_775, call="member", arguments=("m2", -600)),
+            Do(at=28_824, call="pause", arguments=("m2", 500)),
+            Do(at=29_019, call="lag", arguments=("m2", 1_100)),
+            Do(at=30_668, call="suspend", arguments=("m2",)),
+            Do(at=48_312, call="set_position", arguments=("t1", 2, 0)),
+            Do(at=50_912, call="member", arguments=("m1", 20_000)),
+        ],
+    )
+    run_script(script)
+
+
+def test_two_that_present_one_client_id_do_not_both_yield() -> None:
+    with cluster(members=0, balance=True) as sim:
+        sim.member("m1")
+        sim.run(600)
+        sim.member("m2", 0, "m1")
+        sim.run_until(sim.is_settled)
+        sim.run(10 * INTERVAL_MS)
+        assert sim.is_settled()
+
+
+def test_actions_without_sense_do_nothing() -> None:
+    with cluster(members=0) as sim:
+        for call in ("crash", "shut_down", "suspend", "release", "fail_fetch"):
+            getattr(sim, call)("unknown")
+        sim.pause("unknown", 5)
+        sim.set_clock("unknown", 5)
+        sim.lag("unknown", 5)
+        sim.heal()
+        assert sim.is_settled(), "no member wants anything"
