@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from kcoord_wire.records.batch import HEADER_SIZE, crc32c
 
-__all__ = ["RECORDING_HEADER", "RECORD_HEADER", "RECORD_MARKER", "mended_recording", "mended_segment"]
-
 RECORDING_HEADER = RECORD_HEADER = 36
 RECORD_MARKER = b"\xf5KR\n"
 

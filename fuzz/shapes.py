@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from kcoord_wire.codec.registry import MessageCodec, registry
 
-__all__ = ["SELECTOR", "SHAPES", "choose", "selector"]
-
 SELECTOR = 2
 SHAPES: list[tuple[MessageCodec, int]] = [
     (codec, version) for _, codec in sorted(registry.items()) for version in codec.valid_versions

@@ -10,8 +10,6 @@ from kcoord_wire.codec.backend import Program
 from kcoord_wire.codec.view import message_of
 from kcoord_wire.errors import DecodeError
 
-__all__ = ["check_view", "rebuilt", "same"]
-
 
 def check_view(program: Program, body: bytes, strict: bool) -> Any:
     """Compare the view of `body` with its message, field by field; return the view, None where there is none."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-__all__ = ["BROKER_PORT", "Script", "read_script"]
-
 BROKER_PORT = 9092
 FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
 FLAGS = (ACK, ACK, ACK, ACK, ACK, SYN, FIN | ACK, RST)

@@ -34,8 +34,6 @@ from kcoord_wire.forensics.model import GroupHistory
 from kcoord_wire.records import Record, encode_batch
 from tests.support.packets import BROKER, Line, asked
 
-__all__ = ["write_lossy"]
-
 _SEGMENT: Final = 1448
 _FILE: Final = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)
 _PRODUCE, _FETCH = 0, 1

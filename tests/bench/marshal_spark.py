@@ -33,8 +33,6 @@ from kcoord_wire.forensics.marshal.reader import COLUMNS
 from kcoord_wire.forensics.model import LogRow, arrow_schema
 from kcoord_wire.marshal.log import coordination_partition
 
-__all__ = ["VARIANTS", "write_log"]
-
 VARIANTS: Final = {
     "floor": "Spark reads and splits the text, `split(value, '/')`",
     "workers": "Python workers read and split the text, by coordination partition and offset",

@@ -35,8 +35,6 @@ from tests.support.stage import Stage
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.wire import Wire
 
-__all__ = ["Capture", "Hall", "Plan", "Scene", "make"]
-
 NEAR_SECONDS = 120
 PROPERTIES = {
     "auto.create.topics.enable": "true",

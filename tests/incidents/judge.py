@@ -18,8 +18,6 @@ from kcoord_wire.forensics.model import Cause, GroupHistory, Rebalance
 from kcoord_wire.report.digest import digest_of
 from tests.incidents.labels import Run
 
-__all__ = ["RULES", "Rule", "Says", "Statement", "Verdict", "judge", "statements_of"]
-
 _SECOND: Final = 1_000_000_000
 _BEFORE_NS: Final = 1 * _SECOND
 _AFTER_NS: Final = 15 * _SECOND

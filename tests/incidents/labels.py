@@ -16,8 +16,6 @@ from typing import Final
 
 from tests.support.clients.members import ROOT
 
-__all__ = ["DATA", "Act", "Incident", "Run", "read_incidents", "write_label"]
-
 DATA: Final = ROOT / "tests" / "data" / "incidents"
 
 

@@ -11,8 +11,6 @@ from tests.incidents.labels import DATA, Run
 from tests.truth import losses
 from tests.truth.losses import Losses, random_losses, single_losses
 
-__all__ = ["judge_lossy"]
-
 CAPTURES: Final = ("clients-1", "outage-freeze-short")
 SHARES: Final = (0.001, 0.01, 0.05)
 SEED: Final = 13

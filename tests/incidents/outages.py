@@ -10,9 +10,6 @@ from tests.incidents.hall import Hall, Scene
 from tests.incidents.labels import Act
 from tests.support.clients.members import PATIENCE
 
-__all__ = ["freeze", "kill", "lives_through", "reassign", "restart", "shut_down_one"]
-
-
 PREFERRED: Final = 0
 """The election type of ElectLeaders (KIP-460) that takes the first replica of the list."""
 

@@ -13,8 +13,6 @@ from tests.support.clients.java import java_client
 from tests.support.clients.kafkajs import kafkajs_client
 from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client
 
-__all__ = ["clients", "halls", "libraries_of"]
-
 NEWER: Final = "4.1.0"
 
 

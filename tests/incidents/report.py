@@ -14,8 +14,6 @@ from tests.incidents.labels import DATA, Act, Incident
 from tests.incidents.stated import Agreement, compare
 from tests.support.clients.members import ROOT
 
-__all__ = ["PAGE", "Judged", "in_full", "judge_all", "known_faults", "markdown", "write"]
-
 PAGE: Final = ROOT / "docs" / "incidents.md"
 
 

@@ -30,32 +30,6 @@ from tests.support.clients.connect_worker import ConnectWorker
 from tests.support.clients.members import PATIENCE, Member
 from tests.support.wire import Wire
 
-__all__ = [
-    "asks_for_the_impossible",
-    "crashes_in_a_loop",
-    "deploys",
-    "freezes",
-    "is_cut_off",
-    "is_deleted_and_formed_again",
-    "is_fenced",
-    "is_healthy",
-    "is_killed",
-    "is_refused",
-    "lags",
-    "loses_a_worker",
-    "mixes_assignors",
-    "overflows",
-    "polls_late",
-    "resets_offsets",
-    "retention_resets",
-    "serves_two_applications",
-    "sleeps_in_the_assignor",
-    "speaks_tls",
-    "stops_reading",
-    "subscribes_anew",
-]
-
-
 UNKNOWN_VERSION: Final = 9
 """Of ApiVersions; the newest is 4."""
 

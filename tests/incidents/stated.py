@@ -21,8 +21,6 @@ from kcoord_wire.forensics.lines.reasons import judge_reason
 from kcoord_wire.forensics.model import Cause, Rebalance
 from tests.incidents.labels import Incident
 
-__all__ = ["REASONS", "Agreement", "StatedReason", "compare", "read_reasons"]
-
 _CHANGED: Final = frozenset(
     {
         Cause.LEADER_REJOINED,

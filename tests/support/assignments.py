@@ -37,18 +37,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas by importlib.resources.read_text
     from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-__all__ = [
-    "Group",
-    "differs_from_kafka",
-    "differs_from_kafka_python",
-    "differs_from_kafka_with_racks",
-    "groups",
-    "loads_are_balanced",
-    "partitions_of",
-    "random_cases",
-    "settle",
-]
-
 RECORDED = Path(__file__).parents[1] / "assignors" / "kafka_3_9.txt"
 RECORDED_WITH_RACKS = RECORDED.with_name("kafka_3_9_racks.txt")
 Group = tuple[dict[str, int], dict[str, MemberSubscription]]

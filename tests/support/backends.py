@@ -4,6 +4,4 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["BACKENDS"]
-
 BACKENDS = ["python"] if os.environ.get("KCOORD_WIRE_BACKEND") == "python" else ["python", "native"]

@@ -24,22 +24,6 @@ from kcoord_wire.records import (
 )
 from kcoord_wire.records.batch import crc32c
 
-__all__ = [
-    "BROKERS",
-    "EACH",
-    "GOOD",
-    "NO_ID",
-    "OURS",
-    "Broker",
-    "T",
-    "batch",
-    "changed",
-    "resealed",
-    "sequenced",
-    "values",
-    "versions",
-]
-
 BROKERS = Brokers([Endpoint(3, "127.0.0.1", 9092)])
 
 

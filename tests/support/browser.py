@@ -9,8 +9,6 @@ from selenium.common.exceptions import WebDriverException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
-__all__ = ["start_browser"]
-
 _FLAGS: Final = (
     "--headless",
     "--no-sandbox",

@@ -13,8 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["BrokerProcess", "Process", "Program"]
-
 SECONDS = 90.0
 
 

@@ -18,8 +18,6 @@ from kcoord_wire.messages import central as m
 from tests.support.packets import Line
 from tests.support.wire_samples import batch, exchange_tables
 
-__all__ = ["CentralScript", "ScriptedConsumer"]
-
 Parts = Sequence[tuple[str, str]]
 """Topics with their partitions, as the draft names these: ``BROKER-NUMBER``."""
 

@@ -12,8 +12,6 @@ from kcoord_wire.worlds.central.cluster import CentralCluster
 from kcoord_wire.worlds.central.wire import Link, VirtualBroker
 from tests.support.wire_samples import batch
 
-__all__ = ["CentralTap"]
-
 _SIZE = 4
 
 

@@ -9,8 +9,6 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.worlds.group.cluster import Cluster
 from kcoord_wire.worlds.group.script import random_script
 
-__all__ = ["QUICK", "SHORT", "digest"]
-
 QUICK: Final = GroupConfig(initial_rebalance_delay_ms=0)
 SHORT: Final = {"session_timeout_ms": 6_000, "rebalance_timeout_ms": 20_000, "heartbeat_interval_ms": 1_000}
 

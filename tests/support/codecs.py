@@ -12,8 +12,6 @@ from kcoord_wire.codec.registry import MessageCodec
 from kcoord_wire.codec.text import TextProgram
 from kcoord_wire.schema.construct_model import construct_model
 
-__all__ = ["Codec", "codecs"]
-
 
 class Codec(NamedTuple):
     """One of the three, at one version."""

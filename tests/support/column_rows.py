@@ -26,19 +26,6 @@ from kcoord_wire.errors import DecodeError
 from tests.support.apis import spoken
 from tests.support.strategies import filled
 
-__all__ = [
-    "KAFKA",
-    "bodies",
-    "damaged",
-    "decoder",
-    "everything",
-    "expected",
-    "frames_of",
-    "golden",
-    "plain",
-    "rows_of",
-]
-
 DATA = Path(__file__).parent.parent / "data"
 REPLACEMENTS = (0x00, 0x01, 0x02, 0x7F, 0x80, 0xFE, 0xFF)
 # In the place of the union, which has no columns: what else a default can be.

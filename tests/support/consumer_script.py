@@ -13,8 +13,6 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Load, LogRecord
 from tests.support.scripted import TOPICS, Script
 
-__all__ = ["ORDERS", "PAYMENTS", "ConsumerScript", "partitions"]
-
 ORDERS = uuid.uuid5(uuid.NAMESPACE_OID, "orders")
 PAYMENTS = uuid.uuid5(uuid.NAMESPACE_OID, "payments")
 

@@ -10,8 +10,6 @@ from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer, ConsumerRecord, ConsumerSettings, RebalanceListener
 from tests.support.clients import producing
 
-__all__ = ["PATIENCE", "NotingListener", "drive", "partitions", "produce", "settings", "take"]
-
 PATIENCE = 60.0
 """Seconds until a test gives up on what should have happened; no test waits for it to pass."""
 

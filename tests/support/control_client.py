@@ -9,8 +9,6 @@ from typing import Any
 
 from kcoord_wire.control import ControlServer
 
-__all__ = ["ask", "events"]
-
 SECONDS = 60.0
 
 

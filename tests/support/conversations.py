@@ -12,8 +12,6 @@ from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.protocol.api_keys import ApiKey
 from tests.support.wire_samples import Talk, batch, match_all, mixed
 
-__all__ = ["CAPTURES", "GROUP_APIS", "NAMES", "SUBSCRIPTION", "VERSIONS", "heartbeat", "of"]
-
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
 

@@ -27,8 +27,6 @@ import kcoord_wire as kw
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.wire import Wire
 
-__all__ = ["GROUPS", "PARTITIONS", "TOPIC"]
-
 TOPIC = "orders"
 PARTITIONS = 12
 MANAGED = ("load-0", "load-1", "load-2")

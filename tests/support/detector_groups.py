@@ -25,8 +25,6 @@ from kcoord_wire.forensics.model import (
     table_of,
 )
 
-__all__ = ["SECOND", "exchange", "generation", "given", "group", "held", "leader_join", "life", "of", "rebalance"]
-
 SECOND = 1_000_000_000
 
 

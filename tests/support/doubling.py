@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-__all__ = ["LEVELS", "doubling_schema"]
-
 LEVELS = 30
 
 

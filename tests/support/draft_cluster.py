@@ -16,8 +16,6 @@ from kcoord_wire.zookeeper.memory import MemoryZooKeeper
 from kcoord_wire.zookeeper.memory_registry import MemoryLink
 from kcoord_wire.zookeeper.model import Ask, Create, SetData
 
-__all__ = ["Consumer", "DraftBroker", "DraftCluster"]
-
 
 class DraftBroker:
     """A coordinator with its session.

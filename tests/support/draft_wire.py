@@ -12,8 +12,6 @@ import kcoord_wire as kw
 from kcoord_wire.central.wire import draft_frame
 from kcoord_wire.messages import central as m
 
-__all__ = ["DraftWire"]
-
 ASKED = {7: m.PingRequest, 8: m.StopFetcherRequest, 9: m.StartFetcherRequest}
 
 

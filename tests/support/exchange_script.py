@@ -26,8 +26,6 @@ from kcoord_wire.forensics.model import (
 from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, read_sightings, read_traffic
 
-__all__ = ["MS", "START", "Given", "Script", "at", "both_join", "two_members"]
-
 MS = 1_000_000
 START = 1_700_000_000_000 * MS
 Given = Mapping[str, Sequence[int]]

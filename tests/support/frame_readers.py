@@ -15,8 +15,6 @@ from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.schema.construct_model import construct_model
 from kcoord_wire.schema.constructs import Leaf
 
-__all__ = ["native_frames", "outcome", "pure_frames", "request_by_construct", "response_by_construct"]
-
 
 @cache
 def pure_frames() -> Any:

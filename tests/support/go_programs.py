@@ -18,8 +18,6 @@ from typing import Final
 
 from tests.support.kafka_broker import tool
 
-__all__ = ["build_go_programs", "run"]
-
 _ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = _ROOT / "tests" / "interop" / "go"
 BUILD: Final = _ROOT / "build" / "interop"

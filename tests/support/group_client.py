@@ -10,11 +10,6 @@ import kcoord_wire as kw
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.wire import Wire
 
-__all__ = [
-    "SOON", "SUBSCRIPTION", "VERSIONS", "become_stable", "commit", "commit_request", "committed", "join",
-    "join_request", "request_bytes", "until",
-]  # fmt: skip
-
 SUBSCRIPTION = kw.encode_prefixed(kw.ConsumerProtocolSubscription(topics=["orders"]), 1)
 
 

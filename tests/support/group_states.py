@@ -8,8 +8,6 @@ import kcoord_wire as kw
 from kcoord_wire import messages as m
 from tests.support.scripted import Script
 
-__all__ = ["GROUP_REQUESTS", "PARKED", "STATES", "codes", "group_in", "static_group", "versions"]
-
 PARKED = None
 
 

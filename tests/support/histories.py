@@ -24,8 +24,6 @@ from kcoord_wire.forensics.model import (
     StateInterval,
 )
 
-__all__ = ["HOSTILE", "bare", "empty", "hostile", "incident", "kip_848", "losses", "storm", "typical"]
-
 START = 1_763_737_200_000_000_000  # 2025-11-21 15:00:00 UTC
 MS, SECOND, MINUTE = 1_000_000, 1_000_000_000, 60_000_000_000
 

@@ -9,8 +9,6 @@ from typing import Any, Final
 from kcoord_wire.codec.registry import MessageCodec
 from kcoord_wire.schema.plan import Op, Presence, Step, StructPlan
 
-__all__ = ["FRAME", "HOSTILE", "bombs"]
-
 FRAME: Final = 2048  # bytes, about: large enough that what is not proportional does not count
 
 # A name, the message, the version, the body, and how strict decoding refuses it: kind, offset, field.

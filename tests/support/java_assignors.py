@@ -13,8 +13,6 @@ from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.assignors.histories import Case, Given
 from tests.support.kafka_broker import class_path, compile_java, java
 
-__all__ = ["CLIENT_SIDE", "SERVER_SIDE", "JavaAssignors", "RaisedInJava"]
-
 _FOLDER: Final = Path(__file__).with_name("java")
 CLIENT_SIDE: Final = {
     "range": "org.apache.kafka.clients.consumer.RangeAssignor",

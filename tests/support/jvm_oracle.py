@@ -35,8 +35,6 @@ from tests.support import kafka_broker
 from tests.support.codecs import Codec, codecs
 from tests.support.kafka_broker import class_path, compile_java, java
 
-__all__ = ["JARS", "Comparison", "Jar", "compare", "compile_oracle"]
-
 _SOURCE: Final = Path(kafka_broker.__file__).with_name("java") / "Oracle.java"
 _SECONDS: Final = 900  # it takes a few; a busy machine must not end it
 _SHOWN: Final = 20

@@ -32,21 +32,6 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.zookeeper.ensemble import free_ports
 from tests.support.wire import Wire
 
-__all__ = [
-    "KAFKA",
-    "KafkaBroker",
-    "class_path",
-    "compile_java",
-    "create_topics",
-    "java",
-    "log_file",
-    "make_topics",
-    "pem",
-    "run_java",
-    "tool",
-    "wait_for_producer_ids",
-]
-
 KAFKA: Final = "3.9.2"
 """The version of the reference broker, and of its tools."""
 

@@ -12,8 +12,6 @@ from typing import Any
 from kcoord_wire.schema.model import Field, Message, Struct
 from tests.support.kafka_broker import compile_java, java
 
-__all__ = ["class_of", "to_kafka_json", "written_by_kafka"]
-
 _SOURCE = Path(__file__).with_name("java") / "Rewrite.java"
 
 

@@ -12,8 +12,6 @@ import pytest
 
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry
 
-__all__ = ["PARTITIONS", "GapContract", "LogContract", "Logs", "TrimContract", "append", "read", "values"]
-
 PARTITIONS = 4
 SECONDS = 20.0
 

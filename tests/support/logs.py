@@ -11,23 +11,6 @@ from kcoord_wire.records import (
     read_records,
 )
 
-__all__ = [
-    "FIRST",
-    "NOW",
-    "STATES",
-    "WRITES",
-    "State",
-    "batches",
-    "commit",
-    "content",
-    "disk_of",
-    "log_of",
-    "recovered",
-    "removal",
-    "state",
-    "write",
-]
-
 State = dict[tuple[str, int], int]  # group and partition -> offset
 FIRST = "00000000000000000000.log"
 

@@ -19,8 +19,6 @@ from kcoord_wire.marshal.state import Claim, Entry, Place, Rules
 from kcoord_wire.marshal.values import read_entry
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 
-__all__ = ["LANDS", "LATE", "LOST", "UNANSWERED", "WALL_MS", "AdminBench", "Peer"]
-
 WALL_MS = 1_795_000_000_000
 STEP_MS = 10  # each way, between machine and log
 LATE_MS = 3_000

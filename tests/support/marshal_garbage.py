@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["GARBAGE"]
-
 GARBAGE: Final[dict[str, tuple[bytes | None, str]]] = {
     "null": (None, "empty"),
     "empty": (b"", "empty"),

@@ -14,8 +14,6 @@ from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.state import Claim, Rules
 from kcoord_wire.marshal.values import read_entry
 
-__all__ = ["check_world"]
-
 _GZIP_MAGIC = b"\x1f\x8b"
 
 

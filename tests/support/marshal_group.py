@@ -19,8 +19,6 @@ from kcoord_wire.marshal.events import Delivery
 from tests.support.central_processes import Program
 from tests.support.marshal_judge import Judge, Output, Processed
 
-__all__ = ["ConsumerGroup", "feeding"]
-
 SECONDS = 90.0
 _RELEASED = re.compile(r"tenure ended .* partition=(\d+) token=(\d+) why=released")
 

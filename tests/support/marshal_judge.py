@@ -22,8 +22,6 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, TopicPartition
 
-__all__ = ["Judge", "Output", "Processed", "Takeover"]
-
 _SECONDS = 30.0
 
 

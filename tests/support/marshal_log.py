@@ -10,8 +10,6 @@ from kcoord_wire.marshal.log import RawEntry, coordination_partition
 from kcoord_wire.marshal.state import Entry
 from kcoord_wire.marshal.values import read_entry
 
-__all__ = ["T0", "append_lines", "entries_of"]
-
 T0 = 1_795_000_000
 """s since the Unix epoch, where the lines count from."""
 

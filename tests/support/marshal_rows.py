@@ -14,8 +14,6 @@ from kcoord_wire.forensics.marshal.parts import Judge
 from kcoord_wire.forensics.model import GroupHistory, LogRow, table_of
 from kcoord_wire.records import Record, encode_batch
 
-__all__ = ["LIVE_LOG", "NOW", "generated_log", "history_of", "live_log", "log_rows", "table", "write_segments"]
-
 LIVE_LOG = Path(__file__).parents[1] / "data" / "golden" / "marshal" / "live_log.jsonl"
 """What Go clients wrote to a real topic."""
 

@@ -25,8 +25,6 @@ from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.member import MarshalMember
 from kcoord_wire.marshal.state import Entry, Rules
 
-__all__ = ["EPOCH_MS", "LOST", "Fate", "MarshalScript", "ScriptedMember"]
-
 EPOCH_MS = 1_795_000_000_000
 
 

@@ -12,23 +12,6 @@ from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.state import Claim, Entry, Outcome, Place, Rules
 from kcoord_wire.messages import marshal as m
 
-__all__ = [
-    "GROUP",
-    "TOPIC",
-    "World",
-    "beat",
-    "claim",
-    "entries",
-    "free",
-    "hand_over",
-    "histories",
-    "pause",
-    "presence",
-    "propose",
-    "random_log",
-    "say",
-]
-
 GROUP, TOPIC = "g", "t"
 INTERVAL_MS = 60_000
 

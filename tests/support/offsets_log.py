@@ -13,8 +13,6 @@ from kcoord_wire.codec.headers import encode_prefixed
 from kcoord_wire.forensics.model import LogRow, table_of
 from kcoord_wire.records import encode_offsets_record
 
-__all__ = ["CONSUMER_GROUPS", "MINUTE", "NOW", "generation", "table"]
-
 CONSUMER_GROUPS = Path(__file__).parents[1] / "data" / "consumer_groups"
 """Logs of real brokers, by version."""
 

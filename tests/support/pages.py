@@ -10,8 +10,6 @@ from typing import Any
 from kcoord_wire.forensics.model import GroupHistory, Loss
 from kcoord_wire.report import write_html
 
-__all__ = ["Outline", "data_of", "page"]
-
 
 class Outline(HTMLParser):
     """The elements of a page, with the text of scripts and styles.

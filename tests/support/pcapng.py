@@ -7,8 +7,6 @@ import struct
 
 from kcoord_wire.capture.pcap import read_packets
 
-__all__ = ["flip_time", "to_pcapng"]
-
 _ENHANCED_PACKET = 6
 
 

@@ -28,8 +28,6 @@ from xml.etree import ElementTree
 
 from tests.support.go_programs import BUILD, go_command, run
 
-__all__ = ["FAILED", "PASSED", "SKIPPED", "Listed", "Outcomes", "Suite", "judge", "prepare", "read_suites", "run_suite"]
-
 PASSED: Final = "passes"
 FAILED: Final = "fails"
 SKIPPED: Final = "skips itself"

@@ -18,8 +18,6 @@ from kcoord_wire.marshal.prefix import Prefix
 from kcoord_wire.marshal.state import Claim, Entry, Freshness, Outcome
 from kcoord_wire.worlds.marshal.script import ODDS, WRITERS
 
-__all__ = ["PLANTED", "Planted", "grants_claims_at_two_intervals"]
-
 Patch = pytest.MonkeyPatch
 
 

@@ -20,8 +20,6 @@ from kcoord_wire.messages import OffsetCommitRequest
 from kcoord_wire.worlds.rewrite.script import ODDS
 from kcoord_wire.zookeeper.model import ANY_VERSION, Check, Multi, SetData, Write
 
-__all__ = ["PLANTED", "Planted"]
-
 Patch = pytest.MonkeyPatch
 
 

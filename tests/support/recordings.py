@@ -10,8 +10,6 @@ from kcoord_wire.forensics.model import NS_PER_MS
 from kcoord_wire.forensics.sources.frames import read_frames
 from kcoord_wire.recorder.recording import RecordingWriter
 
-__all__ = ["record_capture", "recording_tap"]
-
 
 def record_capture(folder: Path, capture: Path, **options: Any) -> None:
     """Write the frames of a capture into a recording.

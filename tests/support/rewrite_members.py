@@ -25,8 +25,6 @@ from kcoord_wire.messages import (
 )
 from kcoord_wire.messages.rewrite import RewriteJoinGroupResponse, RewriteJoinGroupResponseAssignedTopic
 
-__all__ = ["BOOTSTRAP", "COORDINATOR", "P0", "P1", "Driven"]
-
 BOOTSTRAP: Final = (BrokerAddress(1, "one", 9092), BrokerAddress(2, "two", 9092))
 COORDINATOR: Final = BrokerAddress(3, "three", 9092)
 P0: Final = TopicPartition("orders", 0)

@@ -18,8 +18,6 @@ from kcoord_wire.messages.rewrite.rewrite_join_group import (
 )
 from tests.support.wire_samples import batch, exchange_tables
 
-__all__ = ["RewriteScript", "ScriptedMember"]
-
 
 @dataclass(eq=False)
 class ScriptedMember:

@@ -8,8 +8,6 @@ import kcoord_wire as kw
 from kcoord_wire.central.rewrite_wire import version_of
 from tests.support.wire import Wire
 
-__all__ = ["RewriteWire"]
-
 
 class RewriteWire(Wire):
     """One connection."""

@@ -16,8 +16,6 @@ from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, Rece
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.model import Ask
 
-__all__ = ["ScriptedCoordinator", "consumer_settings", "eventually", "running_broker", "start_request"]
-
 T = TypeVar("T")
 
 

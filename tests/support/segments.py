@@ -14,8 +14,6 @@ from kcoord_wire.records import (
     encode_offsets_record,
 )
 
-__all__ = ["CAPTURES", "commit", "rows", "segment"]
-
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
 

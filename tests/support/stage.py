@@ -15,8 +15,6 @@ import kcoord_wire as kw
 from tests.support.clients.members import PATIENCE, Client, Member
 from tests.support.wire import Wire
 
-__all__ = ["LONG_MS", "PARTITIONS", "Stage"]
-
 PARTITIONS = 4
 LONG_MS = 120_000
 """More than a situation takes on a machine that is busy with other things."""

@@ -21,8 +21,6 @@ from kcoord_wire.codec.registry import MessageCodec
 from kcoord_wire.schema.model import INTEGERS, Field, Message, Struct
 from kcoord_wire.schema.plan import attribute_name, class_name
 
-__all__ = ["SIZE", "filled", "messages", "versioned_messages"]
-
 SIZE = 3
 BYTES_PER_CHARACTER = 4
 FILLING: Mapping[str, Any] = {

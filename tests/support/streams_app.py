@@ -18,8 +18,6 @@ from typing import Final, Self
 from tests.support.clients.members import PATIENCE
 from tests.support.kafka_broker import class_path, compile_java, java, log_file
 
-__all__ = ["Application", "Instance", "judge_at_least_once", "judge_exactly_once"]
-
 SESSION_MS: Final = 10_000
 _SOURCE: Final = Path(__file__).with_name("java") / "StreamsCount.java"
 _STOP_SECONDS: Final = 60

@@ -13,8 +13,6 @@ from kcoord_wire.forensics.lines.history import text_history
 from kcoord_wire.forensics.lines.reader import lines_of
 from kcoord_wire.forensics.model import GroupHistory, LogLine, table_of
 
-__all__ = ["RECORDED", "history_of", "parse", "recorded"]
-
 RECORDED = Path(__file__).parents[1] / "data" / "logs"
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 

@@ -13,8 +13,6 @@ from kcoord_wire.kernel.machines import Noted
 from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.topics import DataRecord, DataTopics
 
-__all__ = ["TOPIC", "DataGapContract", "DataTopicsContract", "TopicCluster", "producing", "wait_for"]
-
 SECONDS = 20.0
 TOPIC = "orders"
 

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-__all__ = ["proxies_without_toxics"]
-
 
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:

@@ -21,8 +21,6 @@ from kcoord_wire.coordinator.transactions.machine import TransactionMachine
 from kcoord_wire.kernel.machines import Tick
 from tests.support.scripted import Topics
 
-__all__ = ["TransactionScript", "added_topics"]
-
 
 def added_topics(*partitions: tuple[str, int]) -> list[m.AddPartitionsToTxnRequestAddPartitionsToTxnTopic]:
     topics: dict[str, list[int]] = {}

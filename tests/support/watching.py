@@ -10,8 +10,6 @@ from kcoord_wire.watch.changes import Change
 from kcoord_wire.watch.groups import GroupView, Watched
 from kcoord_wire.watch.seen import Missed, Place, Poll, SeenGroup, SeenMember, Unanswered
 
-__all__ = ["SECOND", "START", "Script", "group", "member", "places"]
-
 SECOND = 1_000_000_000
 START = 1_795_262_400 * SECOND  # 2026-11-21 12:00:00 UTC
 

@@ -15,8 +15,6 @@ from typing import Any, Self
 
 import kcoord_wire as kw
 
-__all__ = ["Wire"]
-
 
 class Wire:
     """One connection to a broker.

@@ -16,8 +16,6 @@ import kcoord_wire as kw
 from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.model import Exchange, Frame, Sighting, arrow_schema, table_of
 
-__all__ = ["Talk", "batch", "canonical", "cut_anywhere", "match_all", "mixed", "pair_rows", "rows_of"]
-
 NO_ID = "00000000-0000-0000-0000-000000000000"
 
 

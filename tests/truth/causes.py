@@ -18,8 +18,6 @@ from kcoord_wire.forensics.wire.trace import StartKind
 from tests.truth import labels
 from tests.truth.records import CANNOT_SHOW
 
-__all__ = ["PAGE", "measured", "page", "write"]
-
 PAGE: Final = Path(__file__).parents[2] / "docs" / "causes.md"
 
 _HEAD: Final = """\

@@ -34,8 +34,6 @@ from kcoord_wire.worlds.group import cluster
 from kcoord_wire.worlds.group.cluster import Cluster
 from tests.truth.world import Recorder, quick
 
-__all__ = ["MINUTE", "disagreement", "never_completes", "silent_leader", "storm"]
-
 MINUTE = 60_000
 TOPICS = ("orders", "payments", "refunds", "shipments", "invoices", "returns", "audit")
 

@@ -20,8 +20,6 @@ from kcoord_wire.kernel.virtual.clock import EPOCH_MS, TraceLine
 from kcoord_wire.messages import JoinGroupResponse, LeaveGroupRequest, SyncGroupRequest
 from kcoord_wire.worlds.group.cluster import Cluster
 
-__all__ = ["RULES", "Label", "labels_of"]
-
 RULES: Final = MappingProxyType(
     {
         "new": "A member id joined that the group does not know.",

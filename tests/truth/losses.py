@@ -29,8 +29,6 @@ from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import Finding, GroupHistory, Rebalance
 from tests.truth.scorer import MS, match
 
-__all__ = ["CAPTURES", "SINGLE", "Losses", "Tally", "judge", "main", "measure", "random_losses", "single_losses"]
-
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 SINGLE = [CAPTURES / "cooperative.pcap", CAPTURES / "eager_range.pcap"]
 RANDOM = [*sorted(CAPTURES.glob("*.pcap")), *sorted((CAPTURES / "incidents").glob("*.pcap.gz"))]

@@ -12,8 +12,6 @@ from tests.truth.pipeline import Origin, run
 from tests.truth.scenarios import Scenario
 from tests.truth.scorer import Comparison, Score
 
-__all__ = ["comparisons_of", "measure"]
-
 
 def comparisons_of(scenario: Scenario, origin: Origin) -> tuple[str, list[Comparison], int, int, str | None]:
     """Name, comparisons, rebalances without a record, rows, and the traceback if it failed."""

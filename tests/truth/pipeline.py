@@ -20,8 +20,6 @@ from tests.truth.scenarios import Scenario, play
 from tests.truth.scorer import Comparison, Tolerance, compare
 from tests.truth.world import log_rows
 
-__all__ = ["Origin", "Outcome", "exchanges_of", "histories_of", "on_the_wire", "run"]
-
 Origin = Literal["wire", "log"]
 
 

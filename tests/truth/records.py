@@ -17,8 +17,6 @@ from kcoord_wire.forensics.model import Cause, GroupHistory
 from tests.truth.labels import Label
 from tests.truth.scorer import Comparison, Tolerance, compare
 
-__all__ = ["CANNOT_SHOW", "CLASSES", "in_the_records", "is_shown", "log_comparisons"]
-
 CANNOT_SHOW = (
     "a rebalance that another one cut short, or that a crash of the coordinator did: no generation, no record",
     "whether a member left, did not poll, or was removed by a timeout or by group.max.size: it is gone",

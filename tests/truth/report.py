@@ -11,8 +11,6 @@ from tests.truth.pipeline import Origin, Outcome
 from tests.truth.records import CANNOT_SHOW, CLASSES
 from tests.truth.scorer import Comparison, Score
 
-__all__ = ["accuracy", "markdown", "matrix", "rule_matrix", "side_by_side"]
-
 
 def matrix(score: Score, classes: Mapping[Cause, Cause] | None = None) -> list[str]:
     """The confusion matrix as a markdown table: a row for each true cause, a column for each inferred one.

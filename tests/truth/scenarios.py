@@ -20,8 +20,6 @@ from kcoord_wire.forensics.model import Cause
 from kcoord_wire.worlds.group.cluster import Cluster
 from tests.truth.world import Crowd, Recorder, Shape, quick
 
-__all__ = ["ACTS", "Act", "Scenario", "play", "scenarios"]
-
 SETTLE = -1
 """In place of a gap: wait until all groups have settled."""
 

@@ -19,8 +19,6 @@ from typing import Protocol, TypeVar
 from kcoord_wire.forensics.model import Cause, GroupHistory, Rebalance
 from tests.truth.labels import Label
 
-__all__ = ["CHECKS", "Comparison", "Score", "Timed", "Tolerance", "compare", "match"]
-
 MS = 1_000_000  # nanoseconds
 CHECKS = (
     "cause",

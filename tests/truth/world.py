@@ -27,8 +27,6 @@ from kcoord_wire.records import SegmentReader
 from kcoord_wire.worlds.group.cluster import Cluster
 from kcoord_wire.worlds.group.members import MemberProcess
 
-__all__ = ["Crowd", "Recorder", "Shape", "log_rows", "quick"]
-
 MS = 1_000_000  # nanoseconds
 METADATA = b"\x00\x03"  # the api key that a request begins with
 

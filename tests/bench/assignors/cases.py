@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["CURVE", "PROGRAMS", "SIZES", "Measurement", "measurements"]
-
 PROGRAMS = ("ours", "kafka-clients 3.9.2", "kafka-clients 4.4.0", "franz-go")
 SIZES = ((10_000, 100, 1_000), (2_000, 500, 2_000))  # members, topics, partitions of each topic
 CURVE = tuple((members, 100, members // 10) for members in (100, 300, 1_000, 10_000))  # ten partitions a member

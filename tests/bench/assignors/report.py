@@ -11,8 +11,6 @@ from kcoord_wire.report.page.plots import LinePlot, Series, write_plot
 from ..report import line
 from .cases import CURVE, SIZES
 
-__all__ = ["RESULTS", "Report", "markdown", "summary", "write_plots"]
-
 RESULTS = Path(__file__).parent / "results"
 JAVA = "kafka-clients"
 MOST_BYTES = 100_000_000

@@ -28,8 +28,6 @@ from kcoord_wire.worlds.group.bounce_account import BounceResult, Work, WorkEven
 from kcoord_wire.worlds.group.rolling_bounce import PROTOCOLS, BounceProtocol, BounceWorkload
 from tests.support.clients.members import KIP_848, Client, Member
 
-__all__ = ["bounce_on", "double_owners", "real_bounce"]
-
 PATIENCE = 60.0  # seconds
 AROUND_MS = 2_000.0  # of steady state, before and after
 

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload
 
-__all__ = ["LISTENER", "REAL", "STATE_STORES", "TEN"]
-
 STATE_STORES = BounceWorkload(
     members=10,
     topics={"events": 300},

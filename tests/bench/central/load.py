@@ -18,8 +18,6 @@ import kcoord_wire as kw
 from kcoord_wire.central.wire import draft_frame
 from kcoord_wire.messages import central as m
 
-__all__ = ["Load", "Pings"]
-
 ASKED = {7: m.PingRequest, 8: m.StopFetcherRequest, 9: m.StartFetcherRequest}
 AT_ONCE = 50  # connections that are being opened
 LOOK_SECONDS = 0.01

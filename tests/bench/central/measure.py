@@ -17,8 +17,6 @@ from kcoord_wire.zookeeper.ensemble import Ensemble
 from ..scale.servers import cpu_seconds, memory_of, program
 from .load import Load, Pings
 
-__all__ = ["Plan", "measure"]
-
 TOPIC = "orders"
 
 

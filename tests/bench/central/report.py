@@ -7,8 +7,6 @@ from typing import Any
 
 from ..report import line
 
-__all__ = ["RESULTS", "markdown", "summary"]
-
 RESULTS = Path(__file__).parent / "results"
 NOTES = """\
 Each row is a fresh `kcoord central serve` in a process of its own, a ZooKeeper node of its own (one, in a JVM) and that

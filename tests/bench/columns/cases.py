@@ -17,8 +17,6 @@ from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.codec.columns.pure import column
 from kcoord_wire.codec.columns.shape import arrow_type, shape_of
 
-__all__ = ["CASES", "WAYS", "Case", "Way"]
-
 Way = Callable[["Case"], Callable[[pa.Array], Any]]
 SIZE = 500  # bytes of a JoinGroup request
 

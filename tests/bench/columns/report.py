@@ -9,8 +9,6 @@ from typing import Any
 from ..report import line, shown
 from .cases import CASES
 
-__all__ = ["RESULTS", "markdown", "summary", "targets"]
-
 RESULTS = Path(__file__).parent / "results"
 TITLES = {"copies": "all columns, copied", "views": "all columns, views", "two": "two columns"}
 NOTES = """\

@@ -7,8 +7,6 @@ from typing import Final
 
 from kcoord_wire.marshal.log import RawEntry, coordination_partition
 
-__all__ = ["COORDINATION_PARTITIONS", "MEMBERS", "PLACES", "chunks"]
-
 MEMBERS: Final = 1_000
 TOPICS: Final = 100
 TOPIC_PARTITIONS: Final = 100

@@ -14,8 +14,6 @@ from kcoord_wire.marshal.values import read_entry
 
 from .load import COORDINATION_PARTITIONS, MEMBERS, PLACES, chunks
 
-__all__ = ["measure"]
-
 
 def measure(messages: int) -> dict[str, Any]:
     """Seconds of processor time for so many messages by step, and bytes of memory by claim."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from ..report import line
 
-__all__ = ["RESULTS", "markdown", "summary"]
-
 RESULTS = Path(__file__).parent / "results"
 STEPS = {
     "split": "the floor: the text split at its separators",

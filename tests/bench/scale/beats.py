@@ -12,8 +12,6 @@ from functools import cache
 from itertools import accumulate
 from pathlib import Path
 
-__all__ = ["Beats", "run_beats"]
-
 SOURCE = Path(__file__).with_name("beats.c")
 BUILT = SOURCE.parents[3] / "build" / "bench" / "beats.so"
 ROOM = 8_000_000  # latencies that are kept

@@ -15,8 +15,6 @@ from typing import Any
 from .servers import SERVERS, Running, cpu_seconds, memory_of, pinned, settle
 from .swarm import Swarm
 
-__all__ = ["Plan", "measure"]
-
 PERIOD = 3.0  # seconds between two heartbeats of a member: Kafka's default
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from ..report import line, shown
 
-__all__ = ["RESULTS", "Report", "markdown", "summary"]
-
 RESULTS = Path(__file__).parent / "results"
 BYTES_A_MEMBER = 20_000
 TIMES_THE_BASELINE = 1.5  # what the large group may take of Kafka's time for the smaller one

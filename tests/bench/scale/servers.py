@@ -15,8 +15,6 @@ from typing import Final
 
 import kcoord_wire as kw
 
-__all__ = ["SERVERS", "Memory", "Running", "cpu_seconds", "memory_of", "pinned", "program", "settle"]
-
 ROOT: Final = Path(__file__).resolve().parents[3]
 STOP_SECONDS = 30
 KAFKA_PROPERTIES: Final = {

@@ -20,8 +20,6 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 
 from .beats import Beats, run_beats
 
-__all__ = ["BEAT_ANSWER", "Member", "Swarm"]
-
 # The newest versions that all of Kafka, librdkafka's mock cluster and our coordinator serve and that are not flexible.
 FIND, JOIN, SYNC, BEAT, LEAVE = (10, 2), (11, 5), (14, 3), (12, 3), (13, 1)
 SOURCES: Final = cycle(f"127.0.0.{number}" for number in range(2, 255))

@@ -19,8 +19,6 @@ import pyarrow.parquet as pq
 
 import kcoord_wire as kw
 
-__all__ = ["BLOCK", "MEAN_BYTES", "write_frames"]
-
 BLOCK: Final = 1_000_000
 MEAN_BYTES: Final = 156
 _ROW_GROUP: Final = 100_000

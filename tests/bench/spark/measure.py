@@ -22,8 +22,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-__all__ = ["VARIANTS", "watched"]
-
 COLUMNS: Final = ("api_key", "api_version", "correlation_id", "group_id", "member_id", "generation_id")
 HEADS: Final = COLUMNS[:3]
 VARIANTS: Final = {

@@ -9,8 +9,6 @@ from typing import Any, Final
 from ..report import line, shown
 from .measure import COLUMNS, VARIANTS
 
-__all__ = ["RESULTS", "markdown", "summary"]
-
 RESULTS: Final = Path(__file__).parent / "results"
 MOST_TIMES_THE_FLOOR: Final = 4.0
 STEADY: Final = 0.75  # of the rate at the smallest size, at the largest: what is called linear here

@@ -25,8 +25,6 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.data.consumer_groups.lives import Consumer, all_owned
 from tests.support.kafka_broker import KafkaBroker
 
-__all__ = ["PROPERTIES", "Stage", "main"]
-
 HERE = Path(__file__).parent
 PROPERTIES = {
     "group.initial.rebalance.delay.ms": "500",

@@ -19,8 +19,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-__all__ = ["Consumer", "all_owned"]
-
 ROOT = Path(__file__).parents[3]
 PATIENCE = 60.0  # seconds, for a machine that is busy with other things
 

@@ -7,8 +7,6 @@ from collections import Counter, defaultdict
 
 from tests.support.central_processes import Process
 
-__all__ = ["Account", "ConsumerProcess"]
-
 
 class ConsumerProcess(Process):
     """``kcoord central consume``."""

@@ -7,8 +7,6 @@ import asyncio
 from kcoord_wire.central.status import ClusterStatus, StatusReader
 from kcoord_wire.zookeeper.client import ZooKeeperRegistry
 
-__all__ = ["read_status"]
-
 
 def read_status(connect: str) -> ClusterStatus:
     """Return what `kcoord central status` shows, by a session that ends with this call."""

@@ -11,8 +11,6 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.interop.exchanges.script import TOPICS
 from tests.interop.exchanges.stage import Answer, Connection, Stage
 
-__all__ = ["Heartbeater", "heartbeaters", "know_topics", "settle", "shown"]
-
 Held = dict[str, list[int]]
 """Partitions by topic."""
 

@@ -12,8 +12,6 @@ from tests.interop.exchanges import KAFKA_ALONE, SCRIPTS, SETTINGS, TOPICS, VERS
 from tests.interop.exchanges.heartbeats import know_topics
 from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics
 
-__all__ = ["Outcome", "Played", "play_scripts"]
-
 Outcome = list[Exchange] | Exception
 """What one play of a script has recorded, or the error that ended it."""
 

@@ -12,8 +12,6 @@ from typing import Final
 
 from tests.interop.exchanges.stage import Exchange, Stage
 
-__all__ = ["KAFKA_ALONE", "SCRIPTS", "SETTINGS", "TOPICS", "VERSION_OF", "Script", "script"]
-
 _CONSUMER: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "200",

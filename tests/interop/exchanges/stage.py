@@ -33,8 +33,6 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import decode_control_record, read_records
 from tests.support.wire import Wire
 
-__all__ = ["CONSUMER", "Answer", "Connection", "Exchange", "Member", "Pending", "Stage", "assignment", "subscription"]
-
 CONSUMER: Final = "consumer"
 _SILENCE: Final = 0.1
 """Seconds without an answer after which a request counts as parked."""

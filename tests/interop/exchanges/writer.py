@@ -11,8 +11,6 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Record, encode_batch
 from tests.interop.exchanges.stage import Answer, Stage
 
-__all__ = ["BUMPED_AT_END", "Writer"]
-
 BUMPED_AT_END: Final = 5
 """The EndTxn from which on each transaction has an epoch of its own (KIP-890)."""
 

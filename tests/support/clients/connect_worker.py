@@ -20,8 +20,6 @@ from kcoord_wire.zookeeper.ensemble import free_ports
 from tests.support.clients.members import PATIENCE
 from tests.support.kafka_broker import class_path, java, log_file
 
-__all__ = ["ConnectWorker", "TaskEvent"]
-
 _STOP_SECONDS = 30
 _RESUBMIT_AFTER: Final = 0.5  # seconds; a worker refuses connectors while its group rebalances
 

@@ -8,8 +8,6 @@ from typing import Final
 from tests.support.clients.members import Client
 from tests.support.kafka_broker import KAFKA, class_path, compile_java, java
 
-__all__ = ["java_client"]
-
 _SOURCE: Final = Path(__file__).parents[1] / "java" / "JavaMember.java"
 _LOGGER: Final = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showThreadName=false")
 

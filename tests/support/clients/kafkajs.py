@@ -10,8 +10,6 @@ from tests.support.clients.members import ROOT, Client
 from tests.support.go_programs import run
 from tests.support.kafka_broker import tool
 
-__all__ = ["kafkajs_client"]
-
 _PROGRAM: Final = ROOT / "tests" / "interop" / "node"
 _ALLOWED = {
     "Connection: Response Heartbeat.*: The group is rebalancing": "it logs this answer as an error, and then rejoins",

@@ -17,8 +17,6 @@ from typing import Self
 from kcoord_wire.coordinator import Coordinator, GroupConfig
 from tests.support.clients.members import PATIENCE, Client, Member, Record
 
-__all__ = ["CONFIG", "Figures", "Place", "at_once", "expect_shares", "life_cycle", "mixed", "static"]
-
 HEARTBEAT_MS = 500
 CONFIG = GroupConfig(min_session_timeout_ms=1000, initial_rebalance_delay_ms=200)
 """Of a coordinator that is in a hurry."""

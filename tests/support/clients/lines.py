@@ -44,8 +44,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Member", "Settings", "complain", "serve"]
-
 _writing = threading.Lock()
 
 

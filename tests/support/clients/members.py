@@ -20,19 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-__all__ = [
-    "AIOKAFKA",
-    "CONFLUENT",
-    "KAFKA_PYTHON",
-    "KCOORD",
-    "KIP_848",
-    "PATIENCE",
-    "ROOT",
-    "Client",
-    "Member",
-    "Record",
-]
-
 ROOT = Path(__file__).parents[3]
 PATIENCE = 90.0  # seconds: far more than anything takes, for a machine that is busy with other things
 

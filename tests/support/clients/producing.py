@@ -12,8 +12,6 @@ from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import describe_error
 from kcoord_wire.records import Record, encode_batch
 
-__all__ = ["append", "produce"]
-
 NEWEST = 12  # the last version with names of topics
 
 

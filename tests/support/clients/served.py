@@ -14,8 +14,6 @@ from typing import Any, Self
 from tests.support.clients.life_cycle import Place
 from tests.support.clients.members import ROOT
 
-__all__ = ["Served"]
-
 
 class Served:
     """A coordinator in another process, with these topics; its log has to end without a warning or an error.
