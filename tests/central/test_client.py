@@ -1,4 +1,7 @@
-"""A consumer of the draft on sockets: what it answers, what it delivers, and that nothing of it is left."""
+"""A consumer of the draft: what it answers, what it delivers, and that nothing of it is left.
+
+One scenario runs on sockets too, all others on the virtual loop, where times are exact.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from kcoord_wire.central.draft.consumer import ConsumerState
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.inbox import Record
 from kcoord_wire.kernel.machines import BrokerAddress
+from kcoord_wire.kernel.virtual.loop import VirtualWorld
 from kcoord_wire.messages import central as m
 from tests.support.scripted_coordinator import (
     ScriptedCoordinator,
@@ -47,7 +51,7 @@ async def take(consumer: CentralConsumer, count: int) -> list[Record]:
         return [await anext(consumer) for _ in range(count)]
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
+def run(scenario: Coroutine[Any, Any, None], *, on_sockets: bool = False) -> None:
     """Run it; no task may be left behind."""
 
     async def checked() -> None:
@@ -55,10 +59,11 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
         await scenario
         assert asyncio.all_tasks() <= before
 
-    asyncio.run(checked())
+    (asyncio.run if on_sockets else VirtualWorld().run)(checked())
 
 
-def test_records_come_in_order_from_their_offsets() -> None:
+@pytest.mark.parametrize("on_sockets", [False, True])
+def test_records_come_in_order_from_their_offsets(on_sockets: bool) -> None:
     async def scenario() -> None:
         async with (
             running_broker(ScriptedCoordinator()) as coordinator,
@@ -74,7 +79,7 @@ def test_records_come_in_order_from_their_offsets() -> None:
             assert all(record.value == f"orders-{partition.name}@{record.offset}".encode() for record in of_it)
             assert {record.thread for record in of_it} == {"c-1-0"}
 
-    run(scenario())
+    run(scenario(), on_sockets=on_sockets)
 
 
 def test_a_position_moves_when_the_next_record_is_asked_for() -> None:

@@ -3,7 +3,7 @@
 Programs read clocks besides the loop's: aiokafka takes ``time.monotonic`` for its heartbeats and ``time.time`` for its
 metadata. In the thread of the loop these are replaced:
 
-    time: time, time_ns, monotonic, monotonic_ns, perf_counter, perf_counter_ns, sleep
+    time: time, time_ns, monotonic, monotonic_ns, perf_counter, perf_counter_ns, clock_gettime_ns, sleep
     random: the functions of the module, seeded; os.urandom, and with it uuid.uuid4, secrets and random.SystemRandom
 
 Laws:
@@ -54,6 +54,7 @@ def virtual_stdlib(loop: VirtualLoop, wall: Callable[[], float], seed: int) -> I
         for name in ("monotonic", "perf_counter"):
             replace(time, name, loop.time)
             replace(time, f"{name}_ns", lambda: int(loop.time() * NS))
+        replace(time, "clock_gettime_ns", lambda at: int((wall() if at == time.CLOCK_REALTIME else loop.time()) * NS))
         replace(time, "sleep", loop.block)
         replace(os, "urandom", source.randbytes)
         replace(random, "_urandom", source.randbytes)

@@ -15,20 +15,22 @@ import pytest
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS
 from kcoord_wire.kernel.virtual.loop import VirtualWorld
 
-CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep")
+CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+REPLACED = (*CLOCKS, "clock_gettime_ns", "sleep")
 
 
 def test_every_clock_is_virtual() -> None:
     async def main() -> list[float]:
         def read() -> list[float]:
-            return [getattr(time, name)() / (1e9 if name.endswith("ns") else 1) for name in CLOCKS if name != "sleep"]
+            named = [getattr(time, name)() / (1e9 if name.endswith("ns") else 1) for name in CLOCKS]
+            return named + [time.clock_gettime_ns(at) / 1e9 for at in (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC)]
 
         before = read()
         await asyncio.sleep(1_000)
         assert time.time() == pytest.approx(EPOCH_MS / 1000 + 1_000, abs=0.001)
         return [after - first for first, after in zip(before, read(), strict=True)]
 
-    assert VirtualWorld().run(main()) == pytest.approx([1_000] * 6, abs=0.001)
+    assert VirtualWorld().run(main()) == pytest.approx([1_000] * 8, abs=0.001)
 
 
 def test_what_programs_draw_comes_from_the_seed() -> None:
@@ -41,7 +43,7 @@ def test_what_programs_draw_comes_from_the_seed() -> None:
 
 
 def test_everything_is_restored_whatever_the_end() -> None:
-    before = [getattr(time, name) for name in CLOCKS], os.urandom, random.getstate()
+    before = [getattr(time, name) for name in REPLACED], os.urandom, random.getstate()
 
     async def fail() -> None:
         random.random()
@@ -49,7 +51,7 @@ def test_everything_is_restored_whatever_the_end() -> None:
 
     with pytest.raises(ZeroDivisionError):
         VirtualWorld().run(fail())
-    assert ([getattr(time, name) for name in CLOCKS], os.urandom, random.getstate()) == before
+    assert ([getattr(time, name) for name in REPLACED], os.urandom, random.getstate()) == before
 
 
 def test_other_threads_have_the_real_time() -> None:
