@@ -13,7 +13,7 @@ from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.error_responses import can_refuse
 from kcoord_wire.coordinator.core.events import Reply, Request, Resign, TopicsDeleted
-from kcoord_wire.coordinator.log.formats import TRANSACTIONS
+from kcoord_wire.coordinator.log.segments import TRANSACTIONS
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.topics.limits import TopicLimits

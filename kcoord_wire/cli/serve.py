@@ -214,11 +214,11 @@ def _run(args: argparse.Namespace) -> None:
     from kcoord_wire.coordinator.coordinator import Coordinator
     from kcoord_wire.coordinator.core.config import GroupConfig
     from kcoord_wire.coordinator.fault_injection import Faults
-    from kcoord_wire.coordinator.log.disk import LogInUseError
     from kcoord_wire.coordinator.log.segments import CorruptLogError
     from kcoord_wire.coordinator.security.authentication import Users
     from kcoord_wire.coordinator.security.permissions import Permissions
     from kcoord_wire.coordinator.topics.limits import TopicLimits
+    from kcoord_wire.kernel.disk import LogInUseError
 
     coordinator = Coordinator(
         topics_of(args.topics),
@@ -301,7 +301,7 @@ class _Lines(JsonLines):
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
         """Of a rebalance's report, or of another line."""
-        from kcoord_wire.coordinator.rebalance_log import rebalance_to_json
+        from kcoord_wire.coordinator.description import rebalance_to_json
 
         report = getattr(record, "rebalance_report", None)
         return super().fields(record) if report is None else rebalance_to_json(report.rebalance, report.phase)

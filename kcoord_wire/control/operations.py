@@ -1,19 +1,25 @@
 """What can be asked of a coordinator over HTTP: one row for each operation, from which requests are routed and checked,
-and from which the OpenAPI description is made.
+and from which the OpenAPI description is made. Values as JSON, and the schema of that JSON, are both derived from the
+types, so that they agree.
 
 Laws:
 
 * A body is checked before its operation runs: names, types, and what is missing.
 * Waits are bounded by `LONGEST_WAIT_MS`.
+* A dataclass or named tuple is an object with its fields by name; a mapping is an object, whose keys become text.
+* An enumeration is its name where it is of numbers (error codes), and its value where it is of text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final, NamedTuple
+import enum
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
+import kcoord_wire
 from kcoord_wire.coordinator import Coordinator, Fault, GroupDescription, RebalanceAccount
 from kcoord_wire.coordinator.core.config import SettingsError, suggestion
 
@@ -371,3 +377,172 @@ OPERATIONS: Final = (
     ),
 )
 """All operations on a coordinator. The description, the page, its events and the end are the server's own."""
+
+
+_SCALARS: dict[Any, dict[str, Any]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    bool: {"type": "boolean"},
+    range: {"type": "string"},
+}
+
+
+def json_form(value: Any) -> Any:
+    """Return a value as what `json.dumps` writes.
+
+    :raises TypeError: it is of no type that has a form
+    """
+    if isinstance(value, enum.IntEnum):
+        return value.name
+    if isinstance(value, str):
+        return str(value)
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, range):
+        return f"{value.start}-{value.stop - 1}"
+    names = _field_names(type(value))
+    if names is not None:
+        return {name: json_form(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {str(key): json_form(each) for key, each in value.items()}
+    if isinstance(value, Sequence):
+        return [json_form(each) for each in value]
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def json_schema(kind: Any, components: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a type's values in the form of `json_form`.
+
+    :param components: schemas of named types by name, to which those that this one needs are added
+    :raises TypeError: its values have no form
+    """
+    if kind in _SCALARS:
+        return _SCALARS[kind]
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _union(arguments, components)
+    if origin is Literal:
+        return {"type": "string", "enum": list(arguments)}
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        items = [json_schema(each, components) for each in arguments]
+        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {"type": "object", "additionalProperties": json_schema(arguments[1], components)}
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        return {"type": "array", "items": json_schema(arguments[0], components)}
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        values = [each.name if issubclass(kind, enum.IntEnum) else each.value for each in kind]
+        return {"type": "string", "enum": values}
+    return _reference(kind, components)
+
+
+def _union(arms: tuple[Any, ...], components: dict[str, Any]) -> dict[str, Any]:
+    found: list[dict[str, Any]] = []
+    for arm in arms:
+        schema = {"type": "null"} if arm is type(None) else json_schema(arm, components)
+        if schema not in found:
+            found.append(schema)
+    return {"anyOf": found} if len(found) > 1 else found[0]
+
+
+def _reference(kind: Any, components: dict[str, Any]) -> dict[str, Any]:
+    names = _field_names(kind)
+    if names is None:
+        raise TypeError(f"{kind} has no form in JSON")
+    if kind.__name__ not in components:
+        components[kind.__name__] = {}  # known from here on, where a field is of the same type
+        hints = get_type_hints(kind)
+        components[kind.__name__] = {
+            "type": "object",
+            "description": (kind.__doc__ or "").partition("\n")[0],
+            "properties": {name: json_schema(hints[name], components) for name in names},
+            "required": list(names),
+            "additionalProperties": False,
+        }
+    return {"$ref": f"#/components/schemas/{kind.__name__}"}
+
+
+def _field_names(kind: Any) -> tuple[str, ...] | None:
+    if is_dataclass(kind):
+        return tuple(field.name for field in fields(kind))
+    names: tuple[str, ...] | None = getattr(kind, "_fields", None)
+    return names
+
+
+FAILURES: Final = {
+    400: "The request is wrong; the text says what",
+    401: "The token is missing or wrong",
+    403: "The request was not sent to an address of this server",
+    404: "There is no such group, topic, fault or path",
+    405: "The path has other methods; the header Allow names them",
+    413: "The body is too large",
+    500: "A fault of the server",
+    503: "The coordinator does not run, or too many requests are in progress",
+    504: "What was waited for has not come about; the text shows the group",
+}
+"""Status to its meaning, of every answer that is not a result. Each is an object with one member, ``error``."""
+
+_KINDS: Final[dict[type, dict[str, Any]]] = {str: {"type": "string"}, int: {"type": "integer"}, object: {}}
+
+
+def openapi(url: str) -> dict[str, Any]:
+    """Return the description.
+
+    :param url: where the server is
+    """
+    components: dict[str, Any] = {
+        "Error": {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+    }
+    paths: dict[str, Any] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, components)
+    stop = _shell("stop", "Stop the coordinator", {"204": {"description": "It stops"}})
+    events = _shell("events", "What /groups and /rebalances have, now and when it changes, as server-sent events")
+    events["responses"]["200"] = {"description": "A stream", "content": {"text/event-stream": {}}}
+    paths |= {"/stop": {"post": stop}, "/events": {"get": events}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "A coordinator of consumer groups, under test", "version": kcoord_wire.__version__},
+        "servers": [{"url": url}],
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    }
+
+
+def _shell(name: str, summary: str, responses: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    failures = {str(status): {"description": text, "content": error} for status, text in FAILURES.items()}
+    return {"operationId": name, "summary": summary, "responses": {**(responses or {}), **failures}}
+
+
+def _described(operation: Operation, components: dict[str, Any]) -> dict[str, Any]:
+    if operation.result is None:
+        responses: dict[str, Any] = {"204": {"description": "Done"}}
+    else:
+        schema = json_schema(operation.result, components)
+        responses = {"200": {"description": "Done", "content": {"application/json": {"schema": schema}}}}
+    described = _shell(operation.name, operation.summary, responses)
+    parts = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
+    parameters = [{"name": name, "in": "path", "required": True, "schema": _KINDS[str]} for name in parts]
+    parameters += [
+        {"name": name, "in": "query", "required": item.required, "description": item.about, "schema": _KINDS[item.kind]}
+        for name, item in (operation.query or {}).items()
+    ]
+    if parameters:
+        described["parameters"] = parameters
+    if operation.body is not None:
+        described["requestBody"] = _body(operation.body)
+    return described
+
+
+def _body(members: Mapping[str, Item]) -> dict[str, Any]:
+    required = [name for name, item in members.items() if item.required]
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {name: {**_KINDS[item.kind], "description": item.about} for name, item in members.items()},
+        "additionalProperties": False,
+    }
+    if required:
+        schema["required"] = required
+    return {"required": bool(required), "content": {"application/json": {"schema": schema}}}

@@ -8,10 +8,18 @@ Laws:
   rebinding), cannot use the port.
 * What a client costs is bounded: its body, its headers (by http.server), its idleness, and how many there are at once.
 * It uses the coordinator's public methods only, each of which is safe in any thread; one thread serves one connection.
+* The page, one HTML file with its style and script, has no data and no token: a browser keeps the token behind ``#``,
+  and the script sends it with each request.
+* The page's policy allows this style and script by their hashes, requests to the port itself, and nothing else.
+* Strings of clients become text, never markup (report/page/document.js).
+
+The page's style and helpers are those of the report, whose charts need a library that ``serve`` does not have.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import hmac
 import json
 import logging
@@ -21,16 +29,14 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
-from kcoord_wire.control.forms import json_form
-from kcoord_wire.control.live import live_page, live_policy
-from kcoord_wire.control.openapi import openapi
-from kcoord_wire.control.operations import OPERATIONS, Operation, checked_body, checked_query
+from kcoord_wire.control.operations import OPERATIONS, Operation, checked_body, checked_query, json_form, openapi
 from kcoord_wire.coordinator import Coordinator
 
 TOKEN_VARIABLE: Final = "KCOORD_CONTROL_TOKEN"
@@ -319,3 +325,46 @@ def _find(method: str, path: str) -> tuple[Operation, dict[str, Any]]:
     if others:
         raise _FailedRequest(405, f"{path[:100]} has {' and '.join(others)} only", Allow=", ".join(others))
     raise _FailedRequest(404, f"there is nothing at {path[:100]}; /openapi.json has all paths")
+
+
+_HERE: Final = Path(__file__).parent
+_REPORT: Final = _HERE.parent / "report" / "page"
+
+
+@cache
+def _style() -> str:
+    return "\n".join(path.read_text("utf-8") for path in (_REPORT / "page.css", _HERE / "live.css"))
+
+
+@cache
+def _script() -> str:
+    parts = [path.read_text("utf-8") for path in (_REPORT / "document.js", _HERE / "live.js")]
+    return "\n".join(['"use strict";', *parts])
+
+
+@cache
+def live_page() -> bytes:
+    """Return the page."""
+    page = (_HERE / "live.html").read_text("utf-8")
+    return page.replace("{{style}}", _style()).replace("{{script}}", _script()).encode()
+
+
+@cache
+def live_policy() -> str:
+    """Return its Content-Security-Policy."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {_hash(_script())}",
+            f"style-src {_hash(_style())}",
+            "img-src data:",
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        )
+    )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

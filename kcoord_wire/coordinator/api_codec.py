@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.codec.registry import Buffer, registry
-from kcoord_wire.coordinator.rebalance_log import shown
+from kcoord_wire.coordinator.description import shown
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.protocol.api_keys import ApiKey, api_name
 

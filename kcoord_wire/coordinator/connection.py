@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from kcoord_wire.coordinator.api_codec import ApiCodec
-from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
+from kcoord_wire.coordinator.fault_injection import FaultedExchange
 from kcoord_wire.coordinator.metrics import Metrics, first_error
 from kcoord_wire.coordinator.oversized import OversizedError, OversizedProduce, RequestFramer
 from kcoord_wire.coordinator.scheduler import Scheduler

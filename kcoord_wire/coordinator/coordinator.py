@@ -23,25 +23,23 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from kcoord_wire.assignors.embedded import subscribed_topics
-from kcoord_wire.coordinator.broker_control import BrokerControl
 from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.fault_injection import Faults
-from kcoord_wire.coordinator.inspection import Inspection
-from kcoord_wire.coordinator.log.disk import OFFSETS_FOLDER, TRANSACTIONS_FOLDER, FileDisk
-from kcoord_wire.coordinator.log.formats import TRANSACTIONS
+from kcoord_wire.coordinator.log.segments import OFFSETS_FOLDER, TRANSACTIONS, TRANSACTIONS_FOLDER
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.security.authentication import Users
 from kcoord_wire.coordinator.security.permissions import Permissions
 from kcoord_wire.coordinator.server import Server
+from kcoord_wire.coordinator.testing import Inspection
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.releases import served_by
 from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.kernel.background import Background
-from kcoord_wire.kernel.disk import MemoryDisk
+from kcoord_wire.kernel.disk import FileDisk, MemoryDisk
 from kcoord_wire.kernel.metrics import MetricsServer
 from kcoord_wire.kernel.net import WILDCARD_HOSTS, local_address
 
@@ -51,7 +49,7 @@ _LAST_PORT: Final = 65_535
 T = TypeVar("T")
 
 
-class Coordinator(BrokerControl, Inspection):
+class Coordinator(Inspection):
     """A group coordinator that any Kafka client can connect to, started and stopped by ``with`` or ``async with``.
 
     ::

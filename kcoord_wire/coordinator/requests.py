@@ -25,12 +25,11 @@ from kcoord_wire.coordinator.connection import Beat, Connection, PeerLimits
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, TopicsDeleted, WriteMarkers
 from kcoord_wire.coordinator.core.machine import GroupMachine
-from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Injection
-from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
+from kcoord_wire.coordinator.description import RebalanceLog
+from kcoord_wire.coordinator.fault_injection import CLEAN, FaultedExchange, Faults, Injection
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.log_view import LogView
 from kcoord_wire.coordinator.metrics import GroupCounts, Metrics, TransactionCounts
-from kcoord_wire.coordinator.rebalance_log import RebalanceLog
 from kcoord_wire.coordinator.routing import route
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.scheduler import Clock

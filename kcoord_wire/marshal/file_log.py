@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kcoord_wire.coordinator.log.disk import FolderDisk
 from kcoord_wire.coordinator.log.segments import LEADER_EPOCH, CorruptLogError, base_offset, read_batches
 from kcoord_wire.errors import EncodeError
+from kcoord_wire.kernel.disk import FolderDisk
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry, grown, trimmed
 from kcoord_wire.records import Record, RecordBatch, encode_batch
 

@@ -8,8 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from kcoord_wire.control.forms import json_form, json_schema
-from kcoord_wire.control.operations import FaultCounts
+from kcoord_wire.control.operations import FaultCounts, json_form, json_schema
 from kcoord_wire.coordinator import Fault, GroupDescription, RebalanceAccount, Trigger
 from kcoord_wire.coordinator.core.events import Removal
 from kcoord_wire.coordinator.description import describe_group

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 
-from kcoord_wire.control.live import live_page, live_policy
+from kcoord_wire.control.server import live_page, live_policy
 
 
 def test_the_policy_allows_what_is_in_the_page_alone() -> None:

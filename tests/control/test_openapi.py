@@ -6,8 +6,7 @@ import re
 
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
-from kcoord_wire.control.openapi import openapi
-from kcoord_wire.control.operations import OPERATIONS
+from kcoord_wire.control.operations import OPERATIONS, openapi
 
 
 def test_the_description_is_valid() -> None:

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from kcoord_wire.control import ControlServer
-from kcoord_wire.control.openapi import openapi
+from kcoord_wire.control.operations import openapi
 from kcoord_wire.control.server import MOST_CONNECTIONS, TOKEN_VARIABLE
 from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.protocol.error_codes import ErrorCode

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.coordinator.log.disk import FileDisk, FolderDisk, LogInUseError
+from kcoord_wire.kernel.disk import FileDisk, FolderDisk, LogInUseError
 from tests.support.logs import (
     STATES,
     WRITES,

@@ -13,8 +13,8 @@ import pytest
 import kcoord_wire as kw
 from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.log.disk import LogInUseError
 from kcoord_wire.coordinator.log.store import Store
+from kcoord_wire.kernel.disk import LogInUseError
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import (

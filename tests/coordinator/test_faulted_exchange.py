@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.coordinator.fault_injection import CLEAN, Injection
-from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
+from kcoord_wire.coordinator.fault_injection import CLEAN, FaultedExchange, Injection
 from kcoord_wire.messages import HeartbeatRequest, HeartbeatResponse
 from kcoord_wire.protocol.error_codes import ErrorCode
 

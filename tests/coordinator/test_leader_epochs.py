@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcoord_wire.coordinator.partitions.leader_epochs import LeaderEpochs
+from kcoord_wire.coordinator.partitions.partition_log import LeaderEpochs
 
 
 def epochs(*begun: tuple[int, int]) -> LeaderEpochs:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kcoord_wire.coordinator.log.disk import FolderDisk
-from kcoord_wire.coordinator.partitions.open_files import OpenFiles
+from kcoord_wire.coordinator.partitions.segments import OpenFiles
+from kcoord_wire.kernel.disk import FolderDisk
 
 
 def test_the_least_recently_used_file_is_closed(tmp_path: Path) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.partitions import open_transactions
+from kcoord_wire.coordinator.partitions import producers as open_transactions
 from kcoord_wire.coordinator.partitions.batch_header import Refused, check_batch
-from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
-from kcoord_wire.coordinator.partitions.storage import Storage
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, Storage
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.kernel.disk import MemoryDisk
 from kcoord_wire.protocol.error_codes import ErrorCode as E

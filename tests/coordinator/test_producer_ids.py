@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from kcoord_wire.coordinator.partitions.journal import Journal
-from kcoord_wire.coordinator.partitions.producer_ids import ProducerIds
+from kcoord_wire.coordinator.partitions.producers import ProducerIds
 from kcoord_wire.kernel.disk import MemoryDisk
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.coordinator import rebalance_log
+from kcoord_wire.coordinator import description as rebalance_log
 from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport, Removal, Trigger
+from kcoord_wire.coordinator.description import RebalanceLog, describe_rebalance, rebalance_to_json
 from kcoord_wire.coordinator.metrics import Metrics
-from kcoord_wire.coordinator.rebalance_log import RebalanceLog, describe_rebalance, rebalance_to_json
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import become_stable
 from tests.support.wire import Wire

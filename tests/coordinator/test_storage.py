@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kcoord_wire.coordinator.partitions.batch_header import check_batch
-from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
-from kcoord_wire.coordinator.partitions.storage import Storage
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, Storage
 from kcoord_wire.kernel.disk import MemoryDisk
 from tests.support.broker import batch
 

@@ -21,11 +21,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.core.events import LogRecord
-from kcoord_wire.coordinator.log.compaction import batches_without_gap
-from kcoord_wire.coordinator.log.disk import FolderDisk
 from kcoord_wire.coordinator.log.segments import CorruptLogError
-from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.kernel.disk import Disk, DiskFile, MemoryDisk
+from kcoord_wire.coordinator.log.store import Store, batches_without_gap
+from kcoord_wire.kernel.disk import Disk, DiskFile, FolderDisk, MemoryDisk
 from kcoord_wire.records import (
     Record,
     RecordBatch,

@@ -7,8 +7,7 @@ from random import Random
 import pytest
 
 from kcoord_wire.coordinator.partitions.batch_header import check_batch
-from kcoord_wire.coordinator.partitions.open_files import OpenFiles
-from kcoord_wire.coordinator.partitions.segments import Segment
+from kcoord_wire.coordinator.partitions.segments import OpenFiles, Segment
 from kcoord_wire.kernel.disk import MemoryDisk
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
 from kcoord_wire.records import Record, encode_batch

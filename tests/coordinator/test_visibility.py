@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcoord_wire.coordinator.log.visibility import Visibility
+from kcoord_wire.coordinator.log.store import Visibility
 from kcoord_wire.records import ControlType, Record, RecordBatch, encode_batch, end_transaction_record, read_records
 
 KEYS = (b"a", b"b")

@@ -20,8 +20,8 @@ from confluent_kafka import Producer
 import kcoord_wire as kw
 from kcoord_wire.coordinator import Coordinator, GroupConfig, TopicLimits
 from kcoord_wire.coordinator.core.events import LogRecord
-from kcoord_wire.coordinator.log.disk import FolderDisk
 from kcoord_wire.coordinator.log.store import Store
+from kcoord_wire.kernel.disk import FolderDisk
 from kcoord_wire.records import OffsetsRecord, SegmentReader, read_offsets
 from tests.interop.exchanges import SETTINGS, TOPICS, VERSION_OF
 from tests.interop.exchanges.played import Played

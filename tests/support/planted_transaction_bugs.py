@@ -16,11 +16,10 @@ from kcoord_wire.coordinator.core import log_records, transactional_offsets
 from kcoord_wire.coordinator.core.any_group import Committed
 from kcoord_wire.coordinator.core.events import AppendMarker, Event, Reply, WriteMarkers
 from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
-from kcoord_wire.coordinator.log import compaction, store
+from kcoord_wire.coordinator.log import store
 from kcoord_wire.coordinator.partitions.batch_header import Header
-from kcoord_wire.coordinator.partitions.open_transactions import OpenTransactions
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
-from kcoord_wire.coordinator.partitions.producers import Producers
+from kcoord_wire.coordinator.partitions.producers import OpenTransactions, Producers
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions import machine, operators, records
@@ -124,7 +123,7 @@ def pending_offsets_are_lost_at_restart(patch: Patch) -> None:
 
 
 def pending_offsets_are_compacted_away(patch: Patch) -> None:
-    kept = compaction.kept_records
+    kept = store.kept_records
 
     def planted(visible: Any, batch: Any) -> Iterator[Any]:
         return (found for found in kept(visible, batch) if found[1] is None)

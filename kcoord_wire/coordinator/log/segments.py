@@ -1,4 +1,4 @@
-"""Reading the segments of the coordinator's log: what is whole, what a crash has torn, and what is damaged.
+"""The segments of the coordinator's log: how records are written, and what is whole, torn by a crash, or damaged.
 
 Laws:
 
@@ -7,19 +7,29 @@ Laws:
   of its sectors may be missing; any other damage is a `CorruptLogError`.
 * One batch is in memory at a time, and the end of a file from the damage on.
 
-Source: kafka/clients `DefaultRecordBatch.java`; kafka/storage `LogSegment.java` (recovery).
+Source: kafka/clients `DefaultRecordBatch.java`; kafka/storage `LogSegment.java` (recovery); kafka
+`GroupCoordinatorRecordSerde.java`, `TransactionLog.java`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import SEEK_END
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
-from kcoord_wire.coordinator.core.events import Producer
+from kcoord_wire.coordinator.core.events import LogRecord, Producer
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.kernel.disk import SECTOR, Disk
-from kcoord_wire.records import Record, RecordBatch, SegmentReader, encode_batch
+from kcoord_wire.records import (
+    Record,
+    RecordBatch,
+    SegmentReader,
+    decode_offsets_record,
+    decode_transaction_record,
+    encode_batch,
+    encode_offsets_record,
+    encode_transaction_record,
+)
 from kcoord_wire.records.batch import (
     AT_CHECKED,
     AT_CRC,
@@ -191,3 +201,38 @@ def encode_log_batch(
         producer_epoch=epoch,
         partition_leader_epoch=LEADER_EPOCH,
     )
+
+
+class RecordFormat(NamedTuple):
+    """The records of one log.
+
+    :ivar topic: the topic of Kafka that has these records
+    :ivar encode: returns key and value in bytes; raises EncodeError
+    :ivar decode: returns the record of key and value; None for a type that is not known; raises DecodeError
+    """
+
+    topic: str
+    encode: Callable[[Any, Any | None], tuple[bytes, bytes | None]]
+    decode: Callable[[bytes | None, bytes | None], LogRecord | None]
+
+
+def _decode_offsets(key: bytes | None, value: bytes | None) -> LogRecord | None:
+    record = decode_offsets_record(key, value)
+    return None if record.key is None else LogRecord(record.key, record.value)
+
+
+def _decode_transaction(key: bytes | None, value: bytes | None) -> LogRecord | None:
+    return LogRecord(*decode_transaction_record(key, value))
+
+
+OFFSETS: Final = RecordFormat("__consumer_offsets", encode_offsets_record, _decode_offsets)
+"""Groups and committed offsets."""
+
+TRANSACTIONS: Final = RecordFormat("__transaction_state", encode_transaction_record, _decode_transaction)
+"""Transactional ids."""
+
+OFFSETS_FOLDER: Final = "__consumer_offsets-0"
+"""The folder of the groups' log in that of a coordinator."""
+
+TRANSACTIONS_FOLDER: Final = "transactions"
+"""Likewise, of the log of transactions."""

@@ -17,40 +17,232 @@ Laws:
   transaction becomes like any other record, what is pending stays in batches of its producer. The batches also cover
   the offsets of dropped records. A crash at any step leaves the old log, or one that `Store.recover` makes into the new
   one.
+* A record of a transaction counts once its marker says so, at the record's own offset: what another record of the key
+  has at a later offset wins over it, whichever was committed first. A tombstone outside any transaction removes what is
+  pending for its key, too.
 
-Source: kafka/storage `UnifiedLog.java`, `LogCleaner.java`, `LogLoader.java` (``.cleaned`` and ``.swap`` files); KIP-98.
+Source: kafka/storage `UnifiedLog.java`, `LogCleaner.java`, `LogLoader.java` (``.cleaned`` and ``.swap`` files); KIP-98
+and `OffsetMetadataManager.java` (replayEndTransactionMarker).
 Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import EIO
+from itertools import chain
 from threading import Lock
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from kcoord_wire.coordinator.core.events import AppendMarker, LogRecord, PendingRecord, Producer
-from kcoord_wire.coordinator.log.compaction import batches_without_gap, kept_records
-from kcoord_wire.coordinator.log.formats import OFFSETS, RecordFormat
-from kcoord_wire.coordinator.log.replay import Replay, known_records
 from kcoord_wire.coordinator.log.segments import (
+    MAX_OFFSET_DELTA,
+    OFFSETS,
     CorruptLogError,
+    RecordFormat,
     base_offset,
     encode_log_batch,
     read_batches,
     read_closed,
 )
-from kcoord_wire.coordinator.log.visibility import Visibility
+from kcoord_wire.errors import DecodeError
 from kcoord_wire.kernel.disk import Disk, DiskFile
 from kcoord_wire.records import (
     ControlType,
     Record,
     RecordBatch,
+    decode_control_record,
     end_transaction_record,
     group_of_key,
 )
+from kcoord_wire.records.model import MAX_INT64
+
+T = TypeVar("T")
+
+
+class Kept(NamedTuple, Generic[T]):
+    """A record.
+
+    :ivar offset: its offset
+    :ivar what: what is kept of it
+    """
+
+    offset: int
+    what: T
+
+
+class Visibility(Generic[T]):
+    """Takes in batches in their order.
+
+    :param keep: returns what is kept of a record; None for a tombstone
+    :param wanted: whether records of a key count at all
+    :ivar latest: by key, in the order in which they began to count
+    :ivar pending: by producer id and key; None for a tombstone
+    :ivar producers: those of `pending`, by id
+    """
+
+    def __init__(
+        self, keep: Callable[[RecordBatch, Record], T | None], wanted: Callable[[bytes], bool] | None = None
+    ) -> None:
+        self.latest: dict[bytes, Kept[T]] = {}
+        self.pending: dict[int, dict[bytes, Kept[T | None]]] = {}
+        self.producers: dict[int, Producer] = {}
+        self._keep = keep
+        self._wanted = wanted
+
+    def take(self, batch: RecordBatch) -> None:
+        """Take in the next batch. Errors as `decode_control_record`."""
+        if batch.is_control:
+            self._end(batch)
+            return
+        for record in batch.records:
+            key = record.key or b""
+            if self._wanted is not None and not self._wanted(key):
+                continue
+            kept = Kept(record.offset, self._keep(batch, record))
+            if batch.is_transactional:
+                self.producers[batch.producer_id] = Producer(batch.producer_id, batch.producer_epoch)
+                self.pending.setdefault(batch.producer_id, {})[key] = kept
+                continue
+            if kept.what is None:
+                for pending in self.pending.values():
+                    pending.pop(key, None)
+            self._put(key, kept)
+
+    def _end(self, batch: RecordBatch) -> None:
+        ended = self.pending.pop(batch.producer_id, {})
+        self.producers.pop(batch.producer_id, None)
+        if decode_control_record(batch.records[0]).type == ControlType.COMMIT:
+            for key, kept in ended.items():
+                before = self.latest.get(key)
+                if before is None or before.offset < kept.offset:
+                    self._put(key, kept)
+
+    def _put(self, key: bytes, kept: Kept[T | None]) -> None:
+        self.latest.pop(key, None)
+        if kept.what is not None:
+            self.latest[key] = Kept(kept.offset, kept.what)
+
+    def open_records(self) -> list[tuple[Producer, bytes, Kept[T]]]:
+        """Return the pending records with a value in their order: each with what counts already, if that is later."""
+        found: list[tuple[Producer, bytes, Kept[T]]] = []
+        for producer_id, records in self.pending.items():
+            for key, kept in records.items():
+                if kept.what is not None:
+                    before = self.latest.get(key)
+                    later = before if before is not None and before.offset > kept.offset else None
+                    what = kept.what if later is None else later.what
+                    found.append((self.producers[producer_id], key, Kept(kept.offset, what)))
+        return sorted(found, key=lambda each: each[2].offset)
+
+
+def kept_records(visible: Visibility[bool], batch: RecordBatch) -> Iterator[tuple[Record, Producer | None]]:
+    """Yield the records of a batch that compaction keeps, with the producer of those whose transaction is open."""
+    if batch.is_control:
+        return
+    pending = visible.pending.get(batch.producer_id, {}) if batch.is_transactional else {}
+    for record in batch.records:
+        key = record.key or b""
+        if key in visible.latest and visible.latest[key].offset == record.offset:
+            yield record, None
+        elif key in pending and pending[key].offset == record.offset:
+            yield record, visible.producers[batch.producer_id]
+
+
+def _near(record: Record, first: Record) -> bool:
+    """Return whether a batch can hold both: it stores the difference of their timestamps as an int64."""
+    return abs(record.timestamp - first.timestamp) <= MAX_INT64
+
+
+def batches_without_gap(
+    records: Iterable[tuple[Record, Producer | None]], end: int, batch_bytes: int
+) -> Iterator[bytes]:
+    """Yield batches of `records` that cover all offsets from 0 up to `end`, including those without a record.
+
+    :param records: each with the producer whose transaction is open; None for those that count
+    """
+    base = size = 0
+    batch: list[Record] = []
+    of: Producer | None = None  # the batch's producer
+    for record, producer in chain(records, [(None, None)]):
+        until = end if record is None else record.offset
+        full = record is None or size >= batch_bytes or (batch != [] and not _near(record, batch[0]))
+        full = full or (producer != of and batch != [])
+        while base < until and (full or until - base > MAX_OFFSET_DELTA):
+            last = min(until - 1, base + MAX_OFFSET_DELTA)
+            yield encode_log_batch(batch, of if batch else None, base_offset=base, last_offset=last)
+            base, size, batch, full = last + 1, 0, [], record is None
+        if record is not None:
+            of = producer
+            batch.append(record)
+            size += len(record.key or b"") + len(record.value or b"")
+
+
+class Replay:
+    """Reads files in order, and keeps the records that count.
+
+    :ivar end: offset after the last batch
+    :ivar size: bytes of the last file up to the end of that batch
+    """
+
+    def __init__(self, disk: Disk, record_format: RecordFormat) -> None:
+        self.end = self.size = 0
+        self._disk = disk
+        self._format = record_format
+        self._visible: Visibility[tuple[bytes, tuple[str, int]]] = Visibility(self._keep)
+        self._name = ""
+        self._kinds: set[bytes] = set()  # record types with the versions of their values
+
+    @property
+    def live(self) -> int:
+        """Bytes of the records that count."""
+        return sum(len(key) + len(kept.what[0]) for key, kept in self._visible.latest.items())
+
+    def read(self, name: str, base: int, *, last: bool) -> None:
+        """Read the next file. Errors as `read_batches`, and for a record that the log does not have."""
+        if base != self.end:
+            raise CorruptLogError(name, 0, f"begins at offset {base} where {self.end} is due")
+        self.size = 0
+        self._name = name
+        for batch in read_batches(self._disk, name, self.end, last=last):
+            try:
+                self._visible.take(batch)
+            except DecodeError as error:
+                raise CorruptLogError(name, batch.position, str(error)) from error
+            self.end = batch.last_offset + 1
+            self.size = batch.position + batch.size
+
+    def _keep(self, batch: RecordBatch, record: Record) -> tuple[bytes, tuple[str, int]] | None:
+        key, value, at = record.key or b"", record.value, (self._name, batch.position)
+        kind = key[:2] + (value or b"")[:2]
+        if (
+            kind not in self._kinds
+        ):  # one value per (type, version) is decoded: superseded ones need no more, which halves the time
+            self._decoded(record.key, value, at)
+            self._kinds.add(kind)
+        return None if value is None else (value, at)
+
+    def records(self) -> tuple[list[LogRecord], list[PendingRecord], int]:
+        """Return the last record of each key with a value, those of transactions that are open, and the number of those
+        of unknown types."""
+        decoded = [self._decoded(key, *kept.what) for key, kept in self._visible.latest.items()]
+        known = [record for record in decoded if record is not None]
+        pending = [(producer, self._decoded(key, *kept.what)) for producer, key, kept in self._visible.open_records()]
+        return known, known_records(pending), len(decoded) - len(known)
+
+    def _decoded(self, key: bytes | None, value: bytes | None, at: tuple[str, int]) -> LogRecord | None:
+        try:
+            return self._format.decode(key, value)
+        except DecodeError as error:
+            raise CorruptLogError(*at, str(error)) from error
+
+
+def known_records(found: Iterable[tuple[Producer, LogRecord | None]]) -> list[PendingRecord]:
+    """Return the records of open transactions, without those of unknown types."""
+    return [PendingRecord(producer, record) for producer, record in found if record is not None]
+
 
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _FIRST = f"{0:020}.log"

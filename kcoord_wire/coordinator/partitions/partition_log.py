@@ -13,28 +13,36 @@ Laws:
 * No batch begins a transaction unless the coordinator has said that the partition is in it (KIP-890).
 * When the disk fails, the request is answered KAFKA_STORAGE_ERROR (56), the log is as it was, and the next request
   tries again.
+* The leader epochs are a function of the epochs of the batches in the log, and of the present epoch; an epoch without a
+  batch leaves no entry behind, as in Kafka's cache (KIP-101, KIP-320).
 
-Source: kafka/storage `UnifiedLog.java`, `LogLoader.java`.
+Source: kafka/storage `UnifiedLog.java`, `LogLoader.java`, `LeaderEpochFileCache.java` (assign, endOffsetFor,
+truncateFromStart).
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcoord_wire.coordinator.partitions.batch_header import Header, Refused, read_header
-from kcoord_wire.coordinator.partitions.leader_epochs import LeaderEpochs
-from kcoord_wire.coordinator.partitions.open_transactions import MOST_OPEN, AbortedTransaction, OpenTransactions
-from kcoord_wire.coordinator.partitions.producers import Producers, ProducerState
-from kcoord_wire.coordinator.partitions.segments import INDEX_SIZE, Segment
-from kcoord_wire.coordinator.partitions.storage import SEGMENT_OVERHEAD, Storage
+from kcoord_wire.coordinator.partitions.journal import Journal
+from kcoord_wire.coordinator.partitions.producers import (
+    MOST_OPEN,
+    AbortedTransaction,
+    OpenTransactions,
+    Producers,
+    ProducerState,
+)
+from kcoord_wire.coordinator.partitions.segments import INDEX_SIZE, OpenFiles, Segment
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.kernel.disk import Disk
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -48,6 +56,122 @@ from kcoord_wire.records import (
 )
 from kcoord_wire.records.batch import AT_LEADER_EPOCH, UNCHECKED
 from kcoord_wire.records.model import MAX_INT64
+
+if TYPE_CHECKING:
+    from kcoord_wire.coordinator.partitions.segments import Segment
+
+
+class LeaderEpochs:
+    """Epochs with the offsets of their first records, both ascending.
+
+    :ivar latest: the present epoch
+    """
+
+    __slots__ = ("_epochs", "_starts", "latest")
+
+    def __init__(self, epoch: int, start_offset: int) -> None:
+        self._epochs = [epoch]
+        self._starts = [start_offset]
+        self.latest = epoch
+
+    def begin(self, epoch: int, offset: int) -> None:
+        """Note that the records from `offset` on are of `epoch`, which is not less than the latest."""
+        if epoch == self.latest:
+            return
+        while self._starts and self._starts[-1] >= offset:
+            self._starts.pop()
+            self._epochs.pop()
+        self._epochs.append(epoch)
+        self._starts.append(offset)
+        self.latest = epoch
+
+    def forget_before(self, offset: int) -> None:
+        """Note that the log begins at `offset` now."""
+        first = max(bisect_right(self._starts, offset) - 1, 0)
+        del self._epochs[:first], self._starts[:first]
+        self._starts[0] = max(self._starts[0], offset)
+
+    def at(self, offset: int) -> int:
+        """Return the epoch of the record at `offset`, which is in the log."""
+        return self._epochs[max(bisect_right(self._starts, offset) - 1, 0)]
+
+    def end_of(self, epoch: int, log_end: int) -> tuple[int, int] | None:
+        """Return the greatest epoch up to `epoch` and the offset after its last record; None if `epoch` is unknown.
+
+        :param log_end: the offset after the last record of the log
+        """
+        if epoch == self.latest:
+            return epoch, log_end
+        later = bisect_right(self._epochs, epoch)
+        if epoch < 0 or later == len(self._epochs):
+            return None
+        return (self._epochs[later - 1] if later else epoch), self._starts[later]
+
+
+SEGMENT_BYTES: Final = 64 << 20
+"""Size of a segment, where retention does not need smaller ones: what is dropped is dropped by segments."""
+
+SEGMENT_OVERHEAD: Final = 2_048
+"""Bytes of memory that a segment and its partition need besides records and index."""
+
+
+class Storage:
+    """The disk of the topics.
+
+    :param disk: a folder with a folder for each partition
+    :param segment_bytes: a segment that would grow beyond this is followed by another
+    :ivar files: the open ones
+    :ivar journal: which topics there are
+    :ivar held: bytes of all records with what is needed for them in memory
+    :ivar grown: partitions that have begun a segment since this was cleared
+    """
+
+    def __init__(self, disk: Disk, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.disk = disk
+        self.files = OpenFiles()
+        self.journal = Journal(disk)
+        self.segment_bytes = segment_bytes
+        self.held = 0
+        self.grown: list[PartitionLog] = []
+        self._stamp = 0
+        self._oldest: list[tuple[int, int, PartitionLog, Segment]] = []  # heap: by a stamp that may be out of date
+        self._segments = 0
+
+    def stamp(self) -> int:
+        """Return a number greater than any before."""
+        self._stamp += 1
+        return self._stamp
+
+    def began(self, log: PartitionLog, segment: Segment) -> None:
+        """Note that a partition has a new segment."""
+        self._segments += 1
+        heapq.heappush(self._oldest, (segment.stamp, self._segments, log, segment))
+        self.grown.append(log)
+
+    def adopt(self, logs: Iterable[PartitionLog]) -> None:
+        """Note the segments of partitions that were read, which are as old as their latest records."""
+        found = [(log, segment) for log in logs for segment in log.segments]
+        for log, segment in sorted(found, key=lambda pair: pair[1].max_timestamp):
+            segment.stamp = self.stamp()
+            self.began(log, segment)
+
+    def close(self) -> None:
+        """Close all files."""
+        self.files.close_all()
+        self.journal.close()
+
+    def oldest(self) -> PartitionLog | None:
+        """Return the partition whose first segment was appended to least recently; None if there is no segment."""
+        while self._oldest:
+            stamp, number, log, segment = self._oldest[0]
+            if log.first_segment is not segment:
+                heapq.heappop(self._oldest)
+            elif segment.stamp != stamp:
+                heapq.heapreplace(self._oldest, (segment.stamp, number, log, segment))
+            else:
+                return log
+        return None
+
 
 _MOST_READ = 50_000  # records, 0.15 s
 _MOST_DECOMPRESSED = 16 << 20

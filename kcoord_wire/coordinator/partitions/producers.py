@@ -1,22 +1,34 @@
-"""What a partition knows of its idempotent producers, by which it recognises a batch that was sent twice (KIP-98).
+"""What a partition knows of its producers (KIP-98): batches sent twice, and transactions that are open or were aborted;
+and ids for producers.
 
 Laws:
 
-* It is a function of the headers of the batches in the log, in their order: `Producers.update` is called for each batch
-  when it is appended, and again for each when the log is read after a restart.
+* It is a function of the headers and markers of the batches in the log, in their order: `update` is called for each
+  batch when it is appended, and again for each when the log is read after a restart.
 * A batch that is sent again is found if it is among its producer's last five. The least recent producers are forgotten,
   never one whose transaction is open: its epoch fences late batches.
+* The first unstable offset never decreases: a transaction begins at the end of the log, and is never reopened.
+* No id is given away twice, nor after a restart: ids are reserved in the journal, in blocks, before they are used.
+  The first of a process is not less than the time, so that ids are also unique where the journal is lost with the
+  process, or cannot be written.
 
-Source: kafka/storage `ProducerAppendInfo.java`, `ProducerStateEntry.java`, `ProducerStateManager.java`.
+Source: kafka/storage `ProducerAppendInfo.java`, `ProducerStateEntry.java`, `ProducerStateManager.java`
+(firstUnstableOffset), `TransactionIndex.java`, `AbortedTxn.java`; kafka `ProducerIdManager`,
+`ProducerIdControlManager.java`.
 """
 
 from __future__ import annotations
 
+import logging
+from bisect import bisect_left
 from collections.abc import Callable
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from kcoord_wire.coordinator.partitions.batch_header import MAX_SEQUENCE, Header, Refused
+from kcoord_wire.coordinator.partitions.journal import Journal
 from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.records import ControlType
 
 _MOST_REMEMBERED = 256  # producers without an open transaction, about 250 KB
 _BATCHES_REMEMBERED = 5  # max.in.flight.requests.per.connection of an idempotent producer
@@ -144,3 +156,102 @@ class _Producer:
             detail = f"sequence {batch.base_sequence} of producer {batch.producer_id}, where {due} is due"
             raise Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, detail)
         return None
+
+
+_BLOCK: Final = 1_000
+
+_log = logging.getLogger("kcoord_wire.coordinator")
+
+
+class ProducerIds:
+    """Gives ids away.
+
+    :param journal: has the blocks that are reserved
+    :param below: ids below this may have been given away
+    """
+
+    def __init__(self, journal: Journal, below: int) -> None:
+        self._journal = journal
+        self._next: int | None = None
+        self._reserved = below
+
+    def take(self, now: int) -> int:
+        """Return an id that no producer has or had."""
+        taken = max(self._reserved, now) if self._next is None else self._next
+        if taken >= self._reserved:
+            try:
+                self._journal.producer_ids_reserved(taken + _BLOCK)
+                self._reserved = taken + _BLOCK
+            except OSError as error:
+                _log.error("ids of producers from %d on cannot be reserved: %s", taken, error)
+        self._next = taken + 1
+        return taken
+
+
+MOST_OPEN: Final = 10_000
+"""The transactions that may be open in a partition; their producers are remembered, 10 MB. Kafka has no bound."""
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction whose records do not count.
+
+    :ivar producer_id: of its producer
+    :ivar first_offset: of its first record in the partition
+    :ivar last_offset: of its marker
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+_LAST_OFFSET = attrgetter("last_offset")
+
+
+class OpenTransactions:
+    """The transactions of one partition.
+
+    :ivar aborted: by their markers
+    """
+
+    __slots__ = ("_open", "aborted")
+
+    def __init__(self) -> None:
+        self._open: dict[int, int] = {}  # producer id -> offset of the first record; they begin in this order
+        self.aborted: list[AbortedTransaction] = []
+
+    @property
+    def first_unstable(self) -> int | None:
+        """Offset of the first record whose transaction is open; None if none is."""
+        return next(iter(self._open.values())) if self._open else None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further transaction may begin."""
+        return len(self._open) >= MOST_OPEN
+
+    def first_offset(self, producer_id: int) -> int | None:
+        """Return the offset of the first record of the producer's open transaction; None if it has none here."""
+        return self._open.get(producer_id)
+
+    def update(self, batch: Header, base_offset: int, marker: ControlType | int | None) -> None:
+        """Note that the log has this batch at this offset.
+
+        :param marker: the type of a control batch; None for any other batch
+        """
+        if marker is not None:
+            first = self._open.pop(batch.producer_id, None)
+            if first is not None and marker == ControlType.ABORT:
+                self.aborted.append(AbortedTransaction(batch.producer_id, first, base_offset))
+        elif batch.is_transactional:
+            self._open.setdefault(batch.producer_id, base_offset)
+
+    def aborted_between(self, first: int, end: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions of which a reader of the offsets from `first` up to `end` has to know."""
+        at = bisect_left(self.aborted, first, key=_LAST_OFFSET)
+        return [transaction for transaction in self.aborted[at:] if transaction.first_offset < end]
+
+    def forget_before(self, start_offset: int) -> None:
+        """Forget the aborted transactions that end before the log starts."""
+        at = bisect_left(self.aborted, start_offset, key=_LAST_OFFSET)
+        del self.aborted[:at]

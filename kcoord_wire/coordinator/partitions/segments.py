@@ -8,6 +8,7 @@ Laws:
 * When a file is read, each batch is checked: its checksum, its offset, its leader epoch. It ends before the first bad
   batch, as in Kafka after a crash: `Segment.repair` cuts the rest off. What a crash leaves of one write at the end of
   the log, a batch that is not whole and that no whole batch follows, is gone; anything else is kept, in a file beside.
+* At most so many files are open at a time: there may be more partitions than a process may have open files.
 
 Source: kafka/storage `LogSegment.java` (recover), `LogLoader.java`; kafka/clients `DefaultRecordBatch.java`.
 """
@@ -16,15 +17,57 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import OrderedDict
 from collections.abc import Iterator
 from errno import EIO
 from itertools import count
 from typing import Final, NamedTuple
 
 from kcoord_wire.coordinator.partitions.batch_header import MAGIC, Header, read_header
-from kcoord_wire.coordinator.partitions.open_files import OpenFiles
-from kcoord_wire.kernel.disk import Disk
+from kcoord_wire.kernel.disk import Disk, DiskFile
 from kcoord_wire.records.batch import AT_CHECKED, AT_MAGIC, HEADER_SIZE, LENGTH_FROM, UNCHECKED, crc32c
+
+_MOST: Final = 256
+
+
+class OpenFiles:
+    """Files that stay open until others are used more recently.
+
+    :param most: number of files
+    """
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._files: OrderedDict[tuple[int, str], DiskFile] = OrderedDict()  # by folder and name
+
+    def get(self, folder: Disk, name: str, *, new: bool = False) -> DiskFile:
+        """Return a file that is open.
+
+        :param new: it is emptied, and made if it is missing
+        :raises OSError: it cannot be opened
+        """
+        key = id(folder), name
+        file = self._files.get(key)
+        if file is None or new:
+            self.close(folder, name)
+            file = self._files[key] = folder.open(name, new=new)
+            if len(self._files) > self._most:
+                self._files.popitem(last=False)[1].close()
+        else:
+            self._files.move_to_end(key)
+        return file
+
+    def close(self, folder: Disk, name: str) -> None:
+        """Close a file if it is open."""
+        file = self._files.pop((id(folder), name), None)
+        if file is not None:
+            file.close()
+
+    def close_all(self) -> None:
+        """Close all files."""
+        while self._files:
+            self._files.popitem()[1].close()
+
 
 INDEX_SIZE: Final = 24
 """Bytes of the index for each batch."""

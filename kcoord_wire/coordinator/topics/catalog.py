@@ -27,9 +27,8 @@ from kcoord_wire.coordinator.core.brokers import OFFSETS_TOPIC, TRANSACTIONS_TOP
 from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.partitions.journal import KnownTopic, KnownTopics, Owner
-from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
-from kcoord_wire.coordinator.partitions.producer_ids import ProducerIds
-from kcoord_wire.coordinator.partitions.storage import Storage
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, Storage
+from kcoord_wire.coordinator.partitions.producers import ProducerIds
 from kcoord_wire.coordinator.topics.configs import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,

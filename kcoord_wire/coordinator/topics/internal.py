@@ -21,8 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kcoord_wire.coordinator.core.events import Producer
-from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
-from kcoord_wire.coordinator.partitions.storage import Storage
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, Storage
 from kcoord_wire.coordinator.topics.catalog import Topic
 from kcoord_wire.coordinator.topics.fetching import Growth
 from kcoord_wire.kernel.disk import MemoryDisk

@@ -34,8 +34,7 @@ from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, TopicsDeleted
 from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM, ZSTD_FROM
 from kcoord_wire.coordinator.partitions.batch_header import Header, Refused, check_batch, read_header, with_append_time
-from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
-from kcoord_wire.coordinator.partitions.storage import SEGMENT_BYTES, Storage
+from kcoord_wire.coordinator.partitions.partition_log import SEGMENT_BYTES, PartitionLog, Storage
 from kcoord_wire.coordinator.topics.administration import Administration
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, disk_work
 from kcoord_wire.coordinator.topics.cluster_admin import ClusterAdministration

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kcoord_wire import messages as m
 from kcoord_wire.codec.headers import decode_request, decode_response, encode_request, encode_response
 from kcoord_wire.consumer.events import Arrived, Disconnected, MemberState, Send
-from kcoord_wire.coordinator.fault_injection import CLEAN, Faults, Injection
-from kcoord_wire.coordinator.faulted_exchange import FaultedExchange
+from kcoord_wire.coordinator.fault_injection import CLEAN, FaultedExchange, Faults, Injection
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import Connection, Network
 from kcoord_wire.worlds.group.coordinator import VirtualCoordinator

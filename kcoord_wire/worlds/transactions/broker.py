@@ -27,8 +27,7 @@ from kcoord_wire.coordinator.core.brokers import Brokers, Leaders
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import Load, Resign
 from kcoord_wire.coordinator.core.moves import IllegalMoveError
-from kcoord_wire.coordinator.log.disk import OFFSETS_FOLDER, TRANSACTIONS_FOLDER
-from kcoord_wire.coordinator.log.formats import TRANSACTIONS
+from kcoord_wire.coordinator.log.segments import OFFSETS_FOLDER, TRANSACTIONS, TRANSACTIONS_FOLDER
 from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.coordinator.metrics import Metrics
 from kcoord_wire.coordinator.requests import Requests
