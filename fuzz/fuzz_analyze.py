@@ -11,7 +11,7 @@ from fuzz.traffic import read_script
 from kcoord_wire.forensics.analysis import Analysis, analyze, tables_of
 from kcoord_wire.forensics.sources.files import SourceError, kind_of
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
-from kcoord_wire.records.reader import PREFIX_SIZE, batch_size
+from kcoord_wire.records.segment import PREFIX_SIZE, batch_size
 from kcoord_wire.report import write_json
 
 FOLDER = tempfile.TemporaryDirectory(prefix="fuzz-")

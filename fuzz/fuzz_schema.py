@@ -4,11 +4,11 @@ read and write alike."""
 from __future__ import annotations
 
 from kcoord_wire.codec.backend import program_class
-from kcoord_wire.codec.classes import make_classes
 from kcoord_wire.codec.python import Program
+from kcoord_wire.codec.registry import make_classes
 from kcoord_wire.codec.text import TextProgram
 from kcoord_wire.errors import DecodeError, EncodeError, SchemaError
-from kcoord_wire.schema.archives import schema_files
+from kcoord_wire.schema.files import schema_files
 from kcoord_wire.schema.model import Message
 from kcoord_wire.schema.plan import compile_plan
 from kcoord_wire.schema.reader import read_message

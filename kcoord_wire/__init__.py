@@ -20,23 +20,21 @@ from kcoord_wire.codec.backend import backend
 from kcoord_wire.codec.convert import from_dict, to_dict
 from kcoord_wire.codec.frames import TypeIdHeader
 from kcoord_wire.codec.framing import Framer, frame
-from kcoord_wire.codec.headers import (
-    decode_prefixed,
-    decode_request,
-    decode_response,
-    encode_prefixed,
-    encode_request,
-    encode_response,
-    peek_request,
-    peek_response,
-)
 from kcoord_wire.codec.registry import (
     MessageCodec,
     Registry,
     compile_schemas,
     decode,
+    decode_prefixed,
+    decode_request,
+    decode_response,
     decode_text,
     encode,
+    encode_prefixed,
+    encode_request,
+    encode_response,
+    peek_request,
+    peek_response,
     registry,
     view,
 )
@@ -122,9 +120,9 @@ def _hint(name: str) -> str:
         f"messages.{p}.{each}" for p in messages.PACKAGES for each in names if each in getattr(messages, p).__all__
     ]
     found += [
-        f"{module.__name__.removeprefix('kcoord_wire.')}.{name}"
+        f"{module.__name__.rpartition('.')[2]}.{name}"
         for module in (error_codes, api_keys)
-        if name in module.__all__
+        if getattr(getattr(module, name, None), "__module__", None) == module.__name__
     ]
     return f" (there is {' and '.join(found)})" if found else ""
 

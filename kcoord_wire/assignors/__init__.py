@@ -33,8 +33,7 @@ from kcoord_wire.assignors.model import (
     group_partitions,
     list_partitions,
 )
-from kcoord_wire.assignors.range import range_assign
-from kcoord_wire.assignors.round_robin import round_robin
+from kcoord_wire.assignors.range import range_assign, round_robin
 from kcoord_wire.assignors.sticky import cooperative_sticky, sticky
 
 __all__ = [

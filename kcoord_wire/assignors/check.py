@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from kcoord_wire.assignors.histories import Case, Given, leaders_view, play, shown, smaller
 from kcoord_wire.assignors.model import Assignor, RebalanceProtocol
-from kcoord_wire.assignors.promises import PROMISED, members_of
-from kcoord_wire.assignors.rules import PROMISES, Rule, Violation, check_assignment
+from kcoord_wire.assignors.rules import PROMISED, PROMISES, Rule, Violation, check_assignment, members_of
 
 
 def check_assignor(

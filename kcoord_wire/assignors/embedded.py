@@ -17,8 +17,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from kcoord_wire.assignors.model import MemberAssignment, MemberSubscription, Partitions
-from kcoord_wire.codec.headers import decode_prefixed, encode_prefixed
-from kcoord_wire.codec.registry import registry
+from kcoord_wire.codec.registry import decode_prefixed, encode_prefixed, registry
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages import (
     ConsumerProtocolAssignment,

@@ -1,8 +1,11 @@
-"""Range: topic by topic, each member gets a run of consecutive partitions (Kafka's RangeAssignor, racks included).
+"""Range and round-robin, Kafka's two assignors without a memory.
+
+Range: topic by topic, each member gets a run of consecutive partitions (RangeAssignor, racks included). Round-robin:
+all partitions, in order of topic and number, go to the members in turn (RoundRobinAssignor).
 
 Laws:
 
-* The result is that of Kafka 3.9's RangeAssignor.
+* The results are those of Kafka 3.9. The next two are laws of range.
 * Topics with the same subscribers and the same partition count are co-partitioned: a member gets the same partition
   numbers of each, as joins require. They are assigned once for all.
 * A member gets at most one partition of a topic more than another subscriber. Racks change which partitions it gets.
@@ -10,13 +13,23 @@ Laws:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 
-from kcoord_wire.assignors.model import NO_RACKS, Assignment, MemberSubscription, Racks, in_order
+from kcoord_wire.assignors.equal import deal_in_turn
+from kcoord_wire.assignors.model import (
+    NO_RACKS,
+    Assignment,
+    Kind,
+    MemberSubscription,
+    Racks,
+    in_order,
+    kinds_of,
+    topics_by_subscribers,
+)
 from kcoord_wire.assignors.nearness import Nearness
-from kcoord_wire.assignors.subscribers import kinds_of, topics_by_subscribers
 
 
 def range_assign(
@@ -137,3 +150,39 @@ class _NearFirst:
                     exhausted.add(rack)
                 if numbers:
                     self._give(member, numbers)
+
+
+def round_robin(
+    partitions_per_topic: Mapping[str, int],
+    members: Mapping[str, MemberSubscription],
+    _racks: Racks = NO_RACKS,
+    /,
+) -> Assignment:
+    """Assign each partition to the next member in order that subscribes to its topic; see `model.Assign`."""
+    order = in_order(members)
+    given: list[dict[str, Sequence[int]]] = [{} for _ in order]
+    kinds = kinds_of(partitions_per_topic, members, order)
+    if len(kinds) == 1:
+        counts = {topic: partitions_per_topic[topic] for topic in kinds[0].topics}
+        for place, mine in zip(kinds[0].members, deal_in_turn(counts, len(kinds[0].members)), strict=True):
+            given[place] = mine
+    else:
+        _take_turns(partitions_per_topic, kinds, given)
+    by_member = dict(zip(order, given, strict=True))
+    return {member_id: by_member[member_id] for member_id in members}
+
+
+def _take_turns(
+    partitions_per_topic: Mapping[str, int], kinds: Sequence[Kind], given: Sequence[dict[str, Sequence[int]]]
+) -> None:
+    turn = 0
+    for topic, subscribers in sorted(
+        (topic, places) for topics, places in topics_by_subscribers(kinds) for topic in topics
+    ):
+        # Search the subscribers once per topic instead of walking all members once per partition: of 10,000 members
+        # one may subscribe.
+        first = bisect_left(subscribers, turn)
+        count, step = partitions_per_topic[topic], len(subscribers)
+        for number, place in zip(range(count), chain(subscribers[first:], subscribers[:first]), strict=False):
+            given[place][topic] = range(number, count, step)
+        turn = subscribers[(first + count - 1) % step] + 1

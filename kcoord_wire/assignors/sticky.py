@@ -19,9 +19,8 @@ from typing import NamedTuple
 from kcoord_wire.assignors import claims
 from kcoord_wire.assignors.equal import deal_in_turn, share_out
 from kcoord_wire.assignors.leveling import level
-from kcoord_wire.assignors.model import NO_RACKS, Assignment, MemberSubscription, Partitions, Racks, in_order
+from kcoord_wire.assignors.model import NO_RACKS, Assignment, MemberSubscription, Partitions, Racks, in_order, kinds_of
 from kcoord_wire.assignors.nearness import Nearness
-from kcoord_wire.assignors.subscribers import kinds_of
 
 
 def sticky(

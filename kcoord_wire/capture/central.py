@@ -27,8 +27,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from kcoord_wire.capture.splitter import Plausibility
 from kcoord_wire.codec.framing import SIZE_BYTES
-from kcoord_wire.codec.headers import decode_request
-from kcoord_wire.codec.registry import MessageCodec, registry
+from kcoord_wire.codec.registry import MessageCodec, decode_request, registry
 from kcoord_wire.errors import DecodeError
 
 FAMILY: Final = "central"

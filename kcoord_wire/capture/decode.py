@@ -20,8 +20,8 @@ from kcoord_wire.capture.plausible import RequestHead, has_header, is_known
 from kcoord_wire.capture.rewrite import REWRITE, is_rewrite_join
 from kcoord_wire.codec.frames import TypeIdHeader
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
-from kcoord_wire.codec.headers import decode_request, decode_response, peek_request
 from kcoord_wire.codec.pending import PendingRequests
+from kcoord_wire.codec.registry import decode_request, decode_response, peek_request
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader

@@ -20,7 +20,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from kcoord_wire.codec.headers import decode_request
+from kcoord_wire.codec.registry import decode_request
 from kcoord_wire.errors import WireError
 from kcoord_wire.messages.fetch import FetchRequest, FetchRequestFetchTopic, FetchRequestForgottenTopic
 

@@ -18,9 +18,8 @@ from typing import Final, NamedTuple
 
 from kcoord_wire.capture.splitter import ASSESSED_BYTES, Assess, FrameSplitter, Likely, Plausibility
 from kcoord_wire.codec.framing import SIZE_BYTES, frame
-from kcoord_wire.codec.headers import decode_request, decode_response
 from kcoord_wire.codec.pending import PendingRequests
-from kcoord_wire.codec.registry import registry
+from kcoord_wire.codec.registry import decode_request, decode_response, registry
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.protocol.api_keys import API_NAMES
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kcoord_wire.codec.headers import decode_request
+from kcoord_wire.codec.registry import decode_request
 from kcoord_wire.errors import DecodeError
 
 REWRITE: Final = "rewrite"

@@ -29,9 +29,8 @@ from types import EllipsisType
 from typing import Any, Final, Literal
 
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, Framer, frame
-from kcoord_wire.codec.headers import peek_request, peek_response
 from kcoord_wire.codec.pending import PendingRequests
-from kcoord_wire.codec.registry import MessageCodec, Registry, registry
+from kcoord_wire.codec.registry import MessageCodec, Registry, peek_request, peek_response, registry
 from kcoord_wire.errors import DecodeError, ProtocolError, WireError
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader

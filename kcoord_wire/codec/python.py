@@ -31,7 +31,7 @@ from kcoord_wire.codec.diagnose import MAX_BYTES, MAX_TAG, explain_bytes, explai
 from kcoord_wire.codec.stored import stored_bytes, stored_int, stored_items, stored_message
 from kcoord_wire.codec.view import View
 from kcoord_wire.schema.plan import MAX_STRING, Length, Op, Presence, Step, StructPlan
-from kcoord_wire.schema.utf8 import decode_like_java
+from kcoord_wire.schema.text import decode_like_java
 
 INLINE_DEPTH: Final = 5  # structs within structs; CPython limits how deep blocks may nest in one function
 MAX_INLINE: Final = 200  # structs written inline in one source: with ten in each, five levels would be 100,000

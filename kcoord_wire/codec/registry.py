@@ -1,20 +1,30 @@
-"""Messages by name, class and api key, each with the codec that reads and writes it.
+"""Messages by name, class and api key, each with the codec that reads and writes it; the functions of `kcoord_wire`.
 
 Laws:
 
-* A codec's plan, classes and programs are made when they are first needed and kept; importing this module makes none.
+* A codec's plan, classes and programs are made when they are first needed, and kept; importing makes none.
 * One message class serves all versions; the version is always an argument.
-* The package's own registry and one that a user compiles at run time behave alike.
+* The package's own registry and one that a user compiles at run time behave alike: the classes made for it have
+  the fields, defaults, annotations and docstrings that generated ones have.
+* Registries compiled from the same text of a schema file share their classes as long as these are in use. A pickle of
+  an instance holds that text, once, and is loaded by any process that has this package.
+
+To add a message, a field or a version: schemas/README.md.
 """
 
 from __future__ import annotations
 
 import reprlib
+import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from dataclasses import field, make_dataclass
+from functools import cached_property, reduce
 from importlib import import_module
+from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol
+from weakref import WeakValueDictionary
 
 from kcoord_wire.codec import text
 from kcoord_wire.codec.backend import (
@@ -26,15 +36,99 @@ from kcoord_wire.codec.backend import (
     plain_text,
     program_class,
 )
-from kcoord_wire.codec.classes import make_classes
 from kcoord_wire.codec.frames import Frames as PythonFrames
+from kcoord_wire.codec.frames import as_bytes, check_version, int16, int16_bytes, whole
 from kcoord_wire.errors import DecodeError, EncodeError, SchemaError
 from kcoord_wire.messages._index import INDEX
+from kcoord_wire.messages.request_header import RequestHeader
+from kcoord_wire.messages.response_header import ResponseHeader
 from kcoord_wire.protocol.api_keys import ApiKey
+from kcoord_wire.protocol.short_repr import short_repr
+from kcoord_wire.schema.describe import class_doc
 from kcoord_wire.schema.files import collect_messages, schema_root
-from kcoord_wire.schema.model import Message
-from kcoord_wire.schema.plan import StructPlan, compile_plan
-from kcoord_wire.schema.reader import load_message
+from kcoord_wire.schema.model import INTEGERS, Field, Message, Struct
+from kcoord_wire.schema.plan import StructPlan, attribute_name, class_name, compile_plan
+from kcoord_wire.schema.reader import load_message, read_message
+
+_TYPES: Final[Mapping[str, type]] = {
+    **dict.fromkeys(INTEGERS, int),
+    "bool": bool,
+    "float64": float,
+    "uuid": uuid.UUID,
+    "string": str,
+    "bytes": bytes,
+    "records": bytes,
+}
+
+
+class _Classes(dict[str, type]):
+    """The classes of one schema file, by name."""
+
+    __slots__ = ("__weakref__",)
+
+
+_lock: Final = threading.RLock()  # making a class may collect garbage, whose finalizers may come here again
+_made: Final[WeakValueDictionary[str, _Classes]] = WeakValueDictionary()
+
+
+def make_classes(message: Message) -> Mapping[str, type]:
+    """The class of `message` and of each of its structs, by class name: dataclasses with slots, keyword-only."""
+    with _lock:
+        classes = _made.get(message.source)
+        if classes is None:
+            classes = _made.setdefault(message.source, _make(message))
+        return classes
+
+
+def _make(message: Message) -> _Classes:
+    classes = _Classes()
+
+    def reduced(self: object, protocol: Any) -> Any:
+        cls = type(self)
+        if classes.get(cls.__name__) is not cls:  # a subclass, which is in a module
+            return object.__reduce_ex__(self, protocol)
+        state = object.__reduce_ex__(self, 2)[2]
+        return _empty, (message.source, cls.__name__), state
+
+    def make(struct: Struct) -> type:
+        name = class_name(message, struct)
+        if name not in classes:
+            fields = [_field(message, f, make) for f in struct.fields]
+            if message.flexible:
+                fields.append(("unknown_tags", tuple[tuple[int, bytes], ...], field(default=())))
+            namespace: dict[str, Any] = {"__doc__": class_doc(message, struct), "__module__": __name__}
+            namespace |= {"__repr__": short_repr, "__reduce_ex__": reduced}
+            classes[name] = make_dataclass(name, fields, slots=True, kw_only=True, namespace=namespace)
+        return classes[name]
+
+    make(message.root)
+    return classes
+
+
+def _empty(source: str, name: str) -> object:
+    """An instance without values of a class of the schema file with the text `source`."""
+    classes: Mapping[str, type] | None = _made.get(source)
+    if classes is None:  # reading the text takes a thousand times as long, and a pickle has many instances
+        classes = make_classes(read_message(source))
+    return object.__new__(classes[name])
+
+
+def _field(message: Message, f: Field, make: Callable[[Struct], type]) -> tuple[str, Any, Any]:
+    """Name, annotation and default of a class's attribute."""
+    arms = [make(variant.struct) for variant in f.variants]
+    if f.type.is_struct:
+        arms = [make(message.struct_of(f))]
+    kind: Any = reduce(or_, arms) if arms else _TYPES[f.type.base]
+    if f.type.array:
+        kind = list[kind]
+    if f.nullable or f.default is None:
+        kind = kind | None
+    if f.default == ():
+        return attribute_name(f.name), kind, field(default_factory=list)
+    if f.default is ...:
+        return attribute_name(f.name), kind, field(default_factory=arms[0])
+    return attribute_name(f.name), kind, field(default=f.default)
+
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # a default, which typing has from 3.13 on; type checkers bring the module
@@ -352,16 +446,18 @@ registry = packaged(INDEX, "kcoord_wire.messages", schema_root)
 
 
 def compile_schemas(path: str | Path, *more: str | Path) -> Registry:
-    """A registry of a user's own schema files, or of Kafka's: each path is a .json file, a folder (every .json file
-    below it) or a jar or zip archive (every .json file below its common/message/, as in kafka-clients, or else in it).
+    """A registry of a user's own schema files, or of Kafka's.
+
+    Each path is a .json file, a folder (every .json file below it) or a jar or zip archive (every .json file below its
+    common/message/, as in kafka-clients, or else in it).
 
     Classes are made when they are first used, with the names, attributes, defaults, annotations and docstrings that
-    generated ones would have; `kcoord_wire.codec.classes` says how they are pickled. Codecs are native where the native
+    generated ones would have; the laws of this module say how they are pickled. Codecs are native where the native
     core is built. A file of a folder or archive that breaks a rule is left out: `Registry.refused` has it, and asking
     for its message raises its SchemaError.
 
     :raises SchemaError: a path that is a file breaks a rule of the schema language, every file of a path does, an
-        archive is not one or above its bounds (`kcoord_wire.schema.archives`), or two files contradict each other: they
+        archive is not one or above its bounds (`kcoord_wire.schema.files`), or two files contradict each other: they
         define one message, or one api key
     :raises FileNotFoundError: a path does not exist
     """
@@ -394,3 +490,53 @@ def decode_text(value: Buffer, *, family: str = "marshal", registry: Registry = 
     :raises DecodeError: kind ``text`` where the family has no such message; else as that message's `decode`
     """
     return text.decode_text(value, registry.text_programs(family))
+
+
+decode_request = registry.frames.decode_request
+decode_response = registry.frames.decode_response
+encode_request = registry.frames.encode_request
+encode_response = registry.frames.encode_response
+_peek = PythonFrames(registry, registry).peek_request
+
+
+def peek_request(body: Buffer, *, strict: bool = True) -> RequestHeader:
+    """The header of a Kafka request, without its tagged fields: the same for every api and version, known to us or not.
+
+    :raises DecodeError: the bytes end inside it, or the client id is not a string
+    """
+    return _peek(as_bytes(body), strict)
+
+
+def peek_response(body: Buffer) -> ResponseHeader:
+    """The header of a Kafka response, without its tagged fields: which request it answers.
+
+    :raises DecodeError: the bytes end inside it
+    """
+    header: ResponseHeader = registry["ResponseHeader"].decode_prefix(as_bytes(body), 0)[0]
+    return header
+
+
+def decode_prefixed(cls: type[M], blob: Buffer, *, strict: bool = True, registry: Registry = registry) -> tuple[int, M]:
+    """Version and message of a blob that starts with its version as int16, as subscriptions and assignments do.
+
+    A version above our newest is read as our newest, and what follows it is left unread: newer versions may only append
+    (Kafka's ConsumerProtocol.java).
+
+    :raises DecodeError: the bytes are not such a blob; offsets count from its start
+    """
+    codec = registry.by_class(cls)
+    blob = as_bytes(blob)
+    version = int16(blob, 0)
+    if len(blob) < 2:
+        raise DecodeError("truncated", 0, codec.name, "2 bytes of version are needed")
+    known = min(version, codec.valid_versions.stop - 1)
+    check_version(codec, known, 0)
+    if known == version:
+        return version, whole(codec, blob, 2, version, strict)
+    return version, codec.decode_prefix(blob, known, offset=2, strict=strict)[0]
+
+
+def encode_prefixed(message: object, version: int, *, registry: Registry = registry) -> bytes:
+    """The blob of `message`: its version as int16, then its bytes. Errors as `encode`."""
+    body = registry.by_class(type(message)).encode(message, version)
+    return int16_bytes(version) + body

@@ -16,7 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kcoord_wire.capture.fetches import FetchAsked, FetchedPartition, FetchSession, FetchWalk, read_fetch_request
-from kcoord_wire.codec.headers import encode_request, encode_response, peek_request
+from kcoord_wire.codec.registry import encode_request, encode_response, peek_request
 from kcoord_wire.errors import WireError
 from kcoord_wire.messages.fetch import (
     FetchRequest,

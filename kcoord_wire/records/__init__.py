@@ -31,7 +31,14 @@ Laws:
 
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.records.batch import encode_batch
-from kcoord_wire.records.control import ControlRecord, ControlType, decode_control_record, end_transaction_record
+from kcoord_wire.records.control import (
+    ControlRecord,
+    ControlType,
+    decode_control_record,
+    decode_transaction_record,
+    encode_transaction_record,
+    end_transaction_record,
+)
 from kcoord_wire.records.message_set import encode_message_set
 from kcoord_wire.records.model import (
     NO_OFFSET,
@@ -53,9 +60,7 @@ from kcoord_wire.records.offsets import (
     group_of_key,
     read_offsets,
 )
-from kcoord_wire.records.reader import read_records
-from kcoord_wire.records.segment import SegmentReader, TornTail
-from kcoord_wire.records.transactions import decode_transaction_record, encode_transaction_record
+from kcoord_wire.records.segment import SegmentReader, TornTail, read_records
 
 __all__ = [
     "NO_OFFSET",

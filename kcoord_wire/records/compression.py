@@ -8,9 +8,12 @@ Laws:
 * Input that ends early, has trailing bytes or does not decompress is a `DecodeError` of kind ``compression``, offset 0.
 * Output that Kafka's own reader accepts: gzip; snappy in xerial framing; LZ4 frames of independent 64 KiB
   blocks; zstd. Input may be more: several gzip members, raw snappy, any LZ4 or zstd frames.
+* The checksum of an LZ4 frame's header is written as Kafka computed it for magic 0, over the frame's magic number too
+  (KAFKA-3160), and read either way: Kafka's reader ignores it there. Only inputs of fewer than 16 bytes are hashed, so
+  the short half of XXH32 is all that is needed.
 
-Source: kafka/clients `Compression` classes; xerial `SnappyOutputStream.java`; snappy's `format_description.txt`;
-KIP-110.
+Source: kafka/clients `Compression` classes, `Lz4BlockOutputStream.java`; xerial `SnappyOutputStream.java`; snappy's
+`format_description.txt`; the LZ4 frame format and XXH32 specifications; KIP-110.
 """
 
 from __future__ import annotations
@@ -22,8 +25,55 @@ from typing import Final
 
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.extras import require
-from kcoord_wire.records.lz4_header import with_kafka_checksum, with_specified_checksum
 from kcoord_wire.records.model import Compression
+
+_MAGIC_SIZE: Final = 4
+_CONTENT_SIZE_FLAG: Final = 0x08
+_DICTIONARY_ID_FLAG: Final = 0x01
+
+_MASK: Final = 0xFFFFFFFF
+_PRIME_1: Final = 0x9E3779B1
+_PRIME_2: Final = 0x85EBCA77
+_PRIME_3: Final = 0xC2B2AE3D
+_PRIME_4: Final = 0x27D4EB2F
+_PRIME_5: Final = 0x165667B1
+
+
+def with_specified_checksum(frame: bytes) -> bytes:
+    """`frame` with the header checksum that any LZ4 library accepts; one too short to have it is returned as it is."""
+    return _replaced(frame, _MAGIC_SIZE)
+
+
+def with_kafka_checksum(frame: bytes) -> bytes:
+    """`frame`, whose header has no optional fields, with the checksum that Kafka expects in magic 0."""
+    return _replaced(frame, 0)
+
+
+def _replaced(frame: bytes, hashed_from: int) -> bytes:
+    if len(frame) <= _MAGIC_SIZE:
+        return frame
+    flags = frame[_MAGIC_SIZE]
+    at = _MAGIC_SIZE + 2 + (8 if flags & _CONTENT_SIZE_FLAG else 0) + (4 if flags & _DICTIONARY_ID_FLAG else 0)
+    if len(frame) <= at:
+        return frame
+    checksum = _xxh32_short(frame[hashed_from:at]) >> 8 & 0xFF
+    return frame[:at] + bytes((checksum,)) + frame[at + 1 :]
+
+
+def _xxh32_short(data: bytes) -> int:
+    """XXH32 with seed 0 of fewer than 16 bytes."""
+    words = len(data) // 4 * 4
+    value = _PRIME_5 + len(data)
+    for at in range(0, words, 4):
+        value = value + int.from_bytes(data[at : at + 4], "little") * _PRIME_3 & _MASK
+        value = (value << 17 | value >> 15) * _PRIME_4 & _MASK
+    for byte in data[words:]:
+        value = value + byte * _PRIME_5 & _MASK
+        value = (value << 11 | value >> 21) * _PRIME_1 & _MASK
+    value = (value ^ value >> 15) * _PRIME_2 & _MASK
+    value = (value ^ value >> 13) * _PRIME_3 & _MASK
+    return value ^ value >> 16
+
 
 _GZIP_WINDOW: Final = 31  # for zlib: a gzip header and trailer, a 32 KiB window
 _GZIP_STEP: Final = 1 << 14  # the bytes behind a member are copied once per member, so they must be few

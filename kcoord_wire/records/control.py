@@ -1,11 +1,17 @@
-"""Control records: the markers that a broker writes into a log for its readers.
+"""The records of transactions: a broker's markers in a log, and the coordinator's in ``__transaction_state``.
+
+A control record's key is an int16 version and an int16 type. In ``__transaction_state`` a key is an int16 0 and the
+transactional id, a value an int16 version and a `TransactionLogValue`, or null for a tombstone.
 
 Laws:
 
-* The key holds an int16 version and an int16 type. A version above the known ones is read by the known fields.
-* A type that is not in `ControlType` is returned as its number and is not an error, because Kafka ignores it.
+* A version of a control record above the known ones is read by the known fields. A type that is not in `ControlType`
+  is returned as its number and is not an error, because Kafka ignores it.
+* A value of ``__transaction_state`` is written in version 1, as Kafka does from transaction version 1 on. A state
+  without a name is an error, as is a key or value of an unknown version.
 
-Source: kafka/clients `ControlRecordType.java`, `EndTransactionMarker.java`; KIP-98, KIP-595, KIP-630, KIP-853.
+Source: kafka/clients `ControlRecordType.java`, `EndTransactionMarker.java`; kafka `TransactionLog.java`; KIP-98,
+KIP-595, KIP-630, KIP-853, KIP-890.
 """
 
 from __future__ import annotations
@@ -15,8 +21,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+import kcoord_wire as kw
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.records.encoding import check_width
+from kcoord_wire.records.context import check_width
 from kcoord_wire.records.model import NO_OFFSET, NO_TIMESTAMP, Record
 
 _KEY: Final = struct.Struct(">hh")
@@ -87,3 +94,44 @@ def end_transaction_record(
     """
     check_width("ControlRecord.value", coordinator_epoch, 32)
     return Record(_KEY.pack(0, control), _MARKER.pack(0, coordinator_epoch), timestamp, offset)
+
+
+_KEY_VERSION: Final = 0
+_VALUE_VERSION: Final = 1
+_STATES: Final = range(6)  # numbers of TransactionStatus that are written; Dead never is
+
+
+def encode_transaction_record(
+    key: kw.TransactionLogKey, value: kw.TransactionLogValue | None
+) -> tuple[bytes, bytes | None]:
+    """Return key and value of a record.
+
+    :param value: None for a tombstone
+    :raises EncodeError: as `kcoord_wire.encode`
+    """
+    raw_key = kw.encode_prefixed(key, _KEY_VERSION)
+    return raw_key, None if value is None else kw.encode_prefixed(value, _VALUE_VERSION)
+
+
+def decode_transaction_record(
+    key: bytes | None, value: bytes | None
+) -> tuple[kw.TransactionLogKey, kw.TransactionLogValue | None]:
+    """Return the messages of a record's key and value; None for a tombstone's value.
+
+    :raises DecodeError: ``null`` for a record without key, ``version``, ``range`` for an unknown state, else as for
+        `kcoord_wire.decode`
+    """
+    if key is None:
+        raise DecodeError("null", 0, "key", "a record of __transaction_state has a key")
+    version, name = kw.decode_prefixed(kw.TransactionLogKey, key)
+    if version != _KEY_VERSION:
+        raise DecodeError("version", 0, "TransactionLogKey", f"version {version}")
+    if value is None:
+        return name, None
+    version, state = kw.decode_prefixed(kw.TransactionLogValue, value)
+    if version > _VALUE_VERSION:
+        raise DecodeError("version", 0, "TransactionLogValue", f"version {version}")
+    if state.transaction_status not in _STATES:
+        detail = f"no state has number {state.transaction_status}"
+        raise DecodeError("range", 0, "TransactionLogValue.transaction_status", detail)
+    return name, state

@@ -6,10 +6,9 @@ typed steps. `emit_classes` writes the committed message classes; nothing at run
 
 from __future__ import annotations
 
-from kcoord_wire.schema.model import Field, FieldType, Message, Struct, Variant
+from kcoord_wire.schema.model import Field, FieldType, Message, Struct, Variant, Versions
 from kcoord_wire.schema.plan import Length, Op, Presence, Step, StructPlan, compile_plan
 from kcoord_wire.schema.reader import load_message, read_message
-from kcoord_wire.schema.versions import Versions
 
 __all__ = [
     "Field",

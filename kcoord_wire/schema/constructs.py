@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.model import INTEGERS
-from kcoord_wire.schema.utf8 import decode_like_java
+from kcoord_wire.schema.text import decode_like_java
 
 try:
     import construct

@@ -5,8 +5,7 @@ Generated classes and those that are made at run time say the same.
 
 from __future__ import annotations
 
-from kcoord_wire.schema.model import Field, Message, Struct
-from kcoord_wire.schema.versions import Versions
+from kcoord_wire.schema.model import Field, Message, Struct, Versions
 
 
 def class_doc(message: Message, struct: Struct) -> str:

@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from kcoord_wire.schema.files import load_messages
-from kcoord_wire.schema.model import Field, Message, Struct
-from kcoord_wire.schema.versions import Versions
+from kcoord_wire.schema.model import Field, Message, Struct, Versions
 
 Severity = Literal["incompatible", "compatible"]
 

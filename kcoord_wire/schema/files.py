@@ -1,16 +1,104 @@
-"""The location of the package's schema files, and reading files, folders and archives of them.
+"""The package's schema files, and files, folders, jars and zip archives of other ones.
 
-The package's own files are in schemas/ of a checkout and in kcoord_wire/_schemas of a wheel (setup.py copies them).
+The package's own are in schemas/ of a checkout and in kcoord_wire/_schemas of a wheel (setup.py copies them).
+
+Laws:
+
+* Nothing of an archive is extracted: a name inside it is text for error messages, never a path.
+* Sizes are bounded before they are used: the archive, its directory, the number of schema files, the bytes of one and
+  of all. A size that the archive states is not trusted; reading stops at the bound.
+* Whatever the bytes are, the result is the files or a `SchemaError`.
 """
 
 from __future__ import annotations
 
+import struct
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from io import BytesIO
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 from kcoord_wire.errors import SchemaError
 from kcoord_wire.schema.model import Message
 from kcoord_wire.schema.reader import read_message
+
+# kafka-clients 4.4.0 has 11 MB, a directory of 0.6 MB and 203 schema files, of 13 kB at most and 0.5 MB together.
+MAX_ARCHIVE: Final = 256 << 20
+MAX_DIRECTORY: Final = 8 << 20
+MAX_FILES: Final = 4096
+MAX_FILE: Final = 1 << 20
+MAX_ALL: Final = 16 << 20
+
+_KAFKA: Final = "common/message/"  # of kafka-clients, kafka-group-coordinator and others
+_END: Final = struct.Struct("<4s4H2LH")  # the end of the central directory; at most 65,535 bytes of comment follow it
+_END_MAGIC: Final = b"PK\5\6"
+# 20 bytes before that: there is another end of the directory, whose sizes count instead.
+_ZIP64_MAGIC: Final = b"PK\6\7"
+_ZIP64_SIZE: Final = 20
+# What zipfile raises, besides its own error, for bytes that are not an archive.
+_BROKEN: Final = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OverflowError)
+
+
+def schema_files(data: bytes, file: str) -> list[tuple[str, bytes]]:
+    """Name and content of the schema files of an archive, in order of name: the .json files below common/message/, as
+    in Kafka's jars, or every .json file if there are none.
+
+    :param data: the whole archive
+    :param file: its name, for errors
+    :raises SchemaError: it is not a zip archive, has no schema file, or is larger than the bounds above
+    """
+    try:
+        _check_directory(data, file)
+        with zipfile.ZipFile(BytesIO(data)) as archive:
+            return _read(archive, _chosen(archive, file), file)
+    except SchemaError:
+        raise
+    except _BROKEN as error:
+        raise SchemaError(f"a zip archive is expected: {error}", file=file) from None
+
+
+def _check_directory(data: bytes, file: str) -> None:
+    """Refuse a directory that would take much more memory than schema files do: zipfile reads it whole."""
+    at = data.rfind(_END_MAGIC, max(0, len(data) - _END.size - 0xFFFF))
+    if at < 0:
+        raise SchemaError("a zip archive is expected: it has no directory", file=file)
+    if data.startswith(_ZIP64_MAGIC, max(0, at - _ZIP64_SIZE)):
+        raise SchemaError("an archive of schemas has no zip64 directory", file=file)
+    size = _END.unpack_from(data, at)[5]
+    if size > MAX_DIRECTORY:
+        raise SchemaError(f"the directory of an archive has at most {MAX_DIRECTORY} bytes", file=file)
+
+
+def _chosen(archive: zipfile.ZipFile, file: str) -> list[zipfile.ZipInfo]:
+    every = [info for info in archive.infolist() if info.filename.endswith(".json")]
+    chosen = [info for info in every if info.filename.startswith(_KAFKA)] or every
+    if not chosen:
+        raise SchemaError("an archive of schemas holds at least one .json file", file=file)
+    if len(chosen) > MAX_FILES:
+        raise SchemaError(f"an archive holds at most {MAX_FILES} schema files", file=file)
+    if len({info.filename for info in chosen}) < len(chosen):
+        raise SchemaError("an archive holds two files of one name", file=file)
+    if not all(info.filename.isprintable() for info in chosen):
+        raise SchemaError("the names of an archive's schema files are printable", file=file)
+    return sorted(chosen, key=lambda info: info.filename)
+
+
+def _read(archive: zipfile.ZipFile, chosen: list[zipfile.ZipInfo], file: str) -> list[tuple[str, bytes]]:
+    files = []
+    left = MAX_ALL
+    for info in chosen:
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others need memory as the data says
+            raise SchemaError("a schema file is stored or deflated", file=f"{file}/{info.filename}")
+        with archive.open(info) as source:
+            content = source.read(MAX_FILE + 1)
+        left -= len(content)
+        if len(content) > MAX_FILE or left < 0:
+            rule = f"a schema file has at most {MAX_FILE} bytes, all of an archive {MAX_ALL}"
+            raise SchemaError(rule, file=f"{file}/{info.filename}")
+        files.append((info.filename, content))
+    return files
 
 
 def schema_root() -> Path:
@@ -89,7 +177,7 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
     if start[:2] != b"PK":  # no JSON begins so; zipfile takes 5 ms to import
         yield str(path), path.read_bytes()
         return
-    from kcoord_wire.schema import archives
+    from kcoord_wire.schema import files as archives
 
     if path.stat().st_size > archives.MAX_ARCHIVE:
         raise SchemaError(f"an archive of schemas has at most {archives.MAX_ARCHIVE} bytes", file=str(path))

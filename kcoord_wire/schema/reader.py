@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from kcoord_wire.errors import SchemaError
-from kcoord_wire.schema.model import INTEGERS, Field, FieldType, Message, Struct, Variant
+from kcoord_wire.schema.model import INTEGERS, NONE, Field, FieldType, Message, Struct, Variant, Versions
 from kcoord_wire.schema.plan import attribute_name, class_name
 from kcoord_wire.schema.text import Node, parse_text
-from kcoord_wire.schema.versions import NONE, Versions
 
 PRIMITIVES: Final = (*INTEGERS, "bool", "float64", "string", "uuid", "bytes", "records")
 NULLABLE: Final = ("string", "bytes", "records")

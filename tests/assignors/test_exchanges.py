@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcoord_wire.assignors.exchanges import Exchanges
+from kcoord_wire.assignors.leveling import Exchanges
 
 # Members 0 to 3; topic 0: members 0 and 1, topic 1: members 1 and 2, topic 2: members 2 and 3.
 SUBSCRIBERS = [[0, 1], [1, 2], [2, 3]]

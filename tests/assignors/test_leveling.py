@@ -8,8 +8,8 @@ import pytest
 
 from kcoord_wire.assignors import MemberSubscription, Partitions
 from kcoord_wire.assignors.leveling import level
+from kcoord_wire.assignors.model import kinds_of
 from kcoord_wire.assignors.nearness import Nearness
-from kcoord_wire.assignors.subscribers import kinds_of
 
 Held = list[dict[str, list[int]]]
 

@@ -8,8 +8,7 @@ import pytest
 
 from kcoord_wire.assignors import MemberSubscription
 from kcoord_wire.assignors.histories import Case, Given
-from kcoord_wire.assignors.promises import PROMISED, holders
-from kcoord_wire.assignors.rules import PROMISES, Rule
+from kcoord_wire.assignors.rules import PROMISED, PROMISES, Rule, holders
 
 
 def broken(rule: Rule, counts: dict[str, int], members: Mapping[str, MemberSubscription], final: Given) -> str:

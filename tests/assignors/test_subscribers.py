@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcoord_wire.assignors import MemberSubscription
-from kcoord_wire.assignors.subscribers import Kind, kinds_of, topics_by_subscribers
+from kcoord_wire.assignors.model import Kind, kinds_of, topics_by_subscribers
 
 COUNTS = {"a": 3, "b": 2, "c": 1, "empty": 0}
 

@@ -13,9 +13,8 @@ from typing import Any, get_type_hints
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.codec import classes
-from kcoord_wire.codec.classes import make_classes
-from kcoord_wire.codec.registry import MessageCodec
+from kcoord_wire.codec import registry as classes
+from kcoord_wire.codec.registry import MessageCodec, make_classes
 from kcoord_wire.schema.reader import read_message
 
 

@@ -15,7 +15,7 @@ from kcoord_wire.codec.backend import ProgramClass
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.schema.construct_model import construct_model, parse_with_construct
-from kcoord_wire.schema.utf8 import decode_like_java
+from kcoord_wire.schema.text import decode_like_java
 from tests.support.backends import BACKENDS
 from tests.support.column_rows import decoder
 

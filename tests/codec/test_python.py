@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from kcoord_wire.codec.backend import Program, ProgramClass
-from kcoord_wire.codec.classes import make_classes
 from kcoord_wire.codec.python import Program as PurePython
+from kcoord_wire.codec.registry import make_classes
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.plan import compile_plan
 from kcoord_wire.schema.reader import read_message

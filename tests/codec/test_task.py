@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.codec.columns.task import HEADS, Task
+from kcoord_wire.codec.columns.shape import HEADS, Task
 
 KAFKA = [codec for codec in kw.registry.values() if codec.header == "kafka" and codec.type in ("request", "response")]
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.codec.classes import make_classes
-from kcoord_wire.codec.registry import registry
+from kcoord_wire.codec.registry import make_classes, registry
 from kcoord_wire.codec.text import TextProgram, decode_text
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.plan import compile_plan

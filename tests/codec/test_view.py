@@ -21,8 +21,7 @@ import pytest
 import kcoord_wire as kw
 from fuzz.shown import check_view, rebuilt, same
 from kcoord_wire.codec.backend import Program, ProgramClass
-from kcoord_wire.codec.classes import make_classes
-from kcoord_wire.codec.registry import MessageCodec, compile_schemas, registry
+from kcoord_wire.codec.registry import MessageCodec, compile_schemas, make_classes, registry
 from kcoord_wire.schema.plan import compile_plan
 from kcoord_wire.schema.reader import read_message
 from tests.support.hostile_bytes import HOSTILE, bombs

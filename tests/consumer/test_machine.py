@@ -21,8 +21,8 @@ from kcoord_wire.assignors import (
     RebalanceProtocol,
     TopicPartition,
     group_partitions,
-    round_robin,
 )
+from kcoord_wire.assignors import range as round_robin
 from kcoord_wire.consumer.events import (
     CLIENT_VERSIONS,
     Arrived,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.codec.headers import decode_request, encode_request
+from kcoord_wire.codec.registry import decode_request, encode_request
 from kcoord_wire.marshal.log import RawEntry, coordination_partition
 from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.state import Entry, Outcome, Place, Rules

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kcoord_wire as kw
-from kcoord_wire.codec.classes import make_classes
-from kcoord_wire.codec.registry import MessageCodec
+from kcoord_wire.codec.registry import MessageCodec, make_classes
 from tests.support.strategies import versioned_messages
 
 CODECS = [kw.registry[name] for name in ("JoinGroupRequest", "FetchResponse", "MetadataResponse", "OffsetCommitValue")]

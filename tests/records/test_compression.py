@@ -16,8 +16,7 @@ import pytest
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.records import Compression, MissingLibraryError, Record, encode_batch, encode_message_set, read_records
 from kcoord_wire.records.batch import _checksum
-from kcoord_wire.records.compression import compress, decompress
-from kcoord_wire.records.lz4_header import with_kafka_checksum, with_specified_checksum
+from kcoord_wire.records.compression import compress, decompress, with_kafka_checksum, with_specified_checksum
 
 BOMB = Path(__file__).parents[1] / "support" / "bomb.py"
 CODECS = [codec for codec in Compression if codec]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcoord_wire.errors import DecodeError, EncodeError
-from kcoord_wire.records.varint import read_varint, write_varint
+from kcoord_wire.records.record import read_varint, write_varint
 
 # The examples of protocol buffers' own documentation for sint32 and sint64, and the ends of both ranges.
 KNOWN = [

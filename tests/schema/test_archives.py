@@ -11,8 +11,8 @@ from contextlib import suppress
 import pytest
 
 from kcoord_wire.errors import SchemaError
-from kcoord_wire.schema import archives
-from kcoord_wire.schema.archives import schema_files
+from kcoord_wire.schema import files as archives
+from kcoord_wire.schema.files import schema_files
 
 
 def archive(*files: tuple[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kcoord_wire as kw
-from kcoord_wire.codec.classes import make_classes
+from kcoord_wire.codec.registry import make_classes
 from kcoord_wire.errors import WireError
 from kcoord_wire.schema import read_message
 from kcoord_wire.schema.construct_model import build_with_construct, construct_model, parse_with_construct

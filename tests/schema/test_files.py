@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from kcoord_wire.errors import SchemaError
-from kcoord_wire.schema.archives import MAX_ARCHIVE
-from kcoord_wire.schema.files import collect_messages, load_messages, schema_root
+from kcoord_wire.schema.files import MAX_ARCHIVE, collect_messages, load_messages, schema_root
 
 
 def schema(name: str) -> str:

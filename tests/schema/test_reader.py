@@ -13,10 +13,9 @@ import pytest
 from kcoord_wire.errors import SchemaError
 from kcoord_wire.schema import Message, compile_plan, load_message, read_message
 from kcoord_wire.schema.construct_model import construct_model
-from kcoord_wire.schema.model import INTEGERS
+from kcoord_wire.schema.model import INTEGERS, MAX_VERSION, NONE, Versions
 from kcoord_wire.schema.reader import MAX_STRUCT_DEPTH
 from kcoord_wire.schema.text import Node, parse_text
-from kcoord_wire.schema.versions import MAX_VERSION, NONE, Versions
 
 Schema = dict[str, Any]
 

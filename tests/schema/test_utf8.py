@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.schema.utf8 import decode_like_java
+from kcoord_wire.schema.text import decode_like_java
 
 JAVA = {
     "c080": "\ufffd\ufffd",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.schema.versions import ALL, MAX_VERSION, NONE, Versions
+from kcoord_wire.schema.model import ALL, MAX_VERSION, NONE, Versions
 
 RANGES = {"none": NONE, "3": Versions(3, 3), "0-9": Versions(0, 9), " 4+ ": Versions(4, MAX_VERSION), "0+": ALL}
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from kcoord_wire import messages as m
-from kcoord_wire.codec.headers import encode_prefixed
+from kcoord_wire.codec.registry import encode_prefixed
 from kcoord_wire.forensics.model import LogRow, table_of
 from kcoord_wire.records import encode_offsets_record
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.codec.headers import decode_request
+from kcoord_wire.codec.registry import decode_request
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Trigger
 from kcoord_wire.forensics.model import Cause, GroupHistory, GroupSummary, Rebalance, RemovedMember

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kcoord_wire.codec.backend import load_native
 from kcoord_wire.codec.columns.pure import Decoder as PythonDecoder
-from kcoord_wire.codec.columns.shape import arrow, arrow_type, chosen, shape_of
-from kcoord_wire.codec.columns.task import HEADS, Task
+from kcoord_wire.codec.columns.shape import HEADS, Task, arrow, arrow_type, chosen, shape_of
 from kcoord_wire.codec.registry import MessageCodec, Registry, registry
 
 if TYPE_CHECKING:

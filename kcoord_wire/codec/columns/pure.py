@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from kcoord_wire.codec.columns.shape import Shape, arrow
-from kcoord_wire.codec.columns.task import Task
-from kcoord_wire.codec.headers import decode_prefixed, decode_request, decode_response, peek_request
-from kcoord_wire.codec.registry import MessageCodec
+from kcoord_wire.codec.columns.shape import Shape, Task, arrow
+from kcoord_wire.codec.registry import MessageCodec, decode_prefixed, decode_request, decode_response, peek_request
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.schema.plan import Op
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from kcoord_wire.capture.fetches import FetchWalk, read_fetch_request
-from kcoord_wire.codec.headers import decode_request, decode_response
+from kcoord_wire.codec.registry import decode_request, decode_response
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.exchanges.memory import MAX_NAMES, BatchMemory
 from kcoord_wire.forensics.model import Sighting, SightingKind

@@ -39,7 +39,7 @@ import pyarrow.compute as pc
 from kcoord_wire.capture.plausible import has_header
 from kcoord_wire.capture.rewrite import is_rewrite_join
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
-from kcoord_wire.codec.headers import decode_request
+from kcoord_wire.codec.registry import decode_request
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.exchanges.arrow import (
     absent,

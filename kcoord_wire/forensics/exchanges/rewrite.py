@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kcoord_wire.capture.rewrite import REWRITE
-from kcoord_wire.codec.headers import decode_request, decode_response
+from kcoord_wire.codec.registry import decode_request, decode_response
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.exchanges.arrow import only_batch
 from kcoord_wire.forensics.exchanges.memory import BatchMemory, client_host

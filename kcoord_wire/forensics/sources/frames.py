@@ -34,10 +34,10 @@ from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema, record_time
 from kcoord_wire.forensics.sources.files import SourceError, kind_of
 from kcoord_wire.forensics.sources.unpacked import plain_name, unpacked
 from kcoord_wire.recorder.recording import Damage, RecordingError, is_repeated, read_header, read_recording, refusal
+from kcoord_wire.records.context import ReadLimits
 from kcoord_wire.records.control import ControlType, decode_control_record
-from kcoord_wire.records.decoding import ReadLimits
 from kcoord_wire.records.model import Batch, RecordBatch, TimestampType
-from kcoord_wire.records.reader import PREFIX_SIZE, batch_size, decode_any
+from kcoord_wire.records.segment import PREFIX_SIZE, batch_size, decode_any
 
 MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
 """Bytes of frames or records at which a batch ends, however few rows it has."""

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kcoord_wire import messages as m
-from kcoord_wire.codec.headers import decode_request, decode_response, encode_request, encode_response
+from kcoord_wire.codec.registry import decode_request, decode_response, encode_request, encode_response
 from kcoord_wire.consumer.events import Arrived, Disconnected, MemberState, Send
 from kcoord_wire.coordinator.fault_injection import CLEAN, FaultedExchange, Faults, Injection
 from kcoord_wire.kernel.virtual.clock import VirtualClock

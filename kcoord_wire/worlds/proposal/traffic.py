@@ -16,7 +16,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kcoord_wire.codec.headers import peek_request
+from kcoord_wire.codec.registry import peek_request
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.worlds.group.cluster import Cluster

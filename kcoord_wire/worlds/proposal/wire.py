@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from kcoord_wire.codec.headers import decode_request, decode_response, encode_request, encode_response, peek_request
+from kcoord_wire.codec.registry import decode_request, decode_response, encode_request, encode_response, peek_request
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import Connection, Network
 from kcoord_wire.kernel.virtual.processes import Process

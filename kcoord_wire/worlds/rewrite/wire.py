@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kcoord_wire.central.rewrite_wire import decode_to_broker, version_of
-from kcoord_wire.codec.headers import decode_response, encode_request, encode_response
+from kcoord_wire.codec.registry import decode_response, encode_request, encode_response
 from kcoord_wire.kernel.machines import Received
 from kcoord_wire.worlds.central.wire import Link, Wire
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kcoord_wire.codec.headers import decode_response, encode_request
+from kcoord_wire.codec.registry import decode_response, encode_request
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import Connection, Network
 from kcoord_wire.worlds.transactions.broker import Call, VirtualBrokers

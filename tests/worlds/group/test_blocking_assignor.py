@@ -23,7 +23,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from kcoord_wire.assignors.embedded import ConsumerProtocol
-from kcoord_wire.codec.headers import decode_request
+from kcoord_wire.codec.registry import decode_request
 from kcoord_wire.coordinator.core.events import Trigger
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.kernel.virtual.loop import VirtualWorld

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.codec.headers import decode_request
+from kcoord_wire.codec.registry import decode_request
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS
 from kcoord_wire.protocol.error_codes import ErrorCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.codec.headers import encode_request, encode_response
+from kcoord_wire.codec.registry import encode_request, encode_response
 from kcoord_wire.messages import HeartbeatRequest, HeartbeatResponse
 from kcoord_wire.worlds.proposal.wire import Broker, Moved
 from tests.support.proposals import VARIANTS, settled
