@@ -65,6 +65,6 @@ def rebalance(assignor: Assignor, count: int) -> float:
 
 @pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=lambda assignor: assignor.name)
 def test_four_times_the_members_take_no_quadratic_time(assignor: Assignor) -> None:
-    """Compared with itself: linear is 4 to 5 times, quadratic 16. Of five tries on a busy machine one has to show it."""
+    """Compared with itself: linear is 4 to 5 times, quadratic 16. One of five tries on a busy machine shows it."""
     ratios = (rebalance(assignor, COUNT) / rebalance(assignor, COUNT // 4) for _ in range(5))
     assert any(ratio < 10 for ratio in ratios)

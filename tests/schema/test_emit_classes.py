@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kcoord_wire.codec.classes import make_classes
 
 import kcoord_wire as kw
+from kcoord_wire.codec.registry import make_classes
 from kcoord_wire.schema.emit_classes import emit_modules, module_name
 from kcoord_wire.schema.files import load_messages
 
