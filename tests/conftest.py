@@ -1,9 +1,15 @@
-"""What every test run shares: the hypothesis profile, and the name of the codec in the report's head."""
+"""What every test run shares: the hypothesis profile, a time limit on each test, and the codec in the report's head."""
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
+import sys
+from collections.abc import Generator
+from types import FrameType
 
+import pytest
 from hypothesis import settings
 
 import kcoord_wire as kw
@@ -17,6 +23,28 @@ settings.register_profile("kcoord", deadline=None, derandomize=REPEATS, max_exam
 settings.load_profile("kcoord")
 
 _LONGEST_IN_NAME = 60
+_GRACE = 60  # seconds to clean up in after that; then faulthandler ends the process
+
+
+def pytest_configure() -> None:
+    """Heed Ctrl-C, here and in every process a test starts: a shell ignores it for what it runs in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGALRM, _fail_for_its_time)
+
+
+def _fail_for_its_time(number: int, frame: FrameType | None) -> None:
+    faulthandler.dump_traceback(sys.__stderr__, all_threads=True)
+    pytest.fail("the test takes longer than its limit; stderr has the tracebacks of all threads")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that takes too long: ending the process as well would have pytest-xdist run it again."""
+    signal.setitimer(signal.ITIMER_REAL, float(item.config.getini("faulthandler_timeout")) - _GRACE)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def pytest_report_header() -> str:

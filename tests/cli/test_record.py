@@ -32,13 +32,7 @@ Start = Callable[..., "Recording"]
 pytestmark = pytest.mark.slow
 
 
-def heed_interrupts() -> None:
-    """A shell that starts the tests in the background has them ignore Ctrl-C, and their children with them."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def heed_interrupts_and_fill_the_disk() -> None:
-    heed_interrupts()
+def fill_the_disk() -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))
 
@@ -49,7 +43,7 @@ class Recording:
     :ivar address: from its line
     """
 
-    def __init__(self, *arguments: str, before: Callable[[], None] = heed_interrupts) -> None:
+    def __init__(self, *arguments: str, before: Callable[[], None] | None = None) -> None:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen([*COMMAND, *arguments], stdout=pipe, stderr=pipe, text=True, preexec_fn=before)
         assert self.process.stdout is not None
@@ -170,7 +164,7 @@ def test_insecure_tls_on_demand(record: Start) -> None:
 
 
 def test_a_failed_disk_is_reported_at_the_end(record: Start, broker: Coordinator, tmp_path: Path) -> None:
-    recording = record("--upstream", broker.address, before=heed_interrupts_and_fill_the_disk)
+    recording = record("--upstream", broker.address, before=fill_the_disk)
     with Wire(recording.address) as wire:
         for _ in range(20):
             wire.call(HEARTBEAT, 4)

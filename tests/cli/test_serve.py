@@ -32,11 +32,6 @@ AT_ONCE = ("--config", "group.initial.rebalance.delay.ms=0")
 Start = Callable[..., "Served"]
 
 
-def heed_interrupts() -> None:
-    """A shell that starts the tests in the background has them ignore Ctrl-C, and their children with them."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 class Served:
     """The command at work.
 
@@ -46,9 +41,7 @@ class Served:
 
     def __init__(self, *arguments: str) -> None:
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            [*COMMAND, "--port", "0", *arguments], stdout=pipe, stderr=pipe, text=True, preexec_fn=heed_interrupts
-        )
+        self.process = subprocess.Popen([*COMMAND, "--port", "0", *arguments], stdout=pipe, stderr=pipe, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         ready = READY.fullmatch(line)
