@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from kcoord_wire.spark.decode import BadFrameError, decode_frames, from_kafka_wire
     from kcoord_wire.spark.files import convert_parquet, decode_parquet
     from kcoord_wire.spark.histories import Histories, Matched, explain_rebalances, group_histories, match_exchanges
-    from kcoord_wire.spark.marshal import coordination_claims, kafka_records
-    from kcoord_wire.spark.marshal_stream import coordination_stream
+    from kcoord_wire.spark.marshal import coordination_claims, coordination_stream, kafka_records
     from kcoord_wire.spark.sessions import session, spark_conf
     from kcoord_wire.spark.sources import register
 
