@@ -27,7 +27,7 @@ Columns with one meaning in every table:
 ``instance_id``   the client's group.instance.id (KIP-345); None for a dynamic member
 ``client_id``     the client's client.id
 ``client_host``   address of the client, without port
-``generation_id`` generation of a classic group, epoch of a KIP-848 group, number of an assignment (0.8 draft)
+``generation_id`` generation of a classic group, epoch of a KIP-848 group,
 ``topic``         name of the topic, or ``id:`` and the topic id in hex where the source never names it
 ``partition``     number of the partition
 ``error_code``    Kafka's error code, see `kcoord_wire.ErrorCode`; 0 is success
@@ -267,8 +267,8 @@ class Exchange:
 
     APIs: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch, FindCoordinator (a row per group),
     ConsumerGroupHeartbeat. A request that names several groups (OffsetFetch 8, FindCoordinator 4) becomes several rows.
-    Of the 0.8 draft: RegisterConsumer; and Ping, StopFetcher and StartFetcher, which the coordinator sends, so that
-    `member_id` is the consumer asked, with its `client_host`.
+    Of the designs that stood on ZooKeeper, only what names a group: RegisterConsumer of the 0.8 draft and
+    RewriteJoinGroup of the consumer rewrite, with the member and without the response.
 
     :ivar api: name of the API, ``JoinGroup``
     :ivar seq: of the request
@@ -290,18 +290,14 @@ class Exchange:
     :ivar skip_assignment: JoinGroup 9 and newer (KIP-814): the leader must not compute an assignment
     :ivar members: JoinGroup, to the leader: all members; empty for the others
     :ivar assignments: SyncGroup, from the leader: who gets what; empty for the others
-    :ivar assignment: partitions in the response to SyncGroup, ConsumerGroupHeartbeat or RegisterConsumer, or in the
-        request StartFetcher; None where it has none
+    :ivar assignment: partitions in the response to SyncGroup or ConsumerGroupHeartbeat; None where it has none
     :ivar departures: LeaveGroup: the members that leave
-    :ivar offsets: OffsetCommit, OffsetFetch; the responses to Ping and StopFetcher
-    :ivar topics: ConsumerGroupHeartbeat, RegisterConsumer, JoinGroup of the consumer rewrite: the subscription; None
-        means unchanged, or a pattern
-    :ivar topic_regex: ConsumerGroupHeartbeat, RegisterConsumer: the subscribed pattern; None means unchanged, or topics
+    :ivar offsets: OffsetCommit, OffsetFetch
+    :ivar topics: ConsumerGroupHeartbeat: the subscription; None means unchanged, or a pattern
+    :ivar topic_regex: ConsumerGroupHeartbeat: the subscribed pattern; None means unchanged, or topics
     :ivar owned: ConsumerGroupHeartbeat: what the member says it owns; None means unchanged
     :ivar coordinator: FindCoordinator: ``host:port``
     :ivar software: name and version that the connection's ApiVersions stated before (KIP-511), ``librdkafka 2.6.0``
-    :ivar retries: Ping: how often it had been tried before
-    :ivar epoch: 0.8 draft: the election of the coordinator, as its request states it; None without that extension
     :ivar position: of the request in its source
     :ivar answer_position: of the response; None without one
     """
@@ -341,8 +337,6 @@ class Exchange:
     owned: list[TopicPartitions] | None = None
     coordinator: str | None = None
     software: str | None = None
-    retries: int | None = None
-    epoch: int | None = None
     position: int | None = None
     answer_position: int | None = None
 
@@ -418,8 +412,7 @@ class Cause(enum.StrEnum):
     OUTAGE = "outage"  # no coordinator answered the members for longer than their sessions: none of them is at fault
     POLL_TIMEOUT = "max.poll.interval.ms exceeded"  # the client left by itself, because the application did not poll
     STATIC_REPLACED = "static member replaced"  # a new process with a known group.instance.id (KIP-345)
-    # A member that missed the join of an earlier generation has rejoined; in the 0.8 draft, the coordinator tries again
-    # because a consumer had not answered StopFetcher or StartFetcher in time.
+    # A member that missed the join of an earlier generation has rejoined.
     REBALANCE_TIMEOUT = "rebalance timeout"
     NEW_MEMBER = "new member"
     MEMBER_LEFT = "member left"
@@ -490,8 +483,7 @@ class Rebalance:
     :ivar number: from 1, within the group
     :ivar generation_id: that it led to; None where it was cut short before
     :ivar started_ns: when the trigger was seen, or the first sign of it
-    :ivar joined_ns: when the joins were answered (KIP-848: when the target assignment was ready; 0.8 draft: when the
-        fetchers of all consumers had stopped)
+    :ivar joined_ns: when the joins were answered (KIP-848: when the target assignment was ready)
     :ivar ended_ns: when the last member had its assignment
     :ivar outcome: ``stable``, ``empty``, ``interrupted`` (another began before the leader's SyncGroup), ``open`` (the
         source ended first), ``unseen`` (the last members that the source shows left, and others went on; or a log has
@@ -509,8 +501,8 @@ class Rebalance:
     :ivar duration_ms: from `started_ns` to `ended_ns`
     :ivar joining_ms: from `started_ns` to `joined_ns`
     :ivar syncing_ms: from `joined_ns` to `ended_ns`, where all members got their assignment
-    :ivar last_member_id: member that joined last (KIP-848: reached the epoch last; 0.8 draft: did not answer, else
-        stopped its fetchers last), with its client id and host
+    :ivar last_member_id: member that joined last (KIP-848: reached the epoch last), with its client id
+        and host
     :ivar late_ms: how long after the second-to-last member it joined
     :ivar members_before: members of the group when it began
     :ivar members_after: members of the group when it ended
@@ -645,8 +637,8 @@ def end_rebalance(rebalance: Rebalance, ended_ns: int, outcome: str) -> None:
 
 @dataclass(slots=True)
 class Generation:
-    """A generation of a group (KIP-848: an epoch; 0.8 draft: an assignment, counted from the source's beginning;
-    Marshal: an interval in which the same clients hold something, Admin API: an assignment; counted likewise).
+    """A generation of a group (KIP-848: an epoch; Marshal: an interval in which the same clients hold something,
+    Admin API: an assignment, both counted from the source's beginning).
 
     :ivar joined_ns: when the joins were answered
     :ivar stable_ns: when all members had their assignment; None where that never happened
@@ -673,8 +665,7 @@ class StateInterval:
     """An interval in which the group was in one state.
 
     :ivar state: Empty, PreparingRebalance (joining), CompletingRebalance (awaiting the leader's SyncGroup), Stable; for
-        KIP-848 Empty, Assigning, Reconciling, Stable; for the 0.8 draft Empty, Stopping, Starting, Stable; for Marshal
-        Empty, Stable, Paused (ReleaseGroup)
+        KIP-848 Empty, Assigning, Reconciling, Stable; for Marshal Empty, Stable, Paused (ReleaseGroup)
     """
 
     group_id: str
@@ -703,7 +694,7 @@ class MemberLife:
     :ivar rebalance_timeout_ms: how long it may take to rejoin, or to give up partitions
     :ivar assignors: that it offers, the preferred one first
     :ivar topics: that it subscribes to
-    :ivar protocol: ``classic``, ``consumer`` (KIP-848), ``draft`` (0.8), ``rewrite`` (clients 0.8.2) or ``marshal``
+    :ivar protocol: ``classic``, ``consumer`` (KIP-848) or ``marshal``
     :ivar library: client library, inferred from the versions and blobs it sends; None where they leave several
     :ivar software: its software and version as it states them (KIP-511), ``librdkafka 2.6.0``; None where it does not
     :ivar clock_ahead_ms: Marshal: how far the clock in its messages is ahead of the broker's, or, where the topic has

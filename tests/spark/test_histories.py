@@ -23,7 +23,6 @@ from kcoord_wire.forensics.places import place_evidence
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.spark import explain_rebalances, group_histories, match_exchanges
-from tests.support.central_script import CentralScript
 
 DATA = Path(__file__).parents[1] / "data"
 CAPTURES = sorted((DATA / "captures").glob("*.pcap"))
@@ -184,24 +183,6 @@ def test_tables_and_causes_are_those_of_the_history(spark: SparkSession, plain: 
         [finding.text for finding in history.findings if rebalance.number in finding.rebalances]
         for rebalance in history.rebalances
     ]
-    histories.unpersist()
-
-
-def test_histories_of_the_draft_are_those_of_the_plain_path(spark: SparkSession, tmp_path: Path) -> None:
-    script = CentralScript(fenced=True)
-    first, second = script.consumer("c-1"), script.consumer("c-02")
-    script.register(first)
-    script.rebalance({"c-1": [("orders", "1-0"), ("orders", "1-1")]}, [first])
-    script.register(second)
-    script.rebalance({"c-1": [("orders", "1-0")], "c-02": [("orders", "1-1")]}, [first, second])
-    script.ping(second, answered=False)
-    script.close(second)
-    script.rebalance({"c-1": [("orders", "1-0"), ("orders", "1-1")]}, [first])
-    file = tmp_path / "draft.pcap"
-    file.write_bytes(script.capture().getvalue())
-    histories = group_histories(spark.read.format("kcoord").load(str(file)))
-    assert histories.collect() == analyze([file]).histories
-    assert len(histories.collect()[0].rebalances) == 3
     histories.unpersist()
 
 

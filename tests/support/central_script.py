@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dpkt
-import pyarrow as pa
 
 import kcoord_wire as kw
 from kcoord_wire.central.draft.events import CentralError
@@ -16,7 +15,7 @@ from kcoord_wire.forensics.analysis import Analysis, analyze_frames
 from kcoord_wire.forensics.model import NS_PER_MS, Frame
 from kcoord_wire.messages import central as m
 from tests.support.packets import Line
-from tests.support.wire_samples import batch, exchange_tables
+from tests.support.wire_samples import batch
 
 Parts = Sequence[tuple[str, str]]
 """Topics with their partitions, as the draft names these: ``BROKER-NUMBER``."""
@@ -171,10 +170,6 @@ class CentralScript:
 
     def analyze(self) -> Analysis:
         return analyze_frames([batch(self.frames)])
-
-    def exchanges(self) -> tuple[pa.Table, pa.Table]:
-        """The tables of `Exchange` and `Sighting`."""
-        return exchange_tables(self.frames)
 
     def capture(self) -> io.BytesIO:
         """The frames as a capture file."""

@@ -24,14 +24,6 @@ def batch(frames: Sequence[Frame]) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], arrow_schema(Frame))
 
 
-def exchange_tables(frames: Sequence[Frame]) -> tuple[pa.Table, pa.Table]:
-    """Return the tables of `Exchange` and `Sighting` of all frames."""
-    matcher = Matcher()
-    made = [matcher.feed(batch(frames)), matcher.finish()]
-    exchanges, topics = (pa.Table.from_batches([each[side] for each in made]) for side in (0, 1))
-    return exchanges, topics
-
-
 def match_all(batches: Iterable[pa.RecordBatch]) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Matcher]:
     """Return all exchanges and sightings as dicts, and the matcher."""
     matcher = Matcher()

@@ -11,8 +11,8 @@ Laws:
   of each connection are in order.
 * The content of a frame raises nothing. What cannot be read is in `Matcher.losses`, with its place; a request without
   response is an exchange all the same, a response without request is a loss.
-* Connections of the 0.8 draft are read by `central`, all others as Kafka's; JoinGroup of the consumer rewrite, which
-  Kafka's JoinGroup 0 is not, by `rewrite`.
+* Connections of the 0.8 draft and JoinGroup of the consumer rewrite are read by `central`, which names their groups;
+  all other frames are Kafka's.
 * Only frames of `APIS` are decoded, of ApiVersions the client's software (KIP-511), and of Fetch and ListOffsets the
   offsets (`fetched`); of the responses of ApiVersions and SASL the error code is read (`errors`). Of the others the
   first eight bytes are read, to pair their responses.
@@ -53,7 +53,7 @@ from kcoord_wire.forensics.exchanges.arrow import (
     records,
     take,
 )
-from kcoord_wire.forensics.exchanges.central import CentralFrames
+from kcoord_wire.forensics.exchanges.central import CentralFrames, rewrite_joins
 from kcoord_wire.forensics.exchanges.decode import APIS, Decoded, decode_pairs
 from kcoord_wire.forensics.exchanges.errors import (
     TOPIC_ERRORS,
@@ -73,7 +73,6 @@ from kcoord_wire.forensics.exchanges.memory import (
     connection_codes,
 )
 from kcoord_wire.forensics.exchanges.pairing import CLOSED, DAMAGE, OPENED, REQUEST, RESPONSE, pair
-from kcoord_wire.forensics.exchanges.rewrite import rewrite_joins
 from kcoord_wire.forensics.exchanges.rows import exchange_rows
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, Sighting, SightingKind, arrow_schema, table_of
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
@@ -171,7 +170,6 @@ class Matcher:
         every = np.arange(len(self._pending))
         rows = batch.exchanges(every, np.full(len(every), -1))
         self._pending = joined([], arrow_schema(Frame))
-        rows = joined([rows, self._central.finish()], arrow_schema(Exchange))
         left = [row for connection in self._connections.values() for row in leftover_errors(connection)]
         return rows, only_batch(table_of(Sighting, left))
 
@@ -298,8 +296,7 @@ class _Batch:
                 continue
             asked, answered = requests[of_key], responses[of_key]
             if key == ApiKey.JOIN_GROUP and (of_rewrite := self._of_rewrite(asked)).any():
-                made.append(rewrite_joins(self.rows, asked[of_rewrite], answered[of_rewrite], self.memory))
-                self._counts["unanswered"] += int((answered[of_rewrite] < 0).sum())
+                made.append(rewrite_joins(self.rows, asked[of_rewrite]))
                 self._counts["exchanges"] += int(of_rewrite.sum())
                 asked, answered = asked[~of_rewrite], answered[~of_rewrite]
             versions = (self.words[asked] & 0xFFFF).astype(np.uint16).view(np.int16)

@@ -4,8 +4,7 @@
 
 The way: `traffic` splits the exchanges, `failovers` and `joins` read the responses, `replay` plays the coordinator's
 part again and finds what started each rebalance, `causes` explains it with the first of the `rules` that holds, and
-`ownership` follows the partitions. `kip848` reads the groups of the newer protocol, `draft` those of the 0.8 draft,
-`rewrite` those of the consumer rewrite.
+`ownership` follows the partitions. `kip848` reads the groups of the newer protocol.
 
 Laws:
 
@@ -40,7 +39,6 @@ from kcoord_wire.forensics.wire.causes import CauseFinder, Explanation
 from kcoord_wire.forensics.wire.commits import commit_rows
 from kcoord_wire.forensics.wire.coverage import Coverage
 from kcoord_wire.forensics.wire.deaths import End, find_ends
-from kcoord_wire.forensics.wire.draft import DRAFT_APIS, explain_draft
 from kcoord_wire.forensics.wire.facts import identity_of, removed_member
 from kcoord_wire.forensics.wire.failovers import find_failovers
 from kcoord_wire.forensics.wire.holes import Holes
@@ -52,7 +50,6 @@ from kcoord_wire.forensics.wire.moments import NS_PER_S, Moment
 from kcoord_wire.forensics.wire.outages import find_outages, outage_rows
 from kcoord_wire.forensics.wire.ownership import Holding, Owners, find_holdings, find_pauses, ownership_rows
 from kcoord_wire.forensics.wire.replay import Replay
-from kcoord_wire.forensics.wire.rewrite import explain_rewrite
 from kcoord_wire.forensics.wire.trace import UNKNOWN_STATE, MemberTrace, RebalanceTrace, StartKind, Why
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Sightings, read_sightings, read_traffic
 from kcoord_wire.forensics.wire.waits import awaited_text, find_awaited
@@ -61,6 +58,9 @@ _AT_ONCE_NS: Final = NS_PER_S  # a static member that is back within this time b
 _LISTED_NUMBERS: Final = 5
 _MAX_SKIPPED: Final = 20  # a larger jump is a group that was deleted and formed again
 _CONSUMER: Final = "consumer"
+_UNEXPLAINED: Final = {"RegisterConsumer": "the 0.8 draft", "RewriteJoinGroup": "the consumer rewrite"}
+"""The APIs of the designs that stood on ZooKeeper which name a group, with the design."""
+
 _EAGER_ASSIGNORS: Final = ("range", "roundrobin", "sticky")
 
 
@@ -76,17 +76,32 @@ def wire_history(exchanges: pa.Table, topics: pa.Table | Sightings) -> GroupHist
 def explain_group(exchanges: pa.Table, topics: pa.Table | Sightings) -> tuple[GroupHistory, dict[int, str]]:
     """Return the same, and the rule that explained each rebalance, by its number; KIP-848 has none."""
     sightings = topics if isinstance(topics, Sightings) else read_sightings(topics)
-    of_draft = pc.is_in(exchanges["api"], value_set=pa.array(DRAFT_APIS, exchanges["api"].type))
-    if pc.any(of_draft).as_py():
-        history, rules = explain_draft(read_traffic(exchanges.filter(of_draft), sightings))
-        if others := len(exchanges) - history.group.exchanges:
-            history.group.blind.append(f"{others} exchanges of Kafka's protocol that name the group were left out.")
-        return history, rules
-    # Only the rewrite's JoinGroup names topics in the request itself.
-    if pc.any(pc.and_(pc.equal(exchanges["api"], "JoinGroup"), pc.is_valid(exchanges["topics"]))).as_py():
-        return explain_rewrite(read_traffic(exchanges, sightings))
-    group = _WireGroup(read_traffic(exchanges, sightings))
+    traffic = read_traffic(exchanges, sightings)
+    of_design = pc.is_in(exchanges["api"], value_set=pa.array(list(_UNEXPLAINED), exchanges["api"].type))
+    if pc.any(of_design).as_py():
+        return _unexplained(traffic, sorted(exchanges["api"].filter(of_design).unique().to_pylist())), {}
+    group = _WireGroup(traffic)
     return group.history(), group.rules()
+
+
+def _unexplained(traffic: GroupTraffic, apis: Sequence[str]) -> GroupHistory:
+    """The history of a group of a design that stood on ZooKeeper: a summary that says so."""
+    designs = " and ".join(_UNEXPLAINED[api] for api in apis)
+    summary = GroupSummary(
+        group_id=traffic.group_id,
+        origin="wire",
+        protocol_type=None,
+        first_ns=traffic.first_ns,
+        last_ns=traffic.last_ns,
+        members=0,
+        generations=0,
+        rebalances=0,
+        exchanges=traffic.count,
+        commits=0,
+        paused_ms=None,
+        blind=[f"The group uses the protocol of {designs}, which is not explained."],
+    )
+    return GroupHistory(summary)
 
 
 @dataclass(slots=True)

@@ -32,7 +32,6 @@ Partition = tuple[str, int]
 """Topic and partition number."""
 
 _QUIET_APIS: Final = ["Heartbeat", "OffsetCommit", "OffsetFetch"]
-_REPORTING_APIS: Final = ["Ping", "StopFetcher"]
 _ORDER: Final = [(name, "ascending") for name in ("asked_ns", "source", "seq", "connection")]
 _SIGHTING_ORDER: Final = [
     (name, "ascending") for name in ("time_ns", "source", "connection", "kind", "topic", "partitions", "partition")
@@ -91,8 +90,6 @@ class GroupRequest:
     :ivar assignments: what a leader's SyncGroup request assigns, by member
     :ivar assignment: what the response assigns to the sender
     :ivar software: of the client, as its connection states it (KIP-511)
-    :ivar retries: of a Ping, how often it had been tried before
-    :ivar epoch: of the coordinator (0.8 draft)
     :ivar join: the completed join that a JoinGroup or SyncGroup request belongs to; `find_joins` sets it
     :ivar granted: what a successful SyncGroup brought its sender; `find_joins` sets it
     """
@@ -126,8 +123,6 @@ class GroupRequest:
     topic_regex: str | None
     owned: frozenset[Partition] | None
     software: str | None
-    retries: int | None = None
-    epoch: int | None = None
     join: Join | None = None
     granted: frozenset[Partition] | None = None
 
@@ -220,7 +215,7 @@ class GroupTraffic:
     :ivar requests: those that may have changed something, in order of time
     :ivar heartbeats: the others
     :ivar service: when members were answered
-    :ivar commits: OffsetCommit requests, and positions in answers of the 0.8 draft, as columns, in order of time
+    :ivar commits: OffsetCommit requests, as columns, in order of time
     :ivar positions: answered OffsetFetch requests, in the same columns
     :ivar fetched: what Fetch and ListOffsets show, those of other groups included
     :ivar sightings: sizes of topics, in order of time
@@ -278,7 +273,7 @@ def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:
         requests=requests,
         heartbeats=Heartbeats(placed, quiet),
         service=Service(placed),
-        commits=placed.select(_COMMIT_COLUMNS).filter(_has_commits(placed)).sort_by(_ORDER),
+        commits=placed.select(_COMMIT_COLUMNS).filter(pc.equal(placed["api"], "OffsetCommit")).sort_by(_ORDER),
         positions=placed.select(_COMMIT_COLUMNS).filter(_has_positions(placed)).sort_by(_ORDER),
         fetched=topics.fetched,
         sightings=topics.sizes,
@@ -304,14 +299,7 @@ def _is_quiet(table: pa.Table) -> pa.Array:
     same_epoch = pc.fill_null(pc.equal(table["generation_id"], table["new_generation_id"]), True)
     modern = pc.and_(pc.equal(table["api"], "ConsumerGroupHeartbeat"), pc.and_(silent, same_epoch))
     modern = pc.and_(modern, pc.fill_null(pc.greater(table["generation_id"], 0), False))
-    answered_ping = pc.and_(pc.equal(table["api"], "Ping"), pc.is_valid(table["answered_ns"]))
-    return pc.and_(succeeded, pc.or_(pc.or_(classic, modern), answered_ping))
-
-
-def _has_commits(table: pa.Table) -> pa.Array:
-    """Mark OffsetCommit requests, and the answers with positions that a coordinator of the 0.8 draft commits."""
-    reported = pc.is_in(table["api"], value_set=pa.array(_REPORTING_APIS, table["api"].type))
-    return pc.or_(pc.equal(table["api"], "OffsetCommit"), pc.and_(reported, pc.is_valid(table["offsets"])))
+    return pc.and_(succeeded, pc.or_(classic, modern))
 
 
 def _has_positions(table: pa.Table) -> pa.Array:
@@ -358,8 +346,6 @@ def _request(item: dict[str, Any]) -> GroupRequest:
         topic_regex=item["topic_regex"] or None,
         owned=_partitions(item["owned"]),
         software=item["software"],
-        retries=item["retries"],
-        epoch=item["epoch"],
     )
 
 

@@ -1,20 +1,25 @@
-"""The 0.8 draft's frames as exchanges: the coordinator asks, the connection names the group."""
+"""Frames of the designs that stood on ZooKeeper: they name their groups, which are listed and not explained."""
 
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
-from kcoord_wire.forensics.exchanges.central import place_of, topics_of
-from kcoord_wire.messages import central as m
+import kcoord_wire as kw
+from kcoord_wire.forensics.analysis import analyze_frames
+from kcoord_wire.forensics.model import Frame
+from kcoord_wire.messages.rewrite.rewrite_join_group import RewriteJoinGroupRequest
 from tests.support.central_script import CentralScript
 from tests.support.conversations import heartbeat
 from tests.support.wire_samples import Talk, batch, canonical, cut_anywhere, match_all
 
+LIMIT = "which is not explained."
 
-def two_consumers(*, fenced: bool = True) -> CentralScript:
-    script = CentralScript(fenced=fenced)
+
+def two_consumers() -> CentralScript:
+    script = CentralScript(fenced=True)
     first, second = script.consumer("c-1"), script.consumer("c-02", topic_count="*1*ord.*")
     script.register(first)
     script.register(second)
@@ -24,26 +29,49 @@ def two_consumers(*, fenced: bool = True) -> CentralScript:
     return script
 
 
-def test_requests_of_the_coordinator_become_exchanges() -> None:
+def of_both_joins() -> list[Frame]:
+    """A JoinGroup of the rewrite and one of Kafka, both version 0, of two groups on one connection, not answered."""
+    old = RewriteJoinGroupRequest(group_id="old", session_timeout_ms=6000, strategy="range", consumer_id="c-1-id")
+    old.topics = ["orders"]
+    protocol = kw.JoinGroupRequestProtocol(name="range", metadata=b"")
+    new = kw.JoinGroupRequest(group_id="new", session_timeout_ms=1, protocol_type="other", protocols=[protocol])
+    beat = kw.HeartbeatRequest(group_id="old", generation_id=1, member_id="c-1-id")
+
+    def frame(number: int, message: Any) -> Frame:
+        body = kw.encode_request(message, 0, correlation_id=number, client_id="c-1")
+        return Frame("made.pcap", number, number, number, "10.0.0.1:40000-10.9.9.1:9092#1", "request", body)
+
+    return [frame(number, message) for number, message in enumerate((old, new, beat))]
+
+
+def test_registrations_name_the_groups_of_the_draft() -> None:
     script = two_consumers()
     rows, _, matcher = match_all([batch(script.frames)])
-    by_api = {api: [row for row in rows if row["api"] == api] for api in {row["api"] for row in rows}}
-    assert {api: len(found) for api, found in by_api.items()} == {
-        "RegisterConsumer": 2,
-        "StopFetcher": 2,
-        "StartFetcher": 2,
-        "Ping": 2,
-    }
-    assert {row["group_id"] for row in rows} == {"g"}
-    register = by_api["RegisterConsumer"]
-    assert [(row["topics"], row["topic_regex"]) for row in register] == [(["orders"], None), (None, "*1*ord.*")]
-    start = by_api["StartFetcher"][0]
-    assert start["assignment"] == [{"topic": "orders/1", "partitions": [0]}, {"topic": "orders/2", "partitions": [0]}]
-    assert (start["member_id"], start["epoch"], start["generation_id"], start["error_code"]) == ("c-1", 1, 1, 0)
-    answered, silent = sorted(by_api["Ping"], key=lambda row: row["seq"])
-    assert answered["offsets"][0] == {"topic": "orders/1", "partition": 0, "offset": 5, "error_code": 0}
-    assert (silent["retries"], silent["answered_ns"], silent["error_code"]) == (1, None, None)
+    assert [(row["api"], row["group_id"], row["member_id"]) for row in rows] == [
+        ("RegisterConsumer", "g", "c-1"),
+        ("RegisterConsumer", "g", "c-02"),
+    ]
     assert matcher.losses == []
+    assert matcher.counts["frames"] == len(script.frames)
+    analysis = script.analyze()
+    assert analysis.losses == []
+    [history] = analysis.histories
+    assert history.group.blind == [f"The group uses the protocol of the 0.8 draft, {LIMIT}"]
+    assert (history.group.group_id, history.rebalances, history.members) == ("g", [], [])
+
+
+def test_joins_name_the_groups_of_the_rewrite() -> None:
+    rows, _, matcher = match_all([batch(of_both_joins())])
+    found = {(row["api"], row["group_id"], row["member_id"], row["client_id"]) for row in rows}
+    assert found == {
+        ("RewriteJoinGroup", "old", "c-1-id", "c-1"),
+        ("JoinGroup", "new", "", "c-1"),
+        ("Heartbeat", "old", "c-1-id", "c-1"),
+    }
+    assert matcher.losses == []
+    new, old = analyze_frames([batch(of_both_joins())]).histories
+    assert old.group.blind == [f"The group uses the protocol of the consumer rewrite, {LIMIT}"]
+    assert LIMIT not in " ".join(new.group.blind)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -62,37 +90,23 @@ def test_the_cut_into_batches_makes_no_difference(seed: int) -> None:
     whole, _, _ = match_all([batch(frames)])
     cut, _, _ = match_all(cut_anywhere(frames, rng))
     assert canonical(cut) == canonical(whole)
-    assert len(whole) == 28
+    assert len(whole) == 22
 
 
-def test_without_its_registration_a_group_is_not_known() -> None:
+def test_a_group_without_its_registrations_is_not_listed() -> None:
     script = two_consumers()
     rows, _, matcher = match_all([batch([frame for frame in script.frames if frame.seq > 9])])
     assert rows == []
-    assert len(matcher.losses) == 6  # the requests
-    assert "its group is not known" in matcher.losses[0].what
+    assert matcher.losses == []
 
 
-def test_a_closed_connection_is_seen_and_gives_its_requests_up() -> None:
+def test_a_closed_connection_is_seen() -> None:
     script = CentralScript()
     consumer = script.consumer("c-1")
     script.register(consumer)
-    script.ping(consumer, answered=False)
     script.close(consumer)
-    rows, topics, _ = match_all([batch(script.frames)])
-    assert [row["api"] for row in rows if row["answered_ns"] is None] == ["Ping"]
+    _, topics, _ = match_all([batch(script.frames)])
     assert [(row["kind"], row["connection"]) for row in topics][-1] == ("closed", consumer.connection)
-
-
-def test_an_answer_with_anothers_id_is_a_loss() -> None:
-    script = CentralScript()
-    consumer = script.consumer("c-1")
-    script.register(consumer)
-    script.ping(consumer, answered=False)
-    script._ask(consumer, m.PingResponse(consumer_id="someone else"))
-    rows, _, matcher = match_all([batch(script.frames)])
-    assert [loss.what for loss in matcher.losses] == ["its request was not seen"]
-    assert rows[-1]["answered_ns"] is None
 
 
 def test_random_frames_raise_nothing() -> None:
@@ -102,17 +116,3 @@ def test_random_frames_raise_nothing() -> None:
         for frame in rng.sample(script.frames, 6):
             frame.frame = rng.randbytes(rng.randint(0, 30)) if rng.random() < 0.5 else frame.frame[: rng.randint(0, 20)]
         match_all(cut_anywhere(script.frames, rng))
-
-
-def test_partitions_are_named_after_the_old_layout() -> None:
-    assert place_of("orders", "3-12") == ("orders/3", 12)
-    assert place_of("orders", "7") == ("orders", 7)
-    assert place_of("orders", "a-b") == ("orders/a-b", 0)
-    assert place_of("orders", "1-99999999999") == ("orders/1-99999999999", 0)
-
-
-def test_texts_that_are_not_json_objects_are_patterns() -> None:
-    assert topics_of('{"b": 1, "a": 2}') == (["a", "b"], None)
-    assert topics_of("!2!x.*") == (None, "!2!x.*")
-    assert topics_of("[" * 100_000) == (None, "[" * 100_000)
-    assert topics_of("7") == (None, "7")

@@ -6,7 +6,6 @@ import pytest
 
 from kcoord_wire.forensics.model import Cause
 from kcoord_wire.forensics.wire.history import explain_group
-from kcoord_wire.forensics.wire.round_rules import DRAFT_RULES
 from kcoord_wire.forensics.wire.rules import EPOCH_RULES, RULES, UNKNOWN
 from kcoord_wire.forensics.wire.trace import StartKind
 from tests.support.exchange_script import Script, both_join, two_members
@@ -29,7 +28,7 @@ def test_rules_give_a_confidence_that_fits_their_cause() -> None:
 
 def test_rules_of_one_name_have_one_cause() -> None:
     causes: dict[str, set[Cause]] = {}
-    for rule in (*RULES, *EPOCH_RULES.values(), *DRAFT_RULES.values()):
+    for rule in (*RULES, *EPOCH_RULES.values()):
         causes.setdefault(rule.name, set()).add(rule.cause)
     assert {name: found for name, found in causes.items() if len(found) > 1} == {}
 
