@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "coordinator.core": {"kernel"} | CODEC - {"codec"},
     "coordinator.consumer_groups": {"kernel", "assignors", "coordinator.core"} | CODEC - {"codec"},
     "coordinator.transactions": {"kernel", "coordinator.core"} | CODEC - {"codec"},
-    "coordinator.security": {"coordinator.core"} | CODEC - {"codec"},
+    "coordinator.security": {"kernel", "coordinator.core"} | CODEC - {"codec"},
     "coordinator.log": {"kernel", "coordinator.core", "records"} | GROUND,
     "coordinator.partitions": {"kernel", "coordinator.core", "coordinator.log", "records"} | GROUND,
     "coordinator.topics": {"kernel", "records", "coordinator.core", "coordinator.log", "coordinator.partitions"}
@@ -83,7 +83,7 @@ MAY_IMPORT = {
     "forensics.log": {"forensics"} | FRAMES - {"recorder", "capture"},
     "forensics.marshal": {"forensics", "forensics.detectors", "marshal", "messages"} | GROUND,
     "forensics.detectors": {"forensics", "clients"} | GROUND,
-    "control": {"", "coordinator", "coordinator.core"},
+    "control": {"", "kernel", "coordinator", "coordinator.core"},
     "report": {"codec", "forensics"} | GROUND,
     "watch": {"clients", "forensics", "forensics.detectors", "forensics.log", "kernel", "report"} | GROUND,
     "spark": {"kernel", "schema", "forensics", "forensics.sources", "forensics.exchanges", "forensics.wire"}

@@ -83,7 +83,7 @@ def _run(args: argparse.Namespace) -> None:
 def _request(name: str, words: list[str]) -> tuple[str, str, dict[str, Any]]:
     """Return method, path and body of a request."""
     from kcoord_wire.control.operations import OPERATIONS
-    from kcoord_wire.coordinator.core.config import suggestion
+    from kcoord_wire.kernel.settings import suggestion
 
     if name == "stop" and not words:
         return "POST", "/stop", {}

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl
 
 import kcoord_wire
 from kcoord_wire.coordinator import Coordinator, Fault, GroupDescription, RebalanceAccount
-from kcoord_wire.coordinator.core.config import SettingsError, suggestion
+from kcoord_wire.kernel.settings import SettingsError, suggestion
 
 LONGEST_WAIT_MS: Final = 600_000
 _MOST_IN_QUERY: Final = 10

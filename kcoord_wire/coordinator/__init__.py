@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kcoord_wire.coordinator.connection import PeerLimits
     from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
     from kcoord_wire.coordinator.coordinator import Coordinator
-    from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig, SettingsError
+    from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
     from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
     from kcoord_wire.coordinator.core.machine import GroupMachine
     from kcoord_wire.coordinator.description import GroupDescription, MemberDescription
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kcoord_wire.coordinator.security.authentication import Users
     from kcoord_wire.coordinator.security.permissions import Permissions
     from kcoord_wire.coordinator.topics.limits import TopicLimits
+    from kcoord_wire.kernel.settings import SettingsError
 
 __all__ = [
     "Coordinator",
@@ -51,11 +52,11 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "core.config": ("Endpoint", "GroupConfig", "SettingsError"),
+        "core.config": ("Endpoint", "GroupConfig"),
         "coordinator": ("Coordinator",),
         "core.events": ("RebalanceAccount", "Trigger"),
         "description": ("GroupDescription", "MemberDescription"),
-        "fault_injection": ("Fault", "Faults"),
+        "fault_injection": ("Fault", "Faults", "SettingsError"),
         "core.machine": ("GroupMachine",),
         "consumer_groups.machine": ("CoordinatorMachine",),
         "security.permissions": ("Permissions",),

@@ -39,8 +39,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from kcoord_wire.coordinator.core.config import SettingsError, read_rules, suggestion
 from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.kernel.settings import SettingsError, read_rules, suggestion
 from kcoord_wire.protocol.api_keys import API_NAMES
 from kcoord_wire.protocol.error_codes import ErrorCode
 

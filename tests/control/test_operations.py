@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.control.operations import OPERATIONS, checked_body
-from kcoord_wire.coordinator.core.config import SettingsError
+from kcoord_wire.kernel.settings import SettingsError
 
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcoord_wire import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest, decode, encode
-from kcoord_wire.coordinator.core.config import SettingsError
 from kcoord_wire.coordinator.security.authentication import (
     MAX_ITERATIONS,
     MAX_TOKEN_BYTES,
@@ -24,6 +23,7 @@ from kcoord_wire.coordinator.security.authentication import (
     Session,
     Users,
 )
+from kcoord_wire.kernel.settings import SettingsError
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 SCRAMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")

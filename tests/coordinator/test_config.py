@@ -1,20 +1,13 @@
-"""Settings by Kafka's names, and what a wrong file of settings is answered."""
+"""The coordinator's settings: Kafka's names and units, bounds, defaults."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kcoord_wire.coordinator.core.config import (
-    GroupConfig,
-    MigrationPolicy,
-    SettingsError,
-    read_rules,
-    read_tables,
-    suggestion,
-)
+from kcoord_wire.coordinator.core.config import GroupConfig, MigrationPolicy
+from kcoord_wire.kernel.settings import MAX_INT32, SettingsError, help_lines
 
 
 def test_settings_have_kafkas_names_and_units() -> None:
@@ -54,6 +47,12 @@ def test_migration_policies(policy: Any, upgrades: bool, downgrades: bool) -> No
         ),
         ({"group.consumer.max.size": "0"}, "group.consumer.max.size", "must be 1 or more, not 0"),
         ({"offsets.retention.ms": "-1"}, "offsets.retention.ms", "must be 0 or more, not -1"),
+        ({"group.max.size": 1 << 31}, "group.max.size", "must be 2147483647 or less, not 2147483648"),
+        (
+            {"offsets.retention.minutes": 1 << 31},
+            "offsets.retention.minutes",
+            "must be 2147483647 or less, not 2147483648",
+        ),
     ],
 )
 def test_wrong_properties_are_named(properties: dict[str, str], where: str, what: str) -> None:
@@ -73,6 +72,7 @@ def test_wrong_properties_are_named(properties: dict[str, str], where: str, what
         ({"consumer_assignors": ("sticky",)}, ValueError),
         ({"consumer_migration_policy": "sideways"}, ValueError),
         ({"initial_rebalance_delay_ms": -1}, ValueError),
+        ({"consumer_heartbeat_interval_ms": MAX_INT32 + 1}, ValueError),
         ({"min_session_timeout_ms": 10, "max_session_timeout_ms": 9}, ValueError),
     ],
 )
@@ -81,51 +81,15 @@ def test_wrong_settings_are_rejected(settings: dict[str, Any], error: type[Excep
         GroupConfig(**settings)
 
 
-def test_rules_come_with_their_place(tmp_path: Path) -> None:
-    path = tmp_path / "rules.toml"
-    path.write_text("[[a]]\nx = 1\n[[a]]\nx = 2\n")
-    assert read_rules(path, {"a": ["x"], "b": ["y"]}) == {
-        "a": [(f"{path}: a[1]", {"x": 1}), (f"{path}: a[2]", {"x": 2})],
-        "b": [],
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "where", "what"),
-    [
-        ("a = 3", ": a", "rules are written [[a]]"),
-        ("a = [3]", ": a[1]", "must be a table"),
-        ("[[a]]\nz = 3", ": a[1].z", "unknown; there are x"),
-        ("[[c]]", ": c", "unknown; there can be [[a]]"),
-    ],
-)
-def test_wrong_rules_are_named(tmp_path: Path, text: str, where: str, what: str) -> None:
-    path = tmp_path / "rules.toml"
-    path.write_text(text)
-    with pytest.raises(SettingsError) as caught:
-        read_rules(path, {"a": ["x"]})
-    assert (caught.value.where, caught.value.what) == (f"{path}{where}", what)
-
-
-def test_a_file_must_be_toml_in_utf_8(tmp_path: Path) -> None:
-    path = tmp_path / "rules.toml"
-    for data in (b"\xff", b"= 3"):
-        path.write_bytes(data)
-        with pytest.raises(SettingsError) as caught:
-            read_tables(path, {})
-        assert caught.value.where == str(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "text"), [("heartbeet", "did you mean Heartbeat?"), ("xyz", "there are Heartbeat, JoinGroup")]
-)
-def test_suggestions(name: str, text: str) -> None:
-    assert suggestion(name, ["Heartbeat", "JoinGroup"]) == text
-
-
 def test_settings_by_kafkas_names() -> None:
     named = GroupConfig(max_size=7, offsets_retention_ms=120_000).properties()
     assert (named["group.max.size"], named["offsets.retention.minutes"]) == ("7", "2")
     assert "offsets.retention.minutes" not in GroupConfig(offsets_retention_ms=1).properties()
     config = GroupConfig(initial_rebalance_delay_ms=9)
     assert GroupConfig.from_properties(config.properties()) == config
+
+
+def test_the_help_of_settings_shows_the_defaults() -> None:
+    shown = dict(line.split()[0].split("=") for line in help_lines(GroupConfig))
+    assert len(shown) == len(help_lines(GroupConfig)) == 18
+    assert GroupConfig.from_properties(shown) == GroupConfig()

@@ -91,7 +91,7 @@ def test_wrong_faults_and_settings_are_rejected(coordinator: StartCoordinator) -
     with pytest.raises(TypeError, match="must be a Fault, not"):
         started.add_fault(wrong)
     wrong = "5"
-    with pytest.raises(TypeError, match="max_size must be a whole number, not '5'"):
+    with pytest.raises(TypeError, match="max_size must be of type int, not '5'"):
         GroupConfig(max_size=wrong)
     with Wire(started.address) as wire:
         assert wire.call(VERSIONS, 3).error_code == 0

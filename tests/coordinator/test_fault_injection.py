@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.coordinator.core.config import SettingsError
 from kcoord_wire.coordinator.fault_injection import CLEAN, Fault, Faults, Injection, Tally
+from kcoord_wire.kernel.settings import SettingsError
 from kcoord_wire.protocol.api_keys import API_NAMES
 from kcoord_wire.protocol.error_codes import ErrorCode
 

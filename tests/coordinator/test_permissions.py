@@ -11,10 +11,10 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
-from kcoord_wire.coordinator.core.config import SettingsError
 from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.security import authorization
 from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Operation, Permissions, Rule
+from kcoord_wire.kernel.settings import SettingsError
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -1,48 +1,24 @@
-"""The settings of a group coordinator, with the names and defaults of Kafka's broker; reading settings files."""
+"""The settings of a group coordinator, with the names and defaults of Kafka's broker."""
 
 from __future__ import annotations
 
 import enum
-import tomllib
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
-from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Self
 
-_PROPERTIES = {
-    "group.initial.rebalance.delay.ms": ("initial_rebalance_delay_ms", 1),
-    "group.min.session.timeout.ms": ("min_session_timeout_ms", 1),
-    "group.max.session.timeout.ms": ("max_session_timeout_ms", 1),
-    "group.max.size": ("max_size", 1),
-    "group.new.member.join.timeout.ms": ("new_member_join_timeout_ms", 1),
-    "group.consumer.session.timeout.ms": ("consumer_session_timeout_ms", 1),
-    "group.consumer.heartbeat.interval.ms": ("consumer_heartbeat_interval_ms", 1),
-    "group.consumer.max.size": ("consumer_max_size", 1),
-    "group.consumer.assignment.interval.ms": ("consumer_assignment_interval_ms", 1),
-    "group.consumer.regex.refresh.interval.ms": ("consumer_regex_refresh_interval_ms", 1),
-    "offset.metadata.max.bytes": ("offset_metadata_max_bytes", 1),
-    "offsets.topic.num.partitions": ("offsets_topic_partitions", 1),
-    "offsets.retention.minutes": ("offsets_retention_ms", 60_000),
-    "offsets.retention.ms": ("offsets_retention_ms", 1),
-    "offsets.retention.check.interval.ms": ("offsets_retention_check_interval_ms", 1),
-    "transaction.max.timeout.ms": ("transaction_max_timeout_ms", 1),
-    "transactional.id.expiration.ms": ("transactional_id_expiration_ms", 1),
-}
-_POSITIVE = {
-    "max_size",
-    "consumer_max_size",
-    "consumer_session_timeout_ms",
-    "consumer_heartbeat_interval_ms",
-    "offsets_retention_check_interval_ms",
-    "offsets_topic_partitions",
-    "transaction_max_timeout_ms",
-    "transactional_id_expiration_ms",
-}
-_NOT_NUMBERS = {"consumer_assignors", "consumer_migration_policy"}
+from kcoord_wire.kernel import settings
+from kcoord_wire.kernel.settings import MAX_INT32, setting, suggestion
 
 SERVER_ASSIGNORS: Final = ("uniform", "range")
 """The names of the server assignors, the default first (`kcoord_wire.assignors.server`)."""
+
+OF_EACH_GROUP: Final = (
+    "group.consumer.assignment.interval.ms",
+    "group.consumer.heartbeat.interval.ms",
+    "group.consumer.session.timeout.ms",
+)
+"""The settings that a group may have itself, without ``group.`` at the beginning."""
 
 
 class MigrationPolicy(enum.StrEnum):
@@ -78,64 +54,106 @@ class Endpoint(NamedTuple):
     port: int
 
 
+def _read_assignors(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in SERVER_ASSIGNORS:
+            raise ValueError(f"{name!r} is not an assignor; {suggestion(name, SERVER_ASSIGNORS)}")
+    return names
+
+
+def _read_policy(text: str) -> MigrationPolicy:
+    try:
+        return MigrationPolicy(text.lower())
+    except ValueError:
+        raise ValueError(f"{text!r} is not a policy; {suggestion(text, list(MigrationPolicy))}") from None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
     """Settings of the coordinator. Times are in milliseconds; the defaults are Kafka's.
 
-    :ivar initial_rebalance_delay_ms: how long an empty group waits for more members after the first (KIP-134)
-    :ivar min_session_timeout_ms: a JoinGroup with a shorter session timeout is refused
-    :ivar max_session_timeout_ms: likewise for a longer one
-    :ivar max_size: members a group may have (KIP-389)
-    :ivar new_member_join_timeout_ms: how long a member may take to get its first JoinGroup response
-    :ivar offset_metadata_max_bytes: length of the text with a committed offset, in UTF-16 units, as Java counts it
-    :ivar offsets_retention_ms: how long offsets outlive their last use (KIP-211)
-    :ivar offsets_retention_check_interval_ms: how often expired offsets are removed
-    :ivar offsets_topic_partitions: of ``__consumer_offsets``; a group belongs to one of them
-    :ivar transaction_max_timeout_ms: a producer with a longer transaction timeout is refused
-    :ivar transactional_id_expiration_ms: how long a transactional id outlives its last transaction
-    :ivar consumer_session_timeout_ms: how long a member of KIP-848 may be silent
-    :ivar consumer_heartbeat_interval_ms: how often such a member is to send a heartbeat
-    :ivar consumer_max_size: members a group of KIP-848 may have
-    :ivar consumer_assignment_interval_ms: the least time between two assignments of such a group
-    :ivar consumer_regex_refresh_interval_ms: how often regular expressions are resolved anew without a new topic
-    :ivar consumer_assignors: the server assignors that members may ask for, the default first
-    :ivar consumer_migration_policy: which groups with members may change their protocol
-    :raises ValueError: a setting is negative, or must not be 0 and is, or is not one of the known values
+    :raises ValueError: a setting is out of range, or not one of the known values
     :raises TypeError: a setting has the wrong type
     """
 
-    initial_rebalance_delay_ms: int = 3_000
-    min_session_timeout_ms: int = 6_000
-    max_session_timeout_ms: int = 1_800_000
-    max_size: int = 0x7FFFFFFF
-    new_member_join_timeout_ms: int = 300_000
-    offset_metadata_max_bytes: int = 4_096
-    offsets_retention_ms: int = 7 * 24 * 3_600_000
-    offsets_retention_check_interval_ms: int = 600_000
-    offsets_topic_partitions: int = 50
-    consumer_session_timeout_ms: int = 45_000
-    consumer_heartbeat_interval_ms: int = 5_000
-    consumer_max_size: int = 0x7FFFFFFF
-    consumer_assignment_interval_ms: int = 1_000
-    consumer_regex_refresh_interval_ms: int = 600_000
-    consumer_assignors: tuple[str, ...] = SERVER_ASSIGNORS
-    consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
-    transaction_max_timeout_ms: int = 900_000
-    transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
+    initial_rebalance_delay_ms: int = setting(
+        3_000,
+        "how long an empty group waits for more members after the first (KIP-134)",
+        "group.initial.rebalance.delay.ms",
+    )
+    min_session_timeout_ms: int = setting(
+        6_000, "a JoinGroup with a shorter session timeout is refused", "group.min.session.timeout.ms"
+    )
+    max_session_timeout_ms: int = setting(1_800_000, "likewise for a longer one", "group.max.session.timeout.ms")
+    max_size: int = setting(MAX_INT32, "members a group may have (KIP-389)", "group.max.size", least=1)
+    new_member_join_timeout_ms: int = setting(
+        300_000,
+        "how long a member may take to get its first JoinGroup response",
+        "group.new.member.join.timeout.ms",
+    )
+    offset_metadata_max_bytes: int = setting(
+        4_096,
+        "length of the text with a committed offset, in UTF-16 units, as Java counts it",
+        "offset.metadata.max.bytes",
+    )
+    offsets_retention_ms: int = setting(
+        7 * 24 * 3_600_000,
+        "how long offsets outlive their last use (KIP-211)",
+        "offsets.retention.ms",
+        most=MAX_INT32 * 60_000,
+        coarse=("offsets.retention.minutes", 60_000),
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        600_000, "how often expired offsets are removed", "offsets.retention.check.interval.ms", least=1
+    )
+    offsets_topic_partitions: int = setting(
+        50, "of __consumer_offsets; a group belongs to one of them", "offsets.topic.num.partitions", least=1
+    )
+    consumer_session_timeout_ms: int = setting(
+        45_000, "how long a member of KIP-848 may be silent", "group.consumer.session.timeout.ms", least=1
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        5_000, "how often such a member is to send a heartbeat", "group.consumer.heartbeat.interval.ms", least=1
+    )
+    consumer_max_size: int = setting(
+        MAX_INT32, "members a group of KIP-848 may have", "group.consumer.max.size", least=1
+    )
+    consumer_assignment_interval_ms: int = setting(
+        1_000, "the least time between two assignments of such a group", "group.consumer.assignment.interval.ms"
+    )
+    consumer_regex_refresh_interval_ms: int = setting(
+        600_000,
+        "how often regular expressions are resolved anew without a new topic",
+        "group.consumer.regex.refresh.interval.ms",
+    )
+    consumer_assignors: tuple[str, ...] = setting(
+        SERVER_ASSIGNORS,
+        "the server assignors that members may ask for, the default first",
+        "group.consumer.assignors",
+        read=_read_assignors,
+    )
+    consumer_migration_policy: MigrationPolicy = setting(  # noqa: RUF009
+        MigrationPolicy.BIDIRECTIONAL,
+        "which groups with members may change their protocol",
+        "group.consumer.migration.policy",
+        read=_read_policy,
+    )
+    transaction_max_timeout_ms: int = setting(
+        900_000, "a producer with a longer transaction timeout is refused", "transaction.max.timeout.ms", least=1
+    )
+    transactional_id_expiration_ms: int = setting(
+        7 * 24 * 3_600_000,
+        "how long a transactional id outlives its last transaction",
+        "transactional.id.expiration.ms",
+        least=1,
+    )
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name in _NOT_NUMBERS:
-                continue
-            if type(value) is not int:
-                raise TypeError(f"{field.name} must be a whole number, not {value!r}")
-            least = 1 if field.name in _POSITIVE else 0
-            if value < least:
-                raise ValueError(f"{field.name} must be {least} or more, not {value}")
+        object.__setattr__(self, "consumer_migration_policy", MigrationPolicy(self.consumer_migration_policy))
+        settings.check_values(self)
         if self.min_session_timeout_ms > self.max_session_timeout_ms:
             raise ValueError("min_session_timeout_ms is greater than max_session_timeout_ms")
-        object.__setattr__(self, "consumer_migration_policy", MigrationPolicy(self.consumer_migration_policy))
         if not self.consumer_assignors:
             raise ValueError("consumer_assignors must name an assignor")
         for name in self.consumer_assignors:
@@ -144,8 +162,7 @@ class GroupConfig:
 
     def properties(self) -> dict[str, str]:
         """Return the settings by Kafka's names, as DescribeConfigs shows those of a broker."""
-        values = ((name, getattr(self, attribute), factor) for name, (attribute, factor) in _PROPERTIES.items())
-        return {name: str(value // factor) for name, value, factor in values if value % factor == 0}
+        return settings.properties_of(self)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> Self:
@@ -153,100 +170,4 @@ class GroupConfig:
 
         :raises SettingsError: a setting does not exist, or cannot have this value
         """
-        settings: dict[str, Any] = {}
-        for name, text in properties.items():
-            if name in _TEXTS:
-                attribute, read = _TEXTS[name]
-                settings[attribute] = read(name, str(text))
-                continue
-            if name not in _PROPERTIES:
-                raise SettingsError(name, f"unknown; {suggestion(name, {**_PROPERTIES, **_TEXTS})}")
-            attribute, factor = _PROPERTIES[name]
-            try:
-                value = int(text)
-            except ValueError:
-                raise SettingsError(name, f"must be a whole number, not {text!r}") from None
-            least = 1 if attribute in _POSITIVE else 0
-            if value < least:
-                raise SettingsError(name, f"must be {least} or more, not {value}")
-            settings[attribute] = value * factor
-        return cls(**settings)
-
-
-def _read_assignors(setting: str, text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
-    for name in names:
-        if name not in SERVER_ASSIGNORS:
-            raise SettingsError(setting, f"{name!r} is not an assignor; {suggestion(name, SERVER_ASSIGNORS)}")
-    return names
-
-
-def _read_policy(setting: str, text: str) -> MigrationPolicy:
-    try:
-        return MigrationPolicy(text.lower())
-    except ValueError:
-        raise SettingsError(setting, f"{text!r} is not a policy; {suggestion(text, list(MigrationPolicy))}") from None
-
-
-_TEXTS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
-    "group.consumer.assignors": ("consumer_assignors", _read_assignors),
-    "group.consumer.migration.policy": ("consumer_migration_policy", _read_policy),
-}
-
-
-class SettingsError(ValueError):
-    """A setting that is invalid.
-
-    :ivar where: the file and the place in it, ``permissions.toml: allow[2].operations`` (counted from 1); of a value
-        that is not from a file, its name
-    :ivar what: what is wrong with it
-    """
-
-    def __init__(self, where: str, what: str) -> None:
-        super().__init__(f"{where}: {what}")
-        self.where = where
-        self.what = what
-
-
-def read_tables(path: Path | str, known: Mapping[str, str]) -> dict[str, Any]:
-    """Return the tables of a TOML file.
-
-    :param known: the tables that it may have, and how each is written
-    :raises SettingsError: it is not TOML, or has another table
-    :raises OSError: it cannot be read
-    """
-    try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
-        raise SettingsError(str(path), str(cause)) from None
-    for name in document:
-        if name not in known:
-            raise SettingsError(f"{path}: {name}", f"unknown; there can be {' and '.join(known.values())}")
-    return document
-
-
-def read_rules(path: Path | str, keys: Mapping[str, Collection[str]]) -> dict[str, list[tuple[str, dict[str, Any]]]]:
-    """Return the rules of a TOML file of ``[[kind]]`` tables, each with its place in the file. Errors as `read_tables`.
-
-    :param keys: for each kind of rule, the keys that it may have
-    """
-    document = read_tables(path, {kind: f"[[{kind}]]" for kind in keys})
-    rules = {}
-    for kind, known in keys.items():
-        tables = document.get(kind, [])
-        if not isinstance(tables, list):
-            raise SettingsError(f"{path}: {kind}", f"rules are written [[{kind}]]")
-        rules[kind] = [(f"{path}: {kind}[{number}]", table) for number, table in enumerate(tables, 1)]
-        for where, table in rules[kind]:
-            if not isinstance(table, dict):
-                raise SettingsError(where, "must be a table")
-            for key in table:
-                if key not in known:
-                    raise SettingsError(f"{where}.{key}", f"unknown; {suggestion(key, known)}")
-    return rules
-
-
-def suggestion(name: str, known: Collection[str]) -> str:
-    """Return what somebody may have meant by an unknown name."""
-    near = get_close_matches(name, known, 1, 0.5) or get_close_matches(name.lower(), known, 1, 0.5)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        return settings.from_properties(cls, properties)

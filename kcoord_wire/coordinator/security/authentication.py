@@ -29,8 +29,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
 
-from kcoord_wire.coordinator.core.config import SettingsError, read_tables
 from kcoord_wire.extras import require
+from kcoord_wire.kernel.settings import SettingsError, read_tables
 from kcoord_wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kcoord_wire.protocol.api_keys import ApiKey

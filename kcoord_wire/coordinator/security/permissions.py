@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Self
 
-from kcoord_wire.coordinator.core.config import SettingsError, read_rules
+from kcoord_wire.kernel.settings import SettingsError, read_rules
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a connection without SASL."""

@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from kcoord_wire.coordinator.core.config import OF_EACH_GROUP, GroupConfig
 from kcoord_wire.coordinator.partitions.batch_header import Refused
+from kcoord_wire.kernel.settings import numbers_of
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 _LONGEST_VALUE: Final = 0x7FFF  # UTF-8 bytes of a text in the older form of strings, as Kafka keeps configs
@@ -118,9 +120,9 @@ TOPIC_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
 
 GROUP_CONFIGS: Final[Mapping[str, Config]] = MappingProxyType(
     {
-        "consumer.assignment.interval.ms": Config(Kind.INT, "1000", 0, broker="group.consumer.assignment.interval.ms"),
-        "consumer.heartbeat.interval.ms": Config(Kind.INT, "5000", 1, broker="group.consumer.heartbeat.interval.ms"),
-        "consumer.session.timeout.ms": Config(Kind.INT, "45000", 1, broker="group.consumer.session.timeout.ms"),
+        name.removeprefix("group."): Config(Kind.INT, default, least, broker=name)
+        for name, (default, least) in sorted(numbers_of(GroupConfig).items())
+        if name in OF_EACH_GROUP
     }
 )
 """Likewise, of groups (KIP-848)."""
