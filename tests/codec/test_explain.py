@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,9 +10,10 @@ from hypothesis import strategies as st
 
 import kcoord_wire as kw
 from kcoord_wire.codec.explain import UNREAD, Explanation, Row
+from tests.support.golden import DATA, Vector, vectors
 
-DATA = Path(__file__).parents[1] / "data"
-GOLDEN = DATA / "explain" / "join_group_v7.txt"
+VECTORS = [vector for of_message in vectors().values() for vector in of_message]
+EXPLAINED = DATA / "explain" / "join_group_v7.txt"
 
 # Version 1 of a consumer's subscription: two topics, two bytes of user data, no owned partitions.
 SUBSCRIPTION = bytes.fromhex(
@@ -57,7 +55,7 @@ def check_cover(explanation: Explanation) -> None:
 def test_join_group_with_its_subscription_as_text() -> None:
     explanation = kw.explain(JOIN_GROUP, kw.JoinGroupRequest, 7)
     assert explanation.error is None
-    assert str(explanation) + "\n" == GOLDEN.read_text("utf-8")
+    assert str(explanation) + "\n" == EXPLAINED.read_text("utf-8")
 
 
 def test_rows_of_the_subscription_inside_the_metadata() -> None:
@@ -77,31 +75,23 @@ def test_rows_of_the_subscription_inside_the_metadata() -> None:
     assert topic.depth == blob.depth + 2
 
 
-@cache
-def vectors() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (DATA / "golden" / "kafka.jsonl").read_text("utf-8").splitlines()]
-
-
 def test_every_byte_of_every_golden_message_once() -> None:
-    for vector in vectors():
-        data = bytes.fromhex(vector["hex"])
-        explanation = kw.explain(data, kw.registry[vector["message"]].cls, vector["version"])
-        assert explanation.error is None
+    for vector in VECTORS:
+        explanation = kw.explain(vector.data, kw.registry[vector.message].cls, vector.version)
+        assert explanation.error is None, vector
         check_cover(explanation)
-        assert all(row.type != UNREAD for row in explanation.rows)
+        assert all(row.type != UNREAD for row in explanation.rows), vector
 
 
-@given(st.integers(0, 2081), st.integers(0, 400), st.binary(max_size=4), st.booleans())
-def test_every_byte_of_a_damaged_message_once(index: int, at: int, junk: bytes, strict: bool) -> None:
-    vector = vectors()[index]
-    good = bytes.fromhex(vector["hex"])
-    data = good[:at] + junk + good[at + 2 :]
-    codec = kw.registry[vector["message"]]
-    explanation = kw.explain(data, codec.cls, vector["version"], strict=strict)
+@given(st.sampled_from(VECTORS), st.integers(0, 400), st.binary(max_size=4), st.booleans())
+def test_every_byte_of_a_damaged_message_once(vector: Vector, at: int, junk: bytes, strict: bool) -> None:
+    data = vector.data[:at] + junk + vector.data[at + 2 :]
+    codec = kw.registry[vector.message]
+    explanation = kw.explain(data, codec.cls, vector.version, strict=strict)
     check_cover(explanation)
     assert json.loads(json.dumps(explanation.to_json()))["size"] == len(data)
     assert len(str(explanation).splitlines()) >= len(explanation.rows) + 3
-    assert fault(explanation.error) == fault(refusal(codec, data, vector["version"], strict))
+    assert fault(explanation.error) == fault(refusal(codec, data, vector.version, strict))
 
 
 def refusal(codec: kw.MessageCodec, data: bytes, version: int, strict: bool) -> kw.DecodeError | None:

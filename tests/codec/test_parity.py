@@ -2,20 +2,15 @@
 
 The three are written apart from each other: two walk the plan, the third reads the schema model. An error is the same
 if its class, kind and path are, and the offset where it has one.
-
-Laws of each of them, checked on the way: what is written is read back equal; what strict mode reads is written again
-byte for byte, but for a tagged field that held its default on the wire.
+The golden vectors, their prefixes and their changed bytes are in test_golden.
 """
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,90 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcoord_wire.codec.registry import MessageCodec, compile_schemas, registry
-from kcoord_wire.errors import DecodeError, EncodeError
-from kcoord_wire.schema.construct_model import construct_model
-from kcoord_wire.schema.constructs import Leaf
 from tests.support.apis import drawn_versions, spoken
-from tests.support.codecs import codecs
+from tests.support.codecs import JUNK, REPLACEMENTS, codecs, read_alike, write_alike
+from tests.support.golden import DATA
 from tests.support.strategies import filled, messages
 
-DATA = Path(__file__).parent.parent / "data"
 CODECS = [*registry.values(), *compile_schemas(DATA / "parity").values()]
 EXAMPLES = 8  # of each version
-WHOLE = 1  # golden vectors, the longest of each layout, of which every prefix and every byte is tried in strict mode
-SAMPLE = 12  # prefixes, and changed bytes, of every golden vector, which construct and lenient mode read as well
 DAMAGES = 80  # of a filled message, at each version
-REPLACEMENTS = (0x00, 0x01, 0x02, 0x7F, 0x80, 0xFE, 0xFF)
-JUNK = b"\x00\xff\x80"
-
-
-def outcome(call: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
-    """What a call comes to: a value, or what all codecs have to say of an error."""
-    try:
-        return "value", call(*arguments)
-    except DecodeError as error:
-        return "DecodeError", error.kind, error.offset, error.path
-    except EncodeError as error:
-        return "EncodeError", error.kind, error.path
-
-
-def same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    # NaN is not equal to itself, but is written the same.
-    return a == b or repr(a) == repr(b)
-
-
-def read_alike(codec: MessageCodec, version: int, data: bytes, strict: bool, slow: bool = True) -> tuple[Any, ...]:
-    """The outcome of decoding `data`, the same of all codecs; without construct, the slow one, where not `slow`."""
-    trio = codecs(codec, version) if slow else codecs(codec, version)[:2]
-    first = outcome(trio[0].decode, data, strict)
-    for other in trio[1:]:
-        second = outcome(other.decode, data, strict)
-        assert same(first, second), (
-            f"{codec.name} v{version} strict={strict} {data.hex()}\n{trio[0].name}: {first}\n{other.name}: {second}"
-        )
-    if strict and first[0] == "value" and codec.schema.encoding != "text":
-        written_back(codec, version, data, first[1])
-    return first
-
-
-def write_alike(codec: MessageCodec, version: int, message: Any, what: str = "") -> tuple[Any, ...]:
-    """The outcome of encoding `message`, the same of all codecs."""
-    trio = codecs(codec, version)
-    first = outcome(trio[0].encode, message)
-    for other in trio[1:]:
-        second = outcome(other.encode, message)
-        assert first == second, f"{codec.name} v{version} {what}\n{trio[0].name}: {first}\n{other.name}: {second}"
-    return first
-
-
-class TagCount:
-    """A trace that counts the tagged fields on the wire that the schema knows."""
-
-    def __init__(self) -> None:
-        self.known = 0
-
-    def leaf(self, leaf: Leaf) -> None:
-        self.known += leaf.type == "uvarint tag" and leaf.note != "unknown"
-
-    def enter(self, start: int, path: str, type_: str) -> None: ...
-
-    def leave(self, end: int) -> None: ...
-
-
-def known_tags(codec: MessageCodec, version: int, data: bytes) -> int:
-    count = TagCount()
-    construct_model(codec.schema, version, codec.classes).parse(data, trace=count)
-    return count.known
-
-
-def written_back(codec: MessageCodec, version: int, data: bytes, message: Any) -> None:
-    again = codecs(codec, version)[0].encode(message)
-    if again != data:
-        assert known_tags(codec, version, data) > known_tags(codec, version, again), (
-            f"{codec.name} v{version}: {data.hex()} is written back as {again.hex()}"
-        )
-        assert len(again) < len(data)
-        assert repr(codecs(codec, version)[0].decode(again, True)) == repr(message)
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
@@ -135,73 +54,6 @@ def draw_messages(codec: MessageCodec, version: int) -> None:
             read_alike(codec, version, written + JUNK, strict)
 
     check()
-
-
-def golden() -> dict[str, list[tuple[int, bytes]]]:
-    vectors: dict[str, dict[tuple[int, bytes], None]] = {}
-    with (DATA / "golden" / "kafka.jsonl").open() as lines:
-        for line in lines:
-            case = json.loads(line)
-            vectors.setdefault(case["message"], {})[case["version"], bytes.fromhex(case["hex"])] = None
-    return {name: list(of_message) for name, of_message in vectors.items()}
-
-
-GOLDEN = golden()
-
-
-def sampled(data: bytes, rng: random.Random) -> list[int]:
-    return sorted(rng.sample(range(len(data)), min(SAMPLE, len(data))))
-
-
-@cache
-def layout(name: str, version: int) -> str:
-    """The plan without its version: messages whose versions differ in their number alone have one layout."""
-    return "\n".join(registry[name].plan(version).describe()).replace(f" v{version}", "")
-
-
-@cache
-def tried_whole(name: str) -> set[tuple[int, bytes]]:
-    """The vectors of the message that are worth every prefix: the longest of each layout."""
-    of_layout: dict[str, list[tuple[int, bytes]]] = {}
-    for version, data in sorted(GOLDEN[name], key=lambda vector: -len(vector[1])):
-        of_layout.setdefault(layout(name, version), []).append((version, data))
-    return {vector for vectors in of_layout.values() for vector in vectors[:WHOLE]}
-
-
-def places(name: str, version: int, data: bytes, some: Sequence[int]) -> Sequence[int]:
-    return range(len(data)) if (version, data) in tried_whole(name) else some
-
-
-@pytest.mark.parametrize("name", GOLDEN)
-def test_golden_vectors_and_their_prefixes(name: str) -> None:
-    rng = random.Random(name)
-    for version, data in GOLDEN[name]:
-        kind, message = read_alike(registry[name], version, data, True)
-        assert kind == "value"
-        assert same(read_alike(registry[name], version, data, False), ("value", message))
-        assert write_alike(registry[name], version, message) == ("value", data)
-        some = sampled(data, rng)
-        for size in places(name, version, data, some):
-            refused = read_alike(registry[name], version, data[:size], True, size in some)
-            assert refused[:2] == ("DecodeError", "truncated"), size
-        for size in some:
-            read_alike(registry[name], version, data[:size], False)
-        read_alike(registry[name], version, data + JUNK, True)
-        assert same(read_alike(registry[name], version, data + JUNK, False), ("value", message))
-
-
-@pytest.mark.parametrize("name", GOLDEN)
-def test_golden_vectors_with_a_byte_changed(name: str) -> None:
-    rng = random.Random(name)
-    for version, data in GOLDEN[name]:
-        some = sampled(data, rng)
-        for at in places(name, version, data, some):
-            old = data[at]
-            byte = rng.choice([new for new in (*REPLACEMENTS, old + 1 & 0xFF, old - 1 & 0xFF) if new != old])
-            changed = data[:at] + bytes([byte]) + data[at + 1 :]
-            read_alike(registry[name], version, changed, True, at in some)
-            if at in some:
-                read_alike(registry[name], version, changed, False)
 
 
 class Text(str):

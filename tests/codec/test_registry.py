@@ -17,7 +17,6 @@ from kcoord_wire import messages
 from kcoord_wire.codec.registry import MessageCodec
 from kcoord_wire.schema.files import load_messages, schema_root
 
-GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden" / "kafka.jsonl"
 CODECS = list(kw.registry.values())
 
 

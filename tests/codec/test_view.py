@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import copy
 import gc
-import json
 import pickle
 import random
 import tracemalloc
 import weakref
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,10 +22,10 @@ from kcoord_wire.codec.backend import Program, ProgramClass
 from kcoord_wire.codec.registry import MessageCodec, compile_schemas, make_classes, registry
 from kcoord_wire.schema.plan import compile_plan
 from kcoord_wire.schema.reader import read_message
+from tests.support.golden import DATA, vectors
 from tests.support.hostile_bytes import HOSTILE, bombs
 from tests.support.strategies import filled
 
-DATA = Path(__file__).parent.parent / "data"
 EVERYTHING = compile_schemas(DATA / "parity")
 CODECS = [*(codec for codec in registry.values() if codec.schema.encoding == "binary"), *EVERYTHING.values()]
 SAMPLE = 6  # prefixes, and changed bytes, of each vector
@@ -69,18 +67,6 @@ def view_of(program_class: ProgramClass, message: object, version: int) -> Any:
 # ---- parity with decode
 
 
-def golden() -> Iterator[tuple[str, int, bytes]]:
-    with (DATA / "golden" / "kafka.jsonl").open() as lines:
-        for line in lines:
-            case = json.loads(line)
-            yield case["message"], case["version"], bytes.fromhex(case["hex"])
-
-
-GOLDEN: dict[str, list[tuple[int, bytes]]] = {}
-for _name, *_vector in golden():
-    GOLDEN.setdefault(_name, []).append((_vector[0], _vector[1]))
-
-
 def worn(data: bytes, rng: random.Random) -> Iterator[bytes]:
     """The bytes, some of their prefixes, and some copies with one byte changed or more behind."""
     yield data
@@ -90,13 +76,13 @@ def worn(data: bytes, rng: random.Random) -> Iterator[bytes]:
         yield data[:at] + bytes([rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF))]) + data[at + 1 :]
 
 
-@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("name", vectors())
 def test_golden_vectors_and_what_is_left_of_them(program_class: ProgramClass, name: str) -> None:
     rng = random.Random(name)
     # Each version costs the pure codec the compilation of its source, and its views wrap what decode returns.
-    for version, vector in GOLDEN[name] if is_native(program_class) else GOLDEN[name][-1:]:
-        reads = program(program_class, registry[name], version)
-        for data in worn(vector, rng):
+    for vector in vectors()[name] if is_native(program_class) else vectors()[name][-1:]:
+        reads = program(program_class, registry[name], vector.version)
+        for data in worn(vector.data, rng):
             for strict in (True, False):
                 check_view(reads, data, strict)
 

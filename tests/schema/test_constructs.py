@@ -1,18 +1,15 @@
-"""The construct grammar against another encoder's bytes, the letter of the wire format, and the codecs."""
+"""The construct grammar against the letter of the wire format, and of text messages against the codec.
+
+tests/codec/test_golden.py has it against another encoder's bytes.
+"""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import kcoord_wire as kw
 from kcoord_wire.codec.registry import make_classes
@@ -20,78 +17,12 @@ from kcoord_wire.errors import WireError
 from kcoord_wire.schema import read_message
 from kcoord_wire.schema.construct_model import build_with_construct, construct_model, parse_with_construct
 
-GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "kafka.jsonl"
-Vector = dict[str, Any]
-
-
-@cache
-def vectors() -> list[Vector]:
-    return [json.loads(line) for line in GOLDEN.read_text("utf-8").splitlines()]
-
-
-@cache
-def grammar(name: str, version: int) -> Any:
-    codec = kw.registry[name]
-    return construct_model(codec.schema, version, codec.classes)
-
-
-PAIRS = sorted({(vector["message"], vector["version"]) for vector in vectors()})
-
-
-def of(name: str, version: int) -> Iterator[Vector]:
-    return (vector for vector in vectors() if (vector["message"], vector["version"]) == (name, version))
-
-
-def test_there_are_golden_vectors() -> None:
-    assert len(vectors()) == 2505
-    assert len(PAIRS) > 300
-
-
-@pytest.mark.parametrize(("name", "version"), PAIRS)
-def test_golden_vectors(name: str, version: int) -> None:
-    codec = kw.registry[name]
-    for vector in of(name, version):
-        data = bytes.fromhex(vector["hex"])
-        value = grammar(name, version).parse(data)
-        assert value == kw.from_dict(codec.cls, vector["value"])
-        assert grammar(name, version).build(value) == data
-
-
-@pytest.mark.parametrize(("name", "version"), PAIRS)
-def test_every_prefix_and_a_byte_more(name: str, version: int) -> None:
-    data = min((bytes.fromhex(vector["hex"]) for vector in of(name, version)), key=len)
-    read, strictly = kw.registry[name].decode, grammar(name, version).parse
-    for end in range(len(data)):
-        assert outcome(strictly, data[:end]) == outcome(read, data[:end], version)
-    with pytest.raises(kw.DecodeError) as caught:
-        strictly(data + b"\0")
-    assert (caught.value.kind, caught.value.offset, caught.value.path) == ("trailing", len(data), name)
-    strictly(data + b"\0", strict=False)
-    strictly(data + b"\0", prefix=True)
-
 
 def outcome(action: Any, *args: Any, **keys: Any) -> object:
     try:
         return repr(action(*args, **keys))
     except WireError as error:
         return error.kind, getattr(error, "offset", None), error.path
-
-
-@st.composite
-def damaged(draw: st.DrawFn) -> tuple[str, int, bytes]:
-    vector = draw(st.sampled_from(vectors()))
-    data = bytearray.fromhex(vector["hex"])
-    for _ in range(draw(st.integers(1, 3))):
-        at = draw(st.integers(0, len(data)))
-        data[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=3) | st.just(b"\x80") | st.just(b"\xff\xff"))
-    return vector["message"], vector["version"], bytes(data)
-
-
-@given(damaged(), st.booleans())
-def test_damaged_bytes_read_as_the_codec_reads_them(case: tuple[str, int, bytes], strict: bool) -> None:
-    name, version, data = case
-    ours = outcome(grammar(name, version).parse, data, strict=strict)
-    assert ours == outcome(kw.registry[name].decode, data, version, strict=strict)
 
 
 SCHEMA = """

@@ -5,7 +5,6 @@ The rows come from the message codec, by another way than the pure decoder takes
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from collections.abc import Iterator, Sequence
@@ -24,10 +23,10 @@ from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.codec.registry import MessageCodec, Registry, compile_schemas
 from kcoord_wire.errors import DecodeError
 from tests.support.apis import spoken
+from tests.support.codecs import REPLACEMENTS
+from tests.support.golden import DATA, vectors
 from tests.support.strategies import filled
 
-DATA = Path(__file__).parent.parent / "data"
-REPLACEMENTS = (0x00, 0x01, 0x02, 0x7F, 0x80, 0xFE, 0xFF)
 # In the place of the union, which has no columns: what else a default can be.
 OTHERS = """
     { "name": "Yes", "type": "bool", "versions": "1+", "ignorable": true, "default": "true", "about": "True by default." },
@@ -76,24 +75,13 @@ def everything() -> Registry:
         return compile_schemas(folder)
 
 
-@cache
-def golden() -> dict[str, list[tuple[int, bytes]]]:
-    """Another implementation's bytes of each message, with their versions."""
-    vectors: dict[str, dict[tuple[int, bytes], None]] = {}
-    with (DATA / "golden" / "kafka.jsonl").open() as lines:
-        for line in lines:
-            case = json.loads(line)
-            vectors.setdefault(case["message"], {})[case["version"], bytes.fromhex(case["hex"])] = None
-    return {name: list(of_message) for name, of_message in vectors.items()}
-
-
 def bodies(codec: MessageCodec) -> Iterator[tuple[int, bytes]]:
     """Messages of every version: full ones, empty ones, and another implementation's."""
     for version in codec.valid_versions:
         yield version, codec.encode(filled(codec, version), version)
         yield version, codec.encode(codec.cls(), version)
     if kw.registry.get(codec.name) is codec:
-        yield from golden().get(codec.name, ())[:40]
+        yield from ((vector.version, vector.data) for vector in vectors().get(codec.name, ())[:40])
 
 
 def frames_of(form: str, name: str) -> Iterator[tuple[int, int, bytes]]:
