@@ -7,8 +7,7 @@ from pathlib import Path
 
 from fuzz.traffic import BROKER_PORT, Script, read_script
 from kcoord_wire.capture import CaptureError, read_raw_frames
-from kcoord_wire.capture.pcap import PCAP_MAGIC, SECTION_MAGIC
-from kcoord_wire.capture.salvage import salvage_packets
+from kcoord_wire.capture.pcap import PCAP_MAGIC, SECTION_MAGIC, salvage_packets
 from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.sources.frames import read_frames
 

@@ -8,8 +8,7 @@ dpkt dissects the packets; it comes with the extra ``capture``, without which th
 """
 
 from kcoord_wire.capture.conversation import CaptureReport, RawConversation, RawFrame
-from kcoord_wire.capture.decode import CapturedFrame, FrameDecoder
-from kcoord_wire.capture.frames import read_capture, read_raw_frames
+from kcoord_wire.capture.frames import CapturedFrame, FrameDecoder, read_capture, read_raw_frames
 from kcoord_wire.capture.pcap import CaptureError
 from kcoord_wire.extras import MissingLibraryError
 

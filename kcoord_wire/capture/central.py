@@ -17,6 +17,12 @@ Laws:
 * Nothing raises over the content of a frame but `DecodeError`; `MAX_PENDING` requests of a connection are remembered.
 
 Source: "the 0.8 consumer-coordinator draft", sections 7 and 11.
+
+JoinGroup of the consumer rewrite (clients 0.8.2), which has the api key and version of Kafka's JoinGroup 0.
+
+Law: a frame is the rewrite's only if it decodes to its last byte as the rewrite's JoinGroup, and not as Kafka's. Where
+Kafka's has the member id, the rewrite's has the length of an array, so only a request without topics, consumer id and
+strategy is both; it counts as Kafka's. All other requests of the rewrite have the bytes of Kafka's.
 """
 
 from __future__ import annotations
@@ -179,3 +185,22 @@ class CentralReader:
             return _identified(self._asked.popleft(), "response")
         why = f"type id {type_id} is none of the draft's" if side == "request" else "its request was not captured"
         raise DecodeError("api", 0, "TypeIdHeader.request_type_id", why)
+
+
+REWRITE: Final = "rewrite"
+"""The family of the rewrite's own messages."""
+
+_JOIN_GROUP_0: Final = b"\x00\x0b\x00\x00"
+
+
+def is_rewrite_join(body: bytes) -> bool:
+    """Whether a request is the rewrite's JoinGroup."""
+    return body[:4] == _JOIN_GROUP_0 and not _decodes(body, "kafka") and _decodes(body, REWRITE)
+
+
+def _decodes(body: bytes, family: str) -> bool:
+    try:
+        decode_request(body, family=family)
+        return True
+    except DecodeError:
+        return False

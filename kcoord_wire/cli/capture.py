@@ -191,7 +191,7 @@ def _print_story(args: argparse.Namespace) -> None:
     require("pyarrow", "analyze", "--story")
     from kcoord_wire.forensics.analysis import analyze
     from kcoord_wire.report.formatting import counted, duration, shown
-    from kcoord_wire.report.story import events_of
+    from kcoord_wire.report.terminal import events_of
 
     histories = analyze([args.file], ports=args.port).histories
     if not histories:

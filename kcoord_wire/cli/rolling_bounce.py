@@ -19,7 +19,7 @@ from kcoord_wire.cli.captured_group import CapturedGroup, Origin, captured_group
 from kcoord_wire.cli.output import complain, print_json, print_table, styled, table
 
 if TYPE_CHECKING:
-    from kcoord_wire.report.page.plots import LinePlot
+    from kcoord_wire.report.page.charts import LinePlot
     from kcoord_wire.worlds.group.bounce_account import BounceResult
     from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload
 
@@ -176,7 +176,7 @@ def _run(args: argparse.Namespace) -> None:
     names = PROTOCOLS if args.protocol == "all" else (args.protocol,)
     results = [_simulate(workload, name, args.seed) for name in names]
     if args.plot is not None:
-        from kcoord_wire.report.page.plots import write_plot
+        from kcoord_wire.report.page.charts import write_plot
 
         write_plot(throughput_plot(results), args.plot)
     show = _print_as_json if args.json else _print_as_tables
@@ -269,7 +269,7 @@ def _print_results(workload: BounceWorkload, results: Sequence[BounceResult], no
 
 def throughput_plot(results: Sequence[BounceResult]) -> LinePlot:
     """Throughput per instance over time: the mean of the instances; of one result also the standard deviation."""
-    from kcoord_wire.report.page.plots import LinePlot, Series
+    from kcoord_wire.report.page.charts import LinePlot, Series
 
     series = []
     for result in results:

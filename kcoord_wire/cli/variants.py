@@ -16,7 +16,7 @@ from kcoord_wire.cli.arguments import add_command, argument, parse_plot_path, pa
 from kcoord_wire.cli.output import print_json, print_table, styled, table
 
 if TYPE_CHECKING:
-    from kcoord_wire.report.page.plots import LinePlot
+    from kcoord_wire.report.page.charts import LinePlot
     from kcoord_wire.worlds.proposal.traffic import Traffic
 
 PROTOCOLS: Final = ("all-members", "subscription-hash", "single-assignor", "released")
@@ -120,7 +120,7 @@ def _print(rows: list[_Row], metadata_bytes: int) -> None:
 
 def _write(rows: list[_Row], metadata_bytes: int, paths: list[Path]) -> None:
     if paths:
-        from kcoord_wire.report.page.plots import write_plot
+        from kcoord_wire.report.page.charts import write_plot
 
         for path in paths:
             write_plot(traffic_plot(rows, metadata_bytes), path)
@@ -128,7 +128,7 @@ def _write(rows: list[_Row], metadata_bytes: int, paths: list[Path]) -> None:
 
 def traffic_plot(rows: list[_Row], metadata_bytes: int) -> LinePlot:
     """Return bytes against members, both on logarithmic axes: a slope of 2 is quadratic."""
-    from kcoord_wire.report.page.plots import LinePlot, Series
+    from kcoord_wire.report.page.charts import LinePlot, Series
 
     points: dict[str, list[tuple[float, float]]] = {}
     for row in rows:

@@ -27,8 +27,7 @@ import pyarrow.parquet as pq
 from kcoord_wire.forensics.detectors import detect, history_of_clients
 from kcoord_wire.forensics.exchanges.clusters import rename_groups
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
-from kcoord_wire.forensics.lines.history import text_history
-from kcoord_wire.forensics.lines.witness import join_witnesses
+from kcoord_wire.forensics.lines.history import join_witnesses, text_history
 from kcoord_wire.forensics.log.history import NO_ENDS, group_of, log_history
 from kcoord_wire.forensics.marshal.history import marshal_histories
 from kcoord_wire.forensics.marshal.parts import Judge
@@ -50,8 +49,7 @@ from kcoord_wire.forensics.model import (
 from kcoord_wire.forensics.pace import Pace, Progress, Stop
 from kcoord_wire.forensics.places import place_evidence
 from kcoord_wire.forensics.sources.files import find_sources
-from kcoord_wire.forensics.sources.frames import read_frames, read_log
-from kcoord_wire.forensics.sources.lines import parse_zone, read_lines
+from kcoord_wire.forensics.sources.frames import parse_zone, read_frames, read_lines, read_log
 from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.forensics.wire.traffic import read_sightings
 

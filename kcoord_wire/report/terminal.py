@@ -5,24 +5,38 @@ Laws:
 * No control character of a peer's string reaches the terminal, and no string is markup.
 * Each group takes at most a screen: of many rebalances the longest are shown, with a line that says so.
 * In a narrow terminal each rebalance is two lines instead of a table row.
+
+The history of a group as a list of events in order of time.
+
+Laws:
+
+* Every event is a row of the tables in `kcoord_wire.forensics.model`; nothing is concluded here.
+* The same history has the same events. Strings of peers are printable and short.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 from kcoord_wire.extras import require
-from kcoord_wire.forensics.model import GroupHistory, Loss, Rebalance
-from kcoord_wire.report.cards import Card, cards_of
-from kcoord_wire.report.digest import FAULTS, Digest, digests
-from kcoord_wire.report.faults import awaited
-from kcoord_wire.report.formatting import ago, counted, duration, name_if_known, place_text, shown
-from kcoord_wire.report.lagging import growth, lag_sentence
+from kcoord_wire.forensics.model import GroupHistory, Loss, MemberLife, Outage, Rebalance
+from kcoord_wire.report.digest import FAULTS, Card, Digest, awaited, cards_of, digests, growth, lag_sentence
+from kcoord_wire.report.formatting import (
+    ago,
+    counted,
+    duration,
+    name_if_known,
+    name_of,
+    partition_runs,
+    place_text,
+    shown,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
+
 
 ROWS: Final = 20  # rebalances of a group
 FINDINGS: Final = 10  # of a group
@@ -169,3 +183,82 @@ def _losses(losses: Sequence[Loss]) -> Iterator[Any]:
         yield text(f"  {shown(loss.source)} at {loss.position:,}: {shown(loss.what, 300)}{times}, {size}")
     if len(losses) > LOSSES:
         yield text(f"  {len(losses) - LOSSES:,} more places are in the tables and the page", "dim")
+
+
+class Event(NamedTuple):
+    """One line of a story.
+
+    :ivar time_ns: when it happened
+    :ivar who: client or member it is about; empty for the group
+    :ivar what: one or two words
+    :ivar text: the particulars
+    """
+
+    time_ns: int
+    who: str
+    what: str
+    text: str
+
+
+def events_of(history: GroupHistory) -> list[Event]:
+    """The events of a group in order of time."""
+    names = {life.member_id: name_of(life.client_id, life.member_id, life.instance_id) for life in history.members}
+    events = [event for life in history.members for event in _of_member(life, names[life.member_id])]
+    events += [event for row in history.rebalances for event in _of_rebalance(row)]
+    for generation in history.generations:
+        leader = names.get(generation.leader_id or "", "")
+        text = f"{generation.generation_id}: {counted(generation.members, 'member')}"
+        text += f", assignor {shown(generation.assignor)}" if generation.assignor else ""
+        events.append(Event(generation.joined_ns, "", "generation", text + (f", led by {leader}" if leader else "")))
+    events += [event for row in history.outages for event in _of_outage(row)]
+    events += _of_ownership(history, names)
+    for finding in history.findings:
+        events.append(
+            Event(finding.from_ns, shown(finding.subject), shown(finding.severity, 20), shown(finding.text, 600))
+        )
+    return sorted(events, key=lambda event: event.time_ns)
+
+
+def _of_member(life: MemberLife, name: str) -> Iterator[Event]:
+    about = {
+        "member id": life.member_id,
+        "host": life.client_host,
+        "assignors": ", ".join(life.assignors),
+        "topics": ", ".join(life.topics),
+        "session timeout": life.session_timeout_ms and duration(life.session_timeout_ms),
+    }
+    yield Event(life.joined_ns, name, "joins", "; ".join(f"{key} {shown(text)}" for key, text in about.items() if text))
+    if life.left_ns is not None:
+        yield Event(life.left_ns, name, "is gone", shown(life.why_left))
+
+
+def _of_rebalance(row: Rebalance) -> Iterator[Event]:
+    who = name_if_known(row.client_id, row.member_id, row.instance_id)
+    cause = f"#{row.number}: {shown(str(row.cause), 60)}" + (
+        f" ({row.confidence:.0%} sure)" if row.confidence < 1 else ""
+    )
+    yield Event(row.started_ns, who, "rebalance", f"{cause}; {shown(row.detail, 400)}" if row.detail else cause)
+    if row.ended_ns is not None:
+        took = "" if row.duration_ms is None else f" after {duration(row.duration_ms)}"
+        text = f"#{row.number}{took}; {counted(row.moved, 'partition')} moved"
+        text += f"; {grown}" if (grown := growth(row)) else ""
+        yield Event(row.ended_ns, "", shown(row.outcome, 20), text)
+
+
+def _of_outage(row: Outage) -> Iterator[Event]:
+    broker = shown(row.broker)
+    yield Event(row.from_ns, broker, shown(row.kind, 40), shown(row.text, 400))
+    if row.to_ns is not None:
+        text = f"after {duration((row.to_ns - row.from_ns) / 1e6)}, {counted(len(row.members), 'member')} concerned"
+        yield Event(row.to_ns, broker, "answers again", text)
+
+
+def _of_ownership(history: GroupHistory, names: dict[str, str]) -> Iterator[Event]:
+    """The partitions that a member receives, or gives up, at one moment are one event."""
+    changes: dict[tuple[int, str, str], list[tuple[str, int]]] = {}
+    for row in history.ownership:
+        name = names.get(row.member_id, shown(row.member_id))
+        for time_ns, what in ((row.from_ns, "receives"), (row.to_ns, "gives up")):
+            if time_ns is not None:
+                changes.setdefault((time_ns, name, what), []).append((row.topic, row.partition))
+    return (Event(*key, partition_runs(places)) for key, places in changes.items())

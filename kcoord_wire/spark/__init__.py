@@ -21,11 +21,18 @@ from kcoord_wire.extras import require
 from kcoord_wire.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from kcoord_wire.spark.archive import package_archive, submit_conf
     from kcoord_wire.spark.decode import BadFrameError, decode_frames, from_kafka_wire
-    from kcoord_wire.spark.files import convert_parquet, decode_parquet
-    from kcoord_wire.spark.histories import Histories, Matched, explain_rebalances, group_histories, match_exchanges
-    from kcoord_wire.spark.marshal import coordination_claims, coordination_stream, kafka_records
+    from kcoord_wire.spark.files import convert_parquet, decode_parquet, package_archive, submit_conf
+    from kcoord_wire.spark.histories import (
+        Histories,
+        Matched,
+        coordination_claims,
+        coordination_stream,
+        explain_rebalances,
+        group_histories,
+        kafka_records,
+        match_exchanges,
+    )
     from kcoord_wire.spark.sessions import session, spark_conf
     from kcoord_wire.spark.sources import register
 
@@ -56,12 +63,12 @@ require("pandas", "spark", "kcoord_wire.spark")
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "archive": ("package_archive", "submit_conf"),
         "decode": ("BadFrameError", "decode_frames", "from_kafka_wire"),
-        "files": ("convert_parquet", "decode_parquet"),
-        "histories": ("Histories", "Matched", "explain_rebalances", "group_histories", "match_exchanges"),
-        "marshal": ("coordination_claims", "kafka_records"),
-        "marshal_stream": ("coordination_stream",),
+        "files": ("convert_parquet", "decode_parquet", "package_archive", "submit_conf"),
+        "histories": (
+            *("Histories", "Matched", "coordination_claims", "coordination_stream", "explain_rebalances"),
+            *("group_histories", "kafka_records", "match_exchanges"),
+        ),
         "sessions": ("session", "spark_conf"),
         "sources": ("register",),
     },

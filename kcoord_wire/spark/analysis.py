@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 
 from kcoord_wire.forensics.analysis import Analysis
 from kcoord_wire.forensics.detectors import history_of_clients
-from kcoord_wire.forensics.lines.witness import join_witnesses
+from kcoord_wire.forensics.lines.history import join_witnesses
 from kcoord_wire.forensics.marshal.parts import Judge
 from kcoord_wire.forensics.model import LogRow, Loss, SightingKind, arrow_schema
 from kcoord_wire.forensics.pace import Progress

@@ -1,13 +1,39 @@
-"""The summary of a group: order, durations, clients."""
+"""The summary of a group: order, durations, clients.
+
+Lag in words: sums, states with their time, the worst first, and what a rebalance added.
+
+Findings that are alike share a card.
+
+A rebalance in a sentence: how its member ended, whom it waited for, what it cost.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from kcoord_wire.forensics.model import Cause, GroupHistory, LagStatus, Outage, PartitionState
-from kcoord_wire.report.digest import digest_of, digests, headline
+from kcoord_wire.forensics.model import (
+    Awaited,
+    Cause,
+    Finding,
+    GroupHistory,
+    LagStatus,
+    Outage,
+    PartitionState,
+    RemovedMember,
+)
+from kcoord_wire.report.digest import (
+    awaited,
+    cards_of,
+    digest_of,
+    digests,
+    growth,
+    headline,
+    lag_sentence,
+    waited_for_dead,
+)
 from tests.support.detector_groups import SECOND, group, life, rebalance
 from tests.support.histories import START, bare, empty, incident, kip_848, typical
 
@@ -129,3 +155,127 @@ def test_members_that_are_killed_at_the_end_are_a_shutdown() -> None:
     assert headline(history).text.startswith("session timeout")
     history.findings = [replace(typical().findings[0], severity="info", text="a deploy")]
     assert headline(history).text == "a deploy"
+
+
+def state(number: int, lag: int | None, status: str = "OK", since_s: int | None = None) -> PartitionState:
+    since = None if since_s is None else since_s * SECOND
+    return PartitionState("billing", "orders", number, status, since, 0, 1, 2, 3, lag, (lag or 0) + 5, None)
+
+
+def test_lag_is_summed_and_the_worst_states_are_named() -> None:
+    rows = [
+        state(0, 0),
+        state(1, 12_000, LagStatus.WARN, 5),
+        state(2, 30, LagStatus.STALLED, 41),
+        state(3, 4, LagStatus.STOPPED, 60),
+        state(4, 3, LagStatus.WARN, 7),
+        state(5, None),
+    ]
+    assert lag_sentence(group(partitions=rows)) == (
+        "lag 12,037 on 4 of 5 partitions; orders-3 STOPPED since +1:00.000, orders-2 STALLED since +0:41.000, "
+        "orders-1 WARN since +0:05.000, 1 more"
+    )
+
+
+def test_a_group_that_has_read_everything_or_shows_nothing() -> None:
+    assert lag_sentence(group(partitions=[state(0, 0)])) == "no lag on 1 partition, 5 at most on one before"
+    assert lag_sentence(group(partitions=[state(0, None)])) is None
+    assert lag_sentence(group()) is None
+
+
+def test_what_a_rebalance_added() -> None:
+    assert growth(rebalance(1, 10)) == ""
+    grown = rebalance(1, 10, lag_grown=1_300)
+    assert growth(grown) == "lag grew by 1,300, not caught up"
+    grown.caught_up_ns = 22 * SECOND
+    assert growth(grown) == "lag grew by 1,300, caught up after 12.0 s"
+
+
+def finding(detector: str, severity: str, at: int, subject: str | None = None, to_ns: int | None = 9) -> Finding:
+    text = f"{detector} of {subject} at {at}"
+    return Finding("g", detector, severity, at, to_ns, subject, text, "Do it.", 1.0, 1.0, [at], [])
+
+
+def test_every_finding_is_in_one_card_worst_first() -> None:
+    refused = [finding("refused", "warning", at, f"c-{at}") for at in range(57)]
+    others = [finding("storm", "critical", 30), finding("refused", "info", 1), finding("stuck", "warning", 2)]
+    cards = cards_of([*reversed(refused), *others])
+    found = [(card.first.detector, card.first.severity, len(card.others)) for card in cards]
+    assert found == [
+        ("storm", "critical", 0),
+        ("refused", "warning", 56),
+        ("stuck", "warning", 0),
+        ("refused", "info", 0),
+    ]
+    kept = [each.text for card in cards for each in (card.first, *card.others)]
+    assert sorted(kept) == sorted(each.text for each in [*refused, *others])
+
+
+def test_two_alike_keep_their_own_cards() -> None:
+    cards = cards_of([finding("refused", "warning", at, f"c-{at}") for at in (1, 2)])
+    assert [(card.first.subject, card.more) for card in cards] == [("c-1", ""), ("c-2", "")]
+
+
+def test_a_card_names_what_the_others_are_about() -> None:
+    [card] = cards_of([finding("refused", "warning", at, f"c-{at}", at) for at in range(1, 17)])
+    assert card.more == f"15 more like this: {', '.join(f'c-{at}' for at in range(2, 14))} and 3 more."
+    assert (card.rebalances, card.to_ns) == (list(range(1, 17)), 16)
+    [nameless] = cards_of([finding("storm", "info", at, None, None) for at in range(3)])
+    assert (nameless.more, nameless.to_ns) == ("2 more like this.", None)
+
+
+def expired(end: str | None, *returned: Any, **more: Any) -> GroupHistory:
+    """A group of c1 and c2, of which c2 ended at 100 s, and was removed by its session timeout at 145 s."""
+    values = {"members_before": 2, "members_after": 1, "paused_ms": 45_000.0, "duration_ms": 800.0, **more}
+    dead = life("c2", 0, 145, why_left="session timeout", end=end, died_ns=100 * SECOND if end else None)
+    rows = [rebalance(1, 145, Cause.SESSION_EXPIRED, "c2", **values)]
+    return group(600, members=[life("c1"), dead, *returned], rebalances=rows)
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("process died", "died at 00:01:40 UTC: its connection was closed without LeaveGroup"),
+        ("process ended", "ended at 00:01:40 UTC: its connection was closed, and it sends no LeaveGroup"),
+        ("silent", "fell silent at 00:01:40 UTC on an open connection, frozen or cut off"),
+        ("gone", "was gone at 00:01:40 UTC: its connection ended, and bytes before that are missing"),
+    ],
+)
+def test_a_death_goes_before_the_session_timeout(end: str, words: str) -> None:
+    assert headline(expired(end)).text == (
+        f"c2 (10.0.0.1) {words}; the coordinator noticed 45 s later (session timeout, at +2:25.000), and it did not "
+        "come back; rebalance #1 took 800 ms, 45 s of partition time without an owner"
+    )
+
+
+def test_a_client_that_came_back_is_said_to_be_back() -> None:
+    history = expired("process died", life("c2", 160, member_id="c2-again"))
+    assert ", and it was back 60 s after that moment; " in headline(history).text
+
+
+def test_members_that_ended_together_are_counted() -> None:
+    gone = [RemovedMember(f"{name}-id", name, None, "session timeout") for name in ("c2", "c3", "c4")]
+    assert " (and 2 other members with it); " in headline(expired("process died", removed=gone)).text
+
+
+def test_without_a_known_end_the_cause_is_named() -> None:
+    assert headline(expired(None)).text.startswith("session timeout of c2 (10.0.0.1) at +2:25.000: rebalance #1 took")
+
+
+def test_the_last_to_join_is_named_beyond_a_heartbeat() -> None:
+    last = {"last_member_id": "c1-id", "last_client_id": "c1", "duration_ms": 4_200.0}
+    assert "c1 joined last" not in headline(expired(None, late_ms=2_000.0, **last)).text
+    assert (
+        "took 4.2 s (c1 joined last, 4.0 s after the others)" in headline(expired(None, late_ms=4_000.0, **last)).text
+    )
+
+
+def test_a_wait_for_a_dead_member_is_a_fault() -> None:
+    wait = Awaited("c2-id", "c2", "10.0.0.2", 0, 5_000.0, "process died", 0)
+    row = rebalance(1, 3, client="c3", waited_for=[wait], duration_ms=6_000.0, members_before=2)
+    waiting = awaited(row)
+    assert waiting is not None
+    assert (waiting.person, waiting.ms, waited_for_dead(row)) == ("c2 (10.0.0.2)", 5_000.0, True)
+    found = headline(group(60, members=[life("c3", 3)], rebalances=[row]))
+    assert found.severity == "info"
+    assert "because it waited 5.0 s for c2 (10.0.0.2), whose process had died" in found.text

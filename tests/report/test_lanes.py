@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcoord_wire.forensics.model import Finding, GroupHistory, MemberLife, Ownership
-from kcoord_wire.report.page.group_clock import GroupClock
+from kcoord_wire.report.page.keys import GroupClock
 from kcoord_wire.report.page.lanes import by_trouble, dead_spans, lanes_of, ownership_of
 from tests.support.histories import MS, SECOND, START, summary
 

@@ -2,6 +2,8 @@
 
 Sixteen mixtures go through the functions that Spark's workers run; three of them through Spark as well, with different
 numbers of partitions and sizes of batches.
+
+Coordination logs on Spark have the histories of the plain analysis.
 """
 
 from __future__ import annotations
@@ -14,15 +16,20 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from kcoord_wire.forensics.analysis import TABLES, Analysis, analyze
+from kcoord_wire.forensics.analysis import TABLES, Analysis, analyze, analyze_records
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.log.history import log_histories
+from kcoord_wire.forensics.marshal.parts import Judge
 from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, Sighting, arrow_schema
 from kcoord_wire.forensics.places import place_evidence
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.forensics.wire.history import wire_history
-from kcoord_wire.spark import explain_rebalances, group_histories, match_exchanges
+from kcoord_wire.spark import coordination_claims, explain_rebalances, group_histories, match_exchanges
+from kcoord_wire.spark.rows import spark_schema
+from tests.support.marshal_rows import generated_log, live_log, table
+from tests.support.offsets_log import generation
+from tests.support.offsets_log import table as offsets_table
 
 DATA = Path(__file__).parents[1] / "data"
 CAPTURES = sorted((DATA / "captures").glob("*.pcap"))
@@ -191,3 +198,33 @@ def test_other_columns_are_rejected(spark: SparkSession) -> None:
         group_histories(spark.createDataFrame([(b"",)], "frame binary"))
     with pytest.raises(ValueError, match="these are not rows of LogRow: source, partition"):
         group_histories(spark.createDataFrame([(b"", b"", 1)], "key binary, value binary, offset long"))
+
+
+def frame_of(spark: SparkSession, rows: list[LogRow], partitions: int = 3) -> DataFrame:
+    return spark.createDataFrame(table(rows).to_pylist(), spark_schema(LogRow)).repartition(partitions)
+
+
+def test_histories_and_losses_equal_the_plain_analysis(spark: SparkSession) -> None:
+    rows = [*live_log(), *generated_log(5)]
+    shuffled = random.Random(5).sample(rows, len(rows))
+    offsets = offsets_table([generation(1, {"m-1": [0]})])
+    for judge in (Judge(), Judge("library", 30)):
+        plain = analyze_records([*table(rows).to_batches(), *offsets.to_batches()], judge=judge)
+        both = frame_of(spark, shuffled).union(spark.createDataFrame(offsets.to_pylist(), spark_schema(LogRow)))
+        found = group_histories(both, judge=judge)
+        assert found.collect() == plain.histories
+        losses = [tuple(row) for row in found.losses.collect()]
+        assert sorted(losses) == sorted(
+            (loss.source, loss.position, loss.what, loss.bytes, loss.count) for loss in plain.losses
+        )
+        found.unpersist()
+
+
+def test_claims_come_without_the_rest_of_the_histories(spark: SparkSession) -> None:
+    rows = generated_log(6)
+    plain = [claim for item in analyze_records(table(rows).to_batches()).histories for claim in item.claims]
+    found = coordination_claims(frame_of(spark, rows)).collect()
+    assert sorted(tuple(row) for row in found if row["to_ns"]) == sorted(
+        tuple(getattr(claim, name) for name in claim.__slots__) for claim in plain if claim.to_ns
+    )
+    assert len(found) == len(plain)

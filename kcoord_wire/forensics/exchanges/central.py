@@ -19,13 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.capture.central import CentralReader, is_central
-from kcoord_wire.capture.rewrite import REWRITE
+from kcoord_wire.capture.central import REWRITE, CentralReader, is_central
 from kcoord_wire.codec.registry import decode_request
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.exchanges.arrow import absent, joined, only_batch
-from kcoord_wire.forensics.exchanges.links import ENDS, LINK_EVENTS, link_sighting
-from kcoord_wire.forensics.exchanges.memory import Losses, client_host, connection_codes
+from kcoord_wire.forensics.exchanges.pairing import Losses, client_host, connection_codes
+from kcoord_wire.forensics.exchanges.sightings import ENDS, LINK_EVENTS, link_sighting
 from kcoord_wire.forensics.model import Exchange, Sighting, arrow_schema, table_of
 
 if TYPE_CHECKING:

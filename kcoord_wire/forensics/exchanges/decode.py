@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.forensics.exchanges.arrow import absent, as_type, filled, take
-from kcoord_wire.forensics.exchanges.memory import BatchMemory
+from kcoord_wire.forensics.exchanges.pairing import BatchMemory
 from kcoord_wire.forensics.model import Exchange, arrow_schema
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
 

@@ -36,8 +36,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.capture.plausible import has_header
-from kcoord_wire.capture.rewrite import is_rewrite_join
+from kcoord_wire.capture.central import is_rewrite_join
+from kcoord_wire.capture.conversation import has_header
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.codec.registry import decode_request
 from kcoord_wire.errors import DecodeError
@@ -55,25 +55,32 @@ from kcoord_wire.forensics.exchanges.arrow import (
 )
 from kcoord_wire.forensics.exchanges.central import CentralFrames, rewrite_joins
 from kcoord_wire.forensics.exchanges.decode import APIS, Decoded, decode_pairs
-from kcoord_wire.forensics.exchanges.errors import (
-    TOPIC_ERRORS,
-    error_codes,
-    keep_error,
-    leftover_errors,
-    note_topic_error,
-)
-from kcoord_wire.forensics.exchanges.fetched import fetch_sightings, list_sightings
-from kcoord_wire.forensics.exchanges.links import ENDS, link_sighting
-from kcoord_wire.forensics.exchanges.memory import (
+from kcoord_wire.forensics.exchanges.pairing import (
+    CLOSED,
+    DAMAGE,
     MAX_NAMES,
+    OPENED,
+    REQUEST,
+    RESPONSE,
     BatchMemory,
     ConnectionMemory,
     Losses,
     client_host,
     connection_codes,
+    pair,
 )
-from kcoord_wire.forensics.exchanges.pairing import CLOSED, DAMAGE, OPENED, REQUEST, RESPONSE, pair
 from kcoord_wire.forensics.exchanges.rows import exchange_rows
+from kcoord_wire.forensics.exchanges.sightings import (
+    ENDS,
+    TOPIC_ERRORS,
+    error_codes,
+    fetch_sightings,
+    keep_error,
+    leftover_errors,
+    link_sighting,
+    list_sightings,
+    note_topic_error,
+)
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, Sighting, SightingKind, arrow_schema, table_of
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.forensics.exchanges.arrow import Flat, absent, child, flatten, joined, lists, records, take
 from kcoord_wire.forensics.exchanges.decode import Decoded, assembled, note_errors
-from kcoord_wire.forensics.exchanges.memory import BatchMemory
+from kcoord_wire.forensics.exchanges.pairing import BatchMemory
 from kcoord_wire.forensics.model import Exchange, arrow_schema
 
 if TYPE_CHECKING:

@@ -9,17 +9,132 @@
 
 Before 2.3 a line has no reason. What stands just before it decides then: a member that failed or left; the first join
 of an empty group. Otherwise the cause is unknown.
+
+Why a rebalance began, from the reason that a broker's line states, or a client.
+
+Source: the arguments of ``prepareRebalance`` in GroupCoordinator.scala (2.3.1, 2.8.2, 3.6.1) and
+GroupMetadataManager.java; clients' reasons (KIP-800) in AbstractCoordinator.java and ConsumerCoordinator.java.
+
+A group of KIP-848 as its coordinator logs it: who joined or left, then ``Bumped group epoch``, then the target.
+
+A rebalance begins with the line that names the member, or with the bump, and its joins are over when the target
+assignment is computed. Which member reached the epoch when, only brokers before 4.1 log at INFO; otherwise the end of a
+rebalance is not known.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
-from kcoord_wire.forensics.lines.reasons import Verdict, cause_of_client, judge_reason
+from kcoord_wire.forensics.lines.reader import client_of
+from kcoord_wire.forensics.lines.shapes import Shape
 from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, Generation, Identity, LogLine, end_rebalance
+
+_CERTAIN: Final = 1.0
+_LIKELY: Final = 0.6
+_NOT_PROVIDED: Final = "not provided"
+_REASONS: Final = tuple(
+    (Shape(cause.name, template, ("broker",)), cause, confidence)
+    for template, cause, confidence in (
+        (
+            "Adding new member <member> with group {instance id|instanceid} <instance>[[; client reason: <reason>]]",
+            Cause.NEW_MEMBER,
+            _CERTAIN,
+        ),
+        ("Adding new member <member>", Cause.NEW_MEMBER, _CERTAIN),
+        ("emoving member <member> on heartbeat expiration", Cause.SESSION_EXPIRED, _CERTAIN),
+        ("emoving member <member> on LeaveGroup[[; client reason: <reason>]]", Cause.MEMBER_LEFT, _CERTAIN),
+        ("explicit `LeaveGroup` request for (<member>) members", Cause.MEMBER_LEFT, _CERTAIN),
+        (
+            "Leader <member> re-joining group during <state>[[; client reason: <reason>]]",
+            Cause.LEADER_REJOINED,
+            _CERTAIN,
+        ),
+        ("leader <member> re-joining group during <state>", Cause.LEADER_REJOINED, _CERTAIN),
+        (
+            "Updating metadata for static member <member> with instance id <instance>[[; client reason: <reason>]]",
+            Cause.STATIC_REPLACED,
+            _CERTAIN,
+        ),
+        (
+            "Updating metadata for member <member> during <state>[[; client reason: <reason>]]",
+            Cause.SUBSCRIPTION_CHANGED,
+            _LIKELY,
+        ),
+        ("Updating metadata for member <member>", Cause.SUBSCRIPTION_CHANGED, _LIKELY),
+        (
+            "ember <member> {is |}joining group during <state>[[; client reason: <reason>]]",
+            Cause.NEW_MEMBER,
+            _LIKELY,
+        ),
+        (
+            "Group's selectedProtocol will change because static member <member> with instance id <instance> joined "
+            "with change of protocol[[; client reason: <reason>]]",
+            Cause.STATIC_REPLACED,
+            _CERTAIN,
+        ),
+        ("Removing <member> on pending sync request expiration", Cause.SYNC_EXPIRED, _CERTAIN),
+        ("Freshly-loaded group <list> is over capacity<list>", Cause.GROUP_TOO_LARGE, _CERTAIN),
+    )
+)
+_CLIENTS: Final = (  # what a client's reason contains
+    ("poll timeout has expired", Cause.POLL_TIMEOUT),
+    ("max.poll.interval", Cause.POLL_TIMEOUT),
+    ("need to revoke partitions", Cause.COOPERATIVE_FOLLOW_UP),
+    ("cached metadata has changed", Cause.TOPICS_CHANGED),
+    ("Metadata for subscribed topic(s) has changed", Cause.TOPICS_CHANGED),
+    ("subscription has changed", Cause.SUBSCRIPTION_CHANGED),
+    ("session timed out", Cause.SESSION_EXPIRED),
+    ("the consumer is being closed", Cause.MEMBER_LEFT),
+    ("the consumer unsubscribed", Cause.MEMBER_LEFT),
+)
+_SET: Final = re.compile(r"(?:Set|List|HashSet)?[(\[{]?([^()\[\]{}]{1,300})")
+
+
+class Verdict(NamedTuple):
+    """What a reason says.
+
+    :ivar reason: of the client, where it stated one
+    """
+
+    cause: Cause
+    confidence: float
+    trigger: Identity
+    reason: str | None = None
+
+
+def judge_reason(text: str) -> Verdict:
+    """Return the cause in the reason of a broker's line ``Preparing to rebalance``."""
+    for shape, cause, confidence in _REASONS:
+        found = shape.match(text)
+        if found is None:
+            continue
+        named = found.groupdict()
+        reason = named.get("reason")
+        reason = None if reason in (None, _NOT_PROVIDED) else reason.rstrip(".")
+        stated = None if reason is None else cause_of_client(reason)
+        if stated is not None and cause not in (Cause.NEW_MEMBER, Cause.STATIC_REPLACED):
+            cause, confidence = stated, _CERTAIN
+        return Verdict(cause, confidence, _identity(named.get("member"), named.get("instance")), reason)
+    return Verdict(Cause.UNKNOWN, 0.0, Identity())
+
+
+def cause_of_client(reason: str) -> Cause | None:
+    """Return the cause in the reason that a client states, or None."""
+    return next((cause for part, cause in _CLIENTS if part in reason), None)
+
+
+def _identity(member: str | None, instance: str | None) -> Identity:
+    if member and (first := _SET.match(member)):
+        member = first[1].split(", ")[0]
+    if instance is not None:
+        instance = instance.removeprefix("Some(").removesuffix(")")
+        instance = None if instance in ("None", "null") else instance
+    return Identity(member, client_of(member), None, instance)
+
 
 _JUST_BEFORE_NS: Final = 1_000 * NS_PER_MS
 _INFERRED: Final = 0.95
@@ -205,3 +320,109 @@ _HANDLERS: Final = {
     "static_replaced": BrokerLines._replaced,
     "loaded": BrokerLines._loaded,
 }
+
+
+_CAUSES: Final = {
+    "epoch_joined": (Cause.NEW_MEMBER, "joined"),
+    "epoch_left": (Cause.MEMBER_LEFT, "left"),
+    "epoch_fenced": (Cause.SESSION_EXPIRED, "was removed"),
+    "epoch_replaced": (Cause.STATIC_REPLACED, "took the place of a static member"),
+    "epoch_subscribed": (Cause.SUBSCRIPTION_CHANGED, "changed its subscription"),
+    "epoch_topics": (Cause.TOPICS_CHANGED, ""),
+}
+_TRANSITION: Final = "failed to transition"
+
+
+class Kip848Lines:
+    """Reads the lines of brokers about one group of KIP-848, in order of time."""
+
+    def __init__(self, tables: GroupTables) -> None:
+        self._tables = tables
+        self._before: LogLine | None = None  # what the next epoch follows from
+
+    def read(self, row: LogLine) -> None:
+        """Read one line; of kinds that say nothing of a group of KIP-848, nothing."""
+        if row.kind in _CAUSES:
+            self._before = row
+            self._member(row)
+        elif row.kind == "epoch_bumped":
+            self._bumped(row)
+        elif row.kind == "epoch_target":
+            self._target(row)
+        elif row.kind == "epoch_state":
+            self._state(row)
+
+    def _member(self, row: LogLine) -> None:
+        tables = self._tables
+        if row.member_id is None:
+            return
+        tables.protocol = "consumer"
+        if row.kind in ("epoch_left", "epoch_fenced"):
+            is_slow = _TRANSITION in (row.reason or "")
+            why = "left" if row.kind == "epoch_left" else "rebalance timeout" if is_slow else "session timeout"
+            tables.part(row.member_id, row, why)
+        else:
+            if row.other_id in tables.present:
+                tables.part(row.other_id or "", row, "replaced")
+            tables.meet(row.member_id, row)
+        tables.size = len(tables.present)
+
+    def _bumped(self, row: LogLine) -> None:
+        tables, before = self._tables, self._before
+        self._before = None
+        if before is None:
+            cause, confidence, detail = Cause.TOPICS_CHANGED, _LIKELY, "No member came or went before the new epoch"
+        else:
+            cause, did = _CAUSES[before.kind]
+            cause = Cause.REBALANCE_TIMEOUT if _TRANSITION in (before.reason or "") else cause
+            why = f" because {before.reason}" if before.kind == "epoch_fenced" else ""
+            detail = f"{before.member_id} {did}{why}" if before.member_id else f"The topics are now {before.reason}"
+            confidence = 1.0
+        first = before or row
+        if tables.current is not None:
+            self._close(row)
+        rebalance = tables.begin(
+            first,
+            cause,
+            confidence,
+            Identity(first.member_id, first.client_id, None, first.instance_id),
+            None,
+            detail,
+            [evidence_of(line) for line in (before, row) if line is not None],
+        )
+        rebalance.members_after, rebalance.generation_id = tables.size, row.generation_id
+        tables.next_generation(
+            Generation(tables.group_id, row.generation_id or 0, row.time_ns, None, None, None, None, tables.size, 0)
+        )
+        tables.enter("Assigning", row.time_ns, row.generation_id)
+        if not tables.present and rebalance.removed:
+            end_rebalance(rebalance, row.time_ns, "empty")
+            tables.enter("Empty", row.time_ns, row.generation_id)
+
+    def _close(self, row: LogLine) -> None:
+        """End a rebalance of which no line shows the end."""
+        current = self._tables.current
+        if current is not None and current.joined_ns is None:
+            end_rebalance(current, row.time_ns, "interrupted")
+        elif current is not None:
+            current.outcome = "unseen"
+
+    def _target(self, row: LogLine) -> None:
+        tables, rebalance = self._tables, self._tables.current
+        if tables.generations and tables.generations[-1].generation_id == row.generation_id:
+            tables.generations[-1].assignor = row.assignor
+        tables.enter("Reconciling", row.time_ns, row.generation_id)
+        if rebalance is not None and rebalance.generation_id == row.generation_id:
+            rebalance.assignor, rebalance.joined_ns = row.assignor, row.time_ns
+            rebalance.joining_ms = (row.time_ns - rebalance.started_ns) / NS_PER_MS
+
+    def _state(self, row: LogLine) -> None:
+        last = self._tables.rebalances[-1] if self._tables.rebalances else None
+        if last is not None and last.generation_id == row.generation_id and row.state == "STABLE":
+            end_rebalance(last, row.time_ns, "stable")  # the last member that reaches it ends it
+
+    def finish(self) -> None:
+        """The lines are over: what has its target is under way for as long as nothing says."""
+        current = self._tables.current
+        if current is not None and current.joined_ns is not None:
+            current.outcome = "unseen"

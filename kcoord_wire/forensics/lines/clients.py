@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kcoord_wire.forensics.lines.parsing import client_of
-from kcoord_wire.forensics.lines.reasons import cause_of_client
+from kcoord_wire.forensics.lines.broker import cause_of_client
+from kcoord_wire.forensics.lines.reader import client_of
 from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, Generation, Identity, LogLine, end_rebalance
 

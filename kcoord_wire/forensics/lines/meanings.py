@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from kcoord_wire.forensics.lines.parsing import Parsed, parse_line
-from kcoord_wire.forensics.lines.reasons import cause_of_client, judge_reason
+from kcoord_wire.forensics.lines.broker import cause_of_client, judge_reason
+from kcoord_wire.forensics.lines.reader import Parsed, parse_line
 from kcoord_wire.forensics.model import Cause
 
 NO, YES, REPEATED = "no", "yes", "if it repeats"

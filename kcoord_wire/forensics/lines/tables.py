@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kcoord_wire.forensics.lines.parsing import client_of
+from kcoord_wire.forensics.lines.reader import client_of
 from kcoord_wire.forensics.model import (
     Cause,
     Evidence,

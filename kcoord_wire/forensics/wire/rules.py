@@ -16,7 +16,7 @@ To add a cause:
 * `model.Cause`; a rule here, at its place in `RULES` (and in `EPOCH_RULES` for KIP-848), with a `trace.StartKind` where
   it starts in a new way; what the rule asks for in `facts.Facts`.
 * Where records show it, log/classic.py and log/kip848.py, and the table in the docstring of log/history.py.
-* Its colour and its text in report/page/cause_styles.py; `FAULTS` in report/digest.py if it is one.
+* Its colour and its text in report/page/keys.py; `FAULTS` in report/digest.py if it is one.
 * Truth: a row of `RULES` and a branch in tests/truth/labels.py, an act in tests/truth/scenarios.py, and what records
   cannot show in tests/truth/records.py; then ``python -m tests.truth.causes`` writes docs/causes.md.
 """

@@ -5,6 +5,13 @@ Laws:
 * Its keys are those of `kcoord_wire.report.page.keys`. Every string of a peer is made printable and short here.
 * `cut` has a sentence on everything that is left out or simplified; the tables of the analysis are complete.
 * The same histories have the same data, in the same order.
+
+The lag of a group as a curve of the page: the records of all partitions together that were not read yet.
+
+Laws:
+
+* A partition counts from its first row on, with the last lag that was seen by then.
+* A curve has at most as many points as the page allows: the highest of each stretch, so that no peak is lost.
 """
 
 from __future__ import annotations
@@ -16,16 +23,44 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Loss, Rebalance
-from kcoord_wire.report.cards import Card, cards_of
-from kcoord_wire.report.digest import Digest, digests, nameless
-from kcoord_wire.report.faults import awaited
+from kcoord_wire.report.digest import Card, Digest, awaited, cards_of, digests, lag_sentence, nameless
 from kcoord_wire.report.formatting import counted, duration, iso, name_if_known, name_of, place_text, shown, utc
-from kcoord_wire.report.lagging import lag_sentence
-from kcoord_wire.report.page.cause_styles import ABOUT, COLOURS, OTHER
-from kcoord_wire.report.page.group_clock import GroupClock
-from kcoord_wire.report.page.keys import FindingKeys, GroupKeys, PageKeys, RebalanceKeys
-from kcoord_wire.report.page.lag import lag_curve
+from kcoord_wire.report.page.keys import (
+    ABOUT,
+    COLOURS,
+    OTHER,
+    FindingKeys,
+    GroupClock,
+    GroupKeys,
+    PageKeys,
+    RebalanceKeys,
+)
 from kcoord_wire.report.page.lanes import Lane, by_trouble, dead_spans, held_ns, lane_row, lanes_of, ownership_of
+
+
+def lag_curve(history: GroupHistory, clock: GroupClock, points: int) -> list[list[float]]:
+    """Return [time, records] at each change, and at the group's end; empty where no lag is known."""
+    last: dict[tuple[str, int], int] = {}
+    total = 0
+    curve: list[list[float]] = []
+    for row in history.lag:
+        if row.lag is None:
+            continue
+        place, at = (row.topic, row.partition), clock.ms(row.time_ns)
+        total += row.lag - last.get(place, 0)
+        last[place] = row.lag
+        if curve and curve[-1][0] == at:
+            curve[-1][1] = total
+        else:
+            curve.append([at, total])
+    if not curve:
+        return []
+    if len(curve) > points:
+        size = -(-len(curve) // points)
+        highest = (max(curve[at : at + size], key=lambda point: point[1]) for at in range(0, len(curve), size))
+        curve = [*highest]
+    return [*curve, [max(clock.ms(clock.last), curve[-1][0]), total]]
+
 
 _REMOVED: Final = 20  # members that a rebalance lists as removed
 _OF_FINDING: Final = 40  # rebalances that a finding lists

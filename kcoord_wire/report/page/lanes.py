@@ -18,8 +18,7 @@ from typing import Final
 
 from kcoord_wire.forensics.model import GroupHistory, MemberLife, Ownership
 from kcoord_wire.report.formatting import duration, name_of, partition_runs, shown
-from kcoord_wire.report.page.group_clock import GroupClock
-from kcoord_wire.report.page.keys import LaneKeys
+from kcoord_wire.report.page.keys import GroupClock, LaneKeys
 
 _FOLDED_FROM: Final = 20  # lanes above which those without trouble are folded
 _LATE_MS: Final = 1_000  # a member that joins so long after the others is in trouble

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kcoord_wire.report.page.plots import LinePlot, Series, write_plot
+from kcoord_wire.report.page.charts import LinePlot, Series, write_plot
 
 from ..report import line
 from .cases import CURVE, SIZES

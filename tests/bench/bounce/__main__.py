@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 
 from kcoord_wire.cli.rolling_bounce import throughput_plot
-from kcoord_wire.report.page.plots import LinePlot, Series, write_plot
+from kcoord_wire.report.page.charts import LinePlot, Series, write_plot
 from kcoord_wire.worlds.consumer_groups.rolling_bounce import LABEL, simulate_consumer_bounce
 from kcoord_wire.worlds.group.bounce_account import BounceResult
 from kcoord_wire.worlds.group.rolling_bounce import PROTOCOLS, BounceWorkload, simulate_bounce

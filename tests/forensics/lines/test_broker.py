@@ -1,7 +1,15 @@
-"""Classic groups as their coordinator logs them: what recordings do not show."""
+"""Classic groups as their coordinator logs them: what recordings do not show.
+
+The reasons that brokers state, of all releases, and those of clients in them.
+
+Groups of KIP-848 as their coordinator logs them: what recordings do not show.
+"""
 
 from __future__ import annotations
 
+import pytest
+
+from kcoord_wire.forensics.lines.broker import cause_of_client, judge_reason
 from kcoord_wire.forensics.model import Cause, GroupHistory
 from tests.support.text_logs import history_of, parse
 
@@ -91,3 +99,133 @@ def test_a_static_member_that_is_replaced_lives_no_longer() -> None:
     )
     assert [(life.member_id, life.why_left) for life in history.members] == [(A, "replaced"), (B, None)]
     assert history.rebalances[0].cause == Cause.STATIC_REPLACED
+
+
+UUID = "b542b773-d427-4892-9760-92cf58a9215a"
+M = f"app-1-{UUID}"
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause", "confidence"),
+    [
+        (f"Adding new member {M}", Cause.NEW_MEMBER, 1.0),
+        (f"Adding new member {M} with group instance id None; client reason: not provided", Cause.NEW_MEMBER, 1.0),
+        (f"Adding new member {M} with group instanceid None", Cause.NEW_MEMBER, 1.0),
+        (f"removing member {M} on heartbeat expiration", Cause.SESSION_EXPIRED, 1.0),
+        (f"removing member {M} on heartbeat expiration.", Cause.SESSION_EXPIRED, 1.0),
+        (f"removing member {M} on LeaveGroup", Cause.MEMBER_LEFT, 1.0),
+        (
+            f"Removing member {M} on LeaveGroup; client reason: consumer poll timeout has expired.",
+            Cause.POLL_TIMEOUT,
+            1.0,
+        ),
+        (f"Removing member {M} on LeaveGroup; client reason: the consumer is being closed", Cause.MEMBER_LEFT, 1.0),
+        (f"explicit `LeaveGroup` request for ({M}) members.", Cause.MEMBER_LEFT, 1.0),
+        (f"Leader {M} re-joining group during Stable; client reason: not provided", Cause.LEADER_REJOINED, 1.0),
+        (
+            f"Leader {M} re-joining group during Stable; client reason: cached metadata has "
+            f"changed from (version5: {{a=4}}) "
+            "at the beginning of the rebalance to (version6: {a=6})",
+            Cause.TOPICS_CHANGED,
+            1.0,
+        ),
+        (
+            f"Updating metadata for member {M} during Stable; client reason: need to revoke "
+            "partitions [a-1] as indicated by "
+            "the current assignment and re-join",
+            Cause.COOPERATIVE_FOLLOW_UP,
+            1.0,
+        ),
+        (
+            f"Updating metadata for member {M} during Stable; client reason: not provided",
+            Cause.SUBSCRIPTION_CHANGED,
+            0.6,
+        ),
+        (
+            f"Updating metadata for static member {M} with instance id Some(pod-1); client reason: not provided",
+            Cause.STATIC_REPLACED,
+            1.0,
+        ),
+        (f"Removing Set({M}) on pending sync request expiration", Cause.SYNC_EXPIRED, 1.0),
+        (
+            "Freshly-loaded group g (size 5) is over capacity 4. Rebalancing in order to "
+            "give a chance for consumers to "
+            "commit offsets",
+            Cause.GROUP_TOO_LARGE,
+            1.0,
+        ),
+        ("a reason of a later release", Cause.UNKNOWN, 0.0),
+    ],
+)
+def test_the_cause_in_a_brokers_reason(reason: str, cause: Cause, confidence: float) -> None:
+    verdict = judge_reason(reason)
+    assert (verdict.cause, verdict.confidence) == (cause, confidence)
+    if M in reason:
+        assert (verdict.trigger.member_id, verdict.trigger.client_id) == (M, "app-1")
+
+
+def test_the_instance_of_a_static_member_is_named() -> None:
+    assert judge_reason(
+        f"Adding new member {M} with group instance id Some(pod-1); client reason: x"
+    ).trigger.instance_id == ("pod-1")
+
+
+def test_reasons_of_clients_that_name_no_cause_are_none() -> None:
+    assert cause_of_client("need to re-join with the given member-id: x") is None
+
+
+def epochs_logged(*lines: str) -> GroupHistory:
+    text = "\n".join(f"[2026-11-22 12:00:{s:02},000] INFO [GroupId g] {line}" for s, line in enumerate(lines))
+    return history_of(parse(text))
+
+
+JOINED = "Member m1 joins the consumer group using the consumer protocol."
+BUMPED = "Bumped group epoch to {}."
+TARGET = "Computed a new target assignment for epoch {} with 'uniform' assignor in 3ms."
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "why"),
+    [
+        (
+            "Member m1 fenced from the group because the member session expired.",
+            Cause.SESSION_EXPIRED,
+            "session timeout",
+        ),
+        (
+            "Member m1 fenced from the group because it failed to transition from epoch 1 within 45000ms.",
+            Cause.REBALANCE_TIMEOUT,
+            "rebalance timeout",
+        ),
+        ("Member m1 left the consumer group.", Cause.MEMBER_LEFT, "left"),
+    ],
+)
+def test_why_a_member_is_gone(line: str, cause: Cause, why: str) -> None:
+    history = epochs_logged(JOINED, BUMPED.format(1), TARGET.format(1), line, BUMPED.format(2))
+    assert [row.cause for row in history.rebalances] == [Cause.NEW_MEMBER, cause]
+    assert [gone.why for gone in history.rebalances[1].removed] == [why]
+    assert history.rebalances[1].outcome == "empty"
+
+
+def test_an_epoch_that_no_member_caused_follows_from_topics() -> None:
+    history = epochs_logged(JOINED, BUMPED.format(1), TARGET.format(1), BUMPED.format(2), TARGET.format(2))
+    second = history.rebalances[1]
+    assert (second.cause, second.confidence, second.member_id) == (Cause.TOPICS_CHANGED, 0.6, None)
+
+
+def test_subscription_metadata_is_a_certain_sign_of_topics() -> None:
+    history = epochs_logged(JOINED, BUMPED.format(1), "Computed new subscription metadata: {a=6}.", BUMPED.format(2))
+    assert (history.rebalances[1].cause, history.rebalances[1].confidence) == (Cause.TOPICS_CHANGED, 1.0)
+
+
+def test_the_last_member_that_is_stable_ends_a_rebalance() -> None:
+    state = "Member {} new assignment state: epoch=1, previousEpoch=0, state=STABLE, assignedPartitions=[a-0]."
+    history = epochs_logged(JOINED, BUMPED.format(1), TARGET.format(1), state.format("m1"), state.format("m2"))
+    [row] = history.rebalances
+    assert (row.outcome, row.duration_ms, row.joining_ms, row.assignor) == ("stable", 4000.0, 2000.0, "uniform")
+
+
+def test_without_such_lines_the_end_is_unknown() -> None:
+    history = epochs_logged(JOINED, BUMPED.format(1), TARGET.format(1))
+    assert (history.rebalances[0].outcome, history.rebalances[0].ended_ns) == ("unseen", None)
+    assert any("KIP-848" in sentence for sentence in history.group.blind)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.forensics.lines.broker_shapes import BROKER_SHAPES
-from kcoord_wire.forensics.lines.client_shapes import CLIENT_SHAPES
 from kcoord_wire.forensics.lines.meanings import MEANINGS, explain_line
+from kcoord_wire.forensics.lines.shapes import BROKER_SHAPES, CLIENT_SHAPES
 
 M = "app-b542b773-d427-4892-9760-92cf58a9215a"
 PREPARING = (

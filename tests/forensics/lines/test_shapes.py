@@ -6,9 +6,7 @@ import time
 
 import pytest
 
-from kcoord_wire.forensics.lines.broker_shapes import BROKER_SHAPES
-from kcoord_wire.forensics.lines.client_shapes import CLIENT_SHAPES
-from kcoord_wire.forensics.lines.shapes import Shape
+from kcoord_wire.forensics.lines.shapes import BROKER_SHAPES, CLIENT_SHAPES, Shape
 
 
 def shape(template: str) -> Shape:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.capture.salvage import salvage_packets
+from kcoord_wire.capture.pcap import salvage_packets
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.recorder.recording import RecordingWriter, recording_files

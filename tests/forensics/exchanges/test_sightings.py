@@ -1,15 +1,22 @@
-"""Fetch and ListOffsets as sightings: sessions, ids, cuts, what passes, and that batches make no difference."""
+"""Fetch and ListOffsets as sightings: sessions, ids, cuts, what passes, and that batches make no difference.
+
+Errors outside groups: of ApiVersions and SASL by their fixed place, of topics in Metadata, once a connection.
+
+Connections as sightings: opened, closed, broken off, refused.
+"""
 
 from __future__ import annotations
 
 import random
 import uuid
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.forensics.model import SightingKind
+from kcoord_wire.forensics.exchanges.sightings import LINK_EVENTS, MAX_ERRORS, link_sighting
+from kcoord_wire.forensics.model import Frame, SightingKind
 from kcoord_wire.messages import fetch, list_offsets, metadata
 from tests.support.wire_samples import Talk, batch, canonical, cut_anywhere, match_all, mixed
 
@@ -156,3 +163,88 @@ def test_ends_and_beginnings_are_seen_in_list_offsets() -> None:
     talk.raw("request", kw.encode_request(listed(-1, 5)[0], 7, correlation_id=50)[:-3])
     talk.answer(listed(-1, 5)[1], 7, 50)
     assert len(seen(talk)) == 3
+
+
+def errors_seen(talk: Talk) -> list[dict[str, Any]]:
+    _, rows, matcher = match_all([batch(mixed([talk], random.Random(1)))])
+    assert matcher.losses == []
+    return [row for row in rows if row["kind"] in ("error", "cluster")]
+
+
+def refuse_versions(talk: Talk, number: int) -> None:
+    talk.ask(kw.ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4, number)
+    talk.answer(kw.ApiVersionsResponse(error_code=35), 0, number)
+
+
+def test_versions_refused_on_a_connection_of_nothing_else() -> None:
+    talk = Talk(1, client_id="new")
+    for number in range(3):
+        refuse_versions(talk, number)
+    rows = errors_seen(talk)
+    assert [(row["api"], row["error_code"], row["client_id"]) for row in rows] == [("ApiVersions", 35, "new")] * 3
+    for number in range(3, MAX_ERRORS + 20):
+        refuse_versions(talk, number)
+    assert len(errors_seen(talk)) == MAX_ERRORS
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_a_client_that_asks_again_lower_is_normal(version: int) -> None:
+    talk = Talk(1)
+    refuse_versions(talk, 1)
+    talk.ask(kw.ApiVersionsRequest(), version, 2)
+    talk.answer(kw.ApiVersionsResponse(), version, 2)
+    assert errors_seen(talk) == []
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_refused_credentials(version: int) -> None:
+    talk = Talk(1)
+    talk.ask(kw.SaslHandshakeRequest(mechanism="PLAIN"), 1, 1)
+    talk.answer(kw.SaslHandshakeResponse(error_code=33), 1, 1)
+    talk.ask(kw.SaslAuthenticateRequest(auth_bytes=b"x"), version, 2)
+    talk.answer(kw.SaslAuthenticateResponse(error_code=58, error_message="no"), version, 2)
+    assert [(row["api"], row["error_code"]) for row in errors_seen(talk)] == [
+        ("SaslHandshake", 33),
+        ("SaslAuthenticate", 58),
+    ]
+
+
+def test_topics_and_the_cluster_are_seen_once() -> None:
+    talk = Talk(1)
+    for number in range(3):
+        talk.ask(kw.MetadataRequest(), 4, number)
+        topics = [kw.MetadataResponseTopic(error_code=29, name="secret"), kw.MetadataResponseTopic(name="orders")]
+        talk.answer(kw.MetadataResponse(cluster_id="abc" if number < 2 else "xyz", topics=topics), 4, number)
+    rows = [(row["kind"], row["topic"], row["error_code"], row["text"]) for row in errors_seen(talk)]
+    assert sorted(rows, key=str) == [
+        ("cluster", None, None, "abc"), ("cluster", None, None, "xyz"), ("error", "secret", 29, None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LINK_EVENTS)
+def test_what_happens_to_a_connection_is_a_sighting(kind: str) -> None:
+    name = "10.0.0.1:4000-10.0.9.9:9092#1"
+    frame = Frame("a.pcap", 0, 0, 5, name, kind, b"", by="broker")
+    seen = link_sighting(asdict(frame), "billing-1")
+    assert (seen.kind, seen.connection, seen.client_id, seen.by, seen.text) == (kind, name, "billing-1", "broker", None)
+
+
+def test_a_refused_connection_is_seen() -> None:
+    name = "10.0.0.1:4000-10.0.9.9:9092#1"
+    frame = Frame("a.kcrec", 0, 0, 7, name, "refused", b"", "Connection refused")
+    exchanges, seen, matcher = match_all([batch([frame])])
+    assert (exchanges, matcher.losses) == ([], [])
+    assert [(row["kind"], row["connection"], row["time_ns"], row["text"]) for row in seen] == [
+        ("refused", name, 7, "Connection refused")
+    ]
+
+
+def test_missing_bytes_are_seen_unless_they_hide_nothing() -> None:
+    name = "10.0.0.1:4000-10.0.9.9:9092#1"
+    hole = Frame("a.pcap", 1, 9, 7, name, "damage", b"", "request: bytes were not captured", 50, "client", 3)
+    harmless = Frame("a.pcap", 2, 9, 8, name, "damage", b"", "response: bytes of the data", 5000, "broker")
+    _, seen, matcher = match_all([batch([hole, harmless])])
+    assert [loss.bytes for loss in matcher.losses] == [50, 5000]
+    assert [(row["kind"], row["connection"], row["since_ns"], row["time_ns"], row["by"]) for row in seen] == [
+        ("hole", name, 3, 7, "client")
+    ]
