@@ -9,15 +9,14 @@ import kcoord_wire as kw
 from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
+from kcoord_wire.coordinator.core.apis import SERVED, api_of
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
-from kcoord_wire.coordinator.core.error_responses import can_refuse
 from kcoord_wire.coordinator.core.events import Reply, Request, Resign, TopicsDeleted
 from kcoord_wire.coordinator.log.segments import TRANSACTIONS
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.topics.limits import TopicLimits
-from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
@@ -151,7 +150,7 @@ def check(data: bytes) -> None:
         except kw.DecodeError:
             continue
         api_key = header.request_api_key
-        served = header.request_api_version in SERVED.get(api_key, ()) and can_refuse(message)
+        served = header.request_api_version in SERVED.get(api_key, ()) and api_of(message) is not None
         if not served or api_key in LEFT_OUT:
             continue
         world.wait(STEP_MS[header.correlation_id % len(STEP_MS)])

@@ -9,10 +9,11 @@ Laws:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.codec.registry import Buffer, registry
+from kcoord_wire.coordinator.core.apis import APIS
 from kcoord_wire.coordinator.description import shown
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.protocol.api_keys import ApiKey, api_name
@@ -26,28 +27,6 @@ MAX_NAME: Final = 0x7FFF - 37
 MAX_NAMES: Final = 20_000
 """Names in one request."""
 
-NAME_LISTS: Final[Mapping[ApiKey, tuple[str, ...]]] = {
-    ApiKey.OFFSET_FETCH: ("groups",),
-    ApiKey.FIND_COORDINATOR: ("coordinator_keys",),
-    ApiKey.LEAVE_GROUP: ("members",),
-    ApiKey.DESCRIBE_GROUPS: ("groups",),
-    ApiKey.CREATE_TOPICS: ("topics",),
-    ApiKey.DELETE_TOPICS: ("topics", "topic_names"),
-    ApiKey.DELETE_RECORDS: ("topics",),
-    ApiKey.CREATE_ACLS: ("creations",),
-    ApiKey.DELETE_ACLS: ("filters",),
-    ApiKey.DESCRIBE_CONFIGS: ("resources",),
-    ApiKey.ALTER_CONFIGS: ("resources",),
-    ApiKey.CREATE_PARTITIONS: ("topics",),
-    ApiKey.DELETE_GROUPS: ("groups_names",),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: ("resources",),
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: ("subscribed_topic_names",),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: ("group_ids",),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("topics",),
-}
-"""The fields of each request that are lists of names, or of parts that have one."""
-
-_BLOB_APIS: Final = frozenset({ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 _RESPONSE_HEAD: Final = struct.Struct(">ii")
 _FLEXIBLE_REQUEST_HEADER: Final = 2  # version of RequestHeader from which it has tagged fields
 _FLEXIBLE_RESPONSE_HEADER: Final = 1  # likewise of ResponseHeader
@@ -99,7 +78,7 @@ def api_codec(api_key: int, version: int) -> ApiCodec:
         api_key,
         version,
         flexible_head=request.header_version(version) == _FLEXIBLE_REQUEST_HEADER,
-        carries_blobs=api_key in _BLOB_APIS,
+        carries_blobs=APIS[api_key].has_blobs,
         decode=request.program(version).decode_prefix,
         check=_check_of(api_key),
         encode=response.program(version, reading=False).encode,
@@ -110,8 +89,8 @@ def api_codec(api_key: int, version: int) -> ApiCodec:
 def _check_of(api_key: int) -> Callable[[Any, str], None] | None:
     if api_key == ApiKey.JOIN_GROUP:
         return _check_join
-    names = NAME_LISTS.get(ApiKey(api_key))
-    if names is None:
+    names = APIS[api_key].names.split()
+    if not names:
         return None
 
     def check(message: Any, client_id: str) -> None:

@@ -27,12 +27,12 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from kcoord_wire.coordinator.api_codec import ApiCodec
+from kcoord_wire.coordinator.core.apis import Finish
 from kcoord_wire.coordinator.fault_injection import FaultedExchange
 from kcoord_wire.coordinator.metrics import Metrics, first_error
 from kcoord_wire.coordinator.oversized import OversizedError, OversizedProduce, RequestFramer
 from kcoord_wire.coordinator.scheduler import Scheduler
 from kcoord_wire.coordinator.security.authentication import Session
-from kcoord_wire.coordinator.security.request_parts import Finish
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.kernel.net import looks_like
 from kcoord_wire.messages.heartbeat import HeartbeatRequest

@@ -25,6 +25,7 @@ from typing import Any, Final, Self, TypeVar
 from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
+from kcoord_wire.coordinator.core.apis import SERVED
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.fault_injection import Faults
@@ -36,7 +37,6 @@ from kcoord_wire.coordinator.server import Server
 from kcoord_wire.coordinator.testing import Inspection
 from kcoord_wire.coordinator.topics.limits import TopicLimits
 from kcoord_wire.coordinator.topics.releases import served_by
-from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.kernel.background import Background
 from kcoord_wire.kernel.disk import FileDisk, MemoryDisk

@@ -39,7 +39,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.apis import api_of, refusal
 from kcoord_wire.kernel.settings import SettingsError, read_rules, suggestion
 from kcoord_wire.protocol.api_keys import API_NAMES
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -47,7 +47,6 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 API_KEYS = {name: key for key, name in API_NAMES.items()}
 ACTIONS = ("delay", "drop", "duplicate", "error", "disconnect")
 DIRECTIONS = ("request", "response")
-GROUP_FIELDS = ("group_id", "groups", "groups_names", "key", "coordinator_keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,14 +303,9 @@ class _Rule:
 # ---- groups and members of a request
 
 
-def _groups_of(message: Any) -> Iterator[str]:
-    """Yield the groups that a request names. The keys of FindCoordinator count: they are groups nearly always."""
-    for name in GROUP_FIELDS:
-        value = getattr(message, name, None)
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, list):
-            yield from (each if isinstance(each, str) else each.group_id for each in value)
+def _groups_of(message: Any) -> Iterable[str]:
+    api = api_of(message)
+    return () if api is None else api.groups_of(message)
 
 
 def _is_member(message: Any, client_id: str, wanted: str) -> bool:

@@ -22,7 +22,7 @@ from typing import Final, NoReturn, TypeVar
 
 from kcoord_wire.codec.framing import Framer
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD
-from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM
+from kcoord_wire.coordinator.core.apis import TOPIC_UUIDS_FROM
 from kcoord_wire.coordinator.partitions.batch_header import BATCH_HEADER_SIZE, left_out
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.protocol.api_keys import ApiKey

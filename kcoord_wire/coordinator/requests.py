@@ -22,7 +22,8 @@ from typing import Any, Final
 from kcoord_wire.codec.framing import frame
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, NotServedError, api_codec, read_client_id
 from kcoord_wire.coordinator.connection import Beat, Connection, PeerLimits
-from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.apis import refusal
+from kcoord_wire.coordinator.core.brokers import route
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, TopicsDeleted, WriteMarkers
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.description import RebalanceLog
@@ -30,7 +31,6 @@ from kcoord_wire.coordinator.fault_injection import CLEAN, FaultedExchange, Faul
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.log_view import LogView
 from kcoord_wire.coordinator.metrics import GroupCounts, Metrics, TransactionCounts
-from kcoord_wire.coordinator.routing import route
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.scheduler import Clock
 from kcoord_wire.coordinator.security.authentication import FAILURE_DELAY_MS, Admission, Session

@@ -19,7 +19,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.events import (
     Append,
     AppendMarker,

@@ -24,9 +24,8 @@ from functools import partial
 from typing import Any, Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.apis import ABORTABLE_FROM, ADD_TO_TRANSACTION_FROM, BATCH_ADD_FROM, refusal
 from kcoord_wire.coordinator.core.events import Event, MarkersWritten, Request, WriteMarkers
-from kcoord_wire.coordinator.core.versions import ABORTABLE_FROM, ADD_TO_TRANSACTION_FROM, BATCH_ADD_FROM
 from kcoord_wire.coordinator.partitions.batch_header import Header
 from kcoord_wire.coordinator.topics.topics import Partition, VerifiedProduce
 from kcoord_wire.coordinator.transactions.machine import OFFSETS_TOPIC

@@ -18,10 +18,11 @@ import trustme
 
 import kcoord_wire as kw
 from kcoord_wire.cli.serve import EXAMPLES
+from kcoord_wire.coordinator.core.apis import Kind, Operation
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.security.authentication import Credential, Users
-from kcoord_wire.coordinator.security.permissions import Operation, Permissions
+from kcoord_wire.coordinator.security.permissions import Permissions
 from tests.support.group_client import SOON, VERSIONS, become_stable, commit, committed, join_request
 from tests.support.wire import Wire
 
@@ -258,8 +259,8 @@ def test_the_files_that_the_help_shows_are_taken(tmp_path: Path) -> None:
     files["sasl-users"].write_text(users)
     assert Users.from_file(files["sasl-users"]).mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
     permissions = Permissions.from_file(files["permissions"])
-    assert permissions.allows_group("User:alice", Operation.READ, "billing-eu")
-    assert not permissions.allows_topic("User:alice", Operation.READ, "secret-plans")
+    assert permissions.allows("User:alice", Operation.READ, Kind.GROUP, "billing-eu")
+    assert not permissions.allows("User:alice", Operation.READ, Kind.TOPIC, "secret-plans")
     assert [tally.fault.api for tally in Faults.from_file(files["faults"]).tallies()] == ["Heartbeat", "OffsetCommit"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.coordinator.core.error_responses import bounded, refusal
+from kcoord_wire.coordinator.core.apis import bounded, refusal
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.group_states import GROUP_REQUESTS
 from tests.support.scripted import NEWEST

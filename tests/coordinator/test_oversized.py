@@ -10,8 +10,8 @@ import pytest
 import kcoord_wire as kw
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.connection import PeerLimits
+from kcoord_wire.coordinator.core.apis import SERVED
 from kcoord_wire.coordinator.oversized import OversizedError, OversizedProduce, RequestFramer
-from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.broker import GOOD, batch

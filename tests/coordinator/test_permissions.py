@@ -11,9 +11,9 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
-from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.apis import Kind, Operation, refusal
 from kcoord_wire.coordinator.security import authorization
-from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Operation, Permissions, Rule
+from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Permissions, Rule
 from kcoord_wire.kernel.settings import SettingsError
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -71,27 +71,27 @@ def errors(topics: Sequence[Any], partitions: str = "partitions", name: str = "n
     ],
 )
 def test_judgement(operation: Operation, kind: str, name: str, allowed: bool) -> None:
-    ask = ORDERS.allows_group if kind == "group" else ORDERS.allows_topic
-    assert ask(ALICE, operation, name) is allowed
-    assert not ask("User:alic", operation, name)
-    assert not ask("User:alice2", operation, name)
-    assert not ask(ANONYMOUS, operation, name)
+    of = Kind.GROUP if kind == "group" else Kind.TOPIC
+    assert ORDERS.allows(ALICE, operation, of, name) is allowed
+    assert not ORDERS.allows("User:alic", operation, of, name)
+    assert not ORDERS.allows("User:alice2", operation, of, name)
+    assert not ORDERS.allows(ANONYMOUS, operation, of, name)
 
 
 def test_deny_goes_before_allow() -> None:
     permissions = Permissions(
         [rule("read write delete", "*", "*", "User:*")], [rule("read", "x*", principals=ALICE), rule("describe", "y")]
     )
-    assert not permissions.allows_group(ALICE, Operation.READ, "x1")
-    assert permissions.allows_group(ALICE, Operation.DESCRIBE, "x1")  # denying read does not deny describe
-    assert permissions.allows_group("User:bob", Operation.READ, "x1")
-    assert not permissions.allows_group(ALICE, Operation.DESCRIBE, "y")
-    assert permissions.allows_group(ALICE, Operation.READ, "y")
-    assert permissions.allows_topic(ALICE, Operation.WRITE, "x1")
+    assert not permissions.allows(ALICE, Operation.READ, Kind.GROUP, "x1")
+    assert permissions.allows(ALICE, Operation.DESCRIBE, Kind.GROUP, "x1")  # denying read does not deny describe
+    assert permissions.allows("User:bob", Operation.READ, Kind.GROUP, "x1")
+    assert not permissions.allows(ALICE, Operation.DESCRIBE, Kind.GROUP, "y")
+    assert permissions.allows(ALICE, Operation.READ, Kind.GROUP, "y")
+    assert permissions.allows(ALICE, Operation.WRITE, Kind.TOPIC, "x1")
 
 
 def test_no_rules_allow_nothing() -> None:
-    assert not Permissions([]).allows_group(ALICE, Operation.DESCRIBE, "g")
+    assert not Permissions([]).allows(ALICE, Operation.DESCRIBE, Kind.GROUP, "g")
 
 
 def test_some_topic() -> None:
@@ -627,18 +627,18 @@ def test_a_file_of_permissions(tmp_path: Path) -> None:
     path = tmp_path / "permissions.toml"
     path.write_text(FILE)
     permissions = Permissions.from_file(path)
-    assert permissions.allows_group("User:billing-1", Operation.READ, "billing")
-    assert permissions.allows_group(ANONYMOUS, Operation.DESCRIBE, "billing")
-    assert not permissions.allows_group("User:eve", Operation.DESCRIBE, "billing")
-    assert permissions.allows_topic("User:eve", Operation.WRITE, "orders")
+    assert permissions.allows("User:billing-1", Operation.READ, Kind.GROUP, "billing")
+    assert permissions.allows(ANONYMOUS, Operation.DESCRIBE, Kind.GROUP, "billing")
+    assert not permissions.allows("User:eve", Operation.DESCRIBE, Kind.GROUP, "billing")
+    assert permissions.allows("User:eve", Operation.WRITE, Kind.TOPIC, "orders")
     for operation in (Operation.READ, Operation.WRITE, Operation.DESCRIBE):
-        assert not permissions.allows_topic("User:billing-1", operation, "orders-secret")
+        assert not permissions.allows("User:billing-1", operation, Kind.TOPIC, "orders-secret")
 
 
 def test_an_empty_file_allows_nothing(tmp_path: Path) -> None:
     path = tmp_path / "permissions.toml"
     path.write_text("")
-    assert not Permissions.from_file(path).allows_topic(ALICE, Operation.DESCRIBE, "t")
+    assert not Permissions.from_file(path).allows(ALICE, Operation.DESCRIBE, Kind.TOPIC, "t")
 
 
 @pytest.mark.parametrize(
@@ -672,7 +672,7 @@ def test_bad_files_of_permissions(tmp_path: Path, text: str, message: str) -> No
 
 def test_what_is_remembered_has_an_end() -> None:
     for number in range(20_000):
-        assert not ORDERS.allows_group(ALICE, Operation.READ, f"g{number}")
+        assert not ORDERS.allows(ALICE, Operation.READ, Kind.GROUP, f"g{number}")
     assert ORDERS._decide_cached.cache_info().currsize <= 8192
 
 
@@ -782,11 +782,11 @@ def test_rules_for_the_cluster(tmp_path: Path) -> None:
     path = tmp_path / "permissions.toml"
     path.write_text('[[allow]]\nprincipals = ["User:alice"]\ncluster = true\noperations = ["alter_configs"]\n')
     permissions = Permissions.from_file(path)
-    assert permissions.allows_cluster(ALICE, Operation.ALTER_CONFIGS)
-    assert permissions.allows_cluster(ALICE, Operation.DESCRIBE_CONFIGS)
-    assert not permissions.allows_cluster(ALICE, Operation.CREATE)
-    assert not permissions.allows_cluster("User:bob", Operation.ALTER_CONFIGS)
-    assert not permissions.allows_topic(ALICE, Operation.ALTER_CONFIGS, "")
+    assert permissions.allows(ALICE, Operation.ALTER_CONFIGS, Kind.CLUSTER)
+    assert permissions.allows(ALICE, Operation.DESCRIBE_CONFIGS, Kind.CLUSTER)
+    assert not permissions.allows(ALICE, Operation.CREATE, Kind.CLUSTER)
+    assert not permissions.allows("User:bob", Operation.ALTER_CONFIGS, Kind.CLUSTER)
+    assert not permissions.allows(ALICE, Operation.ALTER_CONFIGS, Kind.TOPIC, "")
     path.write_text('[[allow]]\nprincipals = ["User:alice"]\ncluster = "yes"\noperations = ["all"]\n')
     with pytest.raises(SettingsError, match="cluster: must be true or false"):
         Permissions.from_file(path)

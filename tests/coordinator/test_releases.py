@@ -10,8 +10,8 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator import Coordinator
+from kcoord_wire.coordinator.core.apis import SERVED
 from kcoord_wire.coordinator.topics.releases import RELEASES, served_by
-from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.protocol.api_keys import ApiKey
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import VERSIONS, become_stable

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.brokers import Brokers
+from kcoord_wire.coordinator.core.brokers import Brokers, route
 from kcoord_wire.coordinator.core.config import Endpoint
-from kcoord_wire.coordinator.routing import route
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 BROKERS = Brokers([Endpoint(node_id, "localhost", 9092 + node_id) for node_id in range(2)])

@@ -22,9 +22,10 @@ from kcoord_wire.consumer.connection import Connection, ConnectionSettings
 from kcoord_wire.consumer.errors import BrokerError
 from kcoord_wire.consumer.security import tls_context
 from kcoord_wire.coordinator.coordinator import Coordinator
+from kcoord_wire.coordinator.core.apis import Operation
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.security.authentication import FAILURE_DELAY_MS, MAX_TOKEN_BYTES, Credential, Users
-from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Operation, Permissions, Rule
+from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Permissions, Rule
 from kcoord_wire.kernel.net import parse_address
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support import secured_client

@@ -24,8 +24,9 @@ import pytest
 import trustme
 
 import kcoord_wire as kw
-from kcoord_wire.coordinator.api_codec import MAX_NAMES, NAME_LISTS
+from kcoord_wire.coordinator.api_codec import MAX_NAMES
 from kcoord_wire.coordinator.connection import PeerLimits
+from kcoord_wire.coordinator.core.apis import APIS
 from tests.support.group_client import VERSIONS, become_stable, join_request, request_bytes, until
 from tests.support.hostile_bytes import HOSTILE
 from tests.support.wire import Wire
@@ -226,8 +227,8 @@ def _unsigned_varint(value: int) -> bytes:
 )
 def test_long_lists_of_next_to_nothing(siege: Siege, api_key: int, version: int, before: bytes, element: bytes) -> None:
     limit = PeerLimits().max_plain_frame_size
-    sizes = {limit - 100: "closed" if api_key in NAME_LISTS else "answered", limit + 100: "closed"}
-    if api_key in NAME_LISTS:
+    sizes = {limit - 100: "closed" if APIS[api_key].names else "answered", limit + 100: "closed"}
+    if APIS[api_key].names:
         sizes |= {MAX_NAMES * len(element): "answered", (MAX_NAMES + 1) * len(element): "closed"}
     for size, outcome in sizes.items():
         with siege.connect() as wire:

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator import Coordinator
-from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.events import MarkersWritten, WriteMarkers
 from kcoord_wire.coordinator.transaction_flow import RETRY_MS, TransactionFlow
 from kcoord_wire.protocol.error_codes import ErrorCode

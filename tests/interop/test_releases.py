@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kcoord_wire.coordinator.core.apis import SERVED
 from kcoord_wire.coordinator.topics.releases import served_by
-from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.protocol.api_keys import ApiKey
 from tests.support.group_client import VERSIONS
 from tests.support.kafka_broker import KAFKA, KafkaBroker

@@ -10,10 +10,10 @@ import pytest
 import kcoord_wire
 from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
+from kcoord_wire.coordinator.core.apis import SERVED
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.events import Reply, Request, TopicsDeleted
-from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.kernel.disk import Disk
 from kcoord_wire.kernel.machines import Tick

@@ -30,10 +30,10 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     Refused,
 )
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records
-from kcoord_wire.coordinator.core import events, versions
+from kcoord_wire.coordinator.core import apis, events
 from kcoord_wire.coordinator.core.any_group import CONSUMER
+from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.config import MigrationPolicy
-from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages import ConsumerGroupHeartbeatRequestTopicPartitions as Owned
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -72,7 +72,7 @@ class ClassicMembers:
         try:
             self._check_group(group, message)
             is_unknown = not message.member_id
-            if is_unknown and message.group_instance_id is None and request.version >= versions.MEMBER_ID_REQUIRED_FROM:
+            if is_unknown and message.group_instance_id is None and request.version >= apis.MEMBER_ID_REQUIRED_FROM:
                 raise Refused(ErrorCode.MEMBER_ID_REQUIRED, request.unique)
             joining = self._joining(group, message, message.member_id or request.unique)
         except Refused as refused:
@@ -123,7 +123,7 @@ class ClassicMembers:
         progress, records = self._progress, Records()
         member, replaced, subscription = joining
         downgrades = replaced is not None and migration.may_downgrade(self._shared, group, {replaced.member_id}, 1)
-        timeout = message.rebalance_timeout_ms if request.version >= versions.REBALANCE_TIMEOUT_FROM else -1
+        timeout = message.rebalance_timeout_ms if request.version >= apis.REBALANCE_TIMEOUT_FROM else -1
         updated = replace(
             member,
             instance_id=message.group_instance_id or member.instance_id,
@@ -241,7 +241,7 @@ class ClassicMembers:
     def leave(self, request: events.Request, message: m.LeaveGroupRequest, group: ConsumerGroup) -> None:
         """Answer a LeaveGroup: it removes members of both protocols."""
         leavers: Sequence[m.LeaveGroupRequestMemberIdentity] = message.members
-        if request.version < versions.BATCH_LEAVE_FROM:
+        if request.version < apis.BATCH_LEAVE_FROM:
             leavers = [m.LeaveGroupRequestMemberIdentity(member_id=message.member_id)]
         gone: dict[str, Member] = {}
         answers = []
@@ -259,7 +259,7 @@ class ClassicMembers:
             )
         if gone:
             self._progress.lose(group, list(gone.values()), events.Trigger.MEMBER_LEFT, "left")
-        if request.version < versions.BATCH_LEAVE_FROM:
+        if request.version < apis.BATCH_LEAVE_FROM:
             answer = m.LeaveGroupResponse(error_code=answers[0].error_code)
         else:
             answer = m.LeaveGroupResponse(members=answers)

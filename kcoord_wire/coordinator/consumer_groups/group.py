@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.any_group import CONSUMER, AnyGroup, Committed
-from kcoord_wire.coordinator.core.error_responses import bounded
+from kcoord_wire.coordinator.core.apis import bounded
 from kcoord_wire.coordinator.core.events import LogRecord, RebalanceAccount, Removal
 from kcoord_wire.coordinator.core.regexes import Resolution
 from kcoord_wire.kernel.timers import Timer

@@ -28,7 +28,7 @@ from kcoord_wire.coordinator.consumer_groups.heartbeat import Heartbeats
 from kcoord_wire.coordinator.consumer_groups.migration import downgraded, may_downgrade
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Shared
 from kcoord_wire.coordinator.consumer_groups.records import replay_groups
-from kcoord_wire.coordinator.core import events, versions
+from kcoord_wire.coordinator.core import apis, events
 from kcoord_wire.coordinator.core import groups as classic
 from kcoord_wire.coordinator.core.any_group import AnyGroup, Subscribed, TopicNames
 from kcoord_wire.coordinator.core.brokers import Brokers
@@ -96,7 +96,7 @@ class CoordinatorMachine(GroupMachine):
 
     def _sync(self, request: events.Request, message: m.SyncGroupRequest) -> None:
         group = self.groups.get(message.group_id)
-        unnamed = request.version >= versions.PROTOCOL_NAMED_FROM and None in (
+        unnamed = request.version >= apis.PROTOCOL_NAMED_FROM and None in (
             message.protocol_type,
             message.protocol_name,
         )

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core import versions
+from kcoord_wire.coordinator.core import apis
 from kcoord_wire.coordinator.core.any_group import AnyGroup
+from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint
-from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.groups import Group, State
 from kcoord_wire.coordinator.core.log_records import tombstones
@@ -33,14 +33,14 @@ def find_coordinator(
     groups."""
     if message.key_type not in (GROUP_KEY, TRANSACTION_KEY):
         error = ErrorCode.INVALID_REQUEST
-        if message.key_type == SHARE_KEY and request.version >= versions.SHARE_GROUPS_FROM:
+        if message.key_type == SHARE_KEY and request.version >= apis.SHARE_GROUPS_FROM:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return effects.reply(request, refusal(message, request.version, error))
     is_group = message.key_type == GROUP_KEY
     brokers.has_groups |= is_group
     brokers.has_transactions |= not is_group
     coordinator_of = brokers.coordinator_of_group if is_group else brokers.coordinator_of_transactions
-    if request.version < versions.BATCH_FIND_FROM:
+    if request.version < apis.BATCH_FIND_FROM:
         endpoint = coordinator_of(message.key)
         if endpoint is None:
             return effects.reply(request, refusal(message, request.version, ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -68,8 +68,8 @@ def list_groups(
         m.ListGroupsResponseListedGroup(
             group_id=group.group_id,
             protocol_type=group.protocol_type or "",
-            group_state=group.state.value if request.version >= versions.GROUP_STATE_FROM else "",
-            group_type=group.kind if request.version >= versions.GROUP_TYPE_FROM else "",
+            group_state=group.state.value if request.version >= apis.GROUP_STATE_FROM else "",
+            group_type=group.kind if request.version >= apis.GROUP_TYPE_FROM else "",
         )
         for group in groups.values()
         if (not states or group.state.lower() in states) and (not types or group.kind in types)
@@ -93,7 +93,7 @@ def describe(
         group = groups.get(group_id)
         if not isinstance(group, Group):
             answer = m.DescribeGroupsResponseDescribedGroup(group_id=group_id, group_state=State.DEAD.value)
-            if request.version >= versions.NO_DESCRIPTION_FROM:
+            if request.version >= apis.NO_DESCRIPTION_FROM:
                 answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
                 what = "not found" if group is None else "is not a classic group"
                 answer.error_message = f"Group {group_id} {what}."

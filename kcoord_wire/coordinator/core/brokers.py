@@ -10,16 +10,25 @@ Laws:
 * The broker that leads a group's partition of ``__consumer_offsets`` coordinates the group, and the one that leads a
   transactional id's partition of ``__transaction_state`` that id (`partition_of`).
 * A single broker that loads nothing serves whatever it is asked: `Brokers.is_plain` says so in one comparison.
+* The machines see only what the broker coordinates (`route`). The rest is answered NOT_COORDINATOR (16) or
+  COORDINATOR_LOAD_IN_PROGRESS (14), in the order of the request; while its group is loaded a Heartbeat is answered
+  without an error, as by Kafka, so that members do not give up their generation.
+* ListGroups and ListTransactions list what the broker coordinates: clients ask every broker.
 
-Source: kafka `ReplicationControlManager.java`, `StripedReplicaPlacer.java`, `PartitionLeaderStrategy`; KIP-631.
+Partitions of topics have other brokers for leaders, too; the topics answer that for each partition by itself.
+
+Source: kafka `ReplicationControlManager.java`, `StripedReplicaPlacer.java`, `PartitionLeaderStrategy`,
+`GroupCoordinatorService.java`, `CoordinatorRuntime.java`, `KafkaApis.scala`; KIP-631.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
+from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.apis import Kind, Split, api_of, id_of, refusal, refuse_request
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.protocol.key_partitions import partition_of
@@ -161,3 +170,24 @@ class Brokers:
         """Return why a broker cannot serve a transactional id: NOT_COORDINATOR; NONE if it can."""
         partition = self.partition_of_transactions(transactional_id)
         return ErrorCode.NONE if self.transactions.of[partition] == broker else ErrorCode.NOT_COORDINATOR
+
+
+def route(brokers: Brokers, request: Any, version: int, broker: int) -> Split:
+    """Split a request for a coordinator into what the broker that has received it may serve, and what it refuses."""
+    api = api_of(request)
+    if api is None or api.coordinator is None:
+        return request, None
+    is_group = api.coordinator is Kind.GROUP
+    refuses = brokers.refuses_group if is_group else brokers.refuses_transactions
+    if api.listed is not None:
+        return request, api.leave_out(lambda name: refuses(name, broker))
+    if api.batch_from is not None and version >= api.batch_from:
+        return api.batches[0].split(request, version, lambda item: refuses(id_of(item), broker))
+    name = getattr(request, api.group if is_group else api.transaction)
+    # A transactional id is None for an idempotent producer, empty for a broker's batch.
+    error = refuses(name, broker) if name or is_group else ErrorCode.NONE
+    if not error:
+        return request, None
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and isinstance(request, m.HeartbeatRequest):
+        return refuse_request(m.HeartbeatResponse())
+    return refuse_request(refusal(request, version, error))

@@ -12,8 +12,8 @@ from collections.abc import Callable, Set
 from typing import Any, Protocol
 
 from kcoord_wire.coordinator.core import events
+from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.kernel import machines
 from kcoord_wire.kernel.timers import Timers
 from kcoord_wire.protocol.error_codes import ErrorCode

@@ -32,7 +32,7 @@ from functools import partial
 from typing import Any, Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core import admin, events, offsets, transactional_offsets, versions
+from kcoord_wire.coordinator.core import admin, apis, events, offsets, transactional_offsets
 from kcoord_wire.coordinator.core.any_group import AnyGroup, Subscribed, TopicNames
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import GroupConfig
@@ -177,7 +177,7 @@ class GroupMachine(RebalancingMachine):
             if instance in group.instances:
                 return self._replace_static(request, message, group, new_id)
             return self._admit(request, message, group, new_id)
-        if request.version < versions.MEMBER_ID_REQUIRED_FROM:
+        if request.version < apis.MEMBER_ID_REQUIRED_FROM:
             return self._admit(request, message, group, new_id)
         until = self._effects.now + message.session_timeout_ms
         group.pending[new_id] = self._timers.start(until, partial(self._pending_expired, group, new_id))
@@ -253,10 +253,10 @@ class GroupMachine(RebalancingMachine):
             self._park_join(group, member, request)
             return self._rebalance(group, events.Trigger.STATIC_REPLACED, member, message.reason)
         self._effects.append(group, [group_record(group)])
-        skip = request.version >= versions.SKIP_ASSIGNMENT_FROM and group.leader_id == new_id
+        skip = request.version >= apis.SKIP_ASSIGNMENT_FROM and group.leader_id == new_id
         answer = self._join_response(group, member, members=skip)
         answer.skip_assignment = skip
-        if request.version < versions.SKIP_ASSIGNMENT_FROM:
+        if request.version < apis.SKIP_ASSIGNMENT_FROM:
             answer.leader = old_leader  # else it would take itself for the leader, and assign
         return self._effects.reply(request, answer, group.written)
 
@@ -277,7 +277,7 @@ class GroupMachine(RebalancingMachine):
     # ---- SyncGroup
 
     def _sync(self, request: events.Request, message: m.SyncGroupRequest) -> None:
-        if request.version >= versions.PROTOCOL_NAMED_FROM and None in (message.protocol_type, message.protocol_name):
+        if request.version >= apis.PROTOCOL_NAMED_FROM and None in (message.protocol_type, message.protocol_name):
             return self._refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         group = self._find(request, message.group_id)
         if group is None:
@@ -362,7 +362,7 @@ class GroupMachine(RebalancingMachine):
             return self._refuse(request, ErrorCode.INVALID_GROUP_ID)
         group = self._classic(message.group_id)
         leavers: Sequence[m.LeaveGroupRequestMemberIdentity] = message.members
-        if request.version < versions.BATCH_LEAVE_FROM:
+        if request.version < apis.BATCH_LEAVE_FROM:
             leavers = [m.LeaveGroupRequestMemberIdentity(member_id=message.member_id)]
         gone: list[tuple[Member, str | None]] = []
         answers = []
@@ -381,7 +381,7 @@ class GroupMachine(RebalancingMachine):
             self._rebalance(group, events.Trigger.MEMBER_LEFT, *gone[0])
         elif group is not None:
             self._maybe_complete_join(group)
-        if request.version < versions.BATCH_LEAVE_FROM:
+        if request.version < apis.BATCH_LEAVE_FROM:
             answer = m.LeaveGroupResponse(error_code=answers[0].error_code)
         else:
             answer = m.LeaveGroupResponse(members=answers)
@@ -477,7 +477,7 @@ class GroupMachine(RebalancingMachine):
 
 
 def _rebalance_timeout(request: events.Request, message: m.JoinGroupRequest) -> int:
-    is_given = request.version >= versions.REBALANCE_TIMEOUT_FROM and message.rebalance_timeout_ms >= 0
+    is_given = request.version >= apis.REBALANCE_TIMEOUT_FROM and message.rebalance_timeout_ms >= 0
     return message.rebalance_timeout_ms if is_given else message.session_timeout_ms
 
 

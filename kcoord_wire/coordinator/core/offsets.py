@@ -18,21 +18,21 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.any_group import CONSUMER, FOREVER, NO_EPOCH, AnyGroup, Committed, TopicNames
-from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.events import LogRecord, Request
-from kcoord_wire.coordinator.core.groups import Group
-from kcoord_wire.coordinator.core.log_records import offset_record, offset_tombstone, tombstones
-from kcoord_wire.coordinator.core.logged_machine import EffectCollector
-from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
-from kcoord_wire.coordinator.core.versions import (
+from kcoord_wire.coordinator.core.apis import (
     BATCH_FETCH_FROM,
     GROUP_NOT_FOUND_FROM,
     GROUP_OFFSETS_FROM,
     RETENTION_VERSIONS,
     TIMESTAMP_VERSION,
     TOPIC_IDS_FROM,
+    refusal,
 )
+from kcoord_wire.coordinator.core.config import GroupConfig
+from kcoord_wire.coordinator.core.events import LogRecord, Request
+from kcoord_wire.coordinator.core.groups import Group
+from kcoord_wire.coordinator.core.log_records import offset_record, offset_tombstone, tombstones
+from kcoord_wire.coordinator.core.logged_machine import EffectCollector
+from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 NO_OFFSET: Final = -1

@@ -18,8 +18,8 @@ from typing import Final
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.core.any_group import Subscribed
+from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.groups import Group, Member, Move, State
 from kcoord_wire.coordinator.core.log_records import group_record
 from kcoord_wire.coordinator.core.logged_machine import LoggedMachine

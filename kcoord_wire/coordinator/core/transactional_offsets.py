@@ -18,14 +18,13 @@ from collections.abc import Sequence
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.any_group import FOREVER, AnyGroup, Committed, TopicNames
+from kcoord_wire.coordinator.core.apis import GROUP_NOT_FOUND_FROM, TXN_TOPIC_IDS_FROM, refusal
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import AppendMarker, LogRecord, PendingRecord, Producer, Request
 from kcoord_wire.coordinator.core.groups import Group
 from kcoord_wire.coordinator.core.log_records import committed_from, offset_record
 from kcoord_wire.coordinator.core.logged_machine import EffectCollector
 from kcoord_wire.coordinator.core.pending_offsets import Pending, PendingOffsets
-from kcoord_wire.coordinator.core.versions import GROUP_NOT_FOUND_FROM, TXN_TOPIC_IDS_FROM
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 

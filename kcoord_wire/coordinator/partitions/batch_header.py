@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from kcoord_wire.coordinator.core.error_responses import bounded
+from kcoord_wire.coordinator.core.apis import bounded
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Compression
 from kcoord_wire.records.batch import AT_CHECKED, AT_CRC, AT_MAGIC, CHECKED, HEADER_SIZE, LENGTH_FROM, UNCHECKED, crc32c

@@ -1,43 +1,20 @@
 """Permissions applied to requests, around the machines, as Kafka's broker does.
 
+What each api is authorised as stands in its row (`core.apis`, `needs` and `each`); here is what a row cannot say.
+
 Laws:
 
 * The machines see only what is allowed. The rest is answered here, with GROUP_AUTHORIZATION_FAILED (30),
-  TOPIC_AUTHORIZATION_FAILED (29) or CLUSTER_AUTHORIZATION_FAILED (31), in the order of the request. Where a request
-  asks for everything ("all topics", ListGroups), what is not allowed is left out instead.
+  TOPIC_AUTHORIZATION_FAILED (29), TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53) or CLUSTER_AUTHORIZATION_FAILED (31), in
+  the order of the request. Where a request asks for everything ("all topics", ListGroups), what is not allowed is left
+  out instead.
 * A topic that is not allowed is refused whether or not it exists.
 
-====================================================  ========  ==================
-api                                                   group     topic
-====================================================  ========  ==================
-JoinGroup, SyncGroup, Heartbeat, LeaveGroup           read
-ConsumerGroupHeartbeat                                read      describe
-ConsumerGroupDescribe                                 describe  describe
-OffsetCommit                                          read      read
-OffsetFetch                                           describe  describe
-FindCoordinator, DescribeGroups, ListGroups           describe
-DeleteGroups                                          delete
-OffsetDelete                                          delete    read
-Produce                                                         write
-Fetch                                                           read
-Metadata, ListOffsets, OffsetForLeaderEpoch                     describe
-InitProducerId                                                  write (any topic)
-CreateTopics                                                    create
-DeleteTopics, DeleteRecords                                     delete
-DescribeProducers                                               read
-CreatePartitions                                                alter
-DescribeTopicPartitions                                         describe
-====================================================  ========  ==================
-
-A transactional id needs write in InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn and
-Produce, and describe in FindCoordinator, DescribeTransactions and ListTransactions; else the error is
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53). AddPartitionsToTxn also needs write of the topics, AddOffsetsToTxn read of
-the group, TxnOffsetCommit read of both. WriteTxnMarkers needs alter of the cluster.
-
-DescribeConfigs needs describe_configs, AlterConfigs and IncrementalAlterConfigs alter_configs: of the topic, of the
-group, or, for configs of the broker, of the cluster. Of the cluster ListConfigResources needs describe_configs,
-ListPartitionReassignments, DescribeLogDirs and DescribeAcls describe, CreateAcls and DeleteAcls alter. DescribeCluster
-needs nothing.
+Besides the rows: FindCoordinator needs describe of the group or transactional id. OffsetFetch needs describe of group
+and topics. InitProducerId needs write of the transactional id, or of any topic. AddPartitionsToTxn needs write of the
+transactional id and of all topics, or, from a broker, alter of the cluster. ConsumerGroupDescribe needs describe of the
+topics, too. Configs are those of the topic, of the group, or, for a broker's, of the cluster. DescribeCluster needs
+nothing.
 
 Sources: Kafka's KafkaApis.scala; KIP-11, 430.
 """
@@ -47,30 +24,33 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core import versions
-from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.security import request_parts as parts
-from kcoord_wire.coordinator.security.permissions import OF_CLUSTER, OF_GROUPS, OF_TOPICS, Operation, Permissions
-from kcoord_wire.coordinator.security.request_parts import (
-    GROUP_RESOURCE,
-    NO_CLUSTER,
-    NO_GROUP,
-    NO_TOPIC,
-    NO_TRANSACTION,
-    TOPIC_RESOURCE,
+from kcoord_wire.coordinator.core import apis
+from kcoord_wire.coordinator.core.apis import (
+    Api,
+    BatchedApi,
     Finish,
-    Parts,
+    Kind,
+    Operation,
     Split,
-    merge,
-    refuse_all,
+    api_of,
+    id_of,
+    refusal,
+    refuse_request,
 )
+from kcoord_wire.coordinator.security.permissions import OF_CLUSTER, OF_GROUPS, OF_TOPICS, Permissions
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1  # key types of FindCoordinator
+_RESOURCES: Final = {2: Kind.TOPIC, 32: Kind.GROUP}  # types of what has configs; others belong to the cluster
+_ERRORS: Final = {
+    Kind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    Kind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    Kind.TRANSACTION: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    Kind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
 
 
 def split(
@@ -84,8 +64,15 @@ def split(
         machine's answer (None if nothing was asked), or None if that needs no change. For Produce with acks 0,
         which is never answered, a function means that something was refused: Kafka closes the connection then.
     """
-    apply = _SPLITS.get(type(request))
-    return (request, None) if apply is None else apply(_Asker(permissions, principal, name_of), request, version)
+    api = api_of(request)
+    if api is None:
+        return request, None
+    asker = _Asker(permissions, principal, name_of)
+    allowed, finish = _SPLITS.get(api.request, _split)(asker, api, request, version)
+    change = _CHANGES.get(api.request)
+    if allowed is None or change is None:
+        return allowed, finish
+    return allowed, _then(finish, change(asker, request, version))
 
 
 class _Asker(NamedTuple):
@@ -95,418 +82,271 @@ class _Asker(NamedTuple):
     principal: str
     name_of: Callable[[uuid.UUID], str | None]
 
-    def may_group(self, operation: Operation, group_id: str) -> bool:
-        return self.permissions.allows_group(self.principal, operation, group_id)
+    def may(self, kind: Kind, operation: Operation, item: Any) -> bool:
+        """:param item: a name, or a part of a request or response that has one; None for no transactional id"""
+        return not self.error(kind, operation, item)
 
-    def may_topic(self, operation: Operation, topic: Any) -> bool:
-        """:param topic: a part of a request or response that names a topic, by name or id"""
-        name: str | None = getattr(topic, "topic", None) or getattr(topic, "name", None)
-        if not name and getattr(topic, "topic_id", None):
-            name = self.name_of(topic.topic_id)
-            if name is None:
-                return True
-        return self.permissions.allows_topic(self.principal, operation, name or "")
+    def error(self, kind: Kind, operation: Operation, item: Any = "") -> ErrorCode:
+        """Return why the principal may not do this with `item`; NONE if it may."""
+        name = item
+        if kind is Kind.RESOURCE:
+            kind, name = _RESOURCES.get(item.resource_type, Kind.CLUSTER), item.resource_name
+        elif kind is Kind.GROUP:
+            name = id_of(item)
+        elif kind is Kind.TOPIC and not isinstance(item, str):
+            name = self._topic(item)
+        if name is None:
+            return ErrorCode.NONE
+        is_allowed = self.permissions.allows(self.principal, operation, kind, "" if kind is Kind.CLUSTER else name)
+        return ErrorCode.NONE if is_allowed else _ERRORS[kind]
 
-    def may_transactional_id(self, operation: Operation, transactional_id: str) -> bool:
-        return self.permissions.allows_transactional_id(self.principal, operation, transactional_id)
+    def _topic(self, part: Any) -> str | None:
+        """Return the topic that a part of a request or response names, by name or id; None for an id of none."""
+        name: str | None = getattr(part, "topic", None) or getattr(part, "name", None)
+        if not name and getattr(part, "topic_id", None):
+            return self.name_of(part.topic_id)
+        return name or ""
 
-    def may_resource(self, operation: Operation, resource: Any) -> bool:
-        """:param resource: a part of a request that names what has configs"""
-        if resource.resource_type == TOPIC_RESOURCE:
-            return self.permissions.allows_topic(self.principal, operation, resource.resource_name)
-        if resource.resource_type == GROUP_RESOURCE:
-            return self.may_group(operation, resource.resource_name)
-        return self.permissions.allows_cluster(self.principal, operation)
+    def bits(self, kind: Kind, operations: tuple[Operation, ...], item: Any = "") -> int:
+        """Return the "authorized operations" of `item`."""
+        return sum(1 << operation for operation in operations if self.may(kind, operation, item))
 
-    def bits_of_group(self, group_id: str) -> int:
-        return sum(1 << operation for operation in OF_GROUPS if self.may_group(operation, group_id))
-
-    def bits_of_topic(self, topic: Any) -> int:
-        return sum(1 << operation for operation in OF_TOPICS if self.may_topic(operation, topic))
-
-
-# ---- the apis
-
-
-def _then(finish: Finish | None, change: Finish) -> Finish:
-    """Return a function that makes the whole answer, and changes it."""
-    return change if finish is None else lambda response: change(finish(response))
+    def hides_topic(self, part: Any) -> bool:
+        """Return whether the principal may not know of a topic."""
+        return not self.may(Kind.TOPIC, Operation.DESCRIBE, part)
 
 
-def _with_topic_bits(asker: _Asker, response: Any) -> Any:
-    topics = [
-        topic if topic.error_code else replace(topic, topic_authorized_operations=asker.bits_of_topic(topic))
-        for topic in response.topics
-    ]
-    return replace(response, topics=topics)
-
-
-def _split_member(asker: _Asker, request: Any, version: int) -> Split:
-    if asker.may_group(Operation.READ, request.group_id):
+def _split(asker: _Asker, api: Api, request: Any, version: int) -> Split:
+    """Split a request as its api's row says."""
+    for kind, operation in api.needs:
+        if error := next(
+            filter(None, (asker.error(kind, operation, name) for name in _named(api, kind, request))), None
+        ):
+            return refuse_request(refusal(request, version, error))
+    if api.each is None:
         return request, None
-    return refuse_all(refusal(request, version, NO_GROUP))
+    kind, operation = api.each
+    if api.listed is not None:
+        return request, api.leave_out(lambda name: asker.error(kind, operation, name))
+    return api.batch_of(request).split(request, version, lambda item: asker.error(kind, operation, item))
 
 
-def _split_consumer_heartbeat(asker: _Asker, request: m.ConsumerGroupHeartbeatRequest, version: int) -> Split:
-    may_describe = partial(asker.permissions.allows_topic, asker.principal, Operation.DESCRIBE)
-    if asker.may_group(Operation.READ, request.group_id) and not all(
-        map(may_describe, request.subscribed_topic_names or ())
-    ):
-        return refuse_all(refusal(request, version, NO_TOPIC))
-    return _split_member(asker, request, version)
+def _named(api: Api, kind: Kind, request: Any) -> list[Any]:
+    """Return what of this kind a request names as a whole."""
+    if kind is Kind.CLUSTER:
+        return [""]
+    if kind is Kind.TOPIC:
+        return [name for field in api.names.split() for name in getattr(request, field) or ()]
+    return [getattr(request, api.group if kind is Kind.GROUP else api.transaction)]
 
 
-def _split_find_coordinator(asker: _Asker, request: m.FindCoordinatorRequest, version: int) -> Split:
+def _then(finish: Finish | None, change: Finish | None) -> Finish | None:
+    """Return a function that makes the whole answer, and changes it."""
+    if finish is None or change is None:
+        return finish or change
+    return lambda response: change(finish(response))
+
+
+# ---- apis of which a row cannot say how they are split
+
+
+def _split_find_coordinator(asker: _Asker, api: Api, request: m.FindCoordinatorRequest, version: int) -> Split:
     if request.key_type not in (_GROUP_KEY, _TRANSACTION_KEY):
         return request, None
-    is_group = request.key_type == _GROUP_KEY
-    may = asker.may_group if is_group else asker.may_transactional_id
-    if version >= versions.BATCH_FIND_FROM:
-        verdicts = [may(Operation.DESCRIBE, key) for key in request.coordinator_keys]
-        return (parts.FOUND if is_group else parts.FOUND_OF_TRANSACTIONS).split(request, version, verdicts)
-    if may(Operation.DESCRIBE, request.key):
-        return request, None
-    return refuse_all(refusal(request, version, NO_GROUP if is_group else NO_TRANSACTION))
+    kind = Kind.GROUP if request.key_type == _GROUP_KEY else Kind.TRANSACTION
+    if version >= apis.BATCH_FIND_FROM:
+        return api.batches[0].split(request, version, lambda key: asker.error(kind, Operation.DESCRIBE, key))
+    error = asker.error(kind, Operation.DESCRIBE, request.key)
+    return refuse_request(refusal(request, version, error)) if error else (request, None)
 
 
-def _split_describe_groups(asker: _Asker, request: m.DescribeGroupsRequest, version: int) -> Split:
-    verdicts = [asker.may_group(Operation.DESCRIBE, group_id) for group_id in request.groups]
-    allowed, finish = parts.DESCRIBED.split(request, version, verdicts)
-    if allowed is None or version < versions.GROUP_OPERATIONS_FROM or not request.include_authorized_operations:
+_FETCHED_TOPICS: Final = "topics.partition_indexes=partitions"
+_NO_OFFSET: Final = {"committed_offset": -1}
+
+
+def _split_offset_fetch(asker: _Asker, api: Api, request: m.OffsetFetchRequest, version: int) -> Split:
+    if version < apis.BATCH_FETCH_FROM:
+        if error := asker.error(Kind.GROUP, Operation.DESCRIBE, request.group_id):
+            return refuse_request(refusal(request, version, error))
+        return _split_fetched(asker, api.batches[1], request, version)
+    groups = api.batches[0]
+    allowed, finish = groups.split(request, version, lambda group: asker.error(Kind.GROUP, Operation.DESCRIBE, group))
+    if allowed is None:
+        return allowed, finish
+    topics = BatchedApi(m.OffsetFetchRequestGroup, m.OffsetFetchResponseGroup, _FETCHED_TOPICS, _NO_OFFSET)
+    splits = [_split_fetched(asker, topics, group, version) for group in allowed.groups]
+    if all(finish_group is None for _, finish_group in splits):
         return allowed, finish
 
-    def with_bits(response: Any) -> Any:
+    def finish_groups(response: Any) -> Any:
+        answers = [
+            answer if finish_group is None else finish_group(answer)
+            for answer, (_, finish_group) in zip(response.groups, splits, strict=True)
+        ]
+        return replace(response, groups=answers)
+
+    return replace(allowed, groups=[group for group, _ in splits]), _then(finish_groups, finish)
+
+
+def _split_fetched(asker: _Asker, topics: BatchedApi, group: Any, version: int) -> Split:
+    """Split one group's part of OffsetFetch; versions 0 to 7 are one such part. The machine is asked for the group even
+    if no topic is left, because errors of the group take precedence over errors of its topics."""
+    if group.topics is None:
+        return group, lambda answer: _without_hidden(asker, answer)
+    return topics.split(
+        group, version, lambda topic: asker.error(Kind.TOPIC, Operation.DESCRIBE, topic), ask_always=True
+    )
+
+
+def _without_hidden(asker: _Asker, response: Any) -> Any:
+    return replace(response, topics=[topic for topic in response.topics if not asker.hides_topic(topic)])
+
+
+def _split_metadata(asker: _Asker, api: Api, request: m.MetadataRequest, version: int) -> Split:
+    if request.topics is None or (version == 0 and not request.topics):
+        return request, lambda response: _without_hidden(asker, response)
+    # The answer lists the brokers too, so the machine is asked even if no topic is left.
+    return api.batches[0].split(
+        request,
+        version,
+        lambda topic: asker.error(Kind.TOPIC, Operation.DESCRIBE, topic),
+        ask_always=True,
+        refuse=_refuse_metadata,
+    )
+
+
+def _refuse_metadata(topic: m.MetadataRequestTopic, version: int, error: int) -> m.MetadataResponseTopic:
+    """As in Kafka, a client that names a topic by id does not learn its name, nor the other way round."""
+    if topic.name:
+        return m.MetadataResponseTopic(error_code=error, name=topic.name)
+    no_name = None if version >= apis.NULLABLE_TOPIC_NAME_FROM else ""
+    return m.MetadataResponseTopic(error_code=error, name=no_name, topic_id=topic.topic_id)
+
+
+def _split_init_producer_id(asker: _Asker, api: Api, request: m.InitProducerIdRequest, version: int) -> Split:
+    if request.transactional_id is not None:
+        error = asker.error(Kind.TRANSACTION, Operation.WRITE, request.transactional_id)
+    elif asker.permissions.allows_some_topic(asker.principal, Operation.WRITE):
+        error = ErrorCode.NONE
+    else:
+        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return refuse_request(refusal(request, version, error)) if error else (request, None)
+
+
+def _split_add_partitions(asker: _Asker, api: Api, request: m.AddPartitionsToTxnRequest, version: int) -> Split:
+    if version >= apis.BATCH_ADD_FROM:
+        error = asker.error(Kind.CLUSTER, Operation.ALTER)
+    else:
+        error = asker.error(Kind.TRANSACTION, Operation.WRITE, request.v3_and_below_transactional_id)
+    if error:
+        return refuse_request(refusal(request, version, error))
+    errors = [asker.error(Kind.TOPIC, Operation.WRITE, topic) for topic in request.v3_and_below_topics]
+    if not any(errors):
+        return request, None
+    answer = refusal(request, version, ErrorCode.TOPIC_AUTHORIZATION_FAILED)  # all or none are added
+    for topic, error in zip(answer.results_by_topic_v3_and_below, errors, strict=True):
+        for partition in () if error else topic.results_by_partition:
+            partition.partition_error_code = ErrorCode.OPERATION_NOT_ATTEMPTED
+    return refuse_request(answer)
+
+
+_SPLITS: Final[dict[type, Callable[[_Asker, Api, Any, int], Split]]] = {
+    m.MetadataRequest: _split_metadata,
+    m.OffsetFetchRequest: _split_offset_fetch,
+    m.FindCoordinatorRequest: _split_find_coordinator,
+    m.InitProducerIdRequest: _split_init_producer_id,
+    m.AddPartitionsToTxnRequest: _split_add_partitions,
+}
+
+
+# ---- what the permissions change in the answers to requests that are allowed
+
+
+def _show_group_bits(asker: _Asker, request: m.DescribeGroupsRequest, version: int) -> Finish | None:
+    if not request.include_authorized_operations:
+        return None
+
+    def finish(response: Any) -> Any:
         groups = [
-            group if group.error_code else replace(group, authorized_operations=asker.bits_of_group(group.group_id))
+            group
+            if group.error_code
+            else replace(group, authorized_operations=asker.bits(Kind.GROUP, OF_GROUPS, group))
             for group in response.groups
         ]
         return replace(response, groups=groups)
 
-    return allowed, _then(finish, with_bits)
+    return finish
 
 
-def _split_describe_consumers(asker: _Asker, request: m.ConsumerGroupDescribeRequest, version: int) -> Split:
+def _show_consumers(asker: _Asker, request: m.ConsumerGroupDescribeRequest, version: int) -> Finish:
     """A group is described to those who may describe its topics, too."""
-    verdicts = [asker.may_group(Operation.DESCRIBE, group_id) for group_id in request.group_ids]
-    allowed, finish = parts.CONSUMERS_DESCRIBED.split(request, version, verdicts)
-    if allowed is None:
-        return allowed, finish
 
     def finish_group(group: m.ConsumerGroupDescribeResponseDescribedGroup) -> Any:
         if group.error_code:
             return group
         assignments = [each for member in group.members for each in (member.assignment, member.target_assignment)]
         names = {entry.topic_name for each in assignments for entry in each.topic_partitions}
-        if not all(asker.permissions.allows_topic(asker.principal, Operation.DESCRIBE, name) for name in names):
-            return m.ConsumerGroupDescribeResponseDescribedGroup(group_id=group.group_id, error_code=NO_TOPIC)
+        if any(map(asker.hides_topic, names)):
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return m.ConsumerGroupDescribeResponseDescribedGroup(group_id=group.group_id, error_code=error)
         if request.include_authorized_operations:
-            group.authorized_operations = asker.bits_of_group(group.group_id)
+            group.authorized_operations = asker.bits(Kind.GROUP, OF_GROUPS, group)
         return group
 
-    def finish_groups(response: Any) -> Any:
-        return replace(response, groups=[finish_group(group) for group in response.groups])
-
-    return allowed, _then(finish, finish_groups)
+    return lambda response: replace(response, groups=[finish_group(group) for group in response.groups])  # type: ignore[type-var, union-attr]
 
 
-def _split_list_groups(asker: _Asker, request: m.ListGroupsRequest, version: int) -> Split:
-    def finish(response: Any) -> Any:
-        groups = [group for group in response.groups if asker.may_group(Operation.DESCRIBE, group.group_id)]
-        return replace(response, groups=groups)
-
-    return request, finish
-
-
-def _split_delete_groups(asker: _Asker, request: m.DeleteGroupsRequest, version: int) -> Split:
-    return parts.DELETED.split(
-        request, version, [asker.may_group(Operation.DELETE, name) for name in request.groups_names]
-    )
-
-
-def _split_offset_commit(asker: _Asker, request: m.OffsetCommitRequest, version: int) -> Split:
-    if not asker.may_group(Operation.READ, request.group_id):
-        return refuse_all(refusal(request, version, NO_GROUP))
-    return parts.COMMITTED.split(request, version, [asker.may_topic(Operation.READ, topic) for topic in request.topics])
-
-
-def _split_offset_delete(asker: _Asker, request: m.OffsetDeleteRequest, version: int) -> Split:
-    if not asker.may_group(Operation.DELETE, request.group_id):
-        return refuse_all(refusal(request, version, NO_GROUP))
-    return parts.OFFSETS_DELETED.split(
-        request, version, [asker.may_topic(Operation.READ, topic) for topic in request.topics]
-    )
-
-
-def _split_offset_fetch(asker: _Asker, request: m.OffsetFetchRequest, version: int) -> Split:
-    if version < versions.BATCH_FETCH_FROM:
-        if not asker.may_group(Operation.DESCRIBE, request.group_id):
-            return refuse_all(refusal(request, version, NO_GROUP))
-        return _split_fetched(asker, request, m.OffsetFetchResponseTopic, m.OffsetFetchResponsePartition)
-    verdicts = [asker.may_group(Operation.DESCRIBE, group.group_id) for group in request.groups]
-    refused = [
-        m.OffsetFetchResponseGroup(group_id=group.group_id, error_code=NO_GROUP)
-        for group, allowed in zip(request.groups, verdicts, strict=True)
-        if not allowed
+def _show_topic_bits(asker: _Asker, response: Any) -> Any:
+    topics = [
+        topic
+        if topic.error_code
+        else replace(topic, topic_authorized_operations=asker.bits(Kind.TOPIC, OF_TOPICS, topic))
+        for topic in response.topics
     ]
-    if refused and not any(verdicts):
-        return refuse_all(m.OffsetFetchResponse(groups=refused))
-    splits = [
-        _split_fetched(asker, group, m.OffsetFetchResponseTopics, m.OffsetFetchResponsePartitions)
-        for group, allowed in zip(request.groups, verdicts, strict=True)
-        if allowed
-    ]
-    if not refused and all(finish is None for _, finish in splits):
-        return request, None
-
-    asked: list[Any] = [group for group, _ in splits]
-
-    def finish(response: Any) -> Any:
-        finishes = [finish for _, finish in splits]
-        answered = [
-            group if finish is None else finish(group) for group, finish in zip(response.groups, finishes, strict=True)
-        ]
-        return replace(response, groups=merge(verdicts, refused, answered))
-
-    return replace(request, groups=asked), finish
+    return replace(response, topics=topics)
 
 
-def _split_fetched(asker: _Asker, group: Any, topic_class: type, partition_class: type) -> Split:
-    """Split one group's part of OffsetFetch; versions 0 to 7 are one such part. The machine is asked for the group even
-    if no topic is left, because errors of the group take precedence over errors of its topics."""
-    if group.topics is None:
-
-        def leave_out(answer: Any) -> Any:
-            topics = [topic for topic in answer.topics if asker.may_topic(Operation.DESCRIBE, topic)]
-            return replace(answer, topics=topics)
-
-        return group, leave_out
-    verdicts = [asker.may_topic(Operation.DESCRIBE, topic) for topic in group.topics]
-    if all(verdicts):
-        return group, None
-    refused = []
-    for topic, allowed in zip(group.topics, verdicts, strict=True):
-        if not allowed:
-            partitions = [
-                partition_class(partition_index=index, committed_offset=-1, error_code=NO_TOPIC)
-                for index in topic.partition_indexes
-            ]
-            part = topic_class(name=topic.name, partitions=partitions)
-            if hasattr(part, "topic_id"):
-                part.topic_id = topic.topic_id
-            refused.append(part)
-
-    def finish(answer: Any) -> Any:
-        return answer if answer.error_code else replace(answer, topics=merge(verdicts, refused, answer.topics))
-
-    topics = [topic for topic, allowed in zip(group.topics, verdicts, strict=True) if allowed]
-    return replace(group, topics=topics), finish
+def _show_topics(asker: _Asker, request: m.MetadataRequest, version: int) -> Finish | None:
+    return (lambda response: _show_topic_bits(asker, response)) if request.include_topic_authorized_operations else None
 
 
-def _split_metadata(asker: _Asker, request: m.MetadataRequest, version: int) -> Split:
-    allowed: Any = request
-    finish: Finish | None
-    if request.topics is None or (version == 0 and not request.topics):
-
-        def leave_out(response: Any) -> Any:
-            topics = [topic for topic in response.topics if asker.may_topic(Operation.DESCRIBE, topic)]
-            return replace(response, topics=topics)
-
-        finish = leave_out
-    else:
-        verdicts = [asker.may_topic(Operation.DESCRIBE, topic) for topic in request.topics]
-        # The answer lists the brokers too, so the machine is asked even if no topic is left.
-        allowed, finish = parts.METADATA.split(request, version, verdicts, ask_always=True)
-    if version < versions.TOPIC_OPERATIONS_FROM or not request.include_topic_authorized_operations:
-        return allowed, finish
-
-    return allowed, _then(finish, partial(_with_topic_bits, asker))
-
-
-def _split_init_producer_id(asker: _Asker, request: m.InitProducerIdRequest, version: int) -> Split:
-    if request.transactional_id is not None:
-        return _split_end(asker, request, version)
-    if asker.permissions.allows_some_topic(asker.principal, Operation.WRITE):
-        return request, None
-    return refuse_all(refusal(request, version, NO_CLUSTER))
-
-
-def _split_create_topics(asker: _Asker, request: m.CreateTopicsRequest, version: int) -> Split:
-    verdicts = [asker.may_topic(Operation.CREATE, topic) for topic in request.topics]
-    allowed, finish = parts.TOPICS_CREATED.split(request, version, verdicts)
-    if allowed is None or version < versions.CREATED_CONFIGS_FROM:
-        return allowed, finish
-
-    def without_configs(response: Any) -> Any:
-        hidden = {"topic_config_error_code": NO_TOPIC, "num_partitions": -1, "replication_factor": -1, "configs": None}
-        topics = [
-            topic
-            if topic.error_code or asker.may_topic(Operation.DESCRIBE_CONFIGS, topic)
-            else replace(topic, **hidden)
-            for topic in response.topics
-        ]
-        return replace(response, topics=topics)
-
-    return allowed, _then(finish, without_configs)
-
-
-def _split_delete_topics(asker: _Asker, request: m.DeleteTopicsRequest, version: int) -> Split:
-    if request.topic_names:
-        may = partial(asker.permissions.allows_topic, asker.principal, Operation.DELETE)
-        return parts.NAMES_DELETED.split(request, version, [may(name) for name in request.topic_names])
-    return parts.TOPICS_DELETED.split(
-        request, version, [asker.may_topic(Operation.DELETE, each) for each in request.topics]
-    )
-
-
-def _split_describe_partitions(asker: _Asker, request: m.DescribeTopicPartitionsRequest, version: int) -> Split:
-    verdicts = [asker.may_topic(Operation.DESCRIBE, topic) for topic in request.topics]
-    allowed, finish = parts.PARTITIONS_DESCRIBED.split(request, version, verdicts)
-    if allowed is None:
-        return allowed, finish
+def _show_partitions(asker: _Asker, request: m.DescribeTopicPartitionsRequest, version: int) -> Finish:
+    """Leave out what may not be described of all topics, where the request names none."""
 
     def visible(response: Any) -> Any:
-        """Leave out what may not be described of all topics, where the request names none."""
-        topics = [each for each in response.topics if each.error_code or asker.may_topic(Operation.DESCRIBE, each)]
-        return _with_topic_bits(asker, replace(response, topics=topics))
+        topics = [each for each in response.topics if each.error_code or not asker.hides_topic(each)]
+        return _show_topic_bits(asker, replace(response, topics=topics))
 
-    return allowed, _then(finish, visible)
-
-
-def _split_describe_cluster(asker: _Asker, request: m.DescribeClusterRequest, version: int) -> Split:
-    if not request.include_cluster_authorized_operations:
-        return request, None
-    bits = sum(1 << each for each in OF_CLUSTER if asker.permissions.allows_cluster(asker.principal, each))
-    return request, lambda response: replace(response, cluster_authorized_operations=bits)
+    return visible
 
 
-def _by_cluster(operation: Operation) -> Callable[[_Asker, Any, int], Split]:
-    def split(asker: _Asker, request: Any, version: int) -> Split:
-        if asker.permissions.allows_cluster(asker.principal, operation):
-            return request, None
-        return refuse_all(refusal(request, version, NO_CLUSTER))
+def _hide_configs(asker: _Asker, request: m.CreateTopicsRequest, version: int) -> Finish | None:
+    if version < apis.CREATED_CONFIGS_FROM:
+        return None
 
-    return split
-
-
-def _by_resource(of: Parts, operation: Operation) -> Callable[[_Asker, Any, int], Split]:
-    def split(asker: _Asker, request: Any, version: int) -> Split:
-        return of.split(request, version, [asker.may_resource(operation, each) for each in request.resources])
-
-    return split
-
-
-def _by_topic(of: Parts, operation: Operation) -> Callable[[_Asker, Any, int], Split]:
-    def split(asker: _Asker, request: Any, version: int) -> Split:
-        topics = getattr(request, of.asked)
-        return of.split(request, version, [asker.may_topic(operation, topic) for topic in topics])
-
-    return split
-
-
-def _split_produce(asker: _Asker, request: m.ProduceRequest, version: int) -> Split:
-    if request.transactional_id is not None:
-        refused = _split_end(asker, request, version)
-        if refused[1] is not None:
-            return refused
-    return _by_topic(parts.PRODUCED, Operation.WRITE)(asker, request, version)
-
-
-def _split_end(asker: _Asker, request: Any, version: int) -> Split:
-    """Split a request of a producer with transactions, which needs no more than its id."""
-    if asker.may_transactional_id(Operation.WRITE, request.transactional_id):
-        return request, None
-    return refuse_all(refusal(request, version, NO_TRANSACTION))
-
-
-def _split_add_partitions(asker: _Asker, request: m.AddPartitionsToTxnRequest, version: int) -> Split:
-    if version >= versions.BATCH_ADD_FROM:
-        return _by_cluster(Operation.ALTER)(asker, request, version)
-    if not asker.may_transactional_id(Operation.WRITE, request.v3_and_below_transactional_id):
-        return refuse_all(refusal(request, version, NO_TRANSACTION))
-    verdicts = [asker.may_topic(Operation.WRITE, topic) for topic in request.v3_and_below_topics]
-    if all(verdicts):
-        return request, None
-    answer = refusal(request, version, NO_TOPIC)  # all or none are added
-    for topic, allowed in zip(answer.results_by_topic_v3_and_below, verdicts, strict=True):
-        for partition in topic.results_by_partition if allowed else ():
-            partition.partition_error_code = ErrorCode.OPERATION_NOT_ATTEMPTED
-    return refuse_all(answer)
-
-
-def _split_add_offsets(asker: _Asker, request: m.AddOffsetsToTxnRequest, version: int) -> Split:
-    if not asker.may_group(Operation.READ, request.group_id):
-        return refuse_all(refusal(request, version, NO_GROUP))
-    return _split_end(asker, request, version)
-
-
-def _split_txn_offset_commit(asker: _Asker, request: m.TxnOffsetCommitRequest, version: int) -> Split:
-    allowed, finish = _split_end(asker, request, version)
-    if allowed is None:
-        return allowed, finish
-    if not asker.may_group(Operation.READ, request.group_id):
-        return refuse_all(refusal(request, version, NO_GROUP))
-    verdicts = [asker.may_topic(Operation.READ, topic) for topic in request.topics]
-    return parts.TXN_COMMITTED.split(request, version, verdicts)
-
-
-def _split_describe_transactions(asker: _Asker, request: m.DescribeTransactionsRequest, version: int) -> Split:
-    verdicts = [asker.may_transactional_id(Operation.DESCRIBE, name) for name in request.transactional_ids]
-    return parts.TRANSACTIONS_DESCRIBED.split(request, version, verdicts)
-
-
-def _split_list_transactions(asker: _Asker, request: m.ListTransactionsRequest, version: int) -> Split:
     def finish(response: Any) -> Any:
-        allowed = [
-            state
-            for state in response.transaction_states
-            if asker.may_transactional_id(Operation.DESCRIBE, state.transactional_id)
-        ]
-        return replace(response, transaction_states=allowed)
+        hidden = {"num_partitions": -1, "replication_factor": -1, "configs": None}
+        topics = []
+        for topic in response.topics:
+            error = asker.error(Kind.TOPIC, Operation.DESCRIBE_CONFIGS, topic)
+            is_hidden = error and not topic.error_code
+            topics.append(replace(topic, topic_config_error_code=error, **hidden) if is_hidden else topic)
+        return replace(response, topics=topics)
 
-    return request, finish
+    return finish
 
 
-_SPLITS: dict[type, Callable[[_Asker, Any, int], Split]] = {
-    m.ProduceRequest: _split_produce,
-    m.FetchRequest: _by_topic(parts.FETCHED, Operation.READ),
-    m.ListOffsetsRequest: _by_topic(parts.LISTED, Operation.DESCRIBE),
-    m.MetadataRequest: _split_metadata,
-    m.OffsetCommitRequest: _split_offset_commit,
-    m.OffsetFetchRequest: _split_offset_fetch,
-    m.FindCoordinatorRequest: _split_find_coordinator,
-    m.JoinGroupRequest: _split_member,
-    m.HeartbeatRequest: _split_member,
-    m.LeaveGroupRequest: _split_member,
-    m.SyncGroupRequest: _split_member,
-    m.ConsumerGroupHeartbeatRequest: _split_consumer_heartbeat,
-    m.DescribeGroupsRequest: _split_describe_groups,
-    m.ConsumerGroupDescribeRequest: _split_describe_consumers,
-    m.ListGroupsRequest: _split_list_groups,
-    m.InitProducerIdRequest: _split_init_producer_id,
-    m.AddPartitionsToTxnRequest: _split_add_partitions,
-    m.AddOffsetsToTxnRequest: _split_add_offsets,
-    m.EndTxnRequest: _split_end,
-    m.WriteTxnMarkersRequest: _by_cluster(Operation.ALTER),
-    m.TxnOffsetCommitRequest: _split_txn_offset_commit,
-    m.DescribeTransactionsRequest: _split_describe_transactions,
-    m.ListTransactionsRequest: _split_list_transactions,
-    m.OffsetForLeaderEpochRequest: _by_topic(parts.EPOCHS, Operation.DESCRIBE),
-    m.CreateTopicsRequest: _split_create_topics,
-    m.DeleteTopicsRequest: _split_delete_topics,
-    m.CreatePartitionsRequest: _by_topic(parts.PARTITIONS_CREATED, Operation.ALTER),
-    m.DescribeConfigsRequest: _by_resource(parts.CONFIGS_DESCRIBED, Operation.DESCRIBE_CONFIGS),
-    m.AlterConfigsRequest: _by_resource(parts.CONFIGS_ALTERED, Operation.ALTER_CONFIGS),
-    m.IncrementalAlterConfigsRequest: _by_resource(parts.CONFIGS_CHANGED, Operation.ALTER_CONFIGS),
-    m.ListConfigResourcesRequest: _by_cluster(Operation.DESCRIBE_CONFIGS),
-    m.DescribeTopicPartitionsRequest: _split_describe_partitions,
-    m.DescribeClusterRequest: _split_describe_cluster,
-    m.DeleteRecordsRequest: _by_topic(parts.RECORDS_DELETED, Operation.DELETE),
-    m.DescribeProducersRequest: _by_topic(parts.PRODUCERS_DESCRIBED, Operation.READ),
-    m.DescribeLogDirsRequest: _by_cluster(Operation.DESCRIBE),
-    m.ListPartitionReassignmentsRequest: _by_cluster(Operation.DESCRIBE),
-    m.DescribeAclsRequest: _by_cluster(Operation.DESCRIBE),
-    m.CreateAclsRequest: _by_cluster(Operation.ALTER),
-    m.DeleteAclsRequest: _by_cluster(Operation.ALTER),
-    m.DeleteGroupsRequest: _split_delete_groups,
-    m.OffsetDeleteRequest: _split_offset_delete,
+def _show_cluster_bits(asker: _Asker, request: m.DescribeClusterRequest, version: int) -> Finish | None:
+    if not request.include_cluster_authorized_operations:
+        return None
+    return lambda response: replace(response, cluster_authorized_operations=asker.bits(Kind.CLUSTER, OF_CLUSTER))  # type: ignore[type-var]
+
+
+_CHANGES: Final[dict[type, Callable[[_Asker, Any, int], Finish | None]]] = {
+    m.MetadataRequest: _show_topics,
+    m.DescribeGroupsRequest: _show_group_bits,
+    m.ConsumerGroupDescribeRequest: _show_consumers,
+    m.CreateTopicsRequest: _hide_configs,
+    m.DescribeTopicPartitionsRequest: _show_partitions,
+    m.DescribeClusterRequest: _show_cluster_bits,
 }

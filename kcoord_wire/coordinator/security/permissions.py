@@ -10,33 +10,19 @@ Sources: Kafka's AclAuthorizer and StandardAuthorizer; KIP-11.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Self
 
+from kcoord_wire.coordinator.core.apis import Kind, Operation
 from kcoord_wire.kernel.settings import SettingsError, read_rules
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a connection without SASL."""
 
 _REMEMBERED: Final = 8192  # decisions; names come from clients, so their number must be bounded
-
-
-class Operation(enum.IntEnum):
-    """An operation, with Kafka's number (AclOperation), which is also its bit in "authorized operations"."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-
 
 _RULE_KEYS: Final = ("principals", "groups", "topics", "transactional_ids", "operations")
 _CLUSTER_KEY: Final = "cluster"
@@ -111,29 +97,17 @@ class Permissions:
 
     # ---- decisions
 
-    def allows_group(self, principal: str, operation: Operation, group_id: str) -> bool:
-        """Return whether the principal may do this with the group."""
-        return self._decide_cached(principal, operation, "groups", group_id)
-
-    def allows_topic(self, principal: str, operation: Operation, name: str) -> bool:
-        """Return whether the principal may do this with the topic."""
-        return self._decide_cached(principal, operation, "topics", name)
-
-    def allows_transactional_id(self, principal: str, operation: Operation, transactional_id: str) -> bool:
-        """Return whether the principal may do this with the transactional id."""
-        return self._decide_cached(principal, operation, "transactional_ids", transactional_id)
-
-    def allows_cluster(self, principal: str, operation: Operation) -> bool:
-        """Return whether the principal may do this with the cluster."""
-        return self._decide_cached(principal, operation, "cluster", "")
+    def allows(self, principal: str, operation: Operation, kind: Kind, name: str = "") -> bool:
+        """Return whether the principal may do this with a group, topic or transactional id, or with the cluster."""
+        return self._decide_cached(principal, operation, kind, name)
 
     def allows_some_topic(self, principal: str, operation: Operation) -> bool:
         """Return whether the principal may do this with any topic that could exist."""
         # No topic name contains NUL: it makes a name that only a pattern can match.
         names = (name.replace("*", "\0") for rule in self._allow for name in rule.topics)
-        return any(self._decide_cached(principal, operation, "topics", name) for name in names)
+        return any(self._decide_cached(principal, operation, Kind.TOPIC, name) for name in names)
 
-    def _decide(self, principal: str, operation: Operation, kind: str, name: str) -> bool:
+    def _decide(self, principal: str, operation: Operation, kind: Kind, name: str) -> bool:
         if _covers(self._deny, principal, frozenset((operation,)), kind, name):
             return False
         return _covers(self._allow, principal, _IMPLIED_BY.get(operation, frozenset((operation,))), kind, name)
@@ -184,11 +158,11 @@ def _read_operation(text: str, possible: set[Operation], where: str) -> set[Oper
     return {operation}
 
 
-def _covers(rules: Sequence[Rule], principal: str, operations: frozenset[Operation], kind: str, name: str) -> bool:
+def _covers(rules: Sequence[Rule], principal: str, operations: frozenset[Operation], kind: Kind, name: str) -> bool:
     return any(
         not operations.isdisjoint(rule.operations)
         and _matches(rule.principals, principal)
-        and (rule.cluster if kind == "cluster" else _matches(getattr(rule, kind), name))
+        and (rule.cluster if kind is Kind.CLUSTER else _matches(getattr(rule, kind), name))
         for rule in rules
     )
 

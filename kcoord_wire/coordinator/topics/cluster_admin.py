@@ -17,9 +17,8 @@ from dataclasses import replace
 from typing import Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.apis import NULLABLE_TOPIC_NAME_FROM, refusal
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.core.versions import NULLABLE_TOPIC_NAME_FROM
 from kcoord_wire.coordinator.topics.catalog import Catalog
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.protocol.error_codes import ErrorCode

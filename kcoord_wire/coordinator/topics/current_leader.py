@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.apis import FETCH_NAMES_LEADER_FROM, PRODUCE_NAMES_LEADER_FROM, TOPIC_UUIDS_FROM
 from kcoord_wire.coordinator.core.brokers import NO_LEADER
-from kcoord_wire.coordinator.core.versions import FETCH_NAMES_LEADER_FROM, PRODUCE_NAMES_LEADER_FROM, TOPIC_UUIDS_FROM
 from kcoord_wire.coordinator.topics.catalog import Catalog
 from kcoord_wire.protocol.error_codes import ErrorCode
 

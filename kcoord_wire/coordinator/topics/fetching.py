@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.error_responses import refusal
+from kcoord_wire.coordinator.core.apis import TOPIC_UUIDS_FROM, refusal
 from kcoord_wire.coordinator.core.events import Effect, Reply, Request
-from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM
 from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import Catalog

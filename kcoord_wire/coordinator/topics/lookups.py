@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.apis import LEADER_EPOCH_FROM
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.core.versions import LEADER_EPOCH_FROM
 from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, RecordAt
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog

@@ -11,15 +11,16 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers
-from kcoord_wire.coordinator.core.error_responses import refusal
-from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.core.versions import (
+from kcoord_wire.coordinator.core.apis import (
     BUMPED_FROM,
     FEATURES_FROM_0_FROM,
     NULLABLE_TOPIC_NAME_FROM,
+    SERVED,
     SOFTWARE_NAMED_FROM,
+    refusal,
 )
+from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers
+from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.topics.catalog import (
     NO_ID,
@@ -30,7 +31,6 @@ from kcoord_wire.coordinator.topics.catalog import (
     is_topic_name,
 )
 from kcoord_wire.coordinator.topics.limits import TopicLimits
-from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 

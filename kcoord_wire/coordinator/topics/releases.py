@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kcoord_wire.coordinator.topics.served import SERVED
+from kcoord_wire.coordinator.core.apis import SERVED
 from kcoord_wire.protocol.api_keys import ApiKey
 
 RELEASES: Final = (

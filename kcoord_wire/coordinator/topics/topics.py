@@ -29,10 +29,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.apis import SERVED, TOPIC_UUIDS_FROM, ZSTD_FROM, refusal
 from kcoord_wire.coordinator.core.brokers import INTERNAL_TOPICS, Brokers
-from kcoord_wire.coordinator.core.error_responses import refusal
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, TopicsDeleted
-from kcoord_wire.coordinator.core.versions import TOPIC_UUIDS_FROM, ZSTD_FROM
 from kcoord_wire.coordinator.partitions.batch_header import Header, Refused, check_batch, read_header, with_append_time
 from kcoord_wire.coordinator.partitions.partition_log import SEGMENT_BYTES, PartitionLog, Storage
 from kcoord_wire.coordinator.topics.administration import Administration
@@ -48,7 +47,6 @@ from kcoord_wire.coordinator.topics.lookups import list_offsets, offset_for_lead
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.coordinator.topics.partition_admin import PartitionAdministration
 from kcoord_wire.coordinator.topics.retention import Retention
-from kcoord_wire.coordinator.topics.served import SERVED
 from kcoord_wire.extras import require
 from kcoord_wire.kernel.disk import Disk, MemoryDisk
 from kcoord_wire.kernel.machines import Tick

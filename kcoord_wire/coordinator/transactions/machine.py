@@ -35,7 +35,7 @@ from functools import partial
 from typing import Any, Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core import events, versions
+from kcoord_wire.coordinator.core import apis, events
 from kcoord_wire.coordinator.core.any_group import TopicNames
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.logged_machine import LoggedMachine
@@ -184,7 +184,7 @@ class TransactionMachine(LoggedMachine):
     def _add_partitions(self, request: events.Request, message: m.AddPartitionsToTxnRequest) -> None:
         response = m.AddPartitionsToTxnResponse()
         after = 0
-        if request.version < versions.BATCH_ADD_FROM:
+        if request.version < apis.BATCH_ADD_FROM:
             asked = m.AddPartitionsToTxnRequestAddPartitionsToTxnTransaction(
                 transactional_id=message.v3_and_below_transactional_id,
                 producer_id=message.v3_and_below_producer_id,
@@ -283,7 +283,7 @@ class TransactionMachine(LoggedMachine):
         if transaction.state is State.ONGOING and all(each in transaction.partitions for each in partitions):
             return ErrorCode.NONE
         begins = transaction.state is not State.ONGOING
-        transaction.add(partitions, BUMPED_AT_END if version >= versions.BATCH_ADD_FROM else 0, self._effects.now)
+        transaction.add(partitions, BUMPED_AT_END if version >= apis.BATCH_ADD_FROM else 0, self._effects.now)
         if begins:
             self.begun += 1
             self._abort_later(transaction)
@@ -304,7 +304,7 @@ class TransactionMachine(LoggedMachine):
             return self._refuse(request, ErrorCode.INVALID_REQUEST)
         if transaction is None:
             return self._refuse(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING, self._effects.deleted)
-        version = BUMPED_AT_END if request.version >= versions.BUMPED_FROM else 0
+        version = BUMPED_AT_END if request.version >= apis.BUMPED_FROM else 0
         if version == BUMPED_AT_END and transaction.state in PREPARED:
             return self._refuse(request, ErrorCode.CONCURRENT_TRANSACTIONS, transaction.written)
         repeated = version == BUMPED_AT_END and transaction.raised_epoch(message.producer_id, message.producer_epoch)
@@ -427,7 +427,7 @@ def _named(message: Any) -> Iterable[str] | None:
 
 def _for_version(error: ErrorCode, request: type, version: int) -> ErrorCode:
     """Return the error that a version of a request has."""
-    if error is ErrorCode.PRODUCER_FENCED and version < versions.PRODUCER_FENCED_FROM[request]:
+    if error is ErrorCode.PRODUCER_FENCED and version < apis.PRODUCER_FENCED_FROM[request]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
 
