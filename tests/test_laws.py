@@ -77,21 +77,27 @@ MAY_IMPORT = {
     "worlds.transactions": {"records", "coordinator", "coordinator.core", "coordinator.consumer_groups"}
     | {"coordinator.log", "coordinator.partitions", "coordinator.topics", "coordinator.transactions"}
     | VIRTUAL,
-    "forensics": {"forensics.sources", "forensics.exchanges", "forensics.wire", "forensics.log", "forensics.detectors"}
+    "forensics": {
+        "forensics.sources",
+        "forensics.exchanges",
+        "forensics.wire",
+        "forensics.records",
+        "forensics.detectors",
+    }
     | {"forensics.marshal", "forensics.lines"}
     | GROUND,
     "forensics.sources": {"forensics", "forensics.lines", "forensics.marshal", "clients"} | FRAMES,
     "forensics.lines": {"forensics"} | GROUND,
     "forensics.exchanges": {"forensics"} | FRAMES - {"recorder", "records"},
     "forensics.wire": {"forensics"} | GROUND,
-    "forensics.log": {"forensics"} | FRAMES - {"recorder", "capture"},
+    "forensics.records": {"forensics"} | FRAMES - {"recorder", "capture"},
     "forensics.marshal": {"forensics", "forensics.detectors", "marshal", "messages"} | GROUND,
     "forensics.detectors": {"forensics", "clients"} | GROUND,
     "control": {"", "kernel", "coordinator", "coordinator.core"},
     "report": {"codec", "forensics"} | GROUND,
-    "watch": {"clients", "forensics", "forensics.detectors", "forensics.log", "kernel", "report"} | GROUND,
+    "watch": {"clients", "forensics", "forensics.detectors", "forensics.records", "kernel", "report"} | GROUND,
     "spark": {"kernel", "schema", "forensics", "forensics.sources", "forensics.exchanges", "forensics.wire"}
-    | {"forensics.log", "forensics.lines", "forensics.marshal", "forensics.detectors"}
+    | {"forensics.records", "forensics.lines", "forensics.marshal", "forensics.detectors"}
     | FRAMES,
     "cli": {"*"},
 }

@@ -28,7 +28,6 @@ from kcoord_wire.forensics.detectors import detect, history_of_clients
 from kcoord_wire.forensics.exchanges.clusters import rename_groups
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.lines.history import join_witnesses, text_history
-from kcoord_wire.forensics.log.history import NO_ENDS, group_of, log_history
 from kcoord_wire.forensics.marshal.history import marshal_histories
 from kcoord_wire.forensics.marshal.parts import Judge
 from kcoord_wire.forensics.marshal.recognition import coordination_sources
@@ -48,6 +47,7 @@ from kcoord_wire.forensics.model import (
 )
 from kcoord_wire.forensics.pace import Pace, Progress, Stop
 from kcoord_wire.forensics.places import place_evidence
+from kcoord_wire.forensics.records.reader import NO_ENDS, group_of, log_history
 from kcoord_wire.forensics.sources.files import find_sources
 from kcoord_wire.forensics.sources.frames import parse_zone, read_frames, read_lines, read_log
 from kcoord_wire.forensics.wire.history import wire_history

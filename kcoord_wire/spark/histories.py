@@ -57,7 +57,6 @@ from kcoord_wire.forensics.exchanges.clusters import BROKER, names_by_cluster, r
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
 from kcoord_wire.forensics.lines.history import text_history
-from kcoord_wire.forensics.log.history import group_of, log_history
 from kcoord_wire.forensics.marshal.history import ORDER, marshal_history, read_parts
 from kcoord_wire.forensics.marshal.live import LiveReader
 from kcoord_wire.forensics.marshal.parts import Judge, Part
@@ -75,6 +74,7 @@ from kcoord_wire.forensics.model import (
     table_of,
 )
 from kcoord_wire.forensics.places import place_evidence
+from kcoord_wire.forensics.records.reader import group_of, log_history
 from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings
 from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema

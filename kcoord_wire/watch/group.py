@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from kcoord_wire.forensics.log.ledger import GONE, CommitTimes, Ledger, removed_members
 from kcoord_wire.forensics.model import (
     Cause,
     Evidence,
@@ -28,6 +27,7 @@ from kcoord_wire.forensics.model import (
     end_rebalance,
     new_rebalance,
 )
+from kcoord_wire.forensics.records.ledger import GONE, CommitTimes, Ledger, removed_members
 from kcoord_wire.report.formatting import counted, duration, partition_runs, shown
 from kcoord_wire.watch.causes import Difference, Reason, explain, identity, listed, topics_changed, who
 from kcoord_wire.watch.changes import Change, ChangeKind

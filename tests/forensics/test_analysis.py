@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from kcoord_wire import forensics
 from kcoord_wire.forensics.analysis import TABLES, add_lag, analyze, analyze_records, by_group, tables_of, write_tables
-from kcoord_wire.forensics.log.history import NO_ENDS
 from kcoord_wire.forensics.model import GroupHistory, Lag, Loss, Rebalance, arrow_schema
+from kcoord_wire.forensics.records.reader import NO_ENDS
 from kcoord_wire.forensics.sources.files import SourceError, find_sources
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.recorder.recording import RecordingWriter

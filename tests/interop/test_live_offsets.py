@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import Cause, GroupHistory
+from kcoord_wire.forensics.records.reader import log_histories
 from kcoord_wire.forensics.sources.live import TopicError, read_topic
 from tests.data.consumer_groups.generate import PROPERTIES, Stage
 from tests.data.consumer_groups.lives import Consumer

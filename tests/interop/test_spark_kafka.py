@@ -23,8 +23,8 @@ import pyspark
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from kcoord_wire.forensics.log.history import group_of, log_histories
 from kcoord_wire.forensics.model import LogRow, table_of
+from kcoord_wire.forensics.records.reader import group_of, log_histories
 from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics, tool
 
 JARS = Path(__file__).resolve().parents[2] / "build" / "interop" / "jars"

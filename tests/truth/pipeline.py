@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.exchanges.matcher import Matcher
-from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import Exchange, GroupHistory, Loss, Sighting, arrow_schema
+from kcoord_wire.forensics.records.reader import log_histories
 from kcoord_wire.forensics.wire.history import explain_group
 from kcoord_wire.forensics.wire.traffic import read_sightings
 from tests.truth.labels import Label, labels_of

@@ -12,9 +12,8 @@ from typing import Final
 
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Identity, RemovedMember
 from kcoord_wire.forensics.refusal_advice import refusal_of
-from kcoord_wire.forensics.wire.failovers import client_address
-from kcoord_wire.forensics.wire.moments import BEGIN, END, NS_PER_S, UNKNOWN_SEQ, Moment
-from kcoord_wire.forensics.wire.service import REFUSALS
+from kcoord_wire.forensics.wire.joins import client_address
+from kcoord_wire.forensics.wire.signs import BEGIN, END, NS_PER_S, REFUSALS, UNKNOWN_SEQ, Moment
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind, Why
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition, TopicSize
 from kcoord_wire.protocol.error_codes import ErrorCode, describe_error

@@ -35,24 +35,19 @@ from kcoord_wire.forensics.model import (
     StateInterval,
     new_rebalance,
 )
-from kcoord_wire.forensics.wire.causes import CauseFinder, Explanation
-from kcoord_wire.forensics.wire.commits import commit_rows
-from kcoord_wire.forensics.wire.coverage import Coverage
-from kcoord_wire.forensics.wire.deaths import End, find_ends
 from kcoord_wire.forensics.wire.facts import identity_of, removed_member
-from kcoord_wire.forensics.wire.failovers import find_failovers
-from kcoord_wire.forensics.wire.holes import Holes
-from kcoord_wire.forensics.wire.joins import Join, find_joins
+from kcoord_wire.forensics.wire.gaps import Coverage, Holes
+from kcoord_wire.forensics.wire.joins import Join, find_failovers, find_joins
 from kcoord_wire.forensics.wire.kip848 import Epochs, read_epochs
-from kcoord_wire.forensics.wire.lag import note_growth, read_lag
-from kcoord_wire.forensics.wire.members import add_end, member_rows
-from kcoord_wire.forensics.wire.moments import NS_PER_S, Moment
+from kcoord_wire.forensics.wire.lag import commit_rows, note_growth, read_lag
+from kcoord_wire.forensics.wire.members import End, add_end, awaited_text, find_awaited, find_ends, member_rows
 from kcoord_wire.forensics.wire.outages import find_outages, outage_rows
 from kcoord_wire.forensics.wire.ownership import Holding, Owners, find_holdings, find_pauses, ownership_rows
 from kcoord_wire.forensics.wire.replay import Replay
+from kcoord_wire.forensics.wire.rules import CauseFinder, Explanation
+from kcoord_wire.forensics.wire.signs import NS_PER_S, Moment
 from kcoord_wire.forensics.wire.trace import UNKNOWN_STATE, MemberTrace, RebalanceTrace, StartKind, Why
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Sightings, read_sightings, read_traffic
-from kcoord_wire.forensics.wire.waits import awaited_text, find_awaited
 
 _AT_ONCE_NS: Final = NS_PER_S  # a static member that is back within this time belongs to the same rebalance
 _LISTED_NUMBERS: Final = 5

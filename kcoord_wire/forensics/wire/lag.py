@@ -14,6 +14,22 @@ Laws:
   a group has some `MAX_ROWS` rows. Resets and states are found in all commits, whatever the intervals.
 * An answer to OffsetFetch counts as a change of the committed offset only if the last commit had been answered before
   it was asked for.
+
+The commits of a group, counted by partition and interval in columns: no commit becomes an object.
+
+How a group does on a partition, by the rules of Burrow, from the last commits and the lag at each of them.
+
+The rules are those of Burrow's wiki, "Consumer Lag Evaluation Rules", in its order, over a window of the last
+`WINDOW` commits, at most one per second:
+
+1. A lag of 0 in the window: OK.
+2. No commit for longer than the window spans, and not everything is read: STOPPED. Here for `LEAST_SILENCE_NS` at
+   least, because the window of a short source spans little.
+3. The same offset in the whole window while the lag does not fall: STALLED.
+4. Offsets rise, and the lag never falls from one commit to the next: WARN.
+5. Otherwise OK.
+
+With fewer than `LEAST` commits only the first two rules can be judged; if neither holds, the status is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -22,13 +38,16 @@ from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.model import (
+    CommitRow,
     Lag,
+    LagStatus,
     MemberLife,
     OffsetReset,
     Ownership,
@@ -36,11 +55,121 @@ from kcoord_wire.forensics.model import (
     Rebalance,
     ResetKind,
 )
-from kcoord_wire.forensics.wire.commits import flat_offsets
-from kcoord_wire.forensics.wire.lag_status import WINDOW, Committed, lag_status
-from kcoord_wire.forensics.wire.moments import NS_PER_S
+from kcoord_wire.forensics.wire.signs import NS_PER_S
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Partition
 from kcoord_wire.protocol.error_codes import ErrorCode
+
+WINDOW: Final = 10
+LEAST: Final = 3
+LEAST_SILENCE_NS: Final = 30 * NS_PER_S
+
+
+class Committed(NamedTuple):
+    """A commit.
+
+    :ivar lag: records between it and the end at that time
+    """
+
+    time_ns: int
+    offset: int
+    lag: int
+
+
+def lag_status(commits: Sequence[Committed], lag: int | None, now_ns: int) -> tuple[LagStatus, int | None]:
+    """Return the status, and since when it holds; None for OK and UNKNOWN.
+
+    :param commits: the last ones, in order of time; `WINDOW` of them count
+    :param lag: now; None where the end is not known
+    :param now_ns: the last time in the source
+    """
+    window = commits[-WINDOW:]
+    if lag == 0:
+        return LagStatus.OK, None
+    if lag is None or not window:
+        return LagStatus.UNKNOWN, None
+    silent_ns = now_ns - window[-1].time_ns
+    if silent_ns > max(window[-1].time_ns - window[0].time_ns, LEAST_SILENCE_NS):
+        return LagStatus.STOPPED, window[-1].time_ns
+    if any(each.lag == 0 for each in window):
+        return LagStatus.OK, None
+    if len(window) < LEAST:
+        return LagStatus.UNKNOWN, None
+    if any(after.lag < before.lag for before, after in pairwise(window)):
+        return LagStatus.OK, None
+    if window[0].offset == window[-1].offset:
+        return LagStatus.STALLED, window[0].time_ns
+    return LagStatus.WARN, window[0].time_ns
+
+
+_KEYS: Final = ["topic", "partition", "from"]
+_INTERVALS: Final = ((1, 300), (10, 3_600))  # seconds, and up to which span of all commits; a minute beyond that
+
+
+def commit_rows(group_id: str, commits: pa.Table) -> list[CommitRow]:
+    """Count commits by partition and interval.
+
+    :param commits: OffsetCommit exchanges in order of time
+    """
+    table = flat_offsets(commits)
+    if table is None:
+        return []
+    bounds = pc.min_max(table["asked"]).as_py()
+    span_s = (bounds["max"] - bounds["min"]) / NS_PER_S
+    interval_s = next((seconds for seconds, most in _INTERVALS if span_s <= most), 60)
+    size_ns = interval_s * NS_PER_S
+    table = table.append_column("from", pc.multiply(pc.divide(table["asked"], size_ns), size_ns))
+    counted = table.group_by(_KEYS, use_threads=False).aggregate([("bad", "sum"), ("good", "sum"), ("member", "last")])
+    taken = table.filter(pc.equal(table["bad"], 0)).group_by(_KEYS, use_threads=False)
+    ends = {_key(row): row for row in taken.aggregate([("offset", "first"), ("offset", "last")]).to_pylist()}
+    none: dict[str, Any] = {"offset_first": -1, "offset_last": -1}
+    rows = [
+        CommitRow(
+            group_id=group_id,
+            topic=row["topic"],
+            partition=row["partition"],
+            from_ns=row["from"],
+            commits=row["good_sum"],
+            errors=row["bad_sum"],
+            first_offset=ends.get(_key(row), none)["offset_first"],
+            last_offset=ends.get(_key(row), none)["offset_last"],
+            member_id=row["member_last"] or None,
+            interval_s=interval_s,
+        )
+        for row in counted.to_pylist()
+    ]
+    return sorted(rows, key=lambda row: (row.from_ns, row.topic, row.partition))
+
+
+def _key(row: dict[str, Any]) -> tuple[str, int, int]:
+    return (row["topic"], row["partition"], row["from"])
+
+
+def flat_offsets(commits: pa.Table) -> pa.Table | None:
+    """Return a row per partition of each exchange, ``row`` is the number of the exchange; None if there is none."""
+    offsets = commits["offsets"].combine_chunks() if len(commits) else None
+    if offsets is None or not len(offsets):
+        return None
+    if isinstance(offsets, pa.ChunkedArray):
+        offsets = offsets.chunk(0)
+    parents = pc.list_parent_indices(offsets)
+    flat = pc.list_flatten(offsets)
+    if not len(flat):
+        return None
+    asked = pc.take(commits["asked_ns"].combine_chunks(), parents)
+    bad = pc.fill_null(pc.not_equal(flat.field("error_code"), 0), False)
+    return pa.table(
+        {
+            "row": parents,
+            "topic": pc.fill_null(flat.field("topic"), ""),
+            "partition": pc.fill_null(flat.field("partition"), -1),
+            "asked": asked,
+            "offset": pc.fill_null(flat.field("offset"), -1),
+            "bad": bad.cast(pa.int64()),
+            "good": pc.invert(bad).cast(pa.int64()),
+            "member": pc.take(commits["member_id"].combine_chunks(), parents),
+        }
+    )
+
 
 MAX_ROWS: Final = 100_000
 _AMBIGUOUS_NS: Final = 5 * NS_PER_S

@@ -21,9 +21,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Outage, SightingKind
-from kcoord_wire.forensics.wire.failovers import Failover, client_address
-from kcoord_wire.forensics.wire.moments import NEVER_NS, NS_PER_S
-from kcoord_wire.forensics.wire.service import LONG_NS, Wait, broker_address
+from kcoord_wire.forensics.wire.joins import Failover, client_address
+from kcoord_wire.forensics.wire.signs import LONG_NS, NEVER_NS, NS_PER_S, Wait, broker_address
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
 from kcoord_wire.protocol.error_codes import describe_error
 

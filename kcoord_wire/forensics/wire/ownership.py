@@ -20,7 +20,7 @@ from math import ceil
 from typing import Final
 
 from kcoord_wire.forensics.model import Ownership, Pause
-from kcoord_wire.forensics.wire.moments import NEVER_NS, Moment
+from kcoord_wire.forensics.wire.signs import NEVER_NS, Moment
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, is_cooperative
 from kcoord_wire.forensics.wire.traffic import GroupRequest, Partition
 from kcoord_wire.protocol.error_codes import ErrorCode

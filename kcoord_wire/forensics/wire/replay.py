@@ -26,18 +26,18 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.forensics.model import NS_PER_MS
-from kcoord_wire.forensics.wire.failovers import Failover
-from kcoord_wire.forensics.wire.group import GroupState, is_follower
-from kcoord_wire.forensics.wire.hindsight import CALM_NS, Hindsight
-from kcoord_wire.forensics.wire.joins import PARKED_NS, Join, unshown_members
-from kcoord_wire.forensics.wire.moments import Moment, end_of
+from kcoord_wire.forensics.wire.group import FIRST_VERSION_WITH_ID, TOLERANCE_NS, GroupState, UnseenStarts, is_follower
+from kcoord_wire.forensics.wire.joins import PARKED_NS, Failover, Join, unshown_members
 from kcoord_wire.forensics.wire.outages import BROKER_DOWN, OutageTrace
+from kcoord_wire.forensics.wire.signs import Moment, end_of
 from kcoord_wire.forensics.wire.trace import (
+    CALM_NS,
     COMPLETING,
     EMPTY,
     PREPARING,
     STABLE,
     UNKNOWN_STATE,
+    Hindsight,
     MemberTrace,
     RebalanceTrace,
     Start,
@@ -45,7 +45,6 @@ from kcoord_wire.forensics.wire.trace import (
     Why,
 )
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Leaver
-from kcoord_wire.forensics.wire.unseen import FIRST_VERSION_WITH_ID, TOLERANCE_NS, UnseenStarts
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 _REFUSED_NS: Final = 5 * NS_PER_MS  # a refusal that took longer was parked first

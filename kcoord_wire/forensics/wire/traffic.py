@@ -20,9 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.model import Sighting, SightingKind
-from kcoord_wire.forensics.wire.heartbeats import Heartbeats
-from kcoord_wire.forensics.wire.moments import UNKNOWN_SEQ, Moment
-from kcoord_wire.forensics.wire.service import Service
+from kcoord_wire.forensics.wire.signs import UNKNOWN_SEQ, Heartbeats, Moment, Service
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcoord_wire import messages as m
-from kcoord_wire.forensics.log.history import group_of, log_histories, log_history
 from kcoord_wire.forensics.model import LogRow, table_of
+from kcoord_wire.forensics.records.reader import group_of, log_histories, log_history
 from kcoord_wire.forensics.sources.frames import read_log
 from kcoord_wire.records import encode_offsets_record
 from tests.support.offsets_log import CONSUMER_GROUPS, MINUTE, NOW, generation, table

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.forensics.log.ledger import (
+from kcoord_wire.forensics.model import Cause, Identity, MemberLife, new_rebalance
+from kcoord_wire.forensics.records.ledger import (
     GONE,
     CommitTimes,
     Ledger,
@@ -14,7 +15,6 @@ from kcoord_wire.forensics.log.ledger import (
     listed,
     only,
 )
-from kcoord_wire.forensics.model import Cause, Identity, MemberLife, new_rebalance
 
 SECOND = 1_000_000_000
 PLACE = ("orders", 0)

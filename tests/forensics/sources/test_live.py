@@ -18,8 +18,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kcoord_wire.cli.main import main
 from kcoord_wire.coordinator import Coordinator, GroupConfig
 from kcoord_wire.extras import MissingLibraryError
-from kcoord_wire.forensics.log.history import log_histories
 from kcoord_wire.forensics.model import LogRow, arrow_schema
+from kcoord_wire.forensics.records.reader import log_histories
 from kcoord_wire.forensics.sources.frames import read_log
 from kcoord_wire.forensics.sources.live import TopicError, read_lag, read_topic
 from tests.support.marshal_rows import live_log

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.forensics.wire.facts import Background, describe_member, evidence_of, identity_of, says
-from kcoord_wire.forensics.wire.moments import UNKNOWN_SEQ, Moment
+from kcoord_wire.forensics.wire.signs import UNKNOWN_SEQ, Moment
 from kcoord_wire.forensics.wire.trace import MemberTrace
 from tests.support.exchange_script import Script, at, two_members
 

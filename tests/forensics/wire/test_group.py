@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.forensics.wire.group import GroupState, is_follower
-from kcoord_wire.forensics.wire.hindsight import Hindsight
-from kcoord_wire.forensics.wire.moments import Moment
-from kcoord_wire.forensics.wire.trace import PREPARING, STABLE, MemberTrace, Start, StartKind, Why
+from kcoord_wire.forensics.wire.signs import Moment
+from kcoord_wire.forensics.wire.trace import PREPARING, STABLE, Hindsight, MemberTrace, Start, StartKind, Why
 from kcoord_wire.forensics.wire.traffic import GroupRequest
 from tests.support.exchange_script import Script
 

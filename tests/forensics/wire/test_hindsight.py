@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from kcoord_wire.forensics.wire.failovers import find_failovers
-from kcoord_wire.forensics.wire.hindsight import Hindsight
-from kcoord_wire.forensics.wire.joins import find_joins
-from kcoord_wire.forensics.wire.moments import end_of
+from kcoord_wire.forensics.wire.joins import find_failovers, find_joins
+from kcoord_wire.forensics.wire.signs import end_of
+from kcoord_wire.forensics.wire.trace import Hindsight
 from tests.support.exchange_script import Script, at, two_members
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcoord_wire.forensics.model import Cause
-from kcoord_wire.forensics.wire.kip848_members import EpochReader, read_heartbeats
+from kcoord_wire.forensics.wire.kip848 import EpochReader, read_heartbeats
 from kcoord_wire.forensics.wire.trace import Why
 from tests.support.exchange_script import Script
 

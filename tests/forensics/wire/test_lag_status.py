@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.forensics.model import LagStatus
-from kcoord_wire.forensics.wire.lag_status import WINDOW, Committed, lag_status
+from kcoord_wire.forensics.wire.lag import WINDOW, Committed, lag_status
 
 SECOND = 1_000_000_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcoord_wire.forensics.wire.moments import BEGIN, END, UNKNOWN_SEQ, Moment, end_of
+from kcoord_wire.forensics.wire.signs import BEGIN, END, UNKNOWN_SEQ, Moment, end_of
 
 
 def test_frames_with_one_time_stamp_keep_their_order() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcoord_wire.forensics.wire.service import broker_address
+from kcoord_wire.forensics.wire.signs import broker_address
 from tests.support.exchange_script import at, two_members
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.forensics.wire.moments import BEGIN
+from kcoord_wire.forensics.wire.signs import BEGIN
 from kcoord_wire.forensics.wire.trace import MemberTrace, is_cooperative
 from kcoord_wire.forensics.wire.traffic import OfferedAssignor
 from tests.support.exchange_script import Script

@@ -22,8 +22,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kcoord_wire.forensics.log.classic import host_of
-from kcoord_wire.forensics.log.ledger import (
+from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, MemberLife, Rebalance, end_rebalance, new_rebalance
+from kcoord_wire.forensics.records.classic import host_of
+from kcoord_wire.forensics.records.ledger import (
     Departed,
     Entry,
     Explanation,
@@ -35,7 +36,6 @@ from kcoord_wire.forensics.log.ledger import (
     only,
     removed_members,
 )
-from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, MemberLife, Rebalance, end_rebalance, new_rebalance
 
 _AWAY: Final = -2  # member epoch of a static member that has left for a while
 _FIRST: Final = 2  # the epoch with which groups begin since Kafka 4.3 (KAFKA-20268), by one member; before it was 1

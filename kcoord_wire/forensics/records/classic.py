@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from kcoord_wire.forensics.log.ledger import (
+from kcoord_wire.forensics.model import NS_PER_MS, Cause, MemberLife, Pause, Rebalance, new_rebalance
+from kcoord_wire.forensics.records.ledger import (
     Departed,
     Entry,
     Explanation,
@@ -34,7 +35,6 @@ from kcoord_wire.forensics.log.ledger import (
     only,
     removed_members,
 )
-from kcoord_wire.forensics.model import NS_PER_MS, Cause, MemberLife, Pause, Rebalance, new_rebalance
 
 _EAGER: Final = {"range", "roundrobin", "sticky"}
 _CONSUMER: Final = "consumer"
