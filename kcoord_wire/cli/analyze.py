@@ -230,7 +230,7 @@ def _print(analysis: Analysis, args: argparse.Namespace) -> None:
 
 def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop: Stop) -> Analysis:
     require("pyarrow", "analyze", "analyze")
-    from kcoord_wire.forensics.marshal.parts import Judge
+    from kcoord_wire.forensics.marshal.reader import Judge
     from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC
 
     judge = Judge(args.marshal_rules, args.heartbeat_interval)

@@ -2,7 +2,7 @@
 
 Laws:
 
-* It joins no group, commits nothing and changes nothing: see `kcoord_wire.watch.polling`.
+* It joins no group, commits nothing and changes nothing: see `kcoord_wire.watch.host`.
 * Changes and the report's summary go to stdout; where the metrics are, and what went wrong, to stderr.
 * Ctrl-C and SIGTERM write the report and end with status 0; a second signal kills. A cluster that cannot be reached at
   the beginning, and a refused login, end with status 1.
@@ -82,8 +82,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 
 def _run(args: argparse.Namespace) -> None:
     from kcoord_wire.watch.groups import Watched
-    from kcoord_wire.watch.host import Watch
-    from kcoord_wire.watch.polling import AdminPolls
+    from kcoord_wire.watch.host import AdminPolls, Watch
 
     if args.out is not None:
         make_writable(args.out)
@@ -123,7 +122,7 @@ def _metrics(watched: Watched, args: argparse.Namespace) -> Iterator[None]:
     if args.prometheus is None:
         yield
         return
-    from kcoord_wire.watch.metrics import WatchMetrics
+    from kcoord_wire.watch.groups import WatchMetrics
 
     with WatchMetrics(lambda: watched.snapshot).serve(args.prometheus_host, args.prometheus) as server:
         print(f"metrics at http://{args.prometheus_host}:{server.port}/metrics", file=sys.stderr, flush=True)

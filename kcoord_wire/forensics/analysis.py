@@ -29,8 +29,7 @@ from kcoord_wire.forensics.exchanges.clusters import rename_groups
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.lines.history import join_witnesses, text_history
 from kcoord_wire.forensics.marshal.history import marshal_histories
-from kcoord_wire.forensics.marshal.parts import Judge
-from kcoord_wire.forensics.marshal.recognition import coordination_sources
+from kcoord_wire.forensics.marshal.reader import Judge, coordination_sources
 from kcoord_wire.forensics.model import (
     Exchange,
     GroupHistory,
@@ -46,11 +45,10 @@ from kcoord_wire.forensics.model import (
     table_of,
 )
 from kcoord_wire.forensics.pace import Pace, Progress, Stop
-from kcoord_wire.forensics.places import place_evidence
 from kcoord_wire.forensics.records.reader import NO_ENDS, group_of, log_history
 from kcoord_wire.forensics.sources.files import find_sources
 from kcoord_wire.forensics.sources.frames import parse_zone, read_frames, read_lines, read_log
-from kcoord_wire.forensics.wire.history import wire_history
+from kcoord_wire.forensics.wire.history import place_evidence, wire_history
 from kcoord_wire.forensics.wire.traffic import read_sightings
 
 _LISTS: Final = {name: get_args(hint)[0] for name, hint in get_type_hints(GroupHistory).items() if name != "group"}

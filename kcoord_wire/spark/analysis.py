@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from kcoord_wire.forensics.analysis import Analysis
 from kcoord_wire.forensics.detectors import history_of_clients
 from kcoord_wire.forensics.lines.history import join_witnesses
-from kcoord_wire.forensics.marshal.parts import Judge
+from kcoord_wire.forensics.marshal.reader import Judge
 from kcoord_wire.forensics.model import LogRow, Loss, SightingKind, arrow_schema
 from kcoord_wire.forensics.pace import Progress
 from kcoord_wire.forensics.sources.files import Kind, Source, find_sources

@@ -59,9 +59,7 @@ from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
 from kcoord_wire.forensics.lines.history import text_history
 from kcoord_wire.forensics.marshal.history import ORDER, marshal_history, read_parts
 from kcoord_wire.forensics.marshal.live import LiveReader
-from kcoord_wire.forensics.marshal.parts import Judge, Part
-from kcoord_wire.forensics.marshal.reader import COLUMNS
-from kcoord_wire.forensics.marshal.recognition import MARSHAL_PATTERN
+from kcoord_wire.forensics.marshal.reader import COLUMNS, MARSHAL_PATTERN, Judge, Part
 from kcoord_wire.forensics.model import (
     Exchange,
     Frame,
@@ -73,9 +71,8 @@ from kcoord_wire.forensics.model import (
     Sighting,
     table_of,
 )
-from kcoord_wire.forensics.places import place_evidence
 from kcoord_wire.forensics.records.reader import group_of, log_history
-from kcoord_wire.forensics.wire.history import wire_history
+from kcoord_wire.forensics.wire.history import place_evidence, wire_history
 from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings
 from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema
 

@@ -9,18 +9,35 @@ Laws:
 * What a classic group's members hold is not shown while it rebalances. They count as holding it until the next Stable
   shows otherwise; what a member held that is gone has no owner from that poll on.
 * `GroupWatch.trim` bounds the tables; `GroupSummary.blind` says when older rows were dropped.
+
+What has changed between two polls, for lines on a terminal and for programs; plain data.
+
+How far a group is behind, poll after poll.
+
+Laws:
+
+* A row is kept where something of the partition has changed since its last row, and once a minute otherwise.
+* `LagBook.thin` bounds the rows: it drops every other poll of the older three quarters, so that the oldest are the
+  thinnest and the last ones stay exact.
+* A partition grows behind if its least lag of the last half minute is above its greatest of the half minute before:
+  a lag that only goes up and down does not.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+import enum
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final, NamedTuple
 
 from kcoord_wire.forensics.model import (
     Cause,
     Evidence,
     GroupHistory,
+    Identity,
+    Lag,
     MemberLife,
     Outage,
     Rebalance,
@@ -28,11 +45,183 @@ from kcoord_wire.forensics.model import (
     new_rebalance,
 )
 from kcoord_wire.forensics.records.ledger import GONE, CommitTimes, Ledger, removed_members
-from kcoord_wire.report.formatting import counted, duration, partition_runs, shown
-from kcoord_wire.watch.causes import Difference, Reason, explain, identity, listed, topics_changed, who
-from kcoord_wire.watch.changes import Change, ChangeKind
-from kcoord_wire.watch.lags import LagBook
-from kcoord_wire.watch.seen import Place, SeenGroup, SeenMember, Unanswered
+from kcoord_wire.report.formatting import counted, duration, iso, partition_runs, shown
+from kcoord_wire.watch.seen import (
+    Difference,
+    Place,
+    Reason,
+    SeenGroup,
+    SeenMember,
+    Unanswered,
+    explain,
+    identity,
+    listed,
+    topics_changed,
+    who,
+)
+
+_SECOND_NS: Final = 1_000_000_000
+_HALF_NS: Final = 30 * _SECOND_NS
+_IDLE_NS: Final = 60 * _SECOND_NS
+_RECENT: Final = 64  # polls of a partition that are kept to see whether it grows
+
+
+class SetBack(NamedTuple):
+    """A committed offset that is smaller than before."""
+
+    place: Place
+    before: int
+    after: int
+
+
+class LagBook:
+    """The lag of one group.
+
+    :ivar now: the last row of each partition
+    """
+
+    def __init__(self, group_id: str) -> None:
+        self.now: dict[Place, Lag] = {}
+        self._group_id = group_id
+        self._polls: list[list[Lag]] = []
+        self._count = 0
+        self._kept: dict[Place, Lag] = {}
+        self._recent: dict[Place, deque[tuple[int, int]]] = {}
+
+    def take(
+        self, now: int, committed: Mapping[Place, int], ends: Mapping[Place, int], owners: Mapping[Place, str]
+    ) -> list[SetBack]:
+        """Take in the offsets of a poll; return what was set back.
+
+        :param owners: member ids
+        """
+        back = []
+        rows = []
+        places = sorted(place for place in committed.keys() | owners.keys() if place in ends)
+        for place in places:
+            offset, end = committed.get(place), ends[place]
+            lag = None if offset is None else max(end - offset, 0)
+            row = Lag(self._group_id, *place, now, offset, None, end, lag, owners.get(place))
+            last = self.now.get(place)
+            if last is not None and offset is not None and offset < (last.committed_offset or 0):
+                back.append(SetBack(place, last.committed_offset or 0, offset))
+            self.now[place] = row
+            if lag is not None:
+                self._recent.setdefault(place, deque(maxlen=_RECENT)).append((now, lag))
+            if self._is_new(place, row):
+                rows.append(row)
+                self._kept[place] = row
+        for place in self.now.keys() - set(places):  # of a deleted topic, or its offset has expired
+            del self.now[place]
+            self._recent.pop(place, None)
+            self._kept.pop(place, None)
+        if rows:
+            self._polls.append(rows)
+            self._count += len(rows)
+        return back
+
+    def thin(self, most: int) -> bool:
+        """Drop rows if there are more than `most`; return whether any was dropped."""
+        if self._count <= most or len(self._polls) < 2:
+            return False
+        older = max(3 * len(self._polls) // 4, 1)
+        self._polls[:older] = self._polls[1:older:2]
+        self._count = sum(map(len, self._polls))
+        return True
+
+    def rows(self) -> list[Lag]:
+        """Return the rows that are kept, in order of time."""
+        return [row for rows in self._polls for row in rows]
+
+    def growth(self) -> Iterator[tuple[Place, float]]:
+        """Yield the partitions that grow behind, with records a second, the fastest first."""
+        found = []
+        for place, recent in self._recent.items():
+            middle = recent[-1][0] - _HALF_NS
+            older = [lag for at, lag in recent if middle - _HALF_NS <= at <= middle]
+            younger = [lag for at, lag in recent if at > middle]
+            if older and min(younger) > max(older):
+                first = next((at, lag) for at, lag in recent if at >= middle - _HALF_NS)
+                seconds = (recent[-1][0] - first[0]) / _SECOND_NS
+                found.append((place, (recent[-1][1] - first[1]) / seconds))
+        yield from sorted(found, key=lambda each: (-each[1], each[0]))
+
+    def _is_new(self, place: Place, row: Lag) -> bool:
+        kept = self._kept.get(place)
+        if kept is None or row.time_ns - kept.time_ns >= _IDLE_NS:
+            return True
+        return (row.committed_offset, row.end_offset, row.member_id) != (
+            kept.committed_offset,
+            kept.end_offset,
+            kept.member_id,
+        )
+
+
+class ChangeKind(enum.StrEnum):
+    """What a `Change` is about."""
+
+    GROUP_SEEN = "group seen"
+    GROUP_GONE = "group gone"
+    MEMBER_JOINED = "member joined"
+    MEMBER_GONE = "member gone"
+    MEMBER_REPLACED = "member replaced"  # a static one, by a process with its instance id
+    REBALANCE_BEGAN = "rebalance began"
+    REBALANCE_ENDED = "rebalance ended"
+    COORDINATOR_MOVED = "coordinator moved"
+    OFFSET_SET_BACK = "offset set back"
+    UNANSWERED = "unanswered"
+    ANSWERED = "answered"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that a poll shows and the one before did not.
+
+    :ivar time_ns: of the poll; it has happened since the poll before
+    :ivar group_id: None for what concerns the cluster
+    :ivar text: what, without the group's name
+    :ivar member: that it is about
+    :ivar rebalance: number of the rebalance
+    :ivar cause: of the rebalance, a value of `kcoord_wire.forensics.Cause`
+    :ivar confidence: in the cause
+    """
+
+    time_ns: int
+    group_id: str | None
+    kind: ChangeKind
+    text: str
+    member: Identity | None = None
+    rebalance: int | None = None
+    cause: str | None = None
+    confidence: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the change as plain data; what is not known is null."""
+        return {
+            "time": iso(self.time_ns),
+            "time_ns": self.time_ns,
+            "group_id": self.group_id,
+            "kind": str(self.kind),
+            "text": self.text,
+            **(self.member or Identity())._asdict(),
+            "rebalance": self.rebalance,
+            "cause": self.cause,
+            "confidence": self.confidence,
+        }
+
+
+def lines_of(changes: Iterable[Change]) -> Iterator[str]:
+    """Yield one line for each group that has changed in a poll: ``12:00:03 billing: member c-2 (10.0.0.2) gone``."""
+    for (time_ns, group_id), some in groupby(changes, key=lambda change: (change.time_ns, change.group_id)):
+        name = "" if group_id is None else f"{shown(group_id, 80)}: "
+        yield f"{clock(time_ns)} {name}{'; '.join(change.text for change in some)}"
+
+
+def clock(time_ns: int) -> str:
+    """The time of day in UTC: ``12:00:03``."""
+    text = iso(time_ns)
+    return "?" if text is None else text[11:19]
+
 
 BLIND: Final = (
     "The Admin API shows states and members, no requests: who joined last, who was late and what a member gave as its "

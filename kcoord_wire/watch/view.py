@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kcoord_wire.forensics.model import NS_PER_MS, Cause
 from kcoord_wire.report.formatting import counted, duration, partition_runs, shown
-from kcoord_wire.watch.changes import clock
+from kcoord_wire.watch.group import clock
 from kcoord_wire.watch.groups import GroupView, Snapshot
 
 _MEMBERS: Final = 8  # of a group; of a healthy one without trouble none where the screen is full

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from kcoord_wire.forensics.marshal.history import marshal_histories
-from kcoord_wire.forensics.marshal.parts import Judge
+from kcoord_wire.forensics.marshal.reader import Judge
 from tests.bench.marshal_spark import CHANGES, COORDINATION, PARTITIONS, _processor_seconds, write_log
 
 

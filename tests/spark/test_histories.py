@@ -19,12 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from kcoord_wire.forensics.analysis import TABLES, Analysis, analyze, analyze_records
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.exchanges.matcher import Matcher
-from kcoord_wire.forensics.marshal.parts import Judge
+from kcoord_wire.forensics.marshal.reader import Judge
 from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, Sighting, arrow_schema
-from kcoord_wire.forensics.places import place_evidence
 from kcoord_wire.forensics.records.reader import log_histories
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
-from kcoord_wire.forensics.wire.history import wire_history
+from kcoord_wire.forensics.wire.history import place_evidence, wire_history
 from kcoord_wire.spark import coordination_claims, explain_rebalances, group_histories, match_exchanges
 from kcoord_wire.spark.rows import spark_schema
 from tests.support.marshal_rows import generated_log, live_log, table

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from kcoord_wire.forensics.marshal.live import LiveReader
-from kcoord_wire.forensics.marshal.parts import Judge
+from kcoord_wire.forensics.marshal.reader import Judge
 from kcoord_wire.forensics.model import LogRow
 from kcoord_wire.spark import coordination_stream
 from kcoord_wire.spark.rows import spark_schema

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from kcoord_wire.forensics.marshal.history import marshal_histories
-from kcoord_wire.forensics.marshal.parts import Judge
+from kcoord_wire.forensics.marshal.reader import Judge
 from kcoord_wire.forensics.model import GroupHistory, LogRow, table_of
 from kcoord_wire.records import Record, encode_batch
 

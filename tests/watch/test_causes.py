@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.forensics.model import Cause
-from kcoord_wire.watch.causes import Difference, Reason, explain, listed, topics_changed, who
-from kcoord_wire.watch.seen import SeenGroup, SeenMember
+from kcoord_wire.watch.seen import Difference, Reason, SeenGroup, SeenMember, explain, listed, topics_changed, who
 from tests.support.watching import group, member
 
 ONE, TWO, STATIC = member("c-1", 0), member("c-2", 1), member("c-3", 2, instance="i-3")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from kcoord_wire.forensics.model import Identity
-from kcoord_wire.watch.changes import Change, ChangeKind, lines_of
+from kcoord_wire.watch.group import Change, ChangeKind, lines_of
 from tests.support.watching import SECOND, START
 
 GONE = Change(START + 3 * SECOND, "billing", ChangeKind.MEMBER_GONE, "member c-2 (10.0.0.2) gone", Identity("c-2-a"))

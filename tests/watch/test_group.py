@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcoord_wire.forensics.model import Cause
-from kcoord_wire.watch.changes import Change, ChangeKind, lines_of
+from kcoord_wire.watch.group import Change, ChangeKind, lines_of
 from kcoord_wire.watch.seen import Unanswered
 from tests.support.watching import SECOND, START, Script, group, member
 

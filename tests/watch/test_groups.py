@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcoord_wire.watch.changes import ChangeKind
+from kcoord_wire.watch.group import ChangeKind
 from kcoord_wire.watch.groups import Limits, Watched
 from tests.support.watching import SECOND, START, Script, group, member
 

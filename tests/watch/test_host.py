@@ -13,8 +13,7 @@ import pytest
 
 from kcoord_wire.watch import host
 from kcoord_wire.watch.groups import Watched
-from kcoord_wire.watch.host import JsonView, LineView, ScreenView, Watch
-from kcoord_wire.watch.polling import Stopped, WatchError
+from kcoord_wire.watch.host import JsonView, LineView, ScreenView, Stopped, Watch, WatchError
 from kcoord_wire.watch.seen import Missed, Poll
 from tests.support.watching import SECOND, START, group, member
 

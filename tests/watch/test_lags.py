@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from kcoord_wire.watch.lags import LagBook
+from kcoord_wire.watch.group import LagBook
 from tests.support.watching import SECOND, START
 
 A, B = ("orders", 0), ("orders", 1)

@@ -6,8 +6,7 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kcoord_wire.watch.groups import Snapshot
-from kcoord_wire.watch.metrics import MOST_TOPICS, OTHER_TOPICS, STATES, WatchMetrics
+from kcoord_wire.watch.groups import MOST_TOPICS, OTHER_TOPICS, STATES, Snapshot, WatchMetrics
 from kcoord_wire.watch.seen import Poll, Unanswered
 from tests.support.watching import Script, group, member
 

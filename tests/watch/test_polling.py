@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.fault_injection import Fault
 from kcoord_wire.coordinator.security.authentication import Users
-from kcoord_wire.watch.polling import AdminPolls, Stopped, WatchError
+from kcoord_wire.watch.host import AdminPolls, Stopped, WatchError
 from kcoord_wire.watch.seen import Missed, Poll
 from tests.support.fixtures import StartCoordinator
 

@@ -20,8 +20,7 @@ from kcoord_wire.forensics.detectors import findings_of
 from kcoord_wire.forensics.detectors.known_bugs import finding_of
 from kcoord_wire.forensics.detectors.unclaimed import Gap, found_released, found_unclaimed
 from kcoord_wire.forensics.marshal.history import member_life
-from kcoord_wire.forensics.marshal.parts import MS_PER_S, Judge, Part, Sighting
-from kcoord_wire.forensics.marshal.reader import PartitionReader
+from kcoord_wire.forensics.marshal.reader import MS_PER_S, Judge, Part, PartitionReader, Sighting
 from kcoord_wire.forensics.model import NS_PER_MS, ClaimRow, Finding, GroupHistory, GroupSummary, Pause
 
 _Place = tuple[str, str, int]

@@ -40,7 +40,7 @@ from typing import IO, BinaryIO, Final, Literal, cast
 
 from kcoord_wire.capture.pcap import PCAP_MAGIC, SECTION_MAGIC
 from kcoord_wire.forensics.lines.reader import holds_lines
-from kcoord_wire.forensics.marshal.recognition import holds_marshal_text
+from kcoord_wire.forensics.marshal.reader import holds_marshal_text
 from kcoord_wire.recorder.recording import is_recording
 
 RESERVE: Final = 512 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.forensics.detectors import findings_of
-from kcoord_wire.forensics.marshal.parts import Judge
+from kcoord_wire.forensics.marshal.reader import Judge
 from kcoord_wire.forensics.model import Finding
 from tests.support.detector_groups import group, life
 from tests.support.marshal_rows import history_of

@@ -9,7 +9,7 @@ import pytest
 
 from kcoord_wire.forensics.analysis import analyze_records, tables_of
 from kcoord_wire.forensics.marshal.history import marshal_histories
-from kcoord_wire.forensics.marshal.parts import Judge
+from kcoord_wire.forensics.marshal.reader import Judge
 from kcoord_wire.forensics.model import ClaimRow, LogRow
 from tests.support.marshal_rows import NOW, generated_log, history_of, live_log, log_rows, table
 from tests.support.offsets_log import generation

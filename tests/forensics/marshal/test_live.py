@@ -9,7 +9,7 @@ import pytest
 
 from kcoord_wire.forensics.marshal.history import marshal_histories
 from kcoord_wire.forensics.marshal.live import LiveReader
-from kcoord_wire.forensics.marshal.parts import Judge, Part
+from kcoord_wire.forensics.marshal.reader import Judge, Part
 from kcoord_wire.forensics.model import Finding, LogRow
 from tests.support.marshal_rows import NOW, generated_log, log_rows, table
 

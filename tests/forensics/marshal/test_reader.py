@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from kcoord_wire.forensics.marshal.parts import Judge, Part
-from kcoord_wire.forensics.marshal.reader import PartitionReader
+from kcoord_wire.forensics.marshal.reader import Judge, Part, PartitionReader
 from kcoord_wire.forensics.model import ClaimRow, CommitRow, Loss
 from tests.support.marshal_rows import NOW, generated_log, live_log, log_rows
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.forensics.marshal.recognition import coordination_sources, holds_marshal_text
+from kcoord_wire.forensics.marshal.reader import coordination_sources, holds_marshal_text
 from kcoord_wire.forensics.model import LogRow
 from tests.support.marshal_rows import live_log, log_rows, table
 from tests.support.offsets_log import generation
