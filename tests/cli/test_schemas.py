@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 import kcoord_wire as kw
+from tests.support.each import each
 
 
 def test_schemas_lists_every_message(kcoord) -> None:
@@ -18,7 +17,7 @@ def test_schemas_lists_every_message(kcoord) -> None:
     assert all(name in out for name in kw.registry)
 
 
-@pytest.mark.parametrize("name", sorted(kw.registry))
+@each("name", sorted(kw.registry))
 def test_schemas_shows_every_field(kcoord, name: str) -> None:
     codec = kw.registry[name]
     status, out, _ = kcoord("schemas", f"{codec.family}/{name}", "--format", "json")

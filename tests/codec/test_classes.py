@@ -16,9 +16,10 @@ import kcoord_wire as kw
 from kcoord_wire.codec import registry as classes
 from kcoord_wire.codec.registry import MessageCodec, make_classes
 from kcoord_wire.schema.reader import read_message
+from tests.support.each import each
 
 
-@pytest.mark.parametrize("codec", list(kw.registry.values()), ids=lambda codec: codec.name)
+@each("codec", kw.registry.values())
 def test_classes_have_the_fields_of_the_generated_ones(codec: MessageCodec) -> None:
     made = make_classes(codec.schema)
     assert codec.name in made

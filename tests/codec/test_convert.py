@@ -8,12 +8,13 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.codec.registry import MessageCodec
+from tests.support.each import each
 from tests.support.strategies import filled
 
 CODECS = list(kw.registry.values())
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+@each("codec", CODECS)
 def test_a_dict_converts_back_to_the_message(codec: MessageCodec) -> None:
     for version in codec.valid_versions:
         message = filled(codec, version)

@@ -10,6 +10,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.codec.backend import ProgramClass
+from tests.support.each import each
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "embedded.tsv"
 ROWS = [line.split("\t") for line in GOLDEN.read_text("utf-8").splitlines()]
@@ -26,7 +27,7 @@ def test_every_version_has_vectors() -> None:
         assert {version for each, version, _ in VECTORS if each == name} == set(kw.registry[name].valid_versions)
 
 
-@pytest.mark.parametrize(("name", "version", "raw"), VECTORS)
+@each("name, version, raw", VECTORS)
 def test_bytes_are_read_and_written_the_same(program_class: ProgramClass, name: str, version: int, raw: bytes) -> None:
     codec = kw.registry[name]
     size = 2 if name.startswith("Connect") else 4

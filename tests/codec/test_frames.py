@@ -17,6 +17,7 @@ from kcoord_wire.codec.frames import Frames
 from kcoord_wire.codec.registry import MessageCodec, registry
 from kcoord_wire.errors import DecodeError
 from tests.support.backends import BACKENDS
+from tests.support.each import each
 from tests.support.frame_readers import (
     native_frames,
     outcome,
@@ -30,7 +31,8 @@ FRAMED = [c for c in registry.values() if c.header == "kafka" and c.type in ("re
 KAFKA = [c for c in FRAMED if c.family == "kafka"]
 TAGS = ((3, b"abc"), (70_000, b""))
 EXAMPLES = 8  # of each message
-SAMPLE = 6  # prefixes and changed bytes of each version; of its oldest and newest, every prefix
+SAMPLE = 6  # prefixes and changed bytes of each version; of its oldest and newest, the first bytes as well
+FIRST = 64  # bytes, the header and what follows it; every place of a message is the matter of test_golden
 REPLACEMENTS = (0x00, 0x01, 0x7F, 0x80, 0xFF)
 
 
@@ -77,7 +79,7 @@ def read_alike(codec: MessageCodec, version: int, body: bytes, strict: bool, slo
     return first
 
 
-@pytest.mark.parametrize("codec", FRAMED, ids=lambda codec: codec.name)
+@each("codec", FRAMED)
 def test_the_header_survives_decoding_and_encoding(frames: Any, codec: MessageCodec) -> None:
     for version in codec.valid_versions:
         header, message = header_of(codec, version), filled(codec, version)
@@ -119,7 +121,7 @@ def test_cut_and_damaged_frames_are_refused_alike(codec: MessageCodec) -> None:
         body = encode(pure_frames(), codec, filled(codec, version), version, header=header_of(codec, version))
         some = sorted(rng.sample(range(len(body)), min(SAMPLE, len(body))))
         whole = version in (codec.valid_versions[0], codec.valid_versions[-1])
-        for size in range(len(body)) if whole else some:
+        for size in [*range(min(FIRST, len(body))), *some] if whole else some:
             refused = read_alike(codec, version, body[:size], True, size == some[0])
             assert refused[:2] == ("DecodeError", "truncated"), size
         for at in [*range(min(12, len(body))), *some] if whole else some:

@@ -8,22 +8,18 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.codec.registry import MessageCodec
+from tests.support.each import each
 from tests.support.strategies import filled
 
 KAFKA = [c for c in kw.registry.values() if c.header == "kafka" and c.type in ("request", "response")]
 CENTRAL = [c for c in kw.registry.values() if c.family == "central"]
 
 
-def versions(codecs: list[MessageCodec], kind: str) -> list[object]:
-    return [
-        pytest.param(codec, version, id=f"{codec.name}-{version}")
-        for codec in codecs
-        if codec.type == kind
-        for version in codec.valid_versions
-    ]
+def versions(codecs: list[MessageCodec], kind: str) -> list[tuple[MessageCodec, int]]:
+    return [(codec, version) for codec in codecs if codec.type == kind for version in codec.valid_versions]
 
 
-@pytest.mark.parametrize(("codec", "version"), versions(KAFKA, "request"))
+@each("codec, version", versions(KAFKA, "request"))
 def test_requests_are_decoded_and_encoded(codec: MessageCodec, version: int) -> None:
     message = filled(codec, version)
     body = kw.encode_request(message, version, correlation_id=-7, client_id="cl")
@@ -42,7 +38,7 @@ def test_requests_are_decoded_and_encoded(codec: MessageCodec, version: int) -> 
     assert (caught.value.kind, caught.value.offset, caught.value.path) == ("trailing", len(body), codec.name)
 
 
-@pytest.mark.parametrize(("codec", "version"), versions(KAFKA, "response"))
+@each("codec, version", versions(KAFKA, "response"))
 def test_responses_are_decoded_and_encoded(codec: MessageCodec, version: int) -> None:
     message = filled(codec, version)
     body = kw.encode_response(message, version, correlation_id=99)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +17,30 @@ import kcoord_wire as kw
 from kcoord_wire.codec.backend import ProgramClass
 from kcoord_wire.codec.convert import to_dict
 from tests.support.apis import spoken
+from tests.support.each import each
 
 VECTORS = Path(__file__).parent.parent / "data" / "golden" / "apis.jsonl.gz"
 
 
-def _cases() -> Iterator[Any]:
+def _cases() -> dict[str, list[tuple[int, Any, bytes]]]:
     cases: dict[str, list[tuple[int, Any, bytes]]] = {}
     with gzip.open(VECTORS, "rt") as lines:
         for line in lines:
             case = json.loads(line)
             row = case["version"], case["value"], bytes.fromhex(case["hex"])
             cases.setdefault(case["message"], []).append(row)
-    for name, rows in cases.items():
-        yield pytest.param(name, rows, id=name)
+    return cases
 
 
-CASES = list(_cases())
+CASES = _cases()
 
 
 def test_every_version_of_the_unspoken_apis_has_a_vector() -> None:
     known = {(codec.name, v) for codec in kw.registry.values() if not spoken(codec) for v in codec.valid_versions}
-    assert {(case.values[0], version) for case in CASES for version, *_ in case.values[1]} == known  # type: ignore[attr-defined]
+    assert {(name, version) for name, rows in CASES.items() for version, *_ in rows} == known
 
 
-@pytest.mark.parametrize(("name", "rows"), CASES)
+@each("name, rows", CASES.items())
 def test_kafkas_bytes(program_class: ProgramClass, name: str, rows: list[tuple[int, Any, bytes]]) -> None:
     codec = kw.registry[name]
     for version, value, raw in rows:

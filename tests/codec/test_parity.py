@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from kcoord_wire.codec.registry import MessageCodec, compile_schemas, registry
 from tests.support.apis import drawn_versions, spoken
 from tests.support.codecs import JUNK, REPLACEMENTS, codecs, read_alike, write_alike
+from tests.support.each import each
 from tests.support.golden import DATA
 from tests.support.strategies import filled, messages
 
@@ -138,7 +139,7 @@ def test_damaged_values(codec: MessageCodec) -> None:
     assert refused or not codec.schema.fields
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+@each("codec", CODECS)
 def test_values_that_are_no_such_message(codec: MessageCodec) -> None:
     twin = type(codec.name, (), {})
     subclass = type("Subclass", (codec.cls,), {})

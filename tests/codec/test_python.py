@@ -20,6 +20,7 @@ from kcoord_wire.codec.registry import make_classes
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.plan import compile_plan
 from kcoord_wire.schema.reader import read_message
+from tests.support.each import each
 
 SCALARS = """{ "type": "data", "name": "Scalars", "validVersions": "0", "flexibleVersions": "none", "fields": [
     { "name": "Flag", "type": "bool", "versions": "0+" },
@@ -402,7 +403,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("as_type", [bytes, bytearray], ids=["bytes", "view"])
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda w: f"{w.name}-v{w.version}-{w.kind}-{w.path}")
+@each("wrong", WRONG)
 def test_refused_bytes(program_class: ProgramClass, wrong: Wrong, as_type: type) -> None:
     program, data = _program(program_class, wrong.name, wrong.version), as_type(_h(wrong.hexed))
     with pytest.raises(DecodeError) as caught:
@@ -546,7 +547,7 @@ BAD_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "version", "values", "kind", "path"), BAD_VALUES)
+@each("name, version, values, kind, path", BAD_VALUES)
 def test_refused_values(
     program_class: ProgramClass, name: str, version: int, values: dict[str, Any], kind: str, path: str
 ) -> None:

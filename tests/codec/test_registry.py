@@ -16,6 +16,7 @@ import kcoord_wire as kw
 from kcoord_wire import messages
 from kcoord_wire.codec.registry import MessageCodec
 from kcoord_wire.schema.files import load_messages, schema_root
+from tests.support.each import each
 
 CODECS = list(kw.registry.values())
 
@@ -26,7 +27,7 @@ def package_of(codec: MessageCodec) -> ModuleType:
     return messages if codec.family == "kafka" else import_module(f"kcoord_wire.messages.{folder}")
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+@each("codec", CODECS)
 def test_every_message_is_found_and_imported(codec: MessageCodec) -> None:
     place = package_of(codec)
     assert getattr(place, codec.name) is codec.cls
@@ -154,6 +155,7 @@ import sys
 sys.modules["construct"] = None
 import kcoord_wire
 from kcoord_wire import *
+from tests.support.each import each
 assert hasattr(kcoord_wire, "explain")
 try:
     explain(b"", JoinGroupRequest, 7)

@@ -22,6 +22,7 @@ from kcoord_wire.codec.backend import Program, ProgramClass
 from kcoord_wire.codec.registry import MessageCodec, compile_schemas, make_classes, registry
 from kcoord_wire.schema.plan import compile_plan
 from kcoord_wire.schema.reader import read_message
+from tests.support.each import each
 from tests.support.golden import DATA, vectors
 from tests.support.hostile_bytes import HOSTILE, bombs
 from tests.support.strategies import filled
@@ -87,7 +88,7 @@ def test_golden_vectors_and_what_is_left_of_them(program_class: ProgramClass, na
                 check_view(reads, data, strict)
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+@each("codec", CODECS)
 def test_every_version_with_each_field_set_and_with_none(program_class: ProgramClass, codec: MessageCodec) -> None:
     for version in codec.valid_versions if is_native(program_class) else codec.valid_versions[-1:]:
         reads = program(program_class, codec, version)
@@ -100,9 +101,9 @@ def test_every_version_with_each_field_set_and_with_none(program_class: ProgramC
             assert check_view(reads, data[:-1], True) is None or not data
 
 
-@pytest.mark.parametrize(("name", "version", "body"), [pytest.param(*case[1:4], id=case[0]) for case in HOSTILE])
+@each("case, name, version, body", [case[:4] for case in HOSTILE])
 def test_hostile_bodies_are_refused_as_by_decode(
-    program_class: ProgramClass, name: str, version: int, body: bytes
+    program_class: ProgramClass, case: str, name: str, version: int, body: bytes
 ) -> None:
     reads = program(program_class, registry[name], version)
     assert check_view(reads, body, True) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.protocol.error_codes import EARLY_NAMES, ErrorCode, describe_error
+from tests.support.each import each
 
 # The codes that coordinators send. The numbers are those of Kafka's Errors.java.
 GROUP_CODES = {
@@ -75,7 +76,7 @@ def test_every_number_stands_exactly_once() -> None:
     assert len(ErrorCode.__members__) == 138
 
 
-@pytest.mark.parametrize(("name", "number"), GROUP_CODES.items())
+@each("name, number", GROUP_CODES.items())
 def test_group_codes_have_their_numbers(name: str, number: int) -> None:
     assert ErrorCode[name] == number
 
@@ -92,7 +93,7 @@ def test_each_meaning_is_one_sentence_of_its_own() -> None:
         assert "\n" not in meaning
 
 
-@pytest.mark.parametrize("code", ErrorCode)
+@each("code", ErrorCode)
 def test_a_number_leads_back_to_its_code(code: ErrorCode) -> None:
     assert ErrorCode(int(code)) is code
     assert describe_error(int(code)) == f"{int(code)} {code.name}"

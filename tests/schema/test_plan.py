@@ -13,6 +13,7 @@ from kcoord_wire.schema import Length, Message, Op, Presence, StructPlan, compil
 from kcoord_wire.schema.construct_model import construct_model
 from kcoord_wire.schema.files import load_messages, schema_root
 from kcoord_wire.schema.plan import attribute_name, class_name
+from tests.support.each import each
 
 Schema = dict[str, Any]
 MESSAGES = load_messages(schema_root())
@@ -280,7 +281,7 @@ def test_class_names(struct: str, name: str) -> None:
 # The package's own messages.
 
 
-@pytest.mark.parametrize("name", sorted(MESSAGES))
+@each("name", sorted(MESSAGES))
 def test_every_message_at_every_version(name: str) -> None:
     schema = MESSAGES[name]
     for version in schema.versions:
