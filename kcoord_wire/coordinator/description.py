@@ -24,9 +24,8 @@ from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.assignors.model import MemberSubscription
 from kcoord_wire.codec.fields import number_runs
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Held
-from kcoord_wire.coordinator.core.any_group import CONSUMER, AnyGroup, TopicNames
 from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport
-from kcoord_wire.coordinator.core.groups import Group, Member, State
+from kcoord_wire.coordinator.core.groups import CONSUMER, BaseGroup, Group, Member, State, TopicNames
 from kcoord_wire.coordinator.metrics import Metrics, durations
 from kcoord_wire.errors import DecodeError
 
@@ -111,7 +110,7 @@ def _revoked(owned: Mapping[str, tuple[int, ...]], assigned: Mapping[str, tuple[
     )
 
 
-def describe_group(group: AnyGroup, topics: TopicNames) -> GroupDescription:
+def describe_group(group: BaseGroup, topics: TopicNames) -> GroupDescription:
     """Return a group as it is now."""
     if isinstance(group, ConsumerGroup):
         return _describe_consumer_group(group, topics)
@@ -136,7 +135,7 @@ def describe_group(group: AnyGroup, topics: TopicNames) -> GroupDescription:
     )
 
 
-def _offsets(group: AnyGroup) -> Mapping[str, Mapping[int, int]]:
+def _offsets(group: BaseGroup) -> Mapping[str, Mapping[int, int]]:
     return {
         topic: {partition: committed.offset for partition, committed in sorted(partitions.items())}
         for topic, partitions in group.offsets.items()

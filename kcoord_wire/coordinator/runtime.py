@@ -26,12 +26,12 @@ from kcoord_wire.coordinator.core.events import (
     Effect,
     Event,
     Load,
+    LoggedMachine,
     LogRecord,
     Reply,
     Resign,
     WriteMarkers,
 )
-from kcoord_wire.coordinator.core.logged_machine import LoggedMachine
 from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.protocol.error_codes import ErrorCode
 

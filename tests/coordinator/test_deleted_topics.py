@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcoord_wire.coordinator.core.deleted_topics import DeletedTopics
+from kcoord_wire.coordinator.core.offsets import DeletedTopics
 
 A, B, AB = frozenset({"a"}), frozenset({"b"}), frozenset({"a", "b"})
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kcoord_wire.coordinator.core.events import IllegalMoveError
 from kcoord_wire.coordinator.core.groups import TRANSITIONS, Group, Move, State
-from kcoord_wire.coordinator.core.moves import IllegalMoveError
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.group_states import versions
 from tests.support.scripted import Script

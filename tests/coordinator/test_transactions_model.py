@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from kcoord_wire.coordinator.core.moves import IllegalMoveError
+from kcoord_wire.coordinator.core.events import IllegalMoveError
 from kcoord_wire.coordinator.transactions.model import TRANSITIONS, Move, State, Transaction
 from kcoord_wire.protocol.error_codes import ErrorCode
 

@@ -14,9 +14,17 @@ import pytest
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS, Assignment, group_partitions, list_partitions
 from kcoord_wire.coordinator.core import machine
-from kcoord_wire.coordinator.core.events import Append, Effect, Event, LogRecord, Producer, Reply, Request
+from kcoord_wire.coordinator.core.events import (
+    Append,
+    Effect,
+    EffectCollector,
+    Event,
+    LogRecord,
+    Producer,
+    Reply,
+    Request,
+)
 from kcoord_wire.coordinator.core.groups import Group, Member, Move, State
-from kcoord_wire.coordinator.core.logged_machine import EffectCollector
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.runtime import Runtime
@@ -164,7 +172,7 @@ def stable_too_early(patch: Patch) -> None:
 
 
 def illegal_move(patch: Patch) -> None:
-    patch.setattr(GroupMachine, "_end_account", lambda self, group, outcome: group.move(Move.ASSIGN, self._effects.now))
+    patch.setattr(Group, "end_rebalance", lambda self, effects, outcome: self.move(Move.ASSIGN, effects.now))
 
 
 def commit_not_written(patch: Patch) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kcoord_wire.coordinator import transaction_flow
-from kcoord_wire.coordinator.core import log_records, transactional_offsets
-from kcoord_wire.coordinator.core.any_group import Committed
+from kcoord_wire.coordinator.core import groups, offsets
 from kcoord_wire.coordinator.core.events import AppendMarker, Event, Reply, WriteMarkers
-from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
+from kcoord_wire.coordinator.core.groups import Committed
+from kcoord_wire.coordinator.core.offsets import PendingOffsets
 from kcoord_wire.coordinator.log import store
 from kcoord_wire.coordinator.partitions.batch_header import Header
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
@@ -98,28 +98,28 @@ def stable_offset_is_the_end(patch: Patch) -> None:
 
 def offsets_before_the_marker(patch: Patch) -> None:
     """An offset counts when it is written, not when its transaction is committed."""
-    offset_record = log_records.offset_record
+    offset_record = groups.offset_record
 
     def planted(group: Any, topic: str, partition: int, committed: Committed) -> Any:
         group.offsets.setdefault(topic, {})[partition] = committed
         return offset_record(group, topic, partition, committed)
 
-    patch.setattr(transactional_offsets, "offset_record", planted)
+    patch.setattr(offsets, "offset_record", planted)
 
 
 def offsets_of_the_aborted_count(patch: Patch) -> None:
-    end = transactional_offsets.end
+    end = offsets.end_transactions
 
     def planted(effects: Any, groups: Any, pending: Any, request: Any, message: Any) -> None:
         for marker in message.markers:
             marker.transaction_result = True
         end(effects, groups, pending, request, message)
 
-    patch.setattr(transactional_offsets, "end", planted)
+    patch.setattr(offsets, "end_transactions", planted)
 
 
 def pending_offsets_are_lost_at_restart(patch: Patch) -> None:
-    patch.setattr(transactional_offsets, "load", lambda *_: None)
+    patch.setattr(offsets, "load_pending", lambda *_: None)
 
 
 def pending_offsets_are_compacted_away(patch: Patch) -> None:

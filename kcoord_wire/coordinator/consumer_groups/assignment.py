@@ -20,7 +20,7 @@ from typing import Final
 from kcoord_wire.assignors.model import MemberSubscription
 from kcoord_wire.assignors.server import SERVER_ASSIGNORS
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Target
-from kcoord_wire.coordinator.core.any_group import TopicNames
+from kcoord_wire.coordinator.core.groups import TopicNames
 from kcoord_wire.extras import require
 
 _MAGIC: Final = 0  # the version of the form in which a topic is hashed

@@ -31,9 +31,9 @@ from kcoord_wire.coordinator.consumer_groups.group import (
 )
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records
 from kcoord_wire.coordinator.core import apis, events
-from kcoord_wire.coordinator.core.any_group import CONSUMER
 from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.config import MigrationPolicy
+from kcoord_wire.coordinator.core.groups import CONSUMER
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages import ConsumerGroupHeartbeatRequestTopicPartitions as Owned
 from kcoord_wire.protocol.error_codes import ErrorCode

@@ -13,8 +13,8 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.consumer_groups.assignment import preferred_assignor
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Member
 from kcoord_wire.coordinator.consumer_groups.progress import Shared
-from kcoord_wire.coordinator.core.any_group import TopicNames
 from kcoord_wire.coordinator.core.events import Request
+from kcoord_wire.coordinator.core.groups import TopicNames
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 _OPERATIONS: Final = sum(1 << code for code in (3, 6, 8, 10, 11))  # read, delete, describe, describe and alter configs

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.any_group import CONSUMER, AnyGroup, Committed
 from kcoord_wire.coordinator.core.apis import bounded
-from kcoord_wire.coordinator.core.events import LogRecord, RebalanceAccount, Removal
+from kcoord_wire.coordinator.core.events import LogRecord
+from kcoord_wire.coordinator.core.groups import CONSUMER, BaseGroup, Committed
 from kcoord_wire.coordinator.core.regexes import Resolution
 from kcoord_wire.kernel.timers import Timer
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -187,7 +187,7 @@ class MemberTimers:
                 timer.cancel()
 
 
-class ConsumerGroup(AnyGroup):
+class ConsumerGroup(BaseGroup):
     """A group of the newer protocol; members of the classic one may be in it.
 
     :ivar epoch: the group epoch
@@ -208,8 +208,6 @@ class ConsumerGroup(AnyGroup):
     :ivar classic_members: how many members use the classic protocol
     :ivar unsettled: ids of members that have not reached the assignment epoch, or do not hold their whole target
     :ivar timers: by member id
-    :ivar rebalance: the account of the rebalance in progress
-    :ivar removed: members lost since the last rebalance began
     """
 
     __slots__ = (
@@ -226,9 +224,7 @@ class ConsumerGroup(AnyGroup):
         "metadata_hash",
         "named",
         "offered",
-        "rebalance",
         "regexes",
-        "removed",
         "resolution",
         "target",
         "tested",
@@ -260,8 +256,6 @@ class ConsumerGroup(AnyGroup):
         self.classic_members = 0
         self.unsettled: set[str] = set()
         self.timers: dict[str, MemberTimers] = {}
-        self.rebalance: RebalanceAccount | None = None
-        self.removed: list[Removal] = []
         self.is_dead = False
         self._epochs: dict[uuid.UUID, dict[int, int]] = {}
 
@@ -283,7 +277,7 @@ class ConsumerGroup(AnyGroup):
         self.unsettled = {item.member_id for item in self.members.values() if not item.is_reconciled(epoch)}
 
     def end(self, now: int) -> None:
-        """See `AnyGroup`."""
+        """See `BaseGroup`."""
         for timers in self.timers.values():
             timers.cancel()
         self.is_dead = True
@@ -388,7 +382,7 @@ class ConsumerGroup(AnyGroup):
         return topics
 
     def is_subscribed(self, topic: str) -> bool:
-        """See `AnyGroup`."""
+        """See `BaseGroup`."""
         return topic in self.named or any(
             topic in self.regexes[pattern].topics for pattern in self.matching if pattern in self.regexes
         )
@@ -396,7 +390,7 @@ class ConsumerGroup(AnyGroup):
     # ---- offsets
 
     def check_commit(self, member_id: str, group_instance_id: str | None, epoch: int, version: int) -> ErrorCode:
-        """See `AnyGroup`. A member of the newer protocol needs OffsetCommit v9."""
+        """See `BaseGroup`. A member of the newer protocol needs OffsetCommit v9."""
         if epoch < 0 and not self.members:
             return ErrorCode.NONE
         member = self.members.get(member_id)
@@ -407,7 +401,7 @@ class ConsumerGroup(AnyGroup):
         return _stale(member) if epoch > member.epoch else ErrorCode.NONE
 
     def check_partition(self, member_id: str, epoch: int, topic_id: uuid.UUID | None, partition: int) -> ErrorCode:
-        """See `AnyGroup`: an epoch that the member has left is good for partitions that it has had since (KIP-1251)."""
+        """See `BaseGroup`: an epoch that the member has left is good for partitions it has had since (KIP-1251)."""
         member = self.members.get(member_id)
         if member is None or epoch == member.epoch:
             return ErrorCode.NONE
@@ -415,7 +409,7 @@ class ConsumerGroup(AnyGroup):
         return _stale(member) if assigned_at is None or epoch < assigned_at else ErrorCode.NONE
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
-        """See `AnyGroup`: who names no member may always read offsets."""
+        """See `BaseGroup`: who names no member may always read offsets."""
         if member_id is None and epoch < 0:
             return ErrorCode.NONE
         member = self.members.get(member_id or "")
@@ -425,15 +419,15 @@ class ConsumerGroup(AnyGroup):
 
     @property
     def may_expire(self) -> bool:
-        """See `AnyGroup`."""
+        """See `BaseGroup`."""
         return True
 
     def unused_since(self, committed: Committed) -> int:
-        """See `AnyGroup`."""
+        """See `BaseGroup`."""
         return committed.commit_timestamp
 
     def tombstones(self) -> list[LogRecord]:
-        """See `AnyGroup`."""
+        """See `BaseGroup`."""
         group_id = self.group_id
         keys: list[Any] = [
             *(

@@ -31,15 +31,15 @@ from kcoord_wire.coordinator.consumer_groups.group import (
 )
 from kcoord_wire.coordinator.consumer_groups.migration import upgraded
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records
-from kcoord_wire.coordinator.core.any_group import AnyGroup
 from kcoord_wire.coordinator.core.events import Request, Trigger
+from kcoord_wire.coordinator.core.groups import BaseGroup
 from kcoord_wire.coordinator.core.regexes import MAX_PATTERNS, InvalidRegexError
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 _MADE_BY_CLIENTS_FROM: Final = 1  # member ids (KIP-1082)
 _UNCHANGED: Final = -1  # the rebalance timeout of a heartbeat that does not say it
 
-Dissolve = Callable[[AnyGroup], None]
+Dissolve = Callable[[BaseGroup], None]
 """Ends a classic group: parked requests are answered, timers are cancelled."""
 
 
@@ -116,7 +116,7 @@ class Heartbeats:
         self._shared.effects.reply(request, answer, group.written)
         self._progress.resolve_regexes(group, updated)
 
-    def _install(self, existing: AnyGroup | None, group: ConsumerGroup, records: Records) -> None:
+    def _install(self, existing: BaseGroup | None, group: ConsumerGroup, records: Records) -> None:
         """Store a new group, or one that was a classic one until now."""
         if existing is not None:
             self._dissolve(existing)
@@ -126,7 +126,7 @@ class Heartbeats:
                 self._progress.keep_alive(group, member)
         self._shared.groups[group.group_id] = group
 
-    def _group(self, group_id: str, existing: AnyGroup | None, joins: bool) -> ConsumerGroup:
+    def _group(self, group_id: str, existing: BaseGroup | None, joins: bool) -> ConsumerGroup:
         """Return the group of a heartbeat; a new one, or what a classic one becomes, if the member joins."""
         if isinstance(existing, ConsumerGroup):
             return existing

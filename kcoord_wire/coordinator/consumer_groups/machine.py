@@ -30,10 +30,9 @@ from kcoord_wire.coordinator.consumer_groups.progress import Progress, Shared
 from kcoord_wire.coordinator.consumer_groups.records import replay_groups
 from kcoord_wire.coordinator.core import apis, events
 from kcoord_wire.coordinator.core import groups as classic
-from kcoord_wire.coordinator.core.any_group import AnyGroup, Subscribed, TopicNames
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.log_records import group_record
+from kcoord_wire.coordinator.core.groups import BaseGroup, Subscribed, TopicNames, group_record
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.core.regexes import CompileRegex, compile_regex
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -121,12 +120,12 @@ class CoordinatorMachine(GroupMachine):
 
     # ---- conversions
 
-    def _dissolve(self, group: AnyGroup) -> None:
+    def _dissolve(self, group: BaseGroup) -> None:
         """End a classic group that has become one of KIP-848: its members are to join again."""
         assert isinstance(group, classic.Group), "only classic groups are upgraded"
         for member in group.members.values():
             self._answer_waiting(group, member, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
-        self._end_account(group, "interrupted")
+        group.end_rebalance(self._effects, "interrupted")
         group.end(self._effects.now)
 
     def _maybe_downgrade(self, group: ConsumerGroup, leaving: Sequence[Member]) -> bool:
@@ -176,7 +175,7 @@ class CoordinatorMachine(GroupMachine):
         else:
             super()._rebalance_requested(event)
 
-    def _release(self, group: AnyGroup) -> None:
+    def _release(self, group: BaseGroup) -> None:
         if isinstance(group, ConsumerGroup):
             self._progress.release(group)
         else:

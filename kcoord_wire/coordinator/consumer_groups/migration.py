@@ -23,7 +23,7 @@ from kcoord_wire.coordinator.consumer_groups.assignment import hash_topics
 from kcoord_wire.coordinator.consumer_groups.group import ClassicMember, ConsumerGroup, Member, Refused, Target
 from kcoord_wire.coordinator.consumer_groups.progress import Shared
 from kcoord_wire.coordinator.core import groups as classic
-from kcoord_wire.coordinator.core.any_group import CONSUMER, AnyGroup, TopicNames
+from kcoord_wire.coordinator.core.groups import CONSUMER, BaseGroup, TopicNames
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -32,7 +32,7 @@ _NEWEST: Final = 3  # version of the embedded protocol
 # ---- to KIP-848
 
 
-def check_upgrade(shared: Shared, group: AnyGroup) -> None:
+def check_upgrade(shared: Shared, group: BaseGroup) -> None:
     """Check that a classic group with members may become one of KIP-848.
 
     :raises Refused: GROUP_ID_NOT_FOUND: the policy does not allow it, or the group cannot be one of consumers
@@ -48,7 +48,7 @@ def check_upgrade(shared: Shared, group: AnyGroup) -> None:
         raise _cannot(group, text)
 
 
-def upgraded(shared: Shared, group: AnyGroup) -> ConsumerGroup:
+def upgraded(shared: Shared, group: BaseGroup) -> ConsumerGroup:
     """Return what a classic group becomes when a member of KIP-848 joins it; the group itself is not changed.
 
     :raises Refused: as `check_upgrade`; or what its members have sent cannot be read, or would be lost
@@ -99,7 +99,7 @@ def _upgrade_member(shared: Shared, group: classic.Group, new: ConsumerGroup, me
     )
 
 
-def _cannot(group: AnyGroup, why: str) -> Refused:
+def _cannot(group: BaseGroup, why: str) -> Refused:
     return Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} cannot become a consumer group: {why}.")
 
 

@@ -34,9 +34,9 @@ from kcoord_wire.coordinator.consumer_groups.group import (
 )
 from kcoord_wire.coordinator.consumer_groups.reconciliation import Goal, reconcile
 from kcoord_wire.coordinator.core import events
-from kcoord_wire.coordinator.core.any_group import AnyGroup, TopicNames
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.logged_machine import EffectCollector
+from kcoord_wire.coordinator.core.events import EffectCollector
+from kcoord_wire.coordinator.core.groups import BaseGroup, TopicNames
 from kcoord_wire.coordinator.core.regexes import CompileRegex, Resolution
 from kcoord_wire.kernel.timers import Timer, Timers
 from kcoord_wire.messages import ConsumerGroupHeartbeatRequestTopicPartitions as Owned
@@ -61,7 +61,7 @@ class Shared:
     :ivar configs_of: returns the configs that a group has of its own, by Kafka's names
     """
 
-    groups: dict[str, AnyGroup]
+    groups: dict[str, BaseGroup]
     topics: TopicNames
     config: GroupConfig
     timers: Timers
@@ -144,7 +144,7 @@ class Progress:
         group.metadata_hash = self._hash(group)
         records.append(log.epoch_record(group))
         group.state_since = self.shared.effects.now
-        self._start_account(group, trigger, who, reason)
+        group.begin_rebalance(self.shared.effects, trigger, group.epoch, who, who.instance_id, reason)
 
     def refresh(self, group: ConsumerGroup, who: Member, records: Records) -> None:
         """Begin the next group epoch if the subscribed topics have changed since the last one."""
@@ -274,7 +274,7 @@ class Progress:
         if not group.members:
             group.set_assignment_epoch(group.epoch, 0)
             records.append(log.target_epoch_record(group))
-            self._end_account(group, "empty")
+            group.end_rebalance(self.shared.effects, "empty")
         self.shared.effects.append(group, records)
 
     # ---- patterns
@@ -329,23 +329,6 @@ class Progress:
 
     # ---- accounts
 
-    def _start_account(self, group: ConsumerGroup, trigger: events.Trigger, who: Member, reason: str | None) -> None:
-        self._end_account(group, "interrupted")
-        group.rebalance = events.RebalanceAccount(
-            group_id=group.group_id,
-            generation_id=group.epoch,
-            trigger=trigger,
-            member_id=who.member_id,
-            client_id=who.client_id,
-            client_host=who.client_host,
-            group_instance_id=who.instance_id,
-            reason=reason,
-            started_at=self.shared.effects.now,
-            removed=group.removed,
-        )
-        group.removed = []
-        self.shared.effects.report(events.Phase.STARTED, group.rebalance)
-
     def settle(self, group: ConsumerGroup, member: Member) -> None:
         """Note in the account that a member may have reached its target, and whether all have."""
         rebalance = group.rebalance
@@ -355,18 +338,11 @@ class Progress:
             rebalance.joins.append((member.member_id, self.shared.effects.now - rebalance.started_at))
         if group.state is GroupState.STABLE:
             group.state_since = self.shared.effects.now
-            self._end_account(group, "stable")
-
-    def _end_account(self, group: ConsumerGroup, outcome: str) -> None:
-        rebalance, group.rebalance = group.rebalance, None
-        if rebalance is not None:
-            rebalance.outcome = outcome
-            rebalance.ended_at = self.shared.effects.now
-            self.shared.effects.report(events.Phase.ENDED, rebalance)
+            group.end_rebalance(self.shared.effects, "stable")
 
     def release(self, group: ConsumerGroup) -> None:
         """Give up a group that another coordinator has now."""
-        self._end_account(group, "interrupted")
+        group.end_rebalance(self.shared.effects, "interrupted")
         group.end(self.shared.effects.now)
 
 

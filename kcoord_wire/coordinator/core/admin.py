@@ -11,15 +11,12 @@ from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import apis
-from kcoord_wire.coordinator.core.any_group import AnyGroup
 from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint
-from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.core.groups import Group, State
-from kcoord_wire.coordinator.core.log_records import tombstones
-from kcoord_wire.coordinator.core.logged_machine import EffectCollector
-from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
+from kcoord_wire.coordinator.core.events import EffectCollector, Request
+from kcoord_wire.coordinator.core.groups import BaseGroup, Group, State, tombstones
+from kcoord_wire.coordinator.core.offsets import PendingOffsets
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2  # key types of FindCoordinator
@@ -59,7 +56,7 @@ def _coordinator(key: str, endpoint: Endpoint | None) -> m.FindCoordinatorRespon
 
 
 def list_groups(
-    effects: EffectCollector, groups: Mapping[str, AnyGroup], request: Request, message: m.ListGroupsRequest
+    effects: EffectCollector, groups: Mapping[str, BaseGroup], request: Request, message: m.ListGroupsRequest
 ) -> None:
     """Answer ListGroups; states and types are compared without regard to case."""
     states = {state.lower() for state in message.states_filter}
@@ -79,7 +76,7 @@ def list_groups(
 
 
 def describe(
-    effects: EffectCollector, groups: Mapping[str, AnyGroup], request: Request, message: m.DescribeGroupsRequest
+    effects: EffectCollector, groups: Mapping[str, BaseGroup], request: Request, message: m.DescribeGroupsRequest
 ) -> None:
     """Answer DescribeGroups; protocol and metadata are shown while the group is Stable.
 
@@ -133,7 +130,7 @@ def _described(group: Group) -> m.DescribeGroupsResponseDescribedGroup:
 
 def delete_groups(
     effects: EffectCollector,
-    groups: dict[str, AnyGroup],
+    groups: dict[str, BaseGroup],
     pending: PendingOffsets,
     request: Request,
     message: m.DeleteGroupsRequest,

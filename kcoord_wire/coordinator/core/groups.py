@@ -1,4 +1,4 @@
-"""A group of the classic protocol, its members and its states: what is known of it, and the moves it may make.
+"""Groups: what those of both protocols have (`BaseGroup`), and those of the classic one, with members and states.
 
 The states, with the names they had in "Kafka Client-side Assignment Proposal", section "Coordinator State Machine":
 
@@ -17,24 +17,191 @@ Laws:
   has left, which of two protocols with equal votes wins, in which order members are listed), that order decides.
 * Counts that decide whether a join is complete are kept up to date, never recounted: a join costs the same in a group
   of ten and of ten thousand.
+* Writing to the log and reading are inverse: `replay` returns what the other functions have written. A group with
+  members comes back Stable, with the chosen protocol of each member only (Kafka's `GroupMetadataManager`).
 """
 
 from __future__ import annotations
 
 import enum
 import uuid
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import events
-from kcoord_wire.coordinator.core.any_group import CONSUMER, AnyGroup, Committed, Subscribed
-from kcoord_wire.coordinator.core.moves import target_of
+from kcoord_wire.coordinator.core.events import LogRecord, target_of
 from kcoord_wire.kernel.timers import Timer
 from kcoord_wire.protocol.error_codes import ErrorCode
+
+CONSUMER: Final = "consumer"
+"""The protocol type of consumers; the coordinator reads subscriptions of such groups only."""
+
+FOREVER: Final = -1
+"""The expiry of an offset that the coordinator's retention decides about."""
+
+NO_EPOCH: Final = -1
+"""The leader epoch of an offset that was committed without one."""
+
+
+class TopicNames(Protocol):
+    """What the coordinator needs to know of topics: which exist, and their ids."""
+
+    @property
+    def changes(self) -> int:
+        """How often a topic was created, deleted or given more partitions; it never decreases."""
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all topics."""
+
+    def partitions(self, name: str) -> int | None:
+        """Return the number of partitions; None if the topic does not exist."""
+
+    def id_of(self, name: str) -> uuid.UUID | None:
+        """Return the topic's id; None if the topic does not exist."""
+
+    def name_of(self, topic_id: uuid.UUID) -> str | None:
+        """Return the topic's name; None if no topic has the id."""
+
+
+Subscribed = Callable[[bytes], frozenset[str] | None]
+"""Returns the topics that a subscription names; None if it cannot be decoded. The machine itself has no codec."""
+
+
+class Committed(NamedTuple):
+    """A committed offset, as the log has it.
+
+    :ivar offset: the committed offset
+    :ivar leader_epoch: of the last record consumed; `NO_EPOCH` if unknown
+    :ivar metadata: the client's text
+    :ivar commit_timestamp: ms
+    :ivar expire_timestamp: ms at which it expires; `FOREVER` where the coordinator's retention decides
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp: int
+    expire_timestamp: int
+
+
+class BaseGroup(ABC):
+    """What groups of both protocols have: an id, a state, members and committed offsets.
+
+    :cvar kind: as ListGroups names the protocol
+    :ivar state: a member of an enum of strings; its value is what ListGroups returns
+    :ivar protocol_type: None for a group that never had a member (offsets only)
+    :ivar members: by id
+    :ivar offsets: topic to partition to committed offset
+    :ivar written: number of the last `Append` that concerns this group
+    :ivar state_since: ms of the last move
+    :ivar rebalance: the account of the rebalance in progress
+    :ivar removed: members lost since the last rebalance began
+    """
+
+    __slots__ = ("group_id", "offsets", "rebalance", "removed", "state_since", "written")
+
+    kind: ClassVar[str]
+    state: Any
+    protocol_type: str | None
+    members: dict[str, Any]
+
+    def __init__(self, group_id: str, now: int) -> None:
+        self.group_id = group_id
+        self.offsets: dict[str, dict[int, Committed]] = {}
+        self.rebalance: events.RebalanceAccount | None = None
+        self.removed: list[events.Removal] = []
+        self.state_since = now
+        self.written = 0
+
+    def begin_rebalance(
+        self,
+        effects: events.EffectCollector,
+        trigger: events.Trigger,
+        generation_id: int,
+        who: Any,
+        instance_id: str | None,
+        reason: str | None,
+    ) -> events.RebalanceAccount:
+        """Begin the account of a rebalance, and report it.
+
+        :param who: the member that has caused it
+        """
+        self.end_rebalance(effects, "interrupted")
+        self.rebalance = account = events.RebalanceAccount(
+            group_id=self.group_id,
+            generation_id=generation_id,
+            trigger=trigger,
+            member_id=who.member_id,
+            client_id=who.client_id,
+            client_host=who.client_host,
+            group_instance_id=instance_id,
+            reason=reason or None,
+            started_at=effects.now,
+            removed=self.removed,
+        )
+        self.removed = []
+        effects.report(events.Phase.STARTED, account)
+        return account
+
+    def end_rebalance(self, effects: events.EffectCollector, outcome: str) -> None:
+        """End the account of the rebalance in progress, if there is one, and report it."""
+        rebalance, self.rebalance = self.rebalance, None
+        if rebalance is not None:
+            rebalance.outcome = outcome
+            rebalance.ended_at = effects.now
+            effects.report(events.Phase.ENDED, rebalance)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return bool(self.state.value == "Empty")
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether it has no members, and none is about to join."""
+        return self.is_empty
+
+    @abstractmethod
+    def check_commit(self, member_id: str, group_instance_id: str | None, epoch: int, version: int) -> ErrorCode:
+        """Return what is wrong with a commit of this member in this generation or member epoch; NONE if nothing.
+
+        :param version: of the OffsetCommit
+        """
+
+    @abstractmethod
+    def check_partition(self, member_id: str, epoch: int, topic_id: uuid.UUID | None, partition: int) -> ErrorCode:
+        """Return what is wrong with the commit of one partition, which `check_commit` has allowed; NONE if nothing."""
+
+    @abstractmethod
+    def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
+        """Return what is wrong with an OffsetFetch (v9 and later) in the name of this member; NONE if nothing."""
+
+    @abstractmethod
+    def is_subscribed(self, topic: str) -> bool:
+        """Return whether a member may read the topic."""
+
+    @property
+    @abstractmethod
+    def may_expire(self) -> bool:
+        """Whether offsets of topics that no member subscribes to may expire."""
+
+    @abstractmethod
+    def unused_since(self, committed: Committed) -> int:
+        """Return since when an offset is not in use, in ms, where no member subscribes to its topic."""
+
+    @abstractmethod
+    def tombstones(self) -> list[events.LogRecord]:
+        """Return what removes the group, but not its offsets, from the log."""
+
+    @abstractmethod
+    def end(self, now: int) -> None:
+        """Mark the group as deleted, or as no longer coordinated here."""
+
 
 Protocols = tuple[tuple[str, bytes], ...]
 """Names and metadata of the protocols that a member can follow, most preferred first."""
@@ -112,7 +279,7 @@ class Member:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
 
-class Group(AnyGroup):
+class Group(BaseGroup):
     """A group of the classic protocol.
 
     :ivar protocol_type: None for a group that never had a member (offsets only)
@@ -128,8 +295,6 @@ class Group(AnyGroup):
     :ivar join_timer: ends the join, or the initial delay
     :ivar sync_timer: ends the wait for SyncGroup
     :ivar subscribed: topics of all members; None if it is not a consumer group, or a subscription cannot be decoded
-    :ivar rebalance: the account of the rebalance in progress
-    :ivar removed: members lost since the last rebalance ended
     """
 
     __slots__ = (
@@ -144,8 +309,6 @@ class Group(AnyGroup):
         "pending",
         "protocol",
         "protocol_type",
-        "rebalance",
-        "removed",
         "state",
         "subscribed",
         "sync_timer",
@@ -172,8 +335,6 @@ class Group(AnyGroup):
         self.join_timer: Timer | None = None
         self.sync_timer: Timer | None = None
         self.subscribed: frozenset[str] | None = None
-        self.rebalance: events.RebalanceAccount | None = None
-        self.removed: list[events.Removal] = []
         self._offered: Counter[str] = Counter()  # protocol name to how many members offer it
 
     def move(self, move: Move, now: int) -> None:
@@ -325,7 +486,7 @@ class Group(AnyGroup):
     # ---- offsets
 
     def check_commit(self, member_id: str, group_instance_id: str | None, epoch: int, version: int) -> ErrorCode:
-        """See `AnyGroup`. While a rebalance is being prepared the generation is still the old one."""
+        """See `BaseGroup`. While a rebalance is being prepared the generation is still the old one."""
         if self.state is State.EMPTY and epoch < 0:
             return ErrorCode.NONE
         if epoch < 0 and not member_id and group_instance_id is None:
@@ -336,11 +497,11 @@ class Group(AnyGroup):
         return error
 
     def check_partition(self, member_id: str, epoch: int, topic_id: uuid.UUID | None, partition: int) -> ErrorCode:
-        """See `AnyGroup`: every member may commit every partition."""
+        """See `BaseGroup`: every member may commit every partition."""
         return ErrorCode.NONE
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
-        """See `AnyGroup`: everybody may read offsets."""
+        """See `BaseGroup`: everybody may read offsets."""
         return ErrorCode.NONE
 
     @property
@@ -352,23 +513,139 @@ class Group(AnyGroup):
         return self.state is State.STABLE and self.subscribed is not None
 
     def unused_since(self, committed: Committed) -> int:
-        """See `AnyGroup`."""
+        """See `BaseGroup`."""
         had_members = self.protocol_type is not None and self.state is State.EMPTY
         return self.state_since if had_members else committed.commit_timestamp
 
     def tombstones(self) -> list[events.LogRecord]:
-        """See `AnyGroup`."""
+        """See `BaseGroup`."""
         return [events.LogRecord(m.GroupMetadataKey(group=self.group_id), None)]
 
     @property
     def is_unused(self) -> bool:
-        """See `AnyGroup`."""
+        """See `BaseGroup`."""
         return self.state is State.EMPTY and not self.pending
 
     def end(self, now: int) -> None:
-        """See `AnyGroup`."""
+        """See `BaseGroup`."""
         self.move(Move.RESIGN, now)
         sessions = [member.session for member in self.members.values()]
         for timer in (self.join_timer, self.sync_timer, *self.pending.values(), *sessions):
             if timer is not None:
                 timer.cancel()
+
+
+_NO_TIME: Final = -1  # in records of old versions, which lack the field
+_NO_TIMEOUT: Final = -1
+
+
+def group_record(group: Group) -> LogRecord:
+    """Return the record of the group's current generation."""
+    return LogRecord(
+        m.GroupMetadataKey(group=group.group_id),
+        m.GroupMetadataValue(
+            protocol_type=group.protocol_type or "",
+            generation=group.generation_id,
+            protocol=group.protocol,
+            leader=group.leader_id,
+            current_state_timestamp=group.state_since,
+            members=[
+                m.GroupMetadataValueMemberMetadata(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout=member.rebalance_timeout_ms,
+                    session_timeout=member.session_timeout_ms,
+                    subscription=member.metadata(group.protocol),
+                    assignment=member.assignment,
+                )
+                for member in group.members.values()
+            ],
+        ),
+    )
+
+
+def offset_record(group: BaseGroup, topic: str, partition: int, committed: Committed) -> LogRecord:
+    """Return the record of a committed offset."""
+    return LogRecord(
+        m.OffsetCommitKey(group=group.group_id, topic=topic, partition=partition),
+        m.OffsetCommitValue(
+            offset=committed.offset,
+            leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+            commit_timestamp=committed.commit_timestamp,
+            expire_timestamp=committed.expire_timestamp,
+        ),
+    )
+
+
+def offset_tombstone(group: BaseGroup, topic: str, partition: int) -> LogRecord:
+    """Return what removes a committed offset from the log."""
+    return LogRecord(m.OffsetCommitKey(group=group.group_id, topic=topic, partition=partition), None)
+
+
+def tombstones(group: BaseGroup, pending: Iterable[tuple[str, int]] = ()) -> list[LogRecord]:
+    """Return what removes the group and its offsets from the log.
+
+    :param pending: topics and partitions of offsets in transactions that are open
+    """
+    committed = [(topic, partition) for topic, partitions in group.offsets.items() for partition in partitions]
+    keys = dict.fromkeys([*committed, *sorted(pending)])
+    return [*(offset_tombstone(group, topic, partition) for topic, partition in keys), *group.tombstones()]
+
+
+def replay(records: Sequence[LogRecord], now: int) -> dict[str, Group]:
+    """Return the groups in a log, by id. Record types of other group protocols are skipped."""
+    groups: dict[str, Group] = {}
+    offsets: dict[str, dict[str, dict[int, Committed]]] = {}
+    for key, value in records:
+        if isinstance(key, m.GroupMetadataKey):
+            if value is None:
+                groups.pop(key.group, None)
+            else:
+                groups[key.group] = _group_from(key.group, value, now)
+        elif isinstance(key, m.OffsetCommitKey | m.LegacyOffsetCommitKey):
+            partitions = offsets.setdefault(key.group, {}).setdefault(key.topic, {})
+            if value is None:
+                partitions.pop(key.partition, None)
+            else:
+                partitions[key.partition] = committed_from(value)
+    for group_id, topics in offsets.items():
+        kept = {topic: partitions for topic, partitions in topics.items() if partitions}
+        if kept:
+            groups.setdefault(group_id, Group(group_id, now)).offsets = kept
+    return groups
+
+
+def committed_from(value: m.OffsetCommitValue | m.LegacyOffsetCommitValue) -> Committed:
+    """Return the committed offset that a record has."""
+    expires = getattr(value, "expire_timestamp", FOREVER)
+    epoch = getattr(value, "leader_epoch", NO_EPOCH)
+    return Committed(value.offset, epoch, value.metadata, value.commit_timestamp, expires)
+
+
+def _group_from(group_id: str, value: m.GroupMetadataValue, now: int) -> Group:
+    group = Group(group_id, now)
+    group.generation_id = value.generation
+    group.protocol_type = value.protocol_type or None
+    group.protocol = value.protocol
+    for stored in value.members:
+        timeout = stored.rebalance_timeout
+        member = Member(
+            stored.member_id,
+            stored.group_instance_id,
+            stored.client_id,
+            stored.client_host,
+            stored.session_timeout,
+            stored.session_timeout if timeout == _NO_TIMEOUT else timeout,
+            ((value.protocol or "", stored.subscription),),
+        )
+        member.assignment = stored.assignment
+        group.add(member)
+    group.leader_id = value.leader
+    if group.members:
+        group.move(Move.LOAD_STABLE, now)
+    if value.current_state_timestamp != _NO_TIME:
+        group.state_since = value.current_state_timestamp
+    return group

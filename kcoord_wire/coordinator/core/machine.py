@@ -32,14 +32,22 @@ from functools import partial
 from typing import Any, Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core import admin, apis, events, offsets, transactional_offsets
-from kcoord_wire.coordinator.core.any_group import AnyGroup, Subscribed, TopicNames
+from kcoord_wire.coordinator.core import admin, apis, events, offsets
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.deleted_topics import DeletedTopics
-from kcoord_wire.coordinator.core.groups import Group, Member, Move, Protocols, State
-from kcoord_wire.coordinator.core.log_records import group_record, replay
-from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
+from kcoord_wire.coordinator.core.groups import (
+    BaseGroup,
+    Group,
+    Member,
+    Move,
+    Protocols,
+    State,
+    Subscribed,
+    TopicNames,
+    group_record,
+    replay,
+)
+from kcoord_wire.coordinator.core.offsets import DeletedTopics, PendingOffsets
 from kcoord_wire.coordinator.core.rebalancing import RebalancingMachine
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -64,7 +72,7 @@ class GroupMachine(RebalancingMachine):
         super().__init__(subscribed, config)
         self.brokers = brokers
         self.topics = topics
-        self.groups: dict[str, AnyGroup] = {}
+        self.groups: dict[str, BaseGroup] = {}
         self._pending = PendingOffsets()
         self._deleted = DeletedTopics()
         self._handlers |= {
@@ -77,9 +85,9 @@ class GroupMachine(RebalancingMachine):
             m.OffsetFetchRequest: partial(offsets.fetch, self._effects, self.groups, topics, self._pending),
             m.OffsetDeleteRequest: partial(offsets.delete, self._effects, self.groups, topics, self._pending),
             m.TxnOffsetCommitRequest: partial(
-                transactional_offsets.commit, self._effects, self.groups, topics, self.config, self._pending
+                offsets.commit_in_transaction, self._effects, self.groups, topics, self.config, self._pending
             ),
-            m.WriteTxnMarkersRequest: partial(transactional_offsets.end, self._effects, self.groups, self._pending),
+            m.WriteTxnMarkersRequest: partial(offsets.end_transactions, self._effects, self.groups, self._pending),
             m.DescribeGroupsRequest: partial(admin.describe, self._effects, self.groups),
             m.ListGroupsRequest: partial(admin.list_groups, self._effects, self.groups),
             m.DeleteGroupsRequest: partial(admin.delete_groups, self._effects, self.groups, self._pending),
@@ -88,7 +96,7 @@ class GroupMachine(RebalancingMachine):
     def _take_in(self, event: events.Event) -> None:
         if isinstance(event, events.Load):
             self._load(event.records, event.partitions)
-            transactional_offsets.load(self.groups, self._pending, event.pending, self._effects.now)
+            offsets.load_pending(self.groups, self._pending, event.pending, self._effects.now)
             self._forget_deleted(event.partitions)
         elif isinstance(event, events.Rebalance):
             self._rebalance_requested(event)
@@ -314,7 +322,7 @@ class GroupMachine(RebalancingMachine):
         for other in group.members.values():
             if other.sync is not None:
                 self._answer_sync(group, other, ErrorCode.NONE)
-        self._end_account(group, "stable")
+        group.end_rebalance(self._effects, "stable")
 
     def _sync_stable(self, request: events.Request, message: m.SyncGroupRequest, group: Group, member: Member) -> None:
         member.sync = request
@@ -459,12 +467,12 @@ class GroupMachine(RebalancingMachine):
             self._unavailable = ErrorCode.NOT_COORDINATOR
             self._timers.clear()
 
-    def _release(self, group: AnyGroup) -> None:
+    def _release(self, group: BaseGroup) -> None:
         """Give up a group: another coordinator has it now, or this one after the next `Load`."""
         if isinstance(group, Group):
             for member in group.members.values():
                 self._answer_waiting(group, member, ErrorCode.NOT_COORDINATOR, member.member_id)
-            self._end_account(group, "interrupted")
+            group.end_rebalance(self._effects, "interrupted")
         group.end(self._effects.now)
 
     def _expire_offsets_later(self) -> None:

@@ -1,4 +1,4 @@
-"""Committed offsets: committing, fetching, deleting and expiring them.
+"""Committed offsets: committing, fetching, deleting and expiring them, also within transactions.
 
 Laws:
 
@@ -6,8 +6,18 @@ Laws:
   old one, so that members can commit before they join ("Kafka 0.9 Consumer Rewrite Design", section "Offset commits
   during rebalance"). A client that is not a member may commit to a group that has none.
 * A partition's commit fails by itself: the others of the request are stored.
+* An offset of a transaction counts once that is committed, and never if it is aborted. Of two offsets of a partition
+  the one that was written later wins, whenever their transactions end: as in a log in which compaction keeps the last
+  record of a key. Removing a committed offset removes what is pending for its partition, too.
+* A TxnOffsetCommit in the name of a member is checked like an OffsetCommit, except that a rebalance which waits for its
+  leader does not stop it; one without a member id is always accepted (clients before KIP-447). The host has asked the
+  transaction coordinator before (KIP-890). Topics that do not exist are answered before the group is asked.
+* A marker is answered once it is in the log, also where nothing is pending: it may be a repeated one.
+* The deletion of a topic is applied once to the groups of each partition of ``__consumer_offsets`` that was being read
+  when the topic was deleted; an offset that is committed after that, to a topic made anew, stays.
 
-Source: KIP-211 (retention), KIP-496 (OffsetDelete); Kafka's `OffsetMetadataManager.java`, `ClassicGroup.java`.
+Source: KIP-98, KIP-211 (retention), KIP-447, KIP-496 (OffsetDelete); Kafka's `OffsetMetadataManager.java`,
+`ClassicGroup.java`, `GroupCoordinatorService.java`.
 """
 
 from __future__ import annotations
@@ -17,7 +27,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.any_group import CONSUMER, FOREVER, NO_EPOCH, AnyGroup, Committed, TopicNames
 from kcoord_wire.coordinator.core.apis import (
     BATCH_FETCH_FROM,
     GROUP_NOT_FOUND_FROM,
@@ -25,15 +34,124 @@ from kcoord_wire.coordinator.core.apis import (
     RETENTION_VERSIONS,
     TIMESTAMP_VERSION,
     TOPIC_IDS_FROM,
+    TXN_TOPIC_IDS_FROM,
     refusal,
 )
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.events import LogRecord, Request
-from kcoord_wire.coordinator.core.groups import Group
-from kcoord_wire.coordinator.core.log_records import offset_record, offset_tombstone, tombstones
-from kcoord_wire.coordinator.core.logged_machine import EffectCollector
-from kcoord_wire.coordinator.core.pending_offsets import PendingOffsets
+from kcoord_wire.coordinator.core.events import (
+    AppendMarker,
+    EffectCollector,
+    LogRecord,
+    PendingRecord,
+    Producer,
+    Request,
+)
+from kcoord_wire.coordinator.core.groups import (
+    CONSUMER,
+    FOREVER,
+    NO_EPOCH,
+    BaseGroup,
+    Committed,
+    Group,
+    TopicNames,
+    committed_from,
+    offset_record,
+    offset_tombstone,
+    tombstones,
+)
 from kcoord_wire.protocol.error_codes import ErrorCode
+
+
+class DeletedTopics:
+    """Names of deleted topics, by the partitions of ``__consumer_offsets`` that are still to be read."""
+
+    __slots__ = ("_missing",)
+
+    def __init__(self) -> None:
+        self._missing: dict[frozenset[int], frozenset[str]] = {}
+
+    def note(self, names: frozenset[str], loading: frozenset[int]) -> None:
+        """Note that topics were deleted while these partitions are read."""
+        if loading:
+            self._missing[loading] = self._missing.get(loading, frozenset()) | names
+
+    def take(self, read: frozenset[int]) -> list[tuple[frozenset[str], frozenset[int]]]:
+        """Note that partitions have been read; return names with those of them in which they are to be forgotten."""
+        noted, self._missing = self._missing, {}
+        for loading, names in noted.items():
+            self.note(names, loading - read)
+        return [(names, loading & read) for loading, names in noted.items() if loading & read]
+
+
+LATEST = 1 << 62
+"""The place in the log of what is written now, after everything that is pending."""
+
+_Key = tuple[str, int]  # topic and partition
+
+
+class Pending(NamedTuple):
+    """A pending offset.
+
+    :ivar order: its place in the log, compared with others
+    :ivar committed: the offset; a later one of the partition, where that is committed already
+    """
+
+    order: int
+    committed: Committed
+
+
+class PendingOffsets:
+    """The pending offsets of all groups."""
+
+    __slots__ = ("_groups", "_producers")
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[int, dict[_Key, Pending]]] = {}  # group id, producer id
+        self._producers: dict[int, set[str]] = {}  # producer id to group ids
+
+    def add(self, producer_id: int, group_id: str, topic: str, partition: int, pending: Pending) -> None:
+        """Note an offset."""
+        self._producers.setdefault(producer_id, set()).add(group_id)
+        self._groups.setdefault(group_id, {}).setdefault(producer_id, {})[topic, partition] = pending
+
+    def supersede(self, group_id: str, topic: str, partition: int, committed: Committed, order: int = LATEST) -> None:
+        """Note that an offset has been committed, which what was written before it must not replace."""
+        for offsets in self._groups.get(group_id, {}).values():
+            pending = offsets.get((topic, partition))
+            if pending is not None and pending.order < order:
+                offsets[topic, partition] = Pending(pending.order, committed)
+
+    def forget(self, group_id: str, topic: str, partition: int) -> bool:
+        """Forget what is pending for a partition, and return whether anything was."""
+        found = [offsets.pop((topic, partition), None) for offsets in self._groups.get(group_id, {}).values()]
+        return any(pending is not None for pending in found)
+
+    def of_group(self, group_id: str) -> set[_Key]:
+        """Return the partitions of a group for which an offset is pending."""
+        return {key for offsets in self._groups.get(group_id, {}).values() for key in offsets}
+
+    def drop(self, is_dropped: Callable[[str], bool]) -> None:
+        """Forget what is pending for these groups."""
+        for group_id in [group_id for group_id in self._groups if is_dropped(group_id)]:
+            for producer_id in self._groups.pop(group_id):
+                self._leave(producer_id, group_id)
+
+    def end(self, producer_id: int) -> Iterator[tuple[str, str, int, Pending]]:
+        """Forget what a producer's transaction has, and yield it in the order of the log: group, topic, partition."""
+        ended = []
+        for group_id in self._producers.pop(producer_id, set()):
+            producers = self._groups[group_id]
+            ended += [(group_id, topic, index, each) for (topic, index), each in producers.pop(producer_id).items()]
+            if not producers:
+                del self._groups[group_id]
+        yield from sorted(ended, key=lambda each: each[3].order)
+
+    def _leave(self, producer_id: int, group_id: str) -> None:
+        groups = self._producers[producer_id]
+        groups.discard(group_id)
+        if not groups:
+            del self._producers[producer_id]
+
 
 NO_OFFSET: Final = -1
 MAX_INT64: Final = (1 << 63) - 1
@@ -60,13 +178,13 @@ _Outcome = tuple[_Asked, ErrorCode]
 
 def commit(
     effects: EffectCollector,
-    groups: dict[str, AnyGroup],
+    groups: dict[str, BaseGroup],
     topics: TopicNames,
     config: GroupConfig,
     pending: PendingOffsets,
     request: Request,
     message: m.OffsetCommitRequest,
-) -> AnyGroup | None:
+) -> BaseGroup | None:
     """Answer an OffsetCommit. Return the group if it has accepted the request."""
     if request.version < GROUP_OFFSETS_FROM:
         effects.reply(request, refusal(message, request.version, ErrorCode.UNSUPPORTED_VERSION))
@@ -109,7 +227,9 @@ def commit(
     return group
 
 
-def _refused_partition(group: AnyGroup, topics: TopicNames, message: m.OffsetCommitRequest, asked: _Asked) -> ErrorCode:
+def _refused_partition(
+    group: BaseGroup, topics: TopicNames, message: m.OffsetCommitRequest, asked: _Asked
+) -> ErrorCode:
     """Return why the group does not accept a partition, which refuses the whole request; NONE if it does."""
     topic_id = topics.id_of(asked.name or "")
     return group.check_partition(
@@ -158,7 +278,7 @@ def _expire_timestamp(request: Request, message: m.OffsetCommitRequest, now: int
     return FOREVER
 
 
-def _may_commit(group: AnyGroup | None, request: Request, message: m.OffsetCommitRequest) -> ErrorCode:
+def _may_commit(group: BaseGroup | None, request: Request, message: m.OffsetCommitRequest) -> ErrorCode:
     generation = message.generation_id_or_member_epoch
     if group is None:
         if generation < 0:
@@ -172,7 +292,7 @@ def _may_commit(group: AnyGroup | None, request: Request, message: m.OffsetCommi
 
 def fetch(
     effects: EffectCollector,
-    groups: Mapping[str, AnyGroup],
+    groups: Mapping[str, BaseGroup],
     topics: TopicNames,
     pending: PendingOffsets,
     request: Request,
@@ -222,7 +342,7 @@ _Found = list[tuple[str, list[tuple[int, Committed]]]]
 P = TypeVar("P")
 
 
-def _look_up(group: AnyGroup | None, wanted: Sequence[tuple[str, Sequence[int]]] | None) -> _Found:
+def _look_up(group: BaseGroup | None, wanted: Sequence[tuple[str, Sequence[int]]] | None) -> _Found:
     """Return what is committed for the partitions wanted; for None, for all there are."""
     offsets = {} if group is None else group.offsets
     if wanted is None:
@@ -247,7 +367,7 @@ def _partitions(kind: Callable[..., P], partitions: Sequence[tuple[int, Committe
 
 
 def _fetch_groups(
-    groups: Mapping[str, AnyGroup], topics: TopicNames, wanted: Sequence[m.OffsetFetchRequestGroup], *, by_id: bool
+    groups: Mapping[str, BaseGroup], topics: TopicNames, wanted: Sequence[m.OffsetFetchRequestGroup], *, by_id: bool
 ) -> list[m.OffsetFetchResponseGroup]:
     answers = []
     returned_whole = set()
@@ -268,7 +388,7 @@ def _fetch_groups(
 
 
 def _fetch_topics(
-    group: AnyGroup | None, topics: TopicNames, wanted: Sequence[m.OffsetFetchRequestTopics] | None, by_id: bool
+    group: BaseGroup | None, topics: TopicNames, wanted: Sequence[m.OffsetFetchRequestTopics] | None, by_id: bool
 ) -> list[m.OffsetFetchResponseTopics]:
     answers = []
     names = None
@@ -311,7 +431,7 @@ def _unknown_topic(topic: m.OffsetFetchRequestTopics) -> m.OffsetFetchResponseTo
 
 def delete(
     effects: EffectCollector,
-    groups: Mapping[str, AnyGroup],
+    groups: Mapping[str, BaseGroup],
     topics: TopicNames,
     pending: PendingOffsets,
     request: Request,
@@ -357,7 +477,7 @@ def _delete_answer(outcomes: Sequence[tuple[str, int, ErrorCode]]) -> m.OffsetDe
     return m.OffsetDeleteResponse(topics=list(answers.values()))
 
 
-def _forget(group: AnyGroup, pending: PendingOffsets, topic: str, partition: int) -> bool:
+def _forget(group: BaseGroup, pending: PendingOffsets, topic: str, partition: int) -> bool:
     partitions = group.offsets.get(topic, {})
     gone = partitions.pop(partition, None) is not None
     if gone and not partitions:
@@ -366,7 +486,7 @@ def _forget(group: AnyGroup, pending: PendingOffsets, topic: str, partition: int
 
 
 def forget_topics(
-    effects: EffectCollector, groups: Mapping[str, AnyGroup], pending: PendingOffsets, topics: frozenset[str]
+    effects: EffectCollector, groups: Mapping[str, BaseGroup], pending: PendingOffsets, topics: frozenset[str]
 ) -> None:
     """Remove what groups have committed to topics that have been deleted."""
     for group in groups.values():
@@ -378,7 +498,7 @@ def forget_topics(
             effects.append(group, [offset_tombstone(group, topic, partition) for topic, partition in sorted(gone)])
 
 
-def expire(effects: EffectCollector, groups: dict[str, AnyGroup], pending: PendingOffsets, retention_ms: int) -> None:
+def expire(effects: EffectCollector, groups: dict[str, BaseGroup], pending: PendingOffsets, retention_ms: int) -> None:
     """Remove offsets that have not been used for too long, and groups of which nothing is left (KIP-211)."""
     for group in list(groups.values()):
         if not group.may_expire:
@@ -398,7 +518,7 @@ def expire(effects: EffectCollector, groups: dict[str, AnyGroup], pending: Pendi
             effects.append(group, records)
 
 
-def _expired(group: AnyGroup, now: int, retention_ms: int) -> Iterator[tuple[str, int]]:
+def _expired(group: BaseGroup, now: int, retention_ms: int) -> Iterator[tuple[str, int]]:
     """Yield topic and partition of the group's offsets that have expired."""
     for topic, partitions in group.offsets.items():
         if group.is_subscribed(topic):
@@ -410,3 +530,120 @@ def _expired(group: AnyGroup, now: int, retention_ms: int) -> Iterator[tuple[str
                 has_expired = now - group.unused_since(committed) >= retention_ms
             if has_expired:
                 yield topic, partition
+
+
+def commit_in_transaction(
+    effects: EffectCollector,
+    groups: dict[str, BaseGroup],
+    topics: TopicNames,
+    config: GroupConfig,
+    pending: PendingOffsets,
+    request: Request,
+    message: m.TxnOffsetCommitRequest,
+) -> None:
+    """Answer a TxnOffsetCommit."""
+    group = groups.get(message.group_id)
+    known = [_find_topic(topics, request, topic) for topic in message.topics]
+    existing = [topic for topic, (_, count) in zip(message.topics, known, strict=True) if count]
+    error = _may_commit_in_transaction(group, topics, request, message, existing) if existing else ErrorCode.NONE
+    answer: m.TxnOffsetCommitResponse = refusal(message, request.version, error)
+    if group is None:
+        group = Group(message.group_id, effects.now)
+    producer = Producer(message.producer_id, message.producer_epoch)
+    records: list[LogRecord] = []
+    order = effects.appended + 1
+    for topic, answered, (name, count) in zip(message.topics, answer.topics, known, strict=True):
+        if error and count:
+            continue
+        for item, each in zip(topic.partitions, answered.partitions, strict=True):
+            each.error_code = _refuses_offset(name, count, item, config)
+            if name is not None and not each.error_code:
+                text = item.committed_metadata or ""
+                committed = Committed(item.committed_offset, item.committed_leader_epoch, text, effects.now, FOREVER)
+                pending.add(producer.producer_id, group.group_id, name, item.partition_index, Pending(order, committed))
+                records.append(offset_record(group, name, item.partition_index, committed))
+    if records:
+        groups[group.group_id] = group
+        effects.append(group, records, producer)
+    return effects.reply(request, answer, effects.appended if records else 0)
+
+
+def _find_topic(topics: TopicNames, request: Request, topic: m.TxnOffsetCommitRequestTopic) -> tuple[str | None, int]:
+    """Return the name of a topic of the request, if it has one, and its partitions; 0 if it does not exist."""
+    name = topics.name_of(topic.topic_id) if request.version >= TXN_TOPIC_IDS_FROM else topic.name
+    return name, 0 if name is None else topics.partitions(name) or 0
+
+
+def _refuses_offset(
+    name: str | None, count: int, item: m.TxnOffsetCommitRequestPartition, config: GroupConfig
+) -> ErrorCode:
+    """Return why an offset cannot be committed, whatever the group; NONE if it can."""
+    if name is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if not 0 <= item.partition_index < count:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    length = len((item.committed_metadata or "").encode("utf-16-le")) // 2  # as Java counts
+    return ErrorCode.OFFSET_METADATA_TOO_LARGE if length > config.offset_metadata_max_bytes else ErrorCode.NONE
+
+
+def _may_commit_in_transaction(
+    group: BaseGroup | None,
+    topics: TopicNames,
+    request: Request,
+    message: m.TxnOffsetCommitRequest,
+    known: Sequence[m.TxnOffsetCommitRequestTopic],
+) -> ErrorCode:
+    """Return why the group does not accept the request, for the group or one of the partitions; NONE if it does.
+
+    :param known: the topics of the request that exist
+    """
+    generation = message.generation_id_or_member_epoch
+    has_all_errors = request.version >= TXN_TOPIC_IDS_FROM  # those of KIP-848
+    if not message.group_id:
+        return ErrorCode.INVALID_GROUP_ID
+    if generation < 0 and (group is None or (not message.member_id and message.group_instance_id is None)):
+        return ErrorCode.NONE
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND if has_all_errors else ErrorCode.ILLEGAL_GENERATION
+    error = group.check_commit(message.member_id, message.group_instance_id, generation, GROUP_NOT_FOUND_FROM)
+    if error is ErrorCode.REBALANCE_IN_PROGRESS:
+        error = ErrorCode.NONE
+    for topic in known:
+        topic_id = topic.topic_id if has_all_errors else topics.id_of(topic.name)
+        for item in topic.partitions:
+            error = error or group.check_partition(message.member_id, generation, topic_id, item.partition_index)
+    is_stale = error is ErrorCode.STALE_MEMBER_EPOCH and not has_all_errors
+    return ErrorCode.ILLEGAL_GENERATION if is_stale else error
+
+
+def end_transactions(
+    effects: EffectCollector,
+    groups: dict[str, BaseGroup],
+    pending: PendingOffsets,
+    request: Request,
+    message: m.WriteTxnMarkersRequest,
+) -> None:
+    """Answer a WriteTxnMarkers for ``__consumer_offsets``: offsets of committed transactions count from now on."""
+    for marker in message.markers:
+        producer = Producer(marker.producer_id, marker.producer_epoch)
+        effects.append_marker(AppendMarker(producer, marker.transaction_result, marker.coordinator_epoch))
+        for group_id, topic, partition, ended in pending.end(marker.producer_id):
+            group = groups.get(group_id)
+            if group is not None:
+                group.written = effects.appended
+                if marker.transaction_result:
+                    group.offsets.setdefault(topic, {})[partition] = ended.committed
+                    pending.supersede(group_id, topic, partition, ended.committed, ended.order)
+    effects.reply(request, refusal(message, request.version, ErrorCode.NONE), effects.appended)
+
+
+def load_pending(
+    groups: dict[str, BaseGroup], pending: PendingOffsets, records: Sequence[PendingRecord], now: int
+) -> None:
+    """Take in the offsets that are pending in a log, in their order."""
+    for place, (producer, record) in enumerate(records, -len(records)):
+        key = record.key
+        if isinstance(key, m.OffsetCommitKey) and record.value is not None:
+            groups.setdefault(key.group, Group(key.group, now))
+            committed = committed_from(record.value)
+            pending.add(producer.producer_id, key.group, key.topic, key.partition, Pending(place, committed))

@@ -17,12 +17,10 @@ from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import events
-from kcoord_wire.coordinator.core.any_group import Subscribed
 from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.groups import Group, Member, Move, State
-from kcoord_wire.coordinator.core.log_records import group_record
-from kcoord_wire.coordinator.core.logged_machine import LoggedMachine
+from kcoord_wire.coordinator.core.events import LoggedMachine
+from kcoord_wire.coordinator.core.groups import Group, Member, Move, State, Subscribed, group_record
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 GENERATIONS: Final = 1 << 31  # generations wrap to 0, since negative ones mean that there is none
@@ -56,8 +54,10 @@ class RebalancingMachine(LoggedMachine):
                     self._answer_sync(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
         if group.sync_timer is not None:
             group.sync_timer.cancel()
-        self._end_account(group, "interrupted")
-        self._start_account(group, trigger, who, reason)
+        joined = [(member.member_id, 0) for member in group.members.values() if member.join is not None]
+        group.begin_rebalance(
+            self._effects, trigger, group.generation_id, who, who.group_instance_id, reason
+        ).joins.extend(joined)
         from_empty = group.state is State.EMPTY
         group.move(Move.PREPARE, now)
         if from_empty:
@@ -118,7 +118,7 @@ class RebalancingMachine(LoggedMachine):
             self._effects.append(group, [group_record(group)])
             if group.rebalance is not None:
                 group.rebalance.generation_id = group.generation_id
-            return self._end_account(group, "empty")
+            return group.end_rebalance(self._effects, "empty")
         group.protocol = group.select_protocol()
         group.move(Move.COMPLETE_JOIN, now)
         group.read_subscriptions(self._subscribed)
@@ -242,30 +242,3 @@ class RebalancingMachine(LoggedMachine):
         if member.sync is not None:
             self._refuse(member.sync, error)
         member.join = member.sync = None
-
-    # ---- accounts
-
-    def _start_account(self, group: Group, trigger: events.Trigger, who: Member, reason: str | None) -> None:
-        group.rebalance = events.RebalanceAccount(
-            group_id=group.group_id,
-            generation_id=group.generation_id,
-            trigger=trigger,
-            member_id=who.member_id,
-            client_id=who.client_id,
-            client_host=who.client_host,
-            group_instance_id=who.group_instance_id,
-            reason=reason or None,
-            started_at=self._effects.now,
-            joins=[(member.member_id, 0) for member in group.members.values() if member.join is not None],
-            removed=group.removed,
-        )
-        group.removed = []
-        self._effects.report(events.Phase.STARTED, group.rebalance)
-
-    def _end_account(self, group: Group, outcome: str) -> None:
-        rebalance, group.rebalance = group.rebalance, None
-        if rebalance is None:
-            return
-        rebalance.outcome = outcome
-        rebalance.ended_at = self._effects.now
-        self._effects.report(events.Phase.ENDED, rebalance)

@@ -36,9 +36,9 @@ from typing import Any, Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import apis, events
-from kcoord_wire.coordinator.core.any_group import TopicNames
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.coordinator.core.logged_machine import LoggedMachine
+from kcoord_wire.coordinator.core.events import LoggedMachine
+from kcoord_wire.coordinator.core.groups import TopicNames
 from kcoord_wire.coordinator.transactions import operators
 from kcoord_wire.coordinator.transactions.model import (
     BUMPED_AT_END,

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from kcoord_wire.coordinator.core.moves import target_of
+from kcoord_wire.coordinator.core.events import target_of
 from kcoord_wire.kernel.timers import Timer
 from kcoord_wire.protocol.error_codes import ErrorCode
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.core.logged_machine import EffectCollector
+from kcoord_wire.coordinator.core.events import EffectCollector, Request
 from kcoord_wire.coordinator.core.regexes import InvalidRegexError, compile_regex
 from kcoord_wire.coordinator.transactions.model import State, Transaction
 from kcoord_wire.protocol.error_codes import ErrorCode

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kcoord_wire.assignors import ASSIGNORS
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.consumer.machine import MemberMachine
-from kcoord_wire.coordinator.core.any_group import TopicNames
+from kcoord_wire.coordinator.core.groups import TopicNames
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.worlds.consumer_groups.laws import check_client_step
 from kcoord_wire.worlds.consumer_groups.member import Partition

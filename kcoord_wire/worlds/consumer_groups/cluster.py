@@ -31,9 +31,9 @@ from kcoord_wire import messages as m
 from kcoord_wire.consumer import events as classic_events
 from kcoord_wire.consumer.events import Close, Send
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
-from kcoord_wire.coordinator.core.any_group import AnyGroup
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount
+from kcoord_wire.coordinator.core.groups import BaseGroup
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
 from kcoord_wire.kernel.virtual.clock import NEVER, VirtualClock
 from kcoord_wire.kernel.virtual.network import Loss, NetworkCluster
@@ -224,7 +224,7 @@ class ConsumerGroupCluster(NetworkCluster[AnyProcess, Wire]):
         return {partition: process.name for process in self._workers() for partition in process.client.owned}
 
     @property
-    def group(self) -> AnyGroup | None:
+    def group(self) -> BaseGroup | None:
         """The group, of either protocol; None if there is none, or the coordinator is down."""
         machine = self._coordinator.machine
         return None if machine is None else machine.groups.get(GROUP)

@@ -33,7 +33,7 @@ from typing import Final, Protocol
 
 from kcoord_wire.coordinator.consumer_groups.group import AWAY, NOBODY, ConsumerGroup, GroupState, Held, Member
 from kcoord_wire.coordinator.consumer_groups.group import MemberState as Progress
-from kcoord_wire.coordinator.core.any_group import TopicNames
+from kcoord_wire.coordinator.core.groups import TopicNames
 from kcoord_wire.kernel.virtual.violation import ViolationError
 from kcoord_wire.worlds.consumer_groups.member import Partition
 

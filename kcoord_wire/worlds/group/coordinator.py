@@ -23,11 +23,18 @@ from typing import Any, Final, Protocol
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
-from kcoord_wire.coordinator.core.any_group import TopicNames
 from kcoord_wire.coordinator.core.brokers import Brokers, route
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
-from kcoord_wire.coordinator.core.events import Load, Phase, RebalanceAccount, RebalanceReport, Request, Resign
-from kcoord_wire.coordinator.core.moves import IllegalMoveError
+from kcoord_wire.coordinator.core.events import (
+    IllegalMoveError,
+    Load,
+    Phase,
+    RebalanceAccount,
+    RebalanceReport,
+    Request,
+    Resign,
+)
+from kcoord_wire.coordinator.core.groups import TopicNames
 from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.extras import MissingLibraryError

@@ -25,8 +25,7 @@ from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.brokers import Brokers, Leaders
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
-from kcoord_wire.coordinator.core.events import Load, Resign
-from kcoord_wire.coordinator.core.moves import IllegalMoveError
+from kcoord_wire.coordinator.core.events import IllegalMoveError, Load, Resign
 from kcoord_wire.coordinator.log.segments import OFFSETS_FOLDER, TRANSACTIONS, TRANSACTIONS_FOLDER
 from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.coordinator.metrics import Metrics
