@@ -32,10 +32,9 @@ from kcoord_wire.central.connection import Connection, Limits
 from kcoord_wire.central.draft import events
 from kcoord_wire.central.draft.consumer import DraftConsumer
 from kcoord_wire.central.draft.events import CentralError, Partition
-from kcoord_wire.central.fetcher import BrokerFetcher, Fetcher
-from kcoord_wire.central.inbox import Inbox, PartitionState, Record
+from kcoord_wire.central.fetcher import BrokerFetcher, Fetcher, Inbox, PartitionState, Record
+from kcoord_wire.central.frames import decode_to_consumer, draft_frame
 from kcoord_wire.central.server import LOG
-from kcoord_wire.central.wire import decode_to_consumer, draft_frame
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.kernel import machines
 from kcoord_wire.kernel.hosts import log_note, monotonic_ms

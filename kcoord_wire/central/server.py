@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, Final
 
 from kcoord_wire.central.connection import Connection, Dialect, Limits
-from kcoord_wire.central.wire import DraftDialect
+from kcoord_wire.central.frames import DraftDialect
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.kernel.hosts import log_note, monotonic_ms
 from kcoord_wire.kernel.machines import Close, Disconnected, Machine, Noted, Received, Send, Tick

@@ -19,10 +19,9 @@ from itertools import count
 from typing import Any, Final
 
 import kcoord_wire as kw
-from kcoord_wire.central.draft.coordinator import DraftCoordinator
-from kcoord_wire.central.draft.description import MemberDescription
+from kcoord_wire.central.draft.coordinator import DraftCoordinator, MemberDescription
 from kcoord_wire.central.draft.events import CentralError, Partition
-from kcoord_wire.central.wire import draft_frame
+from kcoord_wire.central.frames import draft_frame
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.kernel.net import address_text
 from kcoord_wire.messages import central as m

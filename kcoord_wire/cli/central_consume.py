@@ -31,7 +31,7 @@ from kcoord_wire.kernel.net import parse_address
 
 if TYPE_CHECKING:
     from kcoord_wire.central.draft.events import ConsumerSettings, Partition
-    from kcoord_wire.central.inbox import Record
+    from kcoord_wire.central.fetcher import Record
 
 EXAMPLES: Final = """\
 examples:
@@ -138,7 +138,7 @@ def _settings(args: argparse.Namespace) -> ConsumerSettings:
 
 
 def _topic_count(args: argparse.Namespace) -> str:
-    from kcoord_wire.central.draft.topic_count import format_topics, format_wildcard, parse_topic_count
+    from kcoord_wire.central.draft.subscription import format_topics, format_wildcard, parse_topic_count
 
     if args.topics is not None:
         text = format_topics(dict.fromkeys(args.topics.split(","), args.streams))

@@ -117,7 +117,7 @@ def _run(args: argparse.Namespace) -> None:
     :raises ValueError: the id or a topic cannot be registered, another broker has the id, or ZooKeeper does not answer
     :raises KeyboardInterrupt: after Ctrl-C, when the broker has stopped
     """
-    from kcoord_wire.central.own_topics import check_broker
+    from kcoord_wire.central.served_topics import check_broker
 
     broker_class, settings = _rewrite(args) if args.design == "rewrite" else _draft(args)
     topics = topics_of(args.topics)
@@ -158,8 +158,8 @@ def _draft(args: argparse.Namespace) -> tuple[type[Any], Any]:
 
 
 def _rewrite(args: argparse.Namespace) -> tuple[type[Any], Any]:
+    from kcoord_wire.central.broker import RewriteBroker
     from kcoord_wire.central.rewrite.events import CoordinatorSettings
-    from kcoord_wire.central.rewrite_broker import RewriteBroker
 
     if args.rebalance_by is not None:
         raise ValueError("--rebalance-by is not an option of --design rewrite")

@@ -11,7 +11,7 @@ from kcoord_wire.cli.arguments import UsageError, add_settings_argument, argumen
 
 if TYPE_CHECKING:
     from kcoord_wire.marshal.kafka_log import KafkaLog
-    from kcoord_wire.marshal.kafka_positions import KafkaPositions
+    from kcoord_wire.marshal.kafka_topics import KafkaPositions
     from kcoord_wire.marshal.observer import Observer
 
 LONGEST_SECONDS = 86_400
@@ -95,7 +95,7 @@ def open_log(args: argparse.Namespace) -> Iterator[KafkaLog]:
 
 def open_positions(args: argparse.Namespace) -> KafkaPositions:
     """Return the questions to the cluster."""
-    from kcoord_wire.marshal.kafka_positions import KafkaPositions
+    from kcoord_wire.marshal.kafka_topics import KafkaPositions
 
     return KafkaPositions(args.brokers, dict(args.setting))
 

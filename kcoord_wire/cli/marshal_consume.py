@@ -26,7 +26,7 @@ from kcoord_wire.codec.fields import printable
 if TYPE_CHECKING:
     from kcoord_wire.marshal.client import MarshalConsumer
     from kcoord_wire.marshal.events import Tenure, Why
-    from kcoord_wire.marshal.topics import DataRecord
+    from kcoord_wire.marshal.inbox import DataRecord
 
 EXAMPLES: Final = """\
 examples:
@@ -106,9 +106,8 @@ def _run(args: argparse.Namespace) -> None:
 
 def _consumer(args: argparse.Namespace, printer: _Printer) -> MarshalConsumer:
     from kcoord_wire.marshal.client import MarshalConsumer
-    from kcoord_wire.marshal.coordination_topic import check_topic, create_topic
     from kcoord_wire.marshal.events import Balance, Delivery
-    from kcoord_wire.marshal.kafka_log import KafkaLog
+    from kcoord_wire.marshal.kafka_log import KafkaLog, check_topic, create_topic
     from kcoord_wire.marshal.kafka_topics import KafkaTopics
     from kcoord_wire.marshal.state import Rules
 

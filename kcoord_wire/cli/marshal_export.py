@@ -30,7 +30,7 @@ from kcoord_wire.cli.output import print_json, print_table, styled, table
 
 if TYPE_CHECKING:
     from kcoord_wire.marshal.context import TopicPartition
-    from kcoord_wire.marshal.kafka_positions import KafkaPositions
+    from kcoord_wire.marshal.kafka_topics import KafkaPositions
     from kcoord_wire.marshal.status import PartitionStatus
 
 EXAMPLES: Final = """\
@@ -104,8 +104,7 @@ def _check_quiet(args: argparse.Namespace, rows: list[PartitionStatus], target: 
 
 
 def _rows(args: argparse.Namespace, kafka: KafkaPositions) -> list[PartitionStatus]:
-    from kcoord_wire.marshal.administration import LogReader
-    from kcoord_wire.marshal.hosting import wall_ms
+    from kcoord_wire.marshal.hosting import LogReader, wall_ms
     from kcoord_wire.marshal.status import status_of
 
     with open_log(args) as log:
@@ -118,7 +117,7 @@ def _rows(args: argparse.Namespace, kafka: KafkaPositions) -> list[PartitionStat
 
 def _exported(kafka: KafkaPositions, rows: list[PartitionStatus]) -> list[Exported]:
     from kcoord_wire.marshal.context import TopicPartition
-    from kcoord_wire.marshal.topics import choose_start
+    from kcoord_wire.marshal.inbox import choose_start
 
     known = [row for row in rows if row.position is not None]
     bounds = kafka.bounds([TopicPartition(row.place.topic, row.place.partition) for row in known])

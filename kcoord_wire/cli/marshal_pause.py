@@ -98,7 +98,7 @@ def run_pause(log: Log, settings: AdminSettings, until_ms: int) -> None:
     :raises LogError: the log takes nothing, or the time is not within 7 days
     """
     from kcoord_wire.marshal.admin import GroupPauser
-    from kcoord_wire.marshal.administration import run_admin
+    from kcoord_wire.marshal.hosting import run_admin
     from kcoord_wire.marshal.log import LogError
 
     pauser = GroupPauser(settings, until_ms, range(log.partitions))

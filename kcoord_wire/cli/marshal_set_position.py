@@ -36,7 +36,7 @@ from kcoord_wire.codec.fields import printable
 if TYPE_CHECKING:
     from kcoord_wire.marshal.admin import Finished, Progressed
     from kcoord_wire.marshal.context import TopicPartition
-    from kcoord_wire.marshal.kafka_positions import KafkaPositions
+    from kcoord_wire.marshal.kafka_topics import KafkaPositions
     from kcoord_wire.marshal.log import Log
     from kcoord_wire.marshal.observer import Observer
 
@@ -83,7 +83,7 @@ def _run(args: argparse.Namespace) -> None:
     :raises TopicsError: offsets cannot be read
     :raises KeyboardInterrupt: after Ctrl-C, when everything is given back
     """
-    from kcoord_wire.marshal.administration import LogReader
+    from kcoord_wire.marshal.hosting import LogReader
     from kcoord_wire.marshal.log import LogError
 
     check_option_id("GROUP", args.group)
@@ -167,8 +167,8 @@ def _set(
     wanted: Mapping[TopicPartition, int],
     received: Sequence[int],
 ) -> Finished:
-    from kcoord_wire.marshal.administration import run_admin
-    from kcoord_wire.marshal.set_position import PositionSetter
+    from kcoord_wire.marshal.admin import PositionSetter
+    from kcoord_wire.marshal.hosting import run_admin
     from kcoord_wire.marshal.state import Rules
 
     settings = admin_settings(args, log.partitions, rules=Rules(args.rules), wait_ms=round(args.wait * 1000))

@@ -4,7 +4,7 @@ Laws:
 
 * Both read the coordination topic, the ends of the partitions and the committed offsets, and write nothing.
 * With ``--rules both`` the partitions on which the two rule sets do not agree are listed, each with both sentences and
-  the entry since which readers see it differently (`marshal.divergence`).
+  the entry since which readers see it differently (`marshal.observer`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from kcoord_wire.cli.output import print_json, print_table, styled, table
 from kcoord_wire.codec.fields import printable
 
 if TYPE_CHECKING:
-    from kcoord_wire.marshal.divergence import Divergence
-    from kcoord_wire.marshal.kafka_positions import KafkaPositions
+    from kcoord_wire.marshal.kafka_topics import KafkaPositions
     from kcoord_wire.marshal.log import Log
-    from kcoord_wire.marshal.observer import Observer
+    from kcoord_wire.marshal.observer import Divergence, Observer
     from kcoord_wire.marshal.state import Place
     from kcoord_wire.marshal.status import MemberStatus, PartitionStatus, Positions, Status
 
@@ -72,8 +71,7 @@ def _run(args: argparse.Namespace) -> None:
     :raises LogError: the coordination topic cannot be read
     :raises TopicsError: offsets cannot be read
     """
-    from kcoord_wire.marshal.administration import LogReader
-    from kcoord_wire.marshal.hosting import wall_ms
+    from kcoord_wire.marshal.hosting import LogReader, wall_ms
     from kcoord_wire.marshal.status import status_of
 
     rules = ("document", "library") if args.rules == "both" else (args.rules,)
@@ -120,9 +118,8 @@ def _begun(log: Log, interval_s: int) -> dict[Place, Divergence]:
 
     The readers are one by the rules of the document, a Go client that was always there, and one that starts now.
     """
-    from kcoord_wire.marshal.administration import LogReader
-    from kcoord_wire.marshal.divergence import Read, Reader, diverging
-    from kcoord_wire.marshal.hosting import wall_ms
+    from kcoord_wire.marshal.hosting import LogReader, wall_ms
+    from kcoord_wire.marshal.observer import Read, Reader, diverging
     from kcoord_wire.marshal.state import Rules
 
     reads = (Read(entry, entry.time_ms // 1000) for entry in LogReader(log, []).entries())

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from kcoord_wire.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from kcoord_wire.consumer.client import Consumer
-    from kcoord_wire.consumer.fetched import ConsumerRecord
-    from kcoord_wire.consumer.listener import RebalanceListener
+    from kcoord_wire.consumer.client import Consumer, RebalanceListener
+    from kcoord_wire.consumer.positions import ConsumerRecord
     from kcoord_wire.consumer.settings import ConsumerSettings
 
 __all__ = ["Consumer", "ConsumerRecord", "ConsumerSettings", "RebalanceListener"]
@@ -20,9 +19,8 @@ __all__ = ["Consumer", "ConsumerRecord", "ConsumerSettings", "RebalanceListener"
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "client": ("Consumer",),
-        "fetched": ("ConsumerRecord",),
-        "listener": ("RebalanceListener",),
+        "client": ("Consumer", "RebalanceListener"),
+        "positions": ("ConsumerRecord",),
         "settings": ("ConsumerSettings",),
     },
 )

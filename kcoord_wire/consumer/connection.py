@@ -26,7 +26,7 @@ import kcoord_wire as kw
 from kcoord_wire import messages as m
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.consumer import errors
-from kcoord_wire.consumer.security import Sasl, SaslError, sasl_tokens
+from kcoord_wire.consumer.settings import Sasl, SaslError, sasl_tokens
 from kcoord_wire.kernel.net import address_text, looks_like
 from kcoord_wire.protocol.api_keys import ApiKey, api_name
 from kcoord_wire.protocol.error_codes import ErrorCode, describe_error

@@ -34,9 +34,8 @@ from kcoord_wire.assignors import (
     list_partitions,
 )
 from kcoord_wire.consumer import events, requests
-from kcoord_wire.consumer.failures import AssignorHookError
-from kcoord_wire.consumer.leading import assign
-from kcoord_wire.consumer.requests import NEVER, InFlight, Kind, is_static
+from kcoord_wire.consumer.errors import AssignorHookError
+from kcoord_wire.consumer.requests import NEVER, InFlight, Kind, assign, is_static
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.protocol.error_codes import ErrorCode

@@ -29,10 +29,9 @@ from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.consumer import events, requests
 from kcoord_wire.consumer.brokers import Brokers, MetadataKeeper
 from kcoord_wire.consumer.connection import Connection
-from kcoord_wire.consumer.errors import BrokerError
-from kcoord_wire.consumer.failures import AssignmentError, CommitFailedError, ConsumerError, GroupError
-from kcoord_wire.consumer.leading import assign_checked
+from kcoord_wire.consumer.errors import AssignmentError, BrokerError, CommitFailedError, ConsumerError, GroupError
 from kcoord_wire.consumer.machine import MemberMachine
+from kcoord_wire.consumer.requests import assign_checked
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.kernel.machines import Tick

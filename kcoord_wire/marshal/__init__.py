@@ -19,14 +19,12 @@ from kcoord_wire.lazy_names import lazy_names
 if TYPE_CHECKING:
     from kcoord_wire.marshal.client import MarshalConsumer
     from kcoord_wire.marshal.events import Balance, Delivery, Tenure, Why
+    from kcoord_wire.marshal.inbox import DataRecord, TopicsError
     from kcoord_wire.marshal.kafka_log import KafkaLog
     from kcoord_wire.marshal.kafka_topics import KafkaTopics
     from kcoord_wire.marshal.log import LogError
-    from kcoord_wire.marshal.memory_broker import MemoryBroker
-    from kcoord_wire.marshal.memory_log import MemoryLog
-    from kcoord_wire.marshal.memory_topics import MemoryTopics
+    from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog, MemoryTopics
     from kcoord_wire.marshal.state import Rules
-    from kcoord_wire.marshal.topics import DataRecord, TopicsError
 
 __all__ = [
     "Balance",
@@ -49,22 +47,12 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "client": ("MarshalConsumer",),
-        "events": (
-            "Balance",
-            "Delivery",
-            "Tenure",
-            "Why",
-        ),
+        "events": ("Balance", "Delivery", "Tenure", "Why"),
+        "inbox": ("DataRecord", "TopicsError"),
         "kafka_log": ("KafkaLog",),
         "kafka_topics": ("KafkaTopics",),
         "log": ("LogError",),
-        "machine": ("Rules",),
-        "memory_broker": ("MemoryBroker",),
-        "memory_log": ("MemoryLog",),
-        "memory_topics": ("MemoryTopics",),
-        "topics": (
-            "DataRecord",
-            "TopicsError",
-        ),
+        "memory": ("MemoryBroker", "MemoryLog", "MemoryTopics"),
+        "state": ("Rules",),
     },
 )

@@ -8,23 +8,67 @@ Laws:
 * A partition that this member gave up is not claimed by it again before the cooldown is over, so that others can.
 
 Sources: Marshal PROTOCOL.md, "Consuming a New Partition", "Consuming Recently Used Partitions on Restart".
+
+A member's presence, and how it hands partitions over to members that have fewer. Pure.
+
+A handoff, step by step: the holder announces it (HandingOver: to whom, until when), reads the log up to its end, and
+validates that the announcement is there, that the claim is still its own and that the successor is still heard of. Then
+it fetches nothing more and lets the application process what it has, for half of the time at most; the other half is
+the successor's. It releases the partition with the processed prefix. The successor claims it at once; others leave it
+alone until the handoff expires.
+
+Laws:
+
+* Each handoff ends by its deadline: the partition is released with what was processed by then, or stays where it is.
+* A handoff that has expired means nothing: the partition is its holder's, or free for all members.
+* A handoff ends with the tenure that it is of. The next holder, also the same client after a restart,
+  does not inherit it.
+* Heartbeats go on while the application drains, and end with the release.
+
+Sources: KCL 3, whose graceful handoff left leases without a worker: an expired handoff counted as available
+(awslabs/amazon-kinesis-client#1765), heartbeats of a lease in shutdown went on (#1729), and a worker was started again
+with a handoff pending (#1718). A presence without partitions is what newcomers of the Go library and of Azure's
+EventProcessor lack.
+
+Who hands over which partitions of a topic, so that members hold about as many each. A pure function.
+
+Laws:
+
+* Only a holder gives; a live claim is never taken. A member gives `Balance.gives_per_round` at once at most, those
+  included that it is handing over already.
+* A partition is given to a member with at least 2 + `Balance.hysteresis` fewer, or to one that has none from one that
+  has two: so each move makes the counts more even, and none is undone by the next.
+* Members that have sent Presence are given partitions, up to their `max_claims`, while their last message is fresh.
+  Others, as those of the Go library, keep what they hold.
+* Partitions that are being handed over count for the successor; free ones for the members with the fewest, who will
+  claim them.
+* All members with one view make one plan, of which each carries out its own part. So all that send Presence have to
+  balance, or none: the plan counts on the fullest member.
+
+Newest first: what a member has got last is given first, as the application has the least state for it.
+
+Sources: the Go library has no balance. KCL 2 takes from a random victim among the fullest, with a limit per round, and
+only where no lease has expired; Azure's EventProcessor had members taking partitions from each other in turns.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.marshal.context import Context, TopicPartition
-from kcoord_wire.marshal.events import Append, ReadToEnd, Tenure, Why
-from kcoord_wire.marshal.holding import Holding
+from kcoord_wire.marshal.events import Append, Balance, ReadToEnd, Tenure, Why
+from kcoord_wire.marshal.holding import Holding, Phase
 from kcoord_wire.marshal.log import AppendFailed
-from kcoord_wire.marshal.state import Claim, Freshness
-from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleasingPartition
+from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.state import Claim, Freshness, Place
+from kcoord_wire.messages.marshal import ClaimingPartition, HandingOver, Heartbeat, ReleasingPartition
 
 _MOST_AT_ONCE: Final = 256
 """Claims of one attempt of a greedy member: they have the claim timeout together."""
@@ -256,3 +300,228 @@ class Claiming:
                 yield Sleep(context.retry_ms)
         finally:
             self._letting_go.discard(place)
+
+
+class View(NamedTuple):
+    """A topic as a member of a group sees it.
+
+    :ivar partitions: of the topic
+    :ivar now: by which claims are live, as in `WorldState.is_claimed`
+    :ivar log_ms: time of the topic's coordination partition
+    """
+
+    state: WorldState
+    group_id: str
+    topic: str
+    partitions: int
+    now: int
+    log_ms: int
+
+
+class Give(NamedTuple):
+    """One partition to hand over."""
+
+    partition: int
+    to_instance_id: str
+
+
+def receivers(view: View) -> dict[str, int]:
+    """Return the members that take partitions: how many at most (0: any number), by instance id.
+
+    Of the instances of one client only the one that was heard of last counts; the others are former processes.
+    """
+    fresh_ms = view.state.interval_ms
+    latest: dict[str, tuple[int, str, int]] = {}
+    for member in view.state.members.get((view.group_id, view.topic), {}).values():
+        if member.max_claims is not None and view.log_ms - member.seen_ms < fresh_ms:
+            found = (member.seen_ms, member.instance_id, member.max_claims)
+            latest[member.client_id] = max(found, latest.get(member.client_id, found))
+    return {instance_id: max_claims for _, instance_id, max_claims in latest.values()}
+
+
+class _Held(NamedTuple):
+    """Who holds what, with handoffs counted for the successors.
+
+    :ivar own: partitions of the member that asks, with the offset that won each
+    :ivar giving: by instance: how many it is handing over
+    """
+
+    counts: Counter[str]
+    own: list[tuple[int, int]]
+    giving: Counter[str]
+    free: int
+
+
+def plan_gives(view: View, instance_id: str, balance: Balance, giving: Mapping[int, str]) -> list[Give]:
+    """Return what a member should begin to hand over now.
+
+    :param instance_id: the member that asks
+    :param giving: what it is handing over already, to whom; the log may not show it yet
+    """
+    limits = receivers(view)
+    held = _held(view, instance_id, giving)
+    _give_free(held, limits)
+    counts = [(held.counts[each], each) for each in limits]
+    budgets = {each: balance.gives_per_round - held.giving[each] for each in limits}
+    to = _plan(counts, limits, budgets, balance.hysteresis, instance_id)
+    newest = sorted(held.own, reverse=True)
+    return [Give(partition, successor) for (_, partition), successor in zip(newest, to, strict=False)]
+
+
+def _held(view: View, instance_id: str, giving: Mapping[int, str]) -> _Held:
+    held = _Held(Counter(), [], Counter(), 0)
+    free = 0
+    for partition in range(view.partitions):
+        claim = view.state.claims.get(Place(view.group_id, view.topic, partition))
+        if claim is None:
+            free += 1
+            continue
+        holder = claim.instance_id if view.state.is_claimed(claim, view.now) else ""
+        successor = giving.get(partition, "") if holder == instance_id else ""
+        successor = successor or _successor(claim, view.log_ms)
+        if holder and successor:
+            held.giving[holder] += 1
+        elif holder == instance_id:
+            held.own.append((claim.token, partition))
+        if successor or holder:
+            held.counts[successor or holder] += 1
+        else:
+            free += 1
+    return held._replace(free=free)
+
+
+def _successor(claim: Claim, log_ms: int) -> str:
+    """Return for which member a partition is meant; empty for none."""
+    handoff = claim.handoff
+    return handoff.to_instance_id if handoff is not None and log_ms <= handoff.until_ms else ""
+
+
+def _give_free(held: _Held, limits: Mapping[str, int]) -> None:
+    """Count the free partitions for the members with the fewest."""
+    fewest = [(held.counts[each], each) for each in limits]
+    heapq.heapify(fewest)
+    free = held.free
+    while free and fewest:
+        count, each = heapq.heappop(fewest)
+        if _has_room(count, limits[each]):
+            held.counts[each] += 1
+            free -= 1
+            heapq.heappush(fewest, (count + 1, each))
+
+
+def _has_room(count: int, limit: int) -> bool:
+    return not limit or count < limit
+
+
+def _plan(
+    counts: Collection[tuple[int, str]],
+    limits: Mapping[str, int],
+    budgets: dict[str, int],
+    hysteresis: int,
+    instance_id: str,
+) -> list[str]:
+    """Return to whom the member that asks gives, one name for each partition, as its part of everybody's plan."""
+    fewest = list(counts)
+    fullest = [(-count, each) for count, each in counts if budgets[each] > 0]
+    heapq.heapify(fewest)
+    heapq.heapify(fullest)
+    gives: list[str] = []
+    while fewest and fullest:
+        (least, receiver), (most, giver) = fewest[0], fullest[0]
+        if not _has_room(least, limits[receiver]):
+            heapq.heappop(fewest)
+        elif -most - least >= 2 + hysteresis or (least == 0 and -most >= 2):
+            heapq.heapreplace(fewest, (least + 1, receiver))
+            budgets[giver] -= 1
+            if giver == instance_id:
+                gives.append(receiver)
+            if budgets[giver]:
+                heapq.heapreplace(fullest, (most + 1, giver))
+            else:
+                heapq.heappop(fullest)
+        else:
+            break
+    return gives
+
+
+_SOONEST: Final = 0.25  # of a heartbeat interval, from one Presence to the next
+_LATEST: Final = 0.73
+
+
+class Handoffs:
+    """The handoffs of one member.
+
+    :ivar announcing: to whom, for each partition whose handoff is not yet validated
+    """
+
+    def __init__(self, context: Context, claiming: Claiming) -> None:
+        self.announcing: dict[TopicPartition, str] = {}
+        self._context = context
+        self._claiming = claiming
+
+    def present(self, topic: str) -> Procedure:
+        """Let the others know of this member, also while it holds nothing."""
+        context = self._context
+        soonest, latest = (int(context.interval_ms * part) for part in (_SOONEST, _LATEST))
+        while True:
+            max_claims = -1 if self._claiming.unwanted(topic) else context.settings.max_claims
+            yield Append(context.coordinating(topic), context.presence(topic, max_claims))
+            yield Sleep(context.jitter(soonest, latest))
+
+    def leave(self, topic: str) -> Procedure:
+        """Let the others know that this member takes nothing any more: while it drains, it would look present."""
+        message = self._context.presence(topic, -1)
+        while isinstance((yield Append(self._context.coordinating(topic), message)), AppendFailed):
+            yield Sleep(self._context.retry_ms)
+
+    def rounds(self, topic: str, balance: Balance) -> Procedure:
+        """Look from time to time for members that should have more."""
+        context = self._context
+        while True:
+            yield Sleep(context.jitter(balance.round_ms // 2, balance.round_ms))
+            giving = {place.partition: to for place, to in self.announcing.items() if place.topic == topic}
+            for give in plan_gives(self._view(topic), context.settings.instance_id, balance, giving):
+                holding = self._claiming.holdings.get(TopicPartition(topic, give.partition))
+                if holding is not None and holding.phase is Phase.HELD:
+                    context.procedures.start(self._hand_over(holding, give.to_instance_id, balance), context.now)
+
+    def is_successor(self, place: TopicPartition) -> bool:
+        """Return whether a partition is to be claimed by this member before others."""
+        claim = self._context.claim(place)
+        return claim is not None and self._context.reserved_for(claim) == self._context.settings.instance_id
+
+    def _hand_over(self, holding: Holding, successor: str, balance: Balance) -> Procedure:
+        self.announcing[holding.place] = successor
+        try:
+            began = self._context.now
+            message = holding.message(HandingOver, to_instance_id=successor)
+            message.deadline = message.time + balance.handoff_ms // 1_000
+            yield Append(holding.coordination_partition, message)
+            yield ReadToEnd(holding.coordination_partition)
+            drain_ms = balance.handoff_ms // 2 - (self._context.now - began)
+            obstacle = self._obstacle(holding, successor) or ("it has taken too long" if drain_ms <= 0 else "")
+            facts = {**holding.tenure._asdict(), "to": successor}
+            if obstacle:
+                self._context.note(logging.WARNING, "handoff given up", **facts, reason=obstacle)
+            else:
+                self._context.note(logging.INFO, "handing over", **facts)
+                holding.release(Why.HANDED_OVER, drain_ms)
+        finally:
+            del self.announcing[holding.place]
+
+    def _obstacle(self, holding: Holding, successor: str) -> str:
+        """Return why a handoff that was announced cannot go on; empty if it can."""
+        claim = holding.claim()
+        if claim is None:
+            return "the claim is lost"
+        if claim.handoff is None or claim.handoff.to_instance_id != successor:
+            return "the announcement has not landed"
+        if successor not in receivers(self._view(holding.tenure.topic)):
+            return "the successor is not heard of"
+        return ""
+
+    def _view(self, topic: str) -> View:
+        context, coordinating = self._context, self._context.coordinating(topic)
+        count = self._claiming.counts.get(topic, 0)
+        now, log_ms = context.log_now(coordinating), context.log_ms(coordinating)
+        return View(context.state, context.settings.group_id, topic, count, now, log_ms)

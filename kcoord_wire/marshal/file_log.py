@@ -12,6 +12,11 @@ Laws, beside those of `log.Log`:
 * A segment is removed once it is full and its last entry older than `retention_ms`.
 
 Source: `coordinator.log`; kafka/storage `LogSegment.java`.
+
+The log that a URL names, for commands and settings.
+
+open_log("kafka://broker:9092/__marshal")       # several brokers with commas; the topic may be left out
+open_log("file:/var/lib/marshal")
 """
 
 from __future__ import annotations
@@ -21,15 +26,17 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 from kcoord_wire.coordinator.log.segments import LEADER_EPOCH, CorruptLogError, base_offset, read_batches
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.kernel.disk import FolderDisk
+from kcoord_wire.marshal.kafka_log import TOPIC, KafkaLog
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry, grown, trimmed
 from kcoord_wire.records import Record, RecordBatch, encode_batch
 
@@ -287,3 +294,25 @@ def _as_log_error() -> Iterator[None]:
         raise
     except (OSError, CorruptLogError) as error:
         raise LogError(str(error)) from None
+
+
+_FORMS: Final = "kafka://HOST:PORT[,HOST:PORT]/TOPIC or file:/FOLDER"
+
+
+def open_log(url: str, config: Mapping[str, str] | None = None) -> Log:
+    """Open a coordination log.
+
+    :param config: settings of librdkafka, for Kafka
+    :raises MissingLibraryError: a library of the extra ``kafka`` or ``records`` is not installed
+    :raises LogError: the URL has no such form, or the log cannot be used
+    """
+    scheme, separator, rest = url.partition(":")
+    if scheme == "kafka" and rest.startswith("//"):
+        brokers, _, topic = rest[2:].partition("/")
+        if brokers and "/" not in topic:
+            return KafkaLog(brokers, topic or TOPIC, config)
+    elif scheme == "file" and separator:
+        path = unquote(rest.removeprefix("//"))
+        if path.startswith("/"):
+            return FileLog(path)
+    raise LogError(f"{url!r} names no log: {_FORMS} is needed")

@@ -10,18 +10,50 @@ Laws:
 * At most once: the position is the end of the last batch that was read back as committed (`at_most_once`).
 
 Sources: Marshal PROTOCOL.md, "Heartbeats", "At Least Once (ALO)"; the Go library's cadence of 15 to 44 s of 60.
+
+Which position may be committed while records of a partition are processed in any order.
+
+Laws:
+
+* `Prefix.position` is the next offset to consume: every record below it was processed. It never goes back.
+* Offsets may have gaps, as compaction and control records leave them: only what was delivered has to be processed.
+* What is held is one offset for each record that was delivered and not yet processed.
+
+Source: Marshal PROTOCOL.md, "At Least Once (ALO)", step 4, where a heartbeat commits the last processed offset; the Go
+library commits over the contiguous processed prefix only.
+
+At most once: a batch is committed before it is delivered. The nine steps of the document, for one tenure. Pure.
+
+Laws, with `Rules.DOCUMENT`:
+
+* A batch is delivered only after a heartbeat with its end was read back from the log as the holder's. So the next
+  holder of the partition starts at or above that end, and no record is delivered twice: also where appends fail, land
+  late or land twice, and whichever member stops at whichever step. Two things have to hold: a tenure starts at the
+  log's position as it was read after the entry that won it, and retention keeps the last position (else the group's
+  committed offset stands in for it, which is best effort).
+* An append that did not land, or is not known to have, is repeated while the claim is held: nothing of the batch was
+  delivered, and to commit the same end twice changes nothing.
+* A claim that is lost before the batch was read back as committed drops the batch. If the heartbeat has landed, its
+  records are never processed; if not, the next holder fetches them.
+
+With `Rules.LIBRARY` no member can promise this. A heartbeat of any member, however late, overwrites holder and
+position: one of a former holder takes the position back behind delivered records, or makes two members pass the check
+of step 6. And two readers with different clocks may disagree on who holds the claim. The Go library itself decodes
+ClaimingMessages and does nothing.
+
+Source: Marshal PROTOCOL.md, "At Most Once (AMO)".
 """
 
 from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Generator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from kcoord_wire.kernel.procedures import Gate, Opened, Procedure, Sleep
-from kcoord_wire.marshal.at_most_once import AtMostOnce
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import (
     Abandoned,
@@ -33,6 +65,7 @@ from kcoord_wire.marshal.events import (
     FetchFailed,
     FindStart,
     Processed,
+    ReadToEnd,
     StartFailed,
     StartFetching,
     StopFetching,
@@ -40,9 +73,150 @@ from kcoord_wire.marshal.events import (
     Why,
 )
 from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.prefix import Prefix, PrefixError
 from kcoord_wire.marshal.state import Claim
-from kcoord_wire.messages.marshal import Heartbeat, ReleasingPartition
+from kcoord_wire.messages.marshal import ClaimingMessages, Heartbeat, ReleasingPartition
+
+RETRY_MS: Final = 250
+"""How long the procedure waits before it repeats an append."""
+
+
+class Held(Protocol):
+    """A partition as its holder sees it.
+
+    :ivar tenure: which
+    :ivar coordination_partition: where its entries are
+    """
+
+    tenure: Tenure
+    coordination_partition: int
+
+    def claim(self) -> Claim | None:
+        """Return the claim as the log was read so far; None once the tenure is over: the log has another holder or
+        another token, or no heartbeat has landed for one interval."""
+
+    def message(self, kind: type, **tail: Any) -> Any:
+        """Return a message of this member about the partition."""
+
+    def heartbeat(self, offset: int) -> Generator[Any, Any, Appended | AppendFailed]:
+        """Append a heartbeat that commits an offset."""
+
+    def deliver(self, end: int) -> None:
+        """Let the application process the batch up to `end`."""
+
+    def give_up(self, reason: str) -> None:
+        """End the tenure: the batches of this fetch can never be delivered."""
+
+
+class AtMostOnce:
+    """The batches of one tenure, one after the other.
+
+    :param position: of the log after the entry that won the tenure: no record from there on was delivered
+    :param start: runs a procedure of the machine
+    """
+
+    def __init__(self, held: Held, position: int, start: Callable[[Procedure], Any]) -> None:
+        self._held = held
+        self._position = position
+        self._start = start
+        self._batches: deque[Fetched] = deque()
+
+    def fetched(self, batch: Fetched) -> None:
+        """Step 2, 3: a batch was fetched, and waits until those before it are done."""
+        self._batches.append(batch)
+        if len(self._batches) == 1:
+            self._start(self._commit_all())
+
+    def _commit_all(self) -> Procedure:
+        while self._batches and (yield from self._commit(self._batches[0])):
+            self._batches.popleft()
+
+    def _commit(self, batch: Fetched) -> Generator[Any, Any, bool]:
+        """Commit a batch and let it be delivered; return False if the tenure is over."""
+        held = self._held
+        if batch.first < self._position:
+            held.give_up(f"the batch starts at offset {batch.first}, and {self._position} is committed")
+            return False
+        while held.claim() is not None:  # step 1
+            if (yield from self._propose(batch.end)):  # steps 4 to 7
+                yield from held.heartbeat(batch.end)  # step 8
+                yield ReadToEnd(held.coordination_partition)
+                if (claim := held.claim()) is None:
+                    return False
+                if claim.current_offset >= batch.end:
+                    self._position = batch.end
+                    held.deliver(batch.end)  # step 9
+                    return True
+            yield Sleep(RETRY_MS)
+        return False
+
+    def _propose(self, end: int) -> Generator[Any, Any, bool]:
+        """Steps 4 to 7: return whether the claim is held, and the claim of the messages is in the log."""
+        held = self._held
+        yield Append(held.coordination_partition, held.message(ClaimingMessages, proposed_current_offset=end))  # 4
+        yield ReadToEnd(held.coordination_partition)  # step 5
+        claim = held.claim()  # step 6
+        return claim is not None and claim.proposed_offset == end  # step 7
+
+
+class PrefixError(ValueError):
+    """Records were delivered or processed that this tenure cannot have; nothing has changed."""
+
+
+class Prefix:
+    """The records of one tenure that are with the application.
+
+    :param start: offset at which the tenure has begun to fetch
+    """
+
+    __slots__ = ("_end", "_start", "_unprocessed")
+
+    def __init__(self, start: int) -> None:
+        self._start = self._end = start
+        self._unprocessed: OrderedDict[int, None] = OrderedDict()  # its first key costs O(1), also behind removed ones
+
+    @property
+    def position(self) -> int:
+        """The next offset to consume."""
+        return next(iter(self._unprocessed), self._end)
+
+    @property
+    def in_flight(self) -> int:
+        """How many records were delivered and not yet processed."""
+        return len(self._unprocessed)
+
+    def delivered(self, offsets: Sequence[int], end: int) -> None:
+        """Note that the application got records, before it can process one of them.
+
+        :param offsets: of the records, in order; none where a batch held only control records
+        :param end: the offset from which the next fetch reads, above all of them
+        :raises PrefixError: an offset is not above those before it, or below the start
+        """
+        last = self._end - 1
+        for offset in offsets:
+            if offset <= last:
+                raise PrefixError(f"a record at offset {offset} was delivered where {last + 1} or above comes next")
+            last = offset
+        if end <= last:
+            raise PrefixError(f"the next fetch reads from offset {end}, not from {last + 1} or above")
+        self._unprocessed.update(dict.fromkeys(offsets))
+        self._end = end
+
+    def processed(self, offset: int) -> None:
+        """Note that the application has processed a record.
+
+        :raises PrefixError: it was processed before, or was not delivered in this tenure
+        """
+        if offset not in self._unprocessed:
+            raise PrefixError(f"the record at offset {offset} {self._why_not(offset)}")
+        del self._unprocessed[offset]
+
+    def _why_not(self, offset: int) -> str:
+        if offset < self._start:
+            return f"was not delivered: the tenure has started at offset {self._start}"
+        if offset >= self._end:
+            return f"was not delivered: the next one is at offset {self._end} or above"
+        return "was processed before, or there is none"
+
 
 _SOONEST: Final = 0.25  # of a heartbeat interval, from one heartbeat to the next
 _LATEST: Final = 0.73

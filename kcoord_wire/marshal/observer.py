@@ -6,16 +6,32 @@ Laws:
 * A clock is measured (`clocks.Clocks`) only where the broker sets the time of records.
 * Two instances of one client id are a restart while the first one is silent after the second has begun; one message of
   the first after that makes them a reuse.
+
+Where readers of one log disagree: a live reader and a late one under the library's rules, and the two rule sets.
+
+The Go library judges a claim by the clock of the reader at the moment at which it reads. A reader that was there when
+the claims were made has another clock at each entry than one that reads the same log later, so their states differ, and
+nothing in the log corrects that before the next heartbeat. `Rules.DOCUMENT` has one reader: it looks at no clock.
+
+Laws:
+
+* A divergence is reported where it begins: at the entry after which two readers first see a place differently, again
+  when what one of them sees changes, and when they agree again.
+* Without divergences every reader saw the same holder and position after each entry.
+
+Source: Marshal PROTOCOL.md, "Determining World State" ("everybody coming to the same conclusion about the world state
+given the same log"); the Go library's measured behaviour.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from kcoord_wire.marshal.clocks import Clocks
-from kcoord_wire.marshal.machine import WorldState
-from kcoord_wire.marshal.state import Entry, Outcome, Place
+from kcoord_wire.marshal.context import Clocks
+from kcoord_wire.marshal.machine import HEARTBEAT_INTERVAL_S, WorldState
+from kcoord_wire.marshal.state import Claim, Entry, Freshness, Outcome, Place, Rules
 
 FORMER_INSTANCES: Final = 8
 """Of one client id that are remembered: as many restarts as may lie between two messages of a reused id."""
@@ -122,3 +138,148 @@ class Observer:
             known.remove(message.instance_id)
         known.append(message.instance_id)
         del known[:-FORMER_INSTANCES]
+
+
+class Read(NamedTuple):
+    """An entry, and when the live reader read it.
+
+    :ivar read_at: its clock, whole seconds since the Unix epoch
+    """
+
+    entry: Entry
+    read_at: int
+
+
+class Reader(NamedTuple):
+    """Somebody who reads the log.
+
+    :ivar at: the clock at which it reads everything, whole seconds since the Unix epoch; None for one that reads each
+        entry when the live reader does
+    """
+
+    name: str
+    rules: Rules
+    at: int | None = None
+
+
+class Belief(NamedTuple):
+    """What a reader believes of a place.
+
+    :ivar holder: instance with a live claim; None for none
+    :ivar position: next offset to consume
+    :ivar outcome: what the entry has done, for this reader
+    :ivar why: that, in a sentence
+    """
+
+    reader: str
+    holder: str | None
+    position: int
+    outcome: Outcome
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """After an entry readers see a place differently, or for the first time alike again.
+
+    :ivar beliefs: of each reader, in their order
+    :ivar is_over: they agree again
+    """
+
+    entry: Entry
+    place: Place
+    beliefs: tuple[Belief, ...]
+    is_over: bool
+
+    def __str__(self) -> str:
+        what = "agreed again" if self.is_over else "divergence"
+        where = f"{self.place.group_id}/{self.place.topic}-{self.place.partition}"
+        lines = [f"{what} on {where} at {self.entry.partition}:{self.entry.offset}"]
+        return "\n".join(lines + [f"  {belief.reader}: {belief.why}" for belief in self.beliefs])
+
+
+_DONE: Final[dict[Outcome, str]] = {
+    Outcome.CLAIMED: "wins the claim",
+    Outcome.CLAIM_REFUSED: "is refused the claim",
+    Outcome.CLAIM_REPEATED: "repeats its claim",
+    Outcome.RENEWED: "renews its claim",
+    Outcome.TAKEN_OVER: "takes the claim over by a heartbeat",
+    Outcome.HEARTBEAT_REFUSED: "sends a heartbeat that does not count",
+    Outcome.RELEASED: "releases it",
+    Outcome.RELEASE_REFUSED: "sends a release that does not count",
+}
+
+
+def diverging(
+    reads: Iterable[Read],
+    readers: Sequence[Reader],
+    partitions: int | None = None,
+    heartbeat_interval_s: int = HEARTBEAT_INTERVAL_S,
+) -> Iterator[Divergence]:
+    """Yield where readers of one log disagree, by entry.
+
+    :param reads: the log, the entries of each coordination partition in order
+    :param readers: two or more
+    :param partitions: of the coordination topic; None if that is not known
+    """
+    states = [WorldState(reader.rules, heartbeat_interval_s, partitions) for reader in readers]
+    seen: dict[Place, tuple[tuple[str | None, int], ...]] = {}
+    for entry, read_at in reads:
+        nows = [read_at if reader.at is None else reader.at for reader in readers]
+        place = _place(entry)
+        before = [None if place is None else state.claims.get(place) for state in states]
+        ages = [_age(*each, entry) for each in zip(states, before, nows, strict=True)]
+        outcomes = [state.apply(entry, now) for state, now in zip(states, nows, strict=True)]
+        if place is None:
+            continue
+        beliefs = tuple(
+            _belief(reader, state, place, entry, now, outcome, age)
+            for reader, state, now, outcome, age in zip(readers, states, nows, outcomes, ages, strict=True)
+        )
+        views = tuple((belief.holder, belief.position) for belief in beliefs)
+        is_alike = len(set(views)) == 1
+        before_views = seen.pop(place, None)
+        if not is_alike:
+            seen[place] = views
+        if before_views != (None if is_alike else views):
+            yield Divergence(entry, place, beliefs, is_alike)
+
+
+def _place(entry: Entry) -> Place | None:
+    message = entry.message
+    topic = getattr(message, "topic", "")
+    return Place(message.group_id, topic, message.partition) if topic else None
+
+
+def _now(state: WorldState, entry: Entry, now: int) -> int:
+    """Return the time by which a state judges: the reader's, s, or the log's, ms."""
+    return now if state.rules is Rules.LIBRARY else state.log_time_ms(entry.partition)
+
+
+def _age(state: WorldState, claim: Claim | None, now: int, entry: Entry) -> str:
+    """Describe the claim that an entry meets."""
+    if claim is None:
+        return "no member has held it"
+    log_ms = entry.time_ms if entry.is_append_time else getattr(entry.message, "time", 0) * 1000
+    at = now if state.rules is Rules.LIBRARY else max(log_ms, state.log_time_ms(entry.partition))
+    freshness = state.freshness(claim, at)
+    if freshness is Freshness.FREE:
+        return f"{claim.instance_id} has released it"
+    age_s = at - claim.last_heartbeat if state.rules is Rules.LIBRARY else (at - claim.heartbeat_ms) // 1000
+    clock = "this reader's clock" if state.rules is Rules.LIBRARY else "the log's time"
+    when = f"{age_s} s old" if age_s >= 0 else f"{-age_s} s in the future"
+    live = "stale" if freshness is Freshness.STALE else "live"
+    return f"by {clock} the heartbeat of {claim.instance_id} is {when} and {live}"
+
+
+def _belief(
+    reader: Reader, state: WorldState, place: Place, entry: Entry, now: int, outcome: Outcome, age: str
+) -> Belief:
+    claim = state.claims.get(place)
+    is_held = claim is not None and state.is_claimed(claim, _now(state, entry, now))
+    holder = claim.instance_id if claim is not None and is_held else None
+    position = 0 if claim is None else claim.current_offset
+    done = _DONE.get(outcome, "has no effect on the claim")
+    now_held = f"held by {holder}" if holder is not None else "not held"
+    why = f"{age}, so {entry.message.instance_id} {done}; it is {now_held}, position {position}"
+    return Belief(reader.name, holder, position, outcome, why)

@@ -17,16 +17,33 @@ Laws:
 * Memory: neighbouring ranges that are done become one.
 
 Source: Marshal PROTOCOL.md, its last section ("just saying I claim message offsets X-Y").
+
+A member that claims ranges of one partition's offsets, the next ones before it needs them. Pure.
+
+Laws:
+
+* The application works on a range only between `RangeHeld` and `RangeLost`, or its end; a range is lost at the latest
+  one interval after its last heartbeat that landed was sent, while others wait for two.
+* Each range costs one claim, heartbeats, of which the last one says that it is done, and no claim of the partition.
+* Claims lie at or above `start`.
+
+Source: Marshal PROTOCOL.md, its last section ("you can also then fix latency issues by pre-claiming ranges").
 """
 
 from __future__ import annotations
 
 import enum
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kcoord_wire.kernel.machines import Ended, Shutdown, Tick
+from kcoord_wire.kernel.procedures import Procedure, Sleep, Until
+from kcoord_wire.marshal import events
+from kcoord_wire.marshal.context import Context, TopicPartition
+from kcoord_wire.marshal.events import Append, MemberSettings, ReadToEnd
+from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.state import Entry, Place
 from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleasingRange
@@ -209,4 +226,253 @@ _HANDLERS: Final[dict[type, _Handler]] = {
     ClaimingRange: RangeState._claiming,
     RangeHeartbeat: RangeState._heartbeat,
     ReleasingRange: RangeState._releasing,
+}
+
+
+_BEATS: Final = 3
+"""Heartbeats an interval: two may fail."""
+
+
+@dataclass(slots=True)
+class RangeProcessed:
+    """An event: the application has processed a range up to `current`, which is the next offset to process."""
+
+    first: int
+    current: int
+
+
+@dataclass(slots=True)
+class RangeHeld:
+    """An effect: the application may process [first, end).
+
+    :ivar token: offset of the claim in the log, a fencing token
+    """
+
+    first: int
+    end: int
+    token: int
+
+
+@dataclass(slots=True)
+class RangeLost:
+    """An effect: the rest of a range is no longer this member's."""
+
+    first: int
+    reason: str
+
+
+@dataclass(slots=True)
+class _Holding:
+    """A range of this member.
+
+    :ivar current: next offset to process
+    :ivar fence: ms; from then on it is lost, whatever the log says
+    """
+
+    end: int
+    current: int
+    fence: int
+
+
+class RangeClaimer:
+    """A state machine (`machines.Machine`) for one topic and partition.
+
+    Events: `WallClock` first, `Entries`, `CaughtUp`, `Appended`, `AppendFailed`, `RangeProcessed`, `Tick`, `Shutdown`.
+    Effects: `Append`, `ReadToEnd`, `RangeHeld`, `RangeLost`, `Noted`, `Ended`.
+
+    :param settings: the heartbeat interval, ids and coordination partitions are used
+    :param start: the group's committed position: no range below is claimed
+    :param size: offsets of a range, at most
+    :param ahead: how many ranges are held at once: the one that is processed, and those claimed in advance; as many
+        more, if others leave some behind below them
+    """
+
+    def __init__(self, settings: MemberSettings, place: TopicPartition, start: int, size: int, ahead: int = 2) -> None:
+        if start < 0 or size < 1 or ahead < 1:
+            raise ValueError("a range has an offset or more from 0 on, and a claimer a range or more")
+        self.settings = settings
+        self._context = Context(settings)
+        self._ranges = RangeState(self._context.state)
+        self._topic_partition = place
+        self._place = Place(settings.group_id, place.topic, place.partition)
+        self._on = self._context.coordinating(place.topic)
+        self._start, self._size, self._ahead = start, size, ahead
+        self._holdings: dict[int, _Holding] = {}
+        self._has_begun = self._is_claiming = self._is_leaving = self._has_ended = False
+
+    @property
+    def deadline(self) -> int | None:
+        """See `machines.Machine`."""
+        fences = [holding.fence for holding in self._holdings.values()]
+        ends = [end for end in (self._context.procedures.deadline, *fences) if end is not None]
+        return None if self._has_ended else min(ends, default=None)
+
+    @property
+    def state(self) -> RangeState:
+        """The ranges, as the log was read so far."""
+        return self._ranges
+
+    def is_held(self, first: int, now: int) -> bool:
+        """Return whether the application may process the range at this moment; `now` in ms."""
+        holding = self._holdings.get(first)
+        return holding is not None and now < holding.fence
+
+    def position(self, first: int) -> int:
+        """Return the next offset to process of a range that is held."""
+        return self._holdings[first].current
+
+    def handle(self, event: Any, now: int) -> Sequence[Any]:
+        """See `machines.Machine`."""
+        context = self._context
+        context.now, context.effects = now, []
+        if not self._has_ended:
+            for first, holding in list(self._holdings.items()):
+                if now >= holding.fence:
+                    self._lose(first, "no heartbeat has landed for one interval")
+            _EVENTS[type(event)](self, event)
+            context.procedures.advance(now)
+        return context.effects
+
+    # ---- events
+
+    def _wall_clock(self, event: events.WallClock) -> None:
+        self._context.ahead_ms = event.ahead_ms
+        if not self._has_begun:
+            self._has_begun = True
+            self._context.procedures.start(self._claim_ranges(), self._context.now)
+            self._context.procedures.start(self._beat(), self._context.now)
+
+    def _entries(self, event: events.Entries) -> None:
+        for entry in event.entries:
+            self._context.state.apply(entry, self._context.wall_ms // 1_000)
+            self._context.read_at[entry.partition] = self._context.now
+            self._ranges.apply(entry)
+        for first in list(self._holdings):
+            if self._own(first) is None and not self._is_done(first):
+                self._lose(first, "the log has it no longer as ours")
+
+    def _answer(self, event: Any) -> None:
+        self._context.procedures.answered(event.request, event, self._context.now)
+
+    def _processed(self, event: RangeProcessed) -> None:
+        holding = self._holdings.get(event.first)
+        if holding is not None and holding.current <= event.current <= holding.end:
+            holding.current = event.current
+
+    def _shutdown(self, _event: Shutdown) -> None:
+        if not self._is_leaving:
+            self._is_leaving = True
+            self._context.procedures.start(self._leave(), self._context.now)
+
+    def _tick(self, _event: Tick) -> None:
+        pass  # `handle` does what is due
+
+    # ---- procedures
+
+    def _claim_ranges(self) -> Procedure:
+        """Claim ranges in order, as the eleven steps claim a partition, until there are enough."""
+        context = self._context
+        while True:
+            yield Until(lambda: len(self._holdings) < self._ahead, context.interval_ms // _BEATS)
+            yield ReadToEnd(self._on)
+            now_ms = context.log_ms(self._on)
+            free = self._ranges.of(self._place, self._on, now_ms).next_free(self._start, self._size)
+            if free is None or not self._wants(free[0]) or not context.state.is_warm(self._on, now_ms):
+                yield Sleep(context.retry_ms)
+                continue
+            self._is_claiming = True
+            is_won = yield from self._claim(*free)
+            self._is_claiming = False
+            if not is_won:  # somebody else won the race, or the claim was lost
+                yield Sleep(context.jitter(1, context.retry_ms))
+
+    def _claim(self, first: int, end: int) -> Generator[Any, Any, bool]:
+        """Claim a range; return whether the log has it as ours."""
+        context, sent = self._context, self._context.now
+        message = context.message(ClaimingRange, self._topic_partition, first_offset=first, end_offset=end)
+        yield Append(self._on, message)
+        yield ReadToEnd(self._on)
+        own = self._own(first)
+        if own is None or context.now >= sent + context.interval_ms:
+            return False
+        self._holdings[first] = _Holding(own.end, own.current, sent + context.interval_ms)
+        if not self._is_leaving:
+            context.emit(RangeHeld(first, own.end, own.token))
+        return True
+
+    def _beat(self) -> Procedure:
+        """Send heartbeats; one that says that a range is done goes at once."""
+        context = self._context
+        while True:
+            wait_ms = context.jitter(context.interval_ms // _BEATS * 3 // 4, context.interval_ms // _BEATS)
+            yield Until(self._has_done, wait_ms)
+            due = [first for first in self._holdings if not self._has_done() or self._is_finished(first)]
+            sent = context.now
+            positions = {first: self._holdings[first].current for first in due}
+            answers = yield [Append(self._on, self._message(RangeHeartbeat, first)) for first in due]
+            for first, answer in zip(due, answers, strict=True):
+                self._beaten(first, positions[first], sent, isinstance(answer, Appended))
+            if not all(isinstance(answer, Appended) for answer in answers):
+                yield Sleep(context.retry_ms)
+
+    def _beaten(self, first: int, position: int, sent: int, is_landed: bool) -> None:
+        holding = self._holdings.get(first)
+        if holding is None or not is_landed:
+            return
+        holding.fence = max(holding.fence, sent + self._context.interval_ms)
+        if position == holding.end:
+            del self._holdings[first]
+
+    def _leave(self) -> Procedure:
+        """Release what is not done, also what a claim that is under way wins."""
+        yield Until(lambda: not self._is_claiming, self._context.interval_ms)
+        while self._holdings:
+            firsts = list(self._holdings)
+            answers = yield [Append(self._on, self._message(ReleasingRange, first)) for first in firsts]
+            for first, answer in zip(firsts, answers, strict=True):
+                if isinstance(answer, Appended):
+                    self._holdings.pop(first, None)
+            yield Sleep(self._context.retry_ms if self._holdings else 0)
+        self._has_ended = True
+        self._context.emit(Ended())
+
+    # ---- its ranges
+
+    def _wants(self, first: int) -> bool:
+        """Return whether to claim a free range. What somebody has left behind goes before ranges held in advance."""
+        is_gap = first < min(self._holdings, default=first) and len(self._holdings) < 2 * self._ahead
+        return not self._is_leaving and (len(self._holdings) < self._ahead or is_gap)
+
+    def _message(self, kind: type, first: int) -> Any:
+        position = self._holdings[first].current
+        return self._context.message(kind, self._topic_partition, first_offset=first, current_offset=position)
+
+    def _own(self, first: int) -> Range | None:
+        """Return a range, if the log has it as this member's."""
+        held = self._ranges.of(self._place, self._on).held.get(first)
+        return held if held is not None and held.instance_id == self.settings.instance_id else None
+
+    def _is_done(self, first: int) -> bool:
+        return any(low <= first < end for low, end in self._ranges.of(self._place, self._on).done)
+
+    def _is_finished(self, first: int) -> bool:
+        return self._holdings[first].current == self._holdings[first].end
+
+    def _has_done(self) -> bool:
+        return any(self._is_finished(first) for first in self._holdings)
+
+    def _lose(self, first: int, reason: str) -> None:
+        del self._holdings[first]
+        self._context.emit(RangeLost(first, reason))
+
+
+_EVENTS: Final[dict[type, Callable[[RangeClaimer, Any], None]]] = {
+    Tick: RangeClaimer._tick,
+    Shutdown: RangeClaimer._shutdown,
+    Appended: RangeClaimer._answer,
+    AppendFailed: RangeClaimer._answer,
+    events.CaughtUp: RangeClaimer._answer,
+    events.WallClock: RangeClaimer._wall_clock,
+    events.Entries: RangeClaimer._entries,
+    RangeProcessed: RangeClaimer._processed,
 }

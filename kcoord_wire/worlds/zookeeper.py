@@ -31,6 +31,7 @@ from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.zookeeper.memory import (
     Closed,
     MemoryConnection,
+    MemoryRegistry,
     MemoryZooKeeper,
     OpenSession,
     Ping,
@@ -38,7 +39,6 @@ from kcoord_wire.zookeeper.memory import (
     ToClient,
     ToServer,
 )
-from kcoord_wire.zookeeper.memory_registry import MemoryRegistry
 from kcoord_wire.zookeeper.model import Ask, Deliver, Read, ReadChildren, Replied, Write
 
 _FOLLOWERS: Final = 3

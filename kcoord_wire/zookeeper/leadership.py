@@ -35,6 +35,7 @@ from typing import Final
 from kcoord_wire.kernel.procedures import Gate, Opened, Procedure, Sleep
 from kcoord_wire.zookeeper.layout import parse_object
 from kcoord_wire.zookeeper.model import (
+    RETRY_MS,
     Ask,
     Check,
     Create,
@@ -44,14 +45,16 @@ from kcoord_wire.zookeeper.model import (
     Node,
     Outcome,
     Read,
+    RegistryError,
     RegistryEvent,
     Replied,
     SessionChanged,
     SessionState,
     SetData,
     Write,
+    ZooKeeperProcedures,
+    create_missing,
 )
-from kcoord_wire.zookeeper.procedures import RETRY_MS, RegistryError, ZooKeeperProcedures, create_missing
 
 LEASE_PARTS: Final = 3  # of the session timeout, and of the lease: a third until the next renewal
 _LONGEST_EPOCH: Final = 9  # digits; an epoch is an int32 in messages

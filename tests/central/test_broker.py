@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kcoord_wire.central.broker import CentralBroker
+from kcoord_wire.central.broker import BrokerStartError, CentralBroker
 from kcoord_wire.central.draft.events import CentralError
-from kcoord_wire.central.hosting import BrokerStartError
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.client import ZooKeeperUnreachableError
 from kcoord_wire.zookeeper.ensemble import Ensemble

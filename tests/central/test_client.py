@@ -17,7 +17,7 @@ import kcoord_wire as kw
 from kcoord_wire.central.client import CentralConsumer
 from kcoord_wire.central.draft.consumer import ConsumerState
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.inbox import Record
+from kcoord_wire.central.fetcher import Record
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.kernel.virtual.loop import VirtualWorld
 from kcoord_wire.messages import central as m

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from kcoord_wire.central.draft.events import CentralError, Partition, StartFetchers
-from kcoord_wire.central.inbox import LARGEST_INBOX, Inbox, Record
+from kcoord_wire.central.fetcher import LARGEST_INBOX, Inbox, Record
 
 P0, P1 = Partition("orders", "1-0"), Partition("orders", "1-1")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kcoord_wire.central.loop_memory import LoopMemory
+from kcoord_wire.central.broker import LoopMemory
 from kcoord_wire.zookeeper.model import Ask, Create, Node, Outcome, Read, Replied, SessionChanged, SessionState
 
 

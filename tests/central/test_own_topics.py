@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.central.own_topics import RECORDS, OwnTopics, RecordClock, check_broker, parse_record_clock
+from kcoord_wire.central.served_topics import RECORDS, OwnTopics, RecordClock, check_broker, parse_record_clock
 from kcoord_wire.kernel.machines import Noted, Tick
-from kcoord_wire.zookeeper.memory import MemoryZooKeeper
-from kcoord_wire.zookeeper.memory_registry import MemoryLink
+from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
 from kcoord_wire.zookeeper.model import Ask, Create, Node, Read, Replied, SetData
 
 

@@ -10,10 +10,10 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire import messages as m
+from kcoord_wire.central.broker import RewriteBroker
 from kcoord_wire.central.connection import Limits
+from kcoord_wire.central.frames import version_of
 from kcoord_wire.central.rewrite.events import CoordinatorSettings, RewriteError
-from kcoord_wire.central.rewrite_broker import RewriteBroker
-from kcoord_wire.central.rewrite_wire import version_of
 from kcoord_wire.records import read_records
 from kcoord_wire.zookeeper.ensemble import Ensemble
 from tests.support.group_client import until

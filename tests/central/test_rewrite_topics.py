@@ -5,14 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.central.own_topics import RecordClock
 from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.central.rewrite.layout import parse_topic
-from kcoord_wire.central.rewrite_topics import LARGEST_FETCH, RewriteTopics
+from kcoord_wire.central.served_topics import LARGEST_REWRITE_FETCH, RecordClock, RewriteTopics
 from kcoord_wire.records import read_records
 from kcoord_wire.zookeeper.layout import topic_path
-from kcoord_wire.zookeeper.memory import MemoryZooKeeper
-from kcoord_wire.zookeeper.memory_registry import MemoryLink
+from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
 from kcoord_wire.zookeeper.model import Ask, RegistryEvent
 
 CLOCK = RecordClock(1_000, 10.0)
@@ -95,5 +93,5 @@ def test_an_answer_is_bounded_whatever_is_asked_for() -> None:
     request = m.FetchRequest(topics=[m.FetchRequestFetchTopic(topic="orders", partitions=[wanted] * 3)])
     response = topics.fetch(request, 100_000_000)
     sizes = [len(answer.records or b"") for topic in response.responses for answer in topic.partitions]
-    assert LARGEST_FETCH - 200 < sum(sizes) <= LARGEST_FETCH
+    assert LARGEST_REWRITE_FETCH - 200 < sum(sizes) <= LARGEST_REWRITE_FETCH
     assert fetch(topics, 0, 1_500, most=40) == (0, ["orders-0@0"])

@@ -7,7 +7,7 @@ import pytest
 import kcoord_wire as kw
 from kcoord_wire import messages as m
 from kcoord_wire.central.connection import Connection
-from kcoord_wire.central.rewrite_wire import VERSIONS, RewriteDialect, decode_to_broker, kafka_frame
+from kcoord_wire.central.frames import VERSIONS, RewriteDialect, decode_to_rewrite_broker, kafka_frame
 
 JOIN = m.rewrite.RewriteJoinGroupRequest(group_id="g", session_timeout_ms=6_000, topics=["t"], strategy="range")
 
@@ -15,7 +15,7 @@ JOIN = m.rewrite.RewriteJoinGroupRequest(group_id="g", session_timeout_ms=6_000,
 @pytest.mark.parametrize("cls", VERSIONS)
 def test_every_request_that_is_served_is_read(cls: type) -> None:
     body = kw.encode_request(cls(), VERSIONS[cls], correlation_id=7, client_id="c")
-    header, request = decode_to_broker(body)
+    header, request = decode_to_rewrite_broker(body)
     assert (header.correlation_id, header.client_id, request) == (7, "c", cls())
 
 
@@ -32,7 +32,7 @@ def test_every_request_that_is_served_is_read(cls: type) -> None:
 )
 def test_what_is_not_served_is_a_decode_error(body: bytes, kind: str) -> None:
     with pytest.raises(kw.DecodeError) as error:
-        decode_to_broker(body)
+        decode_to_rewrite_broker(body)
     assert error.value.kind == kind
 
 

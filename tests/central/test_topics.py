@@ -6,7 +6,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.central.draft.events import CentralError
-from kcoord_wire.central.topics import LARGEST_FETCH, GeneratedTopics
+from kcoord_wire.central.served_topics import LARGEST_FETCH, GeneratedTopics
 from kcoord_wire.messages import central as m
 
 SINCE = 1_000_000
@@ -124,7 +124,7 @@ def test_a_fetch_without_a_fence_is_served() -> None:
 
 
 def test_invented_groups_do_not_displace_one_that_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcoord_wire.central.topics._MOST_FENCES", 100)
+    monkeypatch.setattr("kcoord_wire.central.served_topics._MOST_FENCES", 100)
     served = topics()
     for number in range(150):
         if number % 50 == 0:

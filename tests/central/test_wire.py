@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.central.wire import TO_BROKER, decode_to_broker, draft_frame
+from kcoord_wire.central.frames import TO_BROKER, decode_to_broker, draft_frame
 from kcoord_wire.messages import central as m
 
 SAMPLES = [

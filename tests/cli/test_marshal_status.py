@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kcoord_wire.marshal.context import TopicPartition
-from kcoord_wire.marshal.kafka_positions import KafkaPositions
+from kcoord_wire.marshal.kafka_topics import KafkaPositions
 from tests.support.central_processes import Process
 from tests.support.fixtures import StartCoordinator
 from tests.support.marshal_log import append_lines

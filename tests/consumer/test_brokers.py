@@ -9,9 +9,8 @@ import pytest
 
 from kcoord_wire.consumer import Consumer
 from kcoord_wire.consumer.brokers import Brokers, MetadataKeeper, backoff_seconds
-from kcoord_wire.consumer.errors import AuthenticationError, BrokerError, ConnectionLostError
-from kcoord_wire.consumer.failures import TopicError
-from kcoord_wire.consumer.security import Sasl
+from kcoord_wire.consumer.errors import AuthenticationError, BrokerError, ConnectionLostError, TopicError
+from kcoord_wire.consumer.settings import Sasl
 from kcoord_wire.coordinator import Fault, Users
 from tests.support.consumers import settings
 from tests.support.fixtures import StartCoordinator

@@ -10,7 +10,7 @@ import pytest
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer
-from kcoord_wire.consumer.failures import (
+from kcoord_wire.consumer.errors import (
     ConcurrentPollError,
     ConsumerClosedError,
     ConsumerError,

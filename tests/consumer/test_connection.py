@@ -25,7 +25,7 @@ from kcoord_wire.consumer.errors import (
     RequestTimeoutError,
     UnsupportedVersionError,
 )
-from kcoord_wire.consumer.security import Sasl
+from kcoord_wire.consumer.settings import Sasl
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 HEARTBEAT = kw.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")

@@ -18,8 +18,7 @@ import pytest
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer, ConsumerSettings, RebalanceListener
 from kcoord_wire.consumer.connection import Connection
-from kcoord_wire.consumer.errors import BrokerError
-from kcoord_wire.consumer.failures import CommitFailedError, GroupError
+from kcoord_wire.consumer.errors import BrokerError, CommitFailedError, GroupError
 from kcoord_wire.coordinator import Fault, Faults
 from kcoord_wire.kernel.net import parse_address
 from kcoord_wire.kernel.virtual.loop import VirtualWorld

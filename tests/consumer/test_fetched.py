@@ -6,8 +6,8 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.consumer.failures import CorruptRecordsError
-from kcoord_wire.consumer.fetched import FetchedRecords
+from kcoord_wire.consumer.errors import CorruptRecordsError
+from kcoord_wire.consumer.positions import FetchedRecords
 from kcoord_wire.records import ControlType, Record, encode_batch, end_transaction_record
 
 PARTITION = TopicPartition("orders", 3)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.consumer.failures import ConsumerError, CorruptRecordsError, TopicError
+from kcoord_wire.consumer.brokers import Leader, Metadata
+from kcoord_wire.consumer.errors import ConsumerError, CorruptRecordsError, TopicError
 from kcoord_wire.consumer.fetching import (
     NEWEST_FETCH,
     Asked,
@@ -18,7 +19,6 @@ from kcoord_wire.consumer.fetching import (
     take_offsets,
     take_records,
 )
-from kcoord_wire.consumer.metadata import Leader, Metadata
 from kcoord_wire.consumer.positions import EARLIEST, Positions
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Record, encode_batch

@@ -13,8 +13,7 @@ import kcoord_wire as kw
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer, ConsumerSettings
-from kcoord_wire.consumer.errors import BrokerError
-from kcoord_wire.consumer.failures import ConsumerError
+from kcoord_wire.consumer.errors import BrokerError, ConsumerError
 from kcoord_wire.kernel.virtual.loop import VirtualWorld
 from kcoord_wire.worlds.group.broker import VirtualBroker
 from tests.support.consumers import produce

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kcoord_wire.assignors import ASSIGNORS, Assignor, MemberSubscription, RebalanceProtocol
+from kcoord_wire.consumer.errors import AssignmentError
 from kcoord_wire.consumer.events import Assigning
-from kcoord_wire.consumer.failures import AssignmentError
-from kcoord_wire.consumer.leading import assign, assign_checked
+from kcoord_wire.consumer.requests import assign, assign_checked
 
 MEMBERS = {"x": MemberSubscription(["orders"]), "y": MemberSubscription(["orders"], owned={"orders": [0]})}
 

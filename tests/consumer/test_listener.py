@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.consumer.client import Callbacks, RebalanceListener
+from kcoord_wire.consumer.errors import ListenerError
 from kcoord_wire.consumer.events import Assigned, Lost, Revoking
-from kcoord_wire.consumer.failures import ListenerError
-from kcoord_wire.consumer.listener import Callbacks, RebalanceListener
 from kcoord_wire.consumer.positions import Positions
 from tests.support.consumers import NotingListener, partitions
 

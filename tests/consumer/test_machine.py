@@ -55,8 +55,8 @@ from kcoord_wire.consumer.events import (
     Unreadable,
     Versions,
 )
-from kcoord_wire.consumer.leading import assign
 from kcoord_wire.consumer.machine import MemberMachine
+from kcoord_wire.consumer.requests import assign
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.protocol.error_codes import ErrorCode

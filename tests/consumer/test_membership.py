@@ -12,7 +12,7 @@ import pytest
 
 from kcoord_wire.assignors import ASSIGNORS, Assignment, Assignor, MemberSubscription, Racks, TopicPartition
 from kcoord_wire.consumer import Consumer
-from kcoord_wire.consumer.failures import AssignmentError, AssignorHookError, CommitFailedError, GroupError, TopicError
+from kcoord_wire.consumer.errors import AssignmentError, AssignorHookError, CommitFailedError, GroupError, TopicError
 from kcoord_wire.coordinator import Coordinator, Fault, Faults, GroupConfig
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.consumers import NotingListener, drive, partitions, produce, settings, take

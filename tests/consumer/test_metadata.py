@@ -10,7 +10,7 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.consumer.metadata import Leader, Metadata, metadata_request
+from kcoord_wire.consumer.brokers import Leader, Metadata, metadata_request
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 

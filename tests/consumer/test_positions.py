@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.consumer.failures import (
+from kcoord_wire.consumer.errors import (
     CorruptRecordsError,
     NoOffsetError,
     NotAssignedError,
     OffsetOutOfRangeError,
     TopicError,
 )
-from kcoord_wire.consumer.fetched import FetchedRecords
-from kcoord_wire.consumer.positions import EARLIEST, LATEST, Positions
+from kcoord_wire.consumer.positions import EARLIEST, LATEST, FetchedRecords, Positions
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Record, encode_batch
 from tests.support.consumers import partitions

@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from kcoord_wire import SaslAuthenticateRequest, SaslHandshakeRequest
-from kcoord_wire.consumer.security import MAX_ITERATIONS, MECHANISMS, Sasl, SaslError, sasl_tokens, tls_context
+from kcoord_wire.consumer.settings import MAX_ITERATIONS, MECHANISMS, Sasl, SaslError, sasl_tokens, tls_context
 from kcoord_wire.coordinator.security.authentication import Session, Users
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.protocol.error_codes import ErrorCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kcoord_wire.consumer.signals import Signal
+from kcoord_wire.consumer.brokers import Signal
 
 
 def test_it_wakes_every_task_that_waits() -> None:

@@ -20,7 +20,7 @@ import kcoord_wire as kw
 from kcoord_wire.consumer import Consumer, ConsumerSettings
 from kcoord_wire.consumer.connection import Connection, ConnectionSettings
 from kcoord_wire.consumer.errors import BrokerError
-from kcoord_wire.consumer.security import tls_context
+from kcoord_wire.consumer.settings import tls_context
 from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.core.apis import Operation
 from kcoord_wire.coordinator.core.config import GroupConfig

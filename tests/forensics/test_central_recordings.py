@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.central.broker import CentralBroker
+from kcoord_wire.central.broker import CentralBroker, RewriteBroker
 from kcoord_wire.central.client import CentralConsumer
 from kcoord_wire.central.draft.events import ConsumerSettings
 from kcoord_wire.central.rewrite import events as rewrite
-from kcoord_wire.central.rewrite_broker import RewriteBroker
 from kcoord_wire.cli.main import main
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.kernel.machines import BrokerAddress

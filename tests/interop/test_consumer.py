@@ -21,7 +21,7 @@ import trustme
 import kcoord_wire as kw
 from kcoord_wire.consumer.connection import Connection, ConnectionSettings
 from kcoord_wire.consumer.errors import AuthenticationError
-from kcoord_wire.consumer.security import MECHANISMS, Sasl, tls_context
+from kcoord_wire.consumer.settings import MECHANISMS, Sasl, tls_context
 from kcoord_wire.kernel.net import parse_address
 from tests.support.clients.java import java_client
 from tests.support.clients.life_cycle import Figures, Place, at_once, life_cycle, mixed, static

@@ -13,8 +13,7 @@ from confluent_kafka import Consumer, Producer
 
 from kcoord_wire.cli.main import main
 from kcoord_wire.marshal.client import MarshalConsumer
-from kcoord_wire.marshal.coordination_topic import create_topic
-from kcoord_wire.marshal.kafka_log import KafkaLog
+from kcoord_wire.marshal.kafka_log import KafkaLog, create_topic
 from kcoord_wire.marshal.kafka_topics import KafkaTopics
 from kcoord_wire.marshal.state import Rules
 from tests.support.kafka_broker import KafkaBroker, class_path, make_topics, run_java

@@ -8,18 +8,15 @@ from collections.abc import Mapping
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.marshal.admin import AdminSettings, GroupPauser, Progressed, Result, Step
-from kcoord_wire.marshal.administration import LogReader, run_admin
+from kcoord_wire.marshal.admin import AdminSettings, GroupPauser, PositionSetter, Progressed, Result, Step
 from kcoord_wire.marshal.context import TopicPartition
-from kcoord_wire.marshal.hosting import wall_ms
+from kcoord_wire.marshal.hosting import LogReader, run_admin, wall_ms
+from kcoord_wire.marshal.inbox import TopicsError
 from kcoord_wire.marshal.log import LogError
 from kcoord_wire.marshal.machine import WorldState
-from kcoord_wire.marshal.memory_broker import MemoryBroker
-from kcoord_wire.marshal.memory_log import MemoryLog
+from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog
 from kcoord_wire.marshal.observer import Observer
-from kcoord_wire.marshal.set_position import PositionSetter
 from kcoord_wire.marshal.state import Place, Rules
-from kcoord_wire.marshal.topics import TopicsError
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat
 
 PLACE = TopicPartition("t", 0)

@@ -13,7 +13,6 @@ import pytest
 
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.kernel.procedures import Procedures
-from kcoord_wire.marshal.at_most_once import RETRY_MS, AtMostOnce
 from kcoord_wire.marshal.events import (
     Append,
     Deliver,
@@ -27,6 +26,7 @@ from kcoord_wire.marshal.events import (
     Tenure,
     Why,
 )
+from kcoord_wire.marshal.holding import RETRY_MS, AtMostOnce
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.state import Claim, Entry, Place, Rules

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcoord_wire.marshal.balance import Give, View, plan_gives, receivers
+from kcoord_wire.marshal.claiming import Give, View, plan_gives, receivers
 from kcoord_wire.marshal.events import Balance
 from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.state import Claim, Handoff, Member, Place, Rules

@@ -15,11 +15,9 @@ from kcoord_wire.errors import EncodeError
 from kcoord_wire.marshal import client as client_module
 from kcoord_wire.marshal.client import MarshalConsumer
 from kcoord_wire.marshal.events import Balance, Delivery, Tenure, Why
+from kcoord_wire.marshal.inbox import DataRecord
 from kcoord_wire.marshal.log import Appended, AppendFailed, LogError
-from kcoord_wire.marshal.memory_broker import MemoryBroker
-from kcoord_wire.marshal.memory_log import MemoryLog
-from kcoord_wire.marshal.memory_topics import MemoryTopics
-from kcoord_wire.marshal.topics import DataRecord
+from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog, MemoryTopics
 
 SECONDS = 30.0
 INTERVAL_MS = 1_000

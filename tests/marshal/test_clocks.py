@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcoord_wire.marshal.clocks import Clocks
+from kcoord_wire.marshal.context import Clocks
 
 LANDED = 1_795_000_000_900
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.marshal.complaints import MISPLACED, Complaints
 from kcoord_wire.marshal.log import RawEntry, coordination_partition
 from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.member import MISPLACED, Complaints
 from kcoord_wire.marshal.state import Entry, Outcome, Rules
 from kcoord_wire.marshal.values import read_entry, read_value
 from kcoord_wire.messages.marshal import ClaimingPartition

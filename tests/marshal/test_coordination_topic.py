@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.coordinator import Fault
-from kcoord_wire.marshal.coordination_topic import TopicState, check_topic, create_topic, problems_of
+from kcoord_wire.marshal.kafka_log import TopicState, check_topic, create_topic, problems_of
 from kcoord_wire.marshal.log import LogError
 from tests.support.fixtures import StartCoordinator
 

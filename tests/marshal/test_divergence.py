@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from random import Random
 
-from kcoord_wire.marshal.divergence import Divergence, Read, Reader, diverging
 from kcoord_wire.marshal.log import RawEntry
+from kcoord_wire.marshal.observer import Divergence, Read, Reader, diverging
 from kcoord_wire.marshal.state import Entry, Outcome, Rules
 from kcoord_wire.marshal.values import read_entry
 from tests.support.marshal_world import beat, claim, free, random_log

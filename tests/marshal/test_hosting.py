@@ -9,8 +9,7 @@ from kcoord_wire.kernel.machines import Ended, Shutdown, Tick
 from kcoord_wire.marshal.events import Append, CaughtUp, Entries, ReadToEnd, StopFetching, Tenure, WallClock, Why
 from kcoord_wire.marshal.hosting import LogHost
 from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.memory_broker import MemoryBroker
-from kcoord_wire.marshal.memory_log import MemoryLog
+from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog
 from kcoord_wire.messages.marshal import Heartbeat
 
 HEARTBEAT = Heartbeat(time=1, instance_id="i", client_id="c", group_id="g", topic="t", current_offset=3)

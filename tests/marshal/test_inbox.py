@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.marshal.events import Abandoned, Delivered, Delivery, Fetched, Processed, Tenure, Why
-from kcoord_wire.marshal.inbox import MOST_WAITING, Gained, Inbox, Lost
-from kcoord_wire.marshal.topics import DataRecord
+from kcoord_wire.marshal.inbox import MOST_WAITING, DataRecord, Gained, Inbox, Lost
 
 ORDERS = Tenure("orders", 0, 7)
 

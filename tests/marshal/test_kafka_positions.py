@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from kcoord_wire.marshal.context import TopicPartition
-from kcoord_wire.marshal.kafka_positions import Bounds, KafkaPositions
-from kcoord_wire.marshal.topics import TopicsError
+from kcoord_wire.marshal.inbox import TopicsError
+from kcoord_wire.marshal.kafka_topics import Bounds, KafkaPositions
 from tests.support.fixtures import StartCoordinator
 
 ORDERS = [TopicPartition("orders", partition) for partition in range(2)]

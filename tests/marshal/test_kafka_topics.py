@@ -10,8 +10,8 @@ import pytest
 from kcoord_wire.coordinator import Coordinator, Fault
 from kcoord_wire.kernel.machines import Noted
 from kcoord_wire.marshal.events import FindStart, StartFailed, StartFound, Tenure
+from kcoord_wire.marshal.inbox import TopicsError
 from kcoord_wire.marshal.kafka_topics import KafkaTopics, commit_offsets
-from kcoord_wire.marshal.topics import TopicsError
 from tests.support.fixtures import StartCoordinator
 from tests.support.topics_contract import TOPIC, producing, wait_for
 

@@ -9,8 +9,7 @@ import pytest
 
 from kcoord_wire.marshal.file_log import FileLog
 from kcoord_wire.marshal.kafka_log import KafkaLog
-from kcoord_wire.marshal.memory_broker import MemoryBroker
-from kcoord_wire.marshal.memory_log import MemoryLog
+from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog
 from tests.support.fixtures import StartCoordinator
 from tests.support.log_contract import PARTITIONS, GapContract, LogContract, Logs, TrimContract
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from kcoord_wire.marshal.memory_broker import MemoryBroker, StoredRecord
+from kcoord_wire.marshal.memory import MemoryBroker, StoredRecord
 
 
 def test_records_have_the_time_of_the_brokers_clock() -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.marshal.file_log import FileLog
+from kcoord_wire.marshal.file_log import FileLog, open_log
 from kcoord_wire.marshal.kafka_log import KafkaLog
 from kcoord_wire.marshal.log import LogError
-from kcoord_wire.marshal.open_log import open_log
 from tests.support.fixtures import StartCoordinator
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcoord_wire.marshal.prefix import Prefix, PrefixError
+from kcoord_wire.marshal.holding import Prefix, PrefixError
 
 
 def test_position_waits_for_the_oldest_record() -> None:

@@ -13,7 +13,7 @@ from kcoord_wire.kernel.machines import Ended, Shutdown, Tick
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.range_claimer import RangeClaimer, RangeHeld, RangeLost, RangeProcessed
+from kcoord_wire.marshal.ranges import RangeClaimer, RangeHeld, RangeLost, RangeProcessed
 from kcoord_wire.marshal.state import Entry
 from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleasingRange
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcoord_wire.marshal.reuse import ClientIdReuse
+from kcoord_wire.marshal.member import ClientIdReuse
 from kcoord_wire.messages.marshal import Heartbeat, ReleasingPartition
 
 INTERVAL = 10_000

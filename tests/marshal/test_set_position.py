@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.marshal.admin import AdminSettings, Finished, Result, Step
+from kcoord_wire.marshal.admin import AdminSettings, Finished, PositionSetter, Result, Step
 from kcoord_wire.marshal.context import TopicPartition
-from kcoord_wire.marshal.set_position import PositionSetter
 from kcoord_wire.marshal.state import Rules
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 from tests.support.marshal_admin import LANDS, LATE, LOST, UNANSWERED, AdminBench, Peer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.marshal.topics import choose_start
+from kcoord_wire.marshal.inbox import choose_start
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The laws of `marshal.topics.DataTopics`: in memory, and in topics of our coordinator."""
+"""The laws of `marshal.inbox.DataTopics`: in memory, and in topics of our coordinator."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kcoord_wire.marshal.kafka_topics import KafkaTopics
-from kcoord_wire.marshal.memory_broker import MemoryBroker
-from kcoord_wire.marshal.memory_topics import MemoryTopics
+from kcoord_wire.marshal.memory import MemoryBroker, MemoryTopics
 from tests.support.fixtures import StartCoordinator
 from tests.support.topics_contract import TOPIC, DataGapContract, DataTopicsContract, TopicCluster, producing
 

@@ -8,12 +8,11 @@ from typing import Any
 
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import CoordinatorSettings, Partition
-from kcoord_wire.central.draft.topic_count import format_topics
+from kcoord_wire.central.draft.subscription import format_topics
 from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send, Tick
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, offset_path, owner_path
-from kcoord_wire.zookeeper.memory import MemoryZooKeeper
-from kcoord_wire.zookeeper.memory_registry import MemoryLink
+from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
 from kcoord_wire.zookeeper.model import Ask, Create, SetData
 
 

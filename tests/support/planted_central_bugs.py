@@ -10,16 +10,16 @@ from typing import Any, Final
 
 import pytest
 
-from kcoord_wire.central.draft import assignment, handlers, rebalance
-from kcoord_wire.central.draft.committer import Committer
+from kcoord_wire.central.draft import context as assignment
+from kcoord_wire.central.draft import rebalance
+from kcoord_wire.central.draft import rebalance as handlers
 from kcoord_wire.central.draft.consumer import DraftConsumer
+from kcoord_wire.central.draft.context import TopicWatches
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.draft.groups import Group, Member
-from kcoord_wire.central.draft.handlers import RebalanceHandlers
-from kcoord_wire.central.draft.ping_schedule import PingSchedule
-from kcoord_wire.central.draft.purgatory import Answer, Purgatory
-from kcoord_wire.central.draft.watches import TopicWatches
-from kcoord_wire.central.topics import GeneratedTopics
+from kcoord_wire.central.draft.purgatory import Answer, Committer, PingSchedule, Purgatory
+from kcoord_wire.central.draft.rebalance import RebalanceHandlers
+from kcoord_wire.central.served_topics import GeneratedTopics
 from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.zookeeper.leadership import Leadership
 from kcoord_wire.zookeeper.model import Multi, Write

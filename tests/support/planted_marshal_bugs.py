@@ -8,13 +8,11 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from kcoord_wire.marshal import machine
-from kcoord_wire.marshal.at_most_once import AtMostOnce
 from kcoord_wire.marshal.claiming import Claiming
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import Delivery, Fetched, StartFetching, StopFetching, Why
-from kcoord_wire.marshal.holding import Holding
+from kcoord_wire.marshal.holding import AtMostOnce, Holding, Prefix
 from kcoord_wire.marshal.machine import WorldState
-from kcoord_wire.marshal.prefix import Prefix
 from kcoord_wire.marshal.state import Claim, Entry, Freshness, Outcome
 from kcoord_wire.worlds.marshal.script import ODDS, WRITERS
 

@@ -9,13 +9,12 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from kcoord_wire.assignors import Assignment
-from kcoord_wire.central.rewrite import offsets
+from kcoord_wire.central.rewrite import membership as offsets
 from kcoord_wire.central.rewrite.events import RewriteError, StartFetching
-from kcoord_wire.central.rewrite.group import Group, GroupState
+from kcoord_wire.central.rewrite.group import Group, GroupState, Shard
 from kcoord_wire.central.rewrite.layout import GroupMetadata, shard_path
 from kcoord_wire.central.rewrite.member import MemberPhase, RewriteMember
 from kcoord_wire.central.rewrite.membership import Membership
-from kcoord_wire.central.rewrite.shards import Shard
 from kcoord_wire.messages import OffsetCommitRequest
 from kcoord_wire.worlds.rewrite.script import ODDS
 from kcoord_wire.zookeeper.model import ANY_VERSION, Check, Multi, SetData, Write

@@ -12,8 +12,7 @@ from kcoord_wire.central.rewrite.layout import metadata_path, parse_metadata, to
 from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send, Tick
 from kcoord_wire.protocol.key_partitions import partition_of
 from kcoord_wire.zookeeper.layout import ROOTS, topic_path
-from kcoord_wire.zookeeper.memory import MemoryZooKeeper
-from kcoord_wire.zookeeper.memory_registry import MemoryLink
+from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
 from kcoord_wire.zookeeper.model import ANY_VERSION, Ask, Create, Multi, Read, SetData
 
 SETTINGS = CoordinatorSettings(shards=4)

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from kcoord_wire.central.draft.events import ConsumerSettings, Partition
+from kcoord_wire.central.served_topics import GeneratedTopics
 from kcoord_wire.central.server import Server
-from kcoord_wire.central.topics import GeneratedTopics
 from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, Received, Send, Tick
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.model import Ask

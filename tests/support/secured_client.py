@@ -175,9 +175,8 @@ async def _kcoord(task: Task, value: bytes) -> int:
     import kcoord_wire as kw
     from kcoord_wire.consumer import Consumer, ConsumerSettings
     from kcoord_wire.consumer.connection import Connection, ConnectionSettings
-    from kcoord_wire.consumer.errors import AuthenticationError
-    from kcoord_wire.consumer.failures import GroupError, TopicError
-    from kcoord_wire.consumer.security import Sasl, tls_context
+    from kcoord_wire.consumer.errors import AuthenticationError, GroupError, TopicError
+    from kcoord_wire.consumer.settings import Sasl, tls_context
     from kcoord_wire.kernel.net import parse_address
     from tests.support.clients.producing import produce
 

@@ -1,4 +1,4 @@
-"""The laws of `marshal.topics.DataTopics`, as tests that every implementation inherits with a fixture `cluster`."""
+"""The laws of `marshal.inbox.DataTopics`, as tests that every implementation inherits with a fixture `cluster`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from kcoord_wire.kernel.machines import Noted
 from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
-from kcoord_wire.marshal.topics import DataRecord, DataTopics
+from kcoord_wire.marshal.inbox import DataRecord, DataTopics
 
 SECONDS = 20.0
 TOPIC = "orders"

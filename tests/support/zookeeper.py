@@ -14,8 +14,7 @@ from kazoo.client import KazooClient
 
 from kcoord_wire.zookeeper.client import ZooKeeperRegistry
 from kcoord_wire.zookeeper.ensemble import Ensemble
-from kcoord_wire.zookeeper.memory import MemoryZooKeeper
-from kcoord_wire.zookeeper.memory_registry import MemoryLink
+from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
 from kcoord_wire.zookeeper.model import Ask, Replied, Request, SessionChanged, SessionState
 from tests.support.tcp_proxy import TcpProxy
 

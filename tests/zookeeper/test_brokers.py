@@ -6,8 +6,7 @@ from itertools import count
 from typing import Any
 
 from kcoord_wire.kernel.machines import BrokerAddress
-from kcoord_wire.zookeeper.brokers import Brokers
-from kcoord_wire.zookeeper.layout import BROKER_IDS, ROOTS, broker_record
+from kcoord_wire.zookeeper.layout import BROKER_IDS, ROOTS, Brokers, broker_record
 from kcoord_wire.zookeeper.model import (
     Ask,
     Create,

@@ -19,12 +19,12 @@ from kcoord_wire.zookeeper.model import (
     Node,
     Outcome,
     Read,
+    RegistryError,
     Replied,
     SessionChanged,
     SessionState,
     SetData,
 )
-from kcoord_wire.zookeeper.procedures import RegistryError
 
 CONNECTED = SessionChanged(SessionState.CONNECTED, session_id=7, timeout_ms=9_000)
 SUSPENDED = SessionChanged(SessionState.SUSPENDED)

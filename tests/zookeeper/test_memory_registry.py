@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.zookeeper.memory import MemoryZooKeeper
-from kcoord_wire.zookeeper.memory_registry import MemoryLink
+from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
 from kcoord_wire.zookeeper.model import Ask, Create, Fired, Outcome, Read, Replied, SessionChanged, SessionState
 
 SUSPENDED = SessionChanged(SessionState.SUSPENDED)

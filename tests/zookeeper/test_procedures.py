@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.kernel.procedures import Gate, Opened, Procedure, Sleep, Until
-from kcoord_wire.zookeeper.model import Ask, Outcome, Read, Replied
-from kcoord_wire.zookeeper.procedures import RegistryError, ZooKeeperProcedures
+from kcoord_wire.zookeeper.model import Ask, Outcome, Read, RegistryError, Replied, ZooKeeperProcedures
 
 
 class Machine:

@@ -5,23 +5,52 @@ Laws:
 * Everything that is written to ZooKeeper goes through `write`, so it fails once another coordinator has been elected;
   `is_fenced_off` then says so, and the coordinator resigns after the event.
 * A `Multi` has at most `MOST_WRITES` writes, so it stays below ZooKeeper's limit of 1 MB for a request.
+
+Which consumer thread owns which partition: the computation of 1.3, and the comparison of step 3 (section 9).
+
+Laws:
+
+* Every partition of a subscribed topic goes to exactly one thread. Threads and partitions of a topic are sorted, and
+  each thread gets a run of consecutive partitions, the first ones one more (as the consumers of 0.7 did themselves).
+* The result depends on the subscriptions and partitions alone.
+
+The topics and their partitions, as ZooKeeper has them (section 5, steps 2 and 3; section 6).
+
+Laws:
+
+* Each node is read with a watch, and read again when the watch fires, so `partitions` follows ZooKeeper.
+* `topic_changed` is called for each topic whose partitions have changed, after `partitions` has.
+* A number of partitions that cannot be read, or is more than `MOST_PARTITIONS`, counts as no partitions at that broker,
+  and is logged.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from kcoord_wire.central.draft.events import CoordinatorSettings, Fence
-from kcoord_wire.central.draft.groups import Group, Groups, Member
+from kcoord_wire.assignors import MemberSubscription, range_assign
+from kcoord_wire.central.draft.events import CoordinatorSettings, Fence, Partition
+from kcoord_wire.central.draft.groups import Group, Groups, Member, consumer_of
+from kcoord_wire.central.draft.subscription import TopicCount, is_topic_name
 from kcoord_wire.kernel.machines import BrokerAddress, Close, Noted, Send
-from kcoord_wire.kernel.procedures import Procedure
+from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.kernel.timers import Timers
+from kcoord_wire.zookeeper.layout import BROKER_TOPICS, topic_path
 from kcoord_wire.zookeeper.leadership import is_fenced_off
-from kcoord_wire.zookeeper.model import Multi, Write
-from kcoord_wire.zookeeper.procedures import RegistryError, ZooKeeperProcedures
+from kcoord_wire.zookeeper.model import (
+    RETRY_MS,
+    Fired,
+    Multi,
+    Node,
+    Read,
+    ReadChildren,
+    RegistryError,
+    Write,
+    ZooKeeperProcedures,
+)
 
 MOST_WRITES: Final = 200  # of a Multi: paths have at most 800 bytes
 
@@ -98,3 +127,139 @@ class Context:
             else:
                 self.note(logging.WARNING, "write failed", group=groups[0].group_id, reason=str(error))
             raise
+
+
+def partition_order(name: str) -> tuple[int, int]:
+    """Return the sort key of a partition's name: broker, then number."""
+    broker, _, number = name.partition("-")
+    return int(broker), int(number)
+
+
+def assign(members: Sequence[Member], partitions: Mapping[str, Sequence[str]]) -> dict[Partition, str]:
+    """Return the owner of each partition, as a thread id.
+
+    :param partitions: names of the partitions of each topic, in order; a topic that does not exist has no entry
+    """
+    wanted = {
+        subscription: _wanted(subscription, partitions) for subscription in {each.topic_count for each in members}
+    }
+    threads: dict[str, list[str]] = {}
+    for member in members:
+        for topic, streams in wanted[member.topic_count]:
+            for number in range(streams):
+                threads.setdefault(f"{member.consumer_id}-{number}", []).append(topic)
+    counts = {topic: len(partitions[topic]) for topics in wanted.values() for topic, _ in topics}
+    subscriptions = {thread_id: MemberSubscription(topics) for thread_id, topics in threads.items()}
+    return {
+        Partition(topic, partitions[topic][number]): thread_id
+        for thread_id, assigned in range_assign(counts, subscriptions).items()
+        for topic, numbers in assigned.items()
+        for number in numbers
+    }
+
+
+def _wanted(subscription: TopicCount, partitions: Mapping[str, Sequence[str]]) -> list[tuple[str, int]]:
+    """Return the topics with partitions that a subscription has, and the threads of each.
+
+    There are at most as many as partitions: more would get nothing, and streams are numbers from outside."""
+    topics = partitions if subscription.is_wildcard else subscription.streams
+    streams = {topic: min(subscription.streams_of(topic), len(partitions.get(topic, ()))) for topic in topics}
+    return sorted((topic, count) for topic, count in streams.items() if count)
+
+
+def why_rebalance(group: Group, computed: Mapping[Partition, str]) -> str:
+    """Return why a rebalance is necessary (3.1 to 3.4); empty if it is not (3.5).
+
+    The draft compares what is in ZooKeeper. That misses consumers that registered again and wait for their fetchers to
+    be started, after a failover or an out-of-range error, although the owners are still the same; and consumers that a
+    former coordinator may have started with other partitions.
+    """
+    owners = group.store.owners
+    starting = {group.members[consumer_of(thread_id)] for thread_id in computed.values()}
+    checks = (
+        ("3.1 no owners are registered", computed and not owners),
+        ("3.2 some partitions have no owner", computed.keys() - owners.keys()),
+        ("3.3 some owned partitions no longer exist", owners.keys() - computed.keys()),
+        ("3.4 the owners are not those of the new assignment", owners != computed),
+        ("the former coordinator did not finish", group.store.record.is_starting),
+        ("a consumer has registered again", not all(member.is_started for member in starting)),
+    )
+    return next((reason for reason, is_so in checks if is_so), "")
+
+
+MOST_PARTITIONS: Final = 10_000  # of a topic at one broker
+
+
+class TopicWatches:
+    """TopicChangeListener and TopicPartitionChangeListener.
+
+    :param topics_added: called with the names of topics that are new
+    :param topic_changed: called with the name of a topic whose partitions have changed
+    :ivar partitions: names of the partitions of each topic, by broker and number
+    """
+
+    def __init__(
+        self, context: Context, topics_added: Callable[[Sequence[str]], None], topic_changed: Callable[[str], None]
+    ) -> None:
+        self._context = context
+        self._topics_added = topics_added
+        self._topic_changed = topic_changed
+        self.partitions: dict[str, tuple[str, ...]] = {}
+
+    def startup(self) -> Procedure:
+        """coordinatorStartup, steps 2 and 3: read the topics, and watch them and their partitions."""
+        yield from self._again(self.handle_topic_change)
+        self._context.has_topics = True
+
+    def fired(self, event: Fired) -> None:
+        """A watch has fired: read what it watched."""
+        if event.path == BROKER_TOPICS:
+            self._context.start(self._again(self.handle_topic_change))
+        elif event.path.startswith(f"{BROKER_TOPICS}/"):
+            topic = event.path.split("/")[3]
+            self._context.start(self._again(lambda: self.handle_partition_change([topic])))
+
+    def handle_topic_change(self) -> Procedure:
+        """TopicChangeListener.handleChildChange."""
+        topics: tuple[str, ...] = (yield ReadChildren(BROKER_TOPICS, watch=True)) or ()
+        known = self._context.groups.topics
+        added = [topic for topic in topics if topic not in known and is_topic_name(topic)]
+        self._topics_added(added)
+        yield from self._again(lambda: self.handle_partition_change(added))  # they are not new the next time
+
+    def handle_partition_change(self, topics: Sequence[str]) -> Procedure:
+        """TopicPartitionChangeListener.handleChildChange: read, with watches, the partitions of some topics."""
+        brokers: list[tuple[str, ...] | None] = yield [ReadChildren(topic_path(topic), watch=True) for topic in topics]
+        places = [
+            (topic, broker)
+            for topic, found in zip(topics, brokers, strict=True)
+            for broker in found or ()
+            if broker.isdecimal()
+        ]
+        nodes: list[Node | None] = yield [Read(f"{topic_path(topic)}/{broker}", watch=True) for topic, broker in places]
+        names: dict[str, list[str]] = {topic: [] for topic in topics}
+        for (topic, broker), node in zip(places, nodes, strict=True):
+            count = self._count(topic, broker, node)
+            names[topic] += [f"{broker}-{number}" for number in range(count)]
+        for topic in topics:
+            partitions = tuple(sorted(names[topic], key=partition_order))
+            if partitions != self.partitions.get(topic, ()):
+                self.partitions[topic] = partitions
+                self._topic_changed(topic)
+
+    def _count(self, topic: str, broker: str, node: Node | None) -> int:
+        text = "0" if node is None else node.data.decode("ascii", "replace")
+        if text.isdecimal() and len(text) <= len(str(MOST_PARTITIONS)) and int(text) <= MOST_PARTITIONS:
+            return int(text)
+        self._context.note(logging.WARNING, "not a number of partitions", topic=topic, broker=broker, data=text[:40])
+        return 0
+
+    def _again(self, procedure: Callable[[], Procedure]) -> Procedure:
+        """Run a procedure until ZooKeeper executes its requests."""
+        while True:
+            try:
+                yield from procedure()
+                return
+            except RegistryError as error:
+                self._context.note(logging.WARNING, "read failed", reason=str(error))
+            yield Sleep(RETRY_MS)

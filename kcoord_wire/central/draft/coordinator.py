@@ -13,25 +13,382 @@ Laws, besides those of `zookeeper.leadership`:
 * The broker's own registration is made again after a new session (KAFKA-7165).
 
 Source: "the 0.8 consumer-coordinator draft", sections 5, 7 and 10.
+
+An elected coordinator of the draft: groups, consumers and what happens to them (sections 5 to 9 and 11).
+
+An object of this class lives from one election to the resignation; "reset its state by clearing its in memory metadata"
+(handleNewSession, step 1) is its end.
+
+Laws:
+
+* A message that a consumer cannot send in its state, or with another consumer's id, closes its sender's connection, and
+  no other.
+* A consumer leaves its group as soon as its connection has ended, without waiting for pings.
+
+What a coordinator does with a group that another one had before (section 2, "Co-ordinator", steps 1 to 3).
+
+A group is read from ZooKeeper when the first consumer of it registers. Its former consumers stop fetching when their
+connection breaks, or after a session timeout without a request; until then a partition given to another consumer would
+have two owners.
+
+Laws:
+
+* No rebalance begins before all former owners have registered again, or the longest of their session timeouts has
+  passed since the election. The draft's nodes do not say it: `GroupRecord` keeps the timeout, and a mark that the
+  owners are not the whole truth, with which the whole time is waited for.
+
+An elected coordinator's state and what it waits for, as plain data: for status commands and tests.
+
+Law: describing changes nothing, and what is returned does not change with the coordinator.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
-from kcoord_wire.central.draft.context import Context
-from kcoord_wire.central.draft.description import CoordinatorDescription, describe_group
-from kcoord_wire.central.draft.events import CentralError, CoordinatorEffect, CoordinatorEvent, CoordinatorSettings
-from kcoord_wire.central.draft.term import Term
+from kcoord_wire.central.draft.context import Context, TopicWatches
+from kcoord_wire.central.draft.events import (
+    CentralError,
+    CoordinatorEffect,
+    CoordinatorEvent,
+    CoordinatorSettings,
+    Partition,
+    RebalanceBy,
+)
+from kcoord_wire.central.draft.groups import (
+    Group,
+    GroupStore,
+    Member,
+    RegistrationError,
+    check_registration,
+    consumer_of,
+    new_member,
+)
+from kcoord_wire.central.draft.purgatory import Answer, Committer, PingSchedule
+from kcoord_wire.central.draft.rebalance import FetcherRebalancer, RebalanceHandlers, Rebalancer, SocketRebalancer
 from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send
+from kcoord_wire.kernel.procedures import Opened, Procedure, Sleep
 from kcoord_wire.messages import central as m
-from kcoord_wire.zookeeper.brokers import Brokers
-from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH
+from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH, Brokers
 from kcoord_wire.zookeeper.leadership import Leadership
-from kcoord_wire.zookeeper.model import Fired, Replied, SessionChanged, SessionState
-from kcoord_wire.zookeeper.procedures import ZooKeeperProcedures
+from kcoord_wire.zookeeper.model import (
+    RETRY_MS,
+    Fired,
+    RegistryError,
+    Replied,
+    SessionChanged,
+    SessionState,
+    ZooKeeperProcedures,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """A registered consumer.
+
+    :ivar owned: the partitions that it was started with
+    :ivar failed_pings: in a row
+    """
+
+    consumer_id: str
+    connection: int
+    topic_count: str
+    session_timeout_ms: int
+    is_fenced: bool
+    is_started: bool
+    failed_pings: int
+    owned: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group.
+
+    :ivar generation: of its last assignment
+    :ivar phase: of the rebalance that is under way: ``computing``, ``stopping``, ``committing``, ``starting`` ...; else
+        ``restoring``, ``queued`` or ``stable``
+    :ivar waits_for: ids of the consumers that have to answer or to come back before the phase ends
+    :ivar topics: that it is interested in
+    """
+
+    group_id: str
+    generation: int
+    phase: str
+    waits_for: tuple[str, ...]
+    topics: tuple[str, ...]
+    members: tuple[MemberDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorDescription:
+    """A broker, and what it does as the coordinator.
+
+    :ivar coordinator_id: the broker that is the coordinator; -1 if unknown
+    :ivar epoch: of its own term; None if it is not the coordinator
+    :ivar lease_until: ms, on the machine's clock
+    :ivar queues: the groups that wait for each rebalance handler
+    :ivar pings: number of pings without an answer
+    :ivar stops: number of StopFetcherRequests without an answer
+    :ivar starts: number of StartFetcherRequests without an answer
+    :ivar uncommitted: number of offsets that the committer has to write
+    """
+
+    broker_id: int
+    coordinator_id: int
+    epoch: int | None = None
+    lease_until: int = 0
+    groups: tuple[GroupDescription, ...] = ()
+    queues: tuple[tuple[str, ...], ...] = ()
+    pings: int = 0
+    stops: int = 0
+    starts: int = 0
+    uncommitted: int = 0
+
+
+def describe_group(group: Group) -> GroupDescription:
+    """Return a group as it is now."""
+    attempt = group.attempt
+    phase, waits_for = "stable", set(group.awaited)
+    if attempt is not None:
+        phase = attempt.phase
+        waits_for = {member.consumer_id for member in attempt.waiting} | group.reconnecting
+    elif not group.is_restored:
+        phase = "restoring"
+    elif group.needs_rebalance:
+        phase = "queued"
+    return GroupDescription(
+        group.group_id,
+        group.generation,
+        phase,
+        tuple(sorted(waits_for)),
+        tuple(sorted(group.interests)),
+        tuple(map(_describe_member, group.members.values())),
+    )
+
+
+def _describe_member(member: Member) -> MemberDescription:
+    return MemberDescription(
+        member.consumer_id,
+        member.connection,
+        member.topic_count.text,
+        member.session_timeout_ms,
+        member.is_fenced,
+        member.is_started,
+        member.failed_pings,
+        tuple(sorted(member.owned)),
+    )
+
+
+def restore(context: Context, group: Group, committer: Committer, handlers: RebalanceHandlers) -> Procedure:
+    """Read a group, and wait for its former consumers."""
+    while not group.store.is_loaded:
+        try:
+            yield from committer.load(group)
+        except RegistryError as error:
+            context.note(logging.WARNING, "read failed", group=group.group_id, reason=str(error))
+            yield Sleep(RETRY_MS)
+    record = group.store.record
+    group.awaited = {consumer_of(thread_id) for thread_id in group.store.owners.values()} - set(group.members)
+    until = context.elected_at + record.session_timeout_ms
+    if (group.awaited or record.is_starting) and until > context.now:
+        context.note(
+            logging.INFO, "former consumers awaited", group=group.group_id, consumers=len(group.awaited), until=until
+        )
+        yield Opened(group.all_back, until - context.now)
+    group.awaited.clear()
+    while not context.has_topics:  # else the group's partitions would seem to be gone (3.3)
+        yield Sleep(RETRY_MS)
+    handlers.restored(group)
+
+
+def came_back(group: Group, consumer_id: str) -> None:
+    """A consumer has registered: it is no longer awaited."""
+    if consumer_id in group.awaited:
+        group.awaited.discard(consumer_id)
+        if not group.awaited and not group.store.record.is_starting:
+            group.all_back.open()
+
+
+class Term:
+    """What a broker does while it is the coordinator."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.groups = context.groups
+        self.pings = PingSchedule(context, self.handle_consumer_failure)
+        self.watches = TopicWatches(context, self._topics_added, self._topic_changed)
+        self.committer = Committer(context, self._unsure)
+        self._answers: dict[type, Callable[[Member, Any], Answer]] = {m.PingResponse: self._pinged}
+        parts = (context, self.committer, self.pings, self.watches.partitions)
+        self.fetchers: FetcherRebalancer | None = None
+        self.rebalancer: Rebalancer
+        if context.settings.rebalance_by is RebalanceBy.SOCKETS:
+            self.rebalancer = SocketRebalancer(*parts)
+        else:
+            self.rebalancer = self.fetchers = fetchers = FetcherRebalancer(*parts)
+            self._answers[m.StopFetcherResponse] = partial(self._stopped, fetchers)
+            self._answers[m.StartFetcherResponse] = lambda member, _: fetchers.answered(fetchers.starts, member)
+        self.handlers = RebalanceHandlers(context, self.rebalancer.rebalance, self.handle_consumer_failure)
+
+    def startup(self) -> None:
+        """coordinatorStartup. Step 1 needs nothing: the session's end reaches the machine as an event. The handlers of
+        step 5 run while there are tasks."""
+        self.context.start(self.watches.startup())
+        self.context.start(self.committer.run())
+        self.context.start(self._drop_empty_groups())
+
+    def end(self) -> None:
+        """Stop acting: what is under way ends where it is, and the consumers' connections are closed."""
+        self.context.procedures.cancel_all()
+        self.context.timers.clear()
+        for member in self.groups.by_connection.values():
+            self.context.close(member)
+
+    def has_connection(self, event: object) -> bool:
+        """Whether an event is about the connection of a registered consumer."""
+        return isinstance(event, Received | Disconnected) and event.connection in self.groups.by_connection
+
+    def replied(self, event: Replied) -> None:
+        """ZooKeeper has answered."""
+        self.context.procedures.replied(event, self.context.now)
+
+    def fired(self, event: Fired) -> None:
+        """A watch has fired."""
+        self.watches.fired(event)
+
+    # ---- section 6
+
+    def _topics_added(self, topics: Sequence[str]) -> None:
+        for topic in topics:
+            self.groups.topic_added(topic)
+
+    def _topic_changed(self, topic: str) -> None:
+        for group in self.groups.interested_in(topic):
+            self.handlers.request(group)
+
+    # ---- section 7
+
+    def register(self, connection: int, request: m.RegisterConsumerRequest) -> None:
+        """Handle RegisterConsumerRequest: check it, answer, and add the consumer."""
+        if (registered := self.groups.by_connection.get(connection)) is not None:
+            self.handle_consumer_failure(registered, "a second RegisterConsumer on its connection")
+            return
+        if request.fence and request.fence[0].epoch > self.context.epoch:
+            self._refuse(connection, request, CentralError.NOT_COORDINATOR, "it knows a later coordinator")
+            return
+        try:
+            check_registration(request, self.groups.by_id, self.context.settings)
+        except RegistrationError as refused:
+            self._refuse(connection, request, refused.error, str(refused))
+            return
+        group = self.groups.by_id.get(request.group_id) or self.handle_new_group(request.group_id)
+        self.handle_added_consumer(new_member(request, group, connection))
+
+    def _refuse(self, connection: int, request: m.RegisterConsumerRequest, error: CentralError, reason: str) -> None:
+        facts = {"error": error.name, "reason": reason}
+        self._note(logging.WARNING, "registration refused", request.group_id[:255], request.consumer_id[:255], **facts)
+        self.context.emit(Send(connection, m.RegisterConsumerResponse(error_code=error)))
+
+    def handle_new_group(self, group_id: str) -> Group:
+        """handleNewGroup; and what a former coordinator knew of the group is read."""
+        group = self.groups.by_id[group_id] = Group(group_id, GroupStore(group_id))
+        group.generation = self.context.least_generation
+        self.context.start(restore(self.context, group, self.committer, self.handlers))
+        return group
+
+    def handle_added_consumer(self, member: Member) -> None:
+        """handleAddedConsumer."""
+        group = member.group
+        self.rebalancer.added(member)  # 1
+        self.groups.add_member(member)  # 2, 3
+        self._note(logging.INFO, "consumer registered", group.group_id, member.consumer_id)
+        came_back(group, member.consumer_id)
+        self.handlers.request(group)  # 4
+
+    # ---- section 8
+
+    def disconnected(self, connection: int) -> None:
+        """A connection has ended."""
+        if (member := self.groups.by_connection.get(connection)) is not None:
+            self.handle_consumer_failure(member, "its connection ended", is_open=False)
+
+    def handle_consumer_failure(self, member: Member, reason: str, *, is_open: bool = True) -> None:
+        """handleConsumerFailure."""
+        group = member.group
+        self._note(logging.WARNING, "consumer failed", group.group_id, member.consumer_id, reason=reason)
+        self.pings.remove(member)  # 1
+        if is_open:
+            self.context.close(member)  # 2
+        self.groups.remove_member(member)  # 3
+        self.rebalancer.removed(member)  # 4
+        if group.members:
+            self.handlers.request(group)  # 5
+
+    def _drop_empty_groups(self) -> Procedure:
+        """Forget groups without consumers and without anything to do: ids from outside must not fill the memory. What
+        is known of such a group is in ZooKeeper."""
+        while True:
+            yield Sleep(self.context.settings.offset_commit_interval_ms)
+            empty = [group for group in self.groups.by_id.values() if not group.members and group.is_idle]
+            for group in [group for group in empty if not self.committer.is_behind(group)]:
+                del self.groups.by_id[group.group_id]
+                self.committer.forget(group)
+                self.context.least_generation = max(self.context.least_generation, group.generation)
+
+    # ---- section 11
+
+    def answered(self, connection: int, message: Any) -> None:
+        """Handle PingResponse, StopFetcherResponse or StartFetcherResponse; anything else is an error of the sender."""
+        member = self.groups.by_connection.get(connection)
+        handle = self._answers.get(type(message))
+        if member is None:
+            self.context.note(logging.WARNING, "unexpected message", message=type(message).__name__)
+            self.context.emit(Close(connection))
+        elif handle is None:
+            self.handle_consumer_failure(member, f"a {type(message).__name__}, which a consumer does not send")
+        elif message.error_code:
+            self.handle_consumer_failure(member, f"it answered with the error {message.error_code}")
+        elif message.consumer_id != member.consumer_id:
+            self.handle_consumer_failure(member, f"an answer in the name of {message.consumer_id[:255]!r}")
+        elif (answer := handle(member, message)) is Answer.UNASKED:
+            self.handle_consumer_failure(member, f"a {type(message).__name__} that was not asked for")
+        elif answer is Answer.LATE:
+            self._note(logging.INFO, "late answer", member.group.group_id, member.consumer_id)
+
+    def _pinged(self, member: Member, message: m.PingResponse) -> Answer:
+        self._record(member, message.offset_info)  # 1
+        return self.pings.answered(member)  # 2
+
+    def _stopped(self, fetchers: FetcherRebalancer, member: Member, message: m.StopFetcherResponse) -> Answer:
+        self._record(member, message.offset_info)
+        return fetchers.answered(fetchers.stops, member)
+
+    def _record(self, member: Member, offsets: Sequence[Any] | None) -> None:
+        if offsets and member.auto_commit:
+            positions = {Partition(entry.topic, entry.partition): entry.offset for entry in offsets}
+            if foreign := self.committer.record(member, positions):
+                self._note(
+                    logging.WARNING,
+                    "offsets of partitions of others",
+                    member.group.group_id,
+                    member.consumer_id,
+                    partitions=len(foreign),
+                    first=f"{foreign[0].topic} {foreign[0].name}"[:300],
+                )
+
+    def _unsure(self, group: Group) -> None:
+        """The group's nodes are not known: a rebalance reads them again."""
+        if group.members:
+            self.handlers.request(group)
+
+    def _note(self, level: int, what: str, group_id: str, consumer_id: str, **facts: Any) -> None:
+        self.context.note(level, what, group=group_id, consumer=consumer_id, **facts)
+
 
 UNKNOWN_COORDINATOR = -1
 

@@ -10,25 +10,61 @@ Laws:
   taken for failed: else one that answers pings, but nothing else, would stop its group for ever.
 * The retries end when the group has a new task: that begins at once, with the consumers and partitions of then. A
   consumer that answers none of them is taken for failed after as many attempts.
+
+Rebalances by StopFetcher and StartFetcher (sections 9 and 11).
+
+Law: a request of one attempt is never taken for answered by an answer to an earlier one (see `Purgatory`): when an
+attempt begins, the requests of the one before are given up.
+
+Rebalances by closed connections: the older passage of the draft (section 2, "Co-ordinator", steps 2, 5 and 6).
+
+To rebalance, the coordinator closes the connections of the group's consumers. They notice it, stop fetching and
+register again; the answers wait until all of them have, and hold their partitions.
+
+Laws:
+
+* A registration is answered when its partitions are decided, and never before the consumers whose connections were
+  closed have registered again or were silent for their session timeout, after which they have stopped too.
+* A consumer is pinged from its answer on; one that waits for the answer is noticed to be gone by its connection.
+* Epochs are not part of RegisterConsumerResponse, so these consumers are not fenced.
+
+The rebalance handlers: as many groups rebalance at once as there are handlers (section 5, field 5; section 9).
+
+Laws:
+
+* A group always has the same handler, by a hash that is the same in every process, so no two rebalance it at once.
+* The rebalance bit of a group is set while its task waits in the queue: further requests change nothing. It is cleared
+  when the task begins, so what changes during a rebalance leads to another one.
 """
 
 from __future__ import annotations
 
 import logging
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from kcoord_wire.central.draft.assignment import assign, why_rebalance
-from kcoord_wire.central.draft.committer import Committer
-from kcoord_wire.central.draft.context import Context
+from kcoord_wire.central.draft.context import Context, assign, why_rebalance
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.draft.group_store import consumer_of
-from kcoord_wire.central.draft.groups import Attempt, AttemptFailedError, Group, Member
-from kcoord_wire.central.draft.ping_schedule import PingSchedule
+from kcoord_wire.central.draft.groups import Attempt, AttemptFailedError, Group, Member, consumer_of
+from kcoord_wire.central.draft.purgatory import Answer, Committer, PingSchedule, Purgatory
 from kcoord_wire.kernel.procedures import Gate, Opened, Procedure
+from kcoord_wire.messages.central import (
+    RegisterConsumerResponse,
+    RegisterConsumerResponseOwnership,
+    RegisterConsumerResponsePartition,
+    StartFetcherRequest,
+    StartFetcherRequestBroker,
+    StartFetcherRequestFence,
+    StartFetcherRequestOwnership,
+    StartFetcherRequestPartition,
+    StopFetcherRequest,
+    StopFetcherRequestFence,
+)
 from kcoord_wire.zookeeper.layout import GroupRecord
-from kcoord_wire.zookeeper.procedures import RegistryError
+from kcoord_wire.zookeeper.model import RegistryError
 
 LATEST: Final = -1  # OffsetRequest.LatestTime of Kafka 0.7: the consumer's fetcher finds the offset
 EARLIEST: Final = -2
@@ -170,3 +206,220 @@ def _by_member(owners: Mapping[Partition, str], members: Sequence[Member]) -> di
     if any(len(partitions) > MOST_ENTRIES for threads in found.values() for partitions in threads.values()):
         raise AttemptFailedError(f"a thread would own more than {MOST_ENTRIES} partitions")
     return {member: found[member.consumer_id] for member in members}
+
+
+class FetcherRebalancer(Rebalancer):
+    """See the module.
+
+    :ivar stops: the StopFetcherRequestPurgatory
+    :ivar starts: the StartFetcherRequestPurgatory
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        committer: Committer,
+        pings: PingSchedule,
+        partitions: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        super().__init__(context, committer, pings, partitions)
+        self.stops = Purgatory(context.timers, self._late)
+        self.starts = Purgatory(context.timers, self._late)
+
+    def added(self, member: Member) -> None:
+        """Answer the registration."""
+        self.context.send(member, RegisterConsumerResponse())
+        self.pings.add(member)
+
+    def removed(self, member: Member) -> None:
+        """Stop waiting for its answers; the rebalance of its group fails at once."""
+        self.stops.forget(member)
+        self.starts.forget(member)
+        super().removed(member)
+
+    def keep(self, group: Group) -> None:
+        """The fetchers run on."""
+
+    def answered(self, purgatory: Purgatory, member: Member) -> Answer:
+        """Handling Stop/StartFetcherResponse: clear the watcher; with the last one, notify the handler."""
+        answer = purgatory.answered(member)
+        if answer is Answer.IN_TIME and (attempt := member.group.attempt) is not None:
+            attempt.answered(member)
+        return answer
+
+    def _late(self, member: Member) -> None:
+        if (attempt := member.group.attempt) is not None and member in attempt.waiting:
+            member.late_attempts += 1
+            attempt.late.add(member)
+            attempt.fail(f"no answer in time from {member.consumer_id}")
+
+    def stop(self, group: Group, attempt: Attempt) -> Stopping:
+        """Send StopFetcherRequest to each consumer, and wait for the answers."""
+        members = list(group.members.values())
+        attempt.wait_for("stopping", members)
+        for member in members:
+            self.stops.give_up(member)
+            self.starts.give_up(member)
+            fence = self.context.fence(member, attempt.generation)
+            message = StopFetcherRequest(
+                consumer_id=member.consumer_id,
+                fence=None if fence is None else [StopFetcherRequestFence(**fence._asdict())],
+            )
+            member.is_started = False
+            self.context.send(member, message)
+            self.stops.watch(member, self.context.now + member.session_timeout_ms * 2 // 3)
+        yield Opened(attempt.changed)
+        attempt.check()
+        return members
+
+    def start(self, attempt: Attempt, owned: Mapping[Member, Owned]) -> Procedure:
+        """Send StartFetcherRequest to each consumer, and wait for the answers."""
+        brokers = [
+            StartFetcherRequestBroker(id=broker.broker_id, host=broker.host, port=broker.port)
+            for broker in self.context.brokers()
+        ]
+        attempt.wait_for("starting", owned)
+        for member, threads in owned.items():
+            fence = self.context.fence(member, attempt.generation)
+            message = StartFetcherRequest(
+                consumer_id=member.consumer_id,
+                ownership_info=[
+                    StartFetcherRequestOwnership(
+                        consumer_thread_id=thread_id,
+                        assigned_parts=[
+                            StartFetcherRequestPartition(
+                                topic=partition.topic, partition=partition.name, offset=start_offset(member, partition)
+                            )
+                            for partition in partitions
+                        ],
+                    )
+                    for thread_id, partitions in threads.items()
+                ],
+                brokers_info=brokers,
+                fence=None if fence is None else [StartFetcherRequestFence(**fence._asdict())],
+            )
+            self.context.send(member, message)
+            self.starts.watch(member, self.context.now + member.session_timeout_ms * 2 // 3)
+        yield Opened(attempt.changed)
+        attempt.check()
+
+
+class SocketRebalancer(Rebalancer):
+    """See the module."""
+
+    def added(self, member: Member) -> None:
+        """Park the registration."""
+        group = member.group
+        member.is_parked = True
+        group.reconnecting.discard(member.consumer_id)
+        if group.attempt is not None and not group.reconnecting:
+            group.attempt.changed.open()
+
+    def removed(self, member: Member) -> None:
+        """A consumer that waits for its answer is not missed; one that has partitions is."""
+        if not member.is_parked:
+            super().removed(member)
+
+    def keep(self, group: Group) -> None:
+        """Answer those for which there are no partitions."""
+        for member in group.members.values():
+            if member.is_parked:
+                self._answer(member, {})
+
+    def stop(self, group: Group, attempt: Attempt) -> Stopping:
+        """Close the connections, and wait until the consumers have registered again."""
+        closed = [member for member in group.members.values() if not member.is_parked]
+        group.reconnecting = {member.consumer_id for member in closed}
+        for member in closed:
+            self.pings.remove(member)
+            self.context.close(member)
+            self.context.groups.remove_member(member)
+        attempt.phase, attempt.changed = "waiting for registrations", Gate()
+        if closed:
+            yield Opened(attempt.changed, max(member.session_timeout_ms for member in closed))
+        group.reconnecting.clear()
+        if not group.members:
+            raise AttemptFailedError("no consumer has registered again")
+        return list(group.members.values())
+
+    def start(self, attempt: Attempt, owned: Mapping[Member, Owned]) -> Procedure:
+        """Answer the registrations."""
+        attempt.phase = "answering"
+        for member, threads in owned.items():
+            if member.group.members.get(member.consumer_id) is member:
+                self._answer(member, threads)
+        yield from ()
+
+    def _answer(self, member: Member, threads: Owned) -> None:
+        member.is_parked = False
+        ownership = [
+            RegisterConsumerResponseOwnership(
+                consumer_thread_id=thread_id,
+                assigned_parts=[
+                    RegisterConsumerResponsePartition(
+                        topic=partition.topic, partition=partition.name, offset=start_offset(member, partition)
+                    )
+                    for partition in partitions
+                ],
+            )
+            for thread_id, partitions in threads.items()
+        ]
+        self.context.send(member, RegisterConsumerResponse(ownership_info=ownership))
+        self.pings.add(member)
+
+
+class RebalanceHandlers:
+    """The handlers and their queues.
+
+    :param rebalance: the procedure for one group; it returns the consumers to take for failed
+    :param failed: called with each of them, and why
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        rebalance: Callable[[Group], Generator[Any, Any, set[Member]]],
+        failed: Callable[[Member, str], None],
+    ) -> None:
+        self._context = context
+        self._rebalance = rebalance
+        self._failed = failed
+        self._queues: list[deque[Group]] = [deque() for _ in range(context.settings.rebalance_handlers)]
+        self._running: list[Procedure | None] = [None] * len(self._queues)
+
+    @property
+    def waiting(self) -> list[list[str]]:
+        """The ids of the groups in each queue."""
+        return [[group.group_id for group in queue] for queue in self._queues]
+
+    def request(self, group: Group) -> None:
+        """Set the group's rebalance bit, and give its handler a task unless it was set before.
+
+        A group that is not restored gets its task when it is (`restored`)."""
+        if not group.needs_rebalance:
+            group.needs_rebalance = True
+            if group.is_restored:
+                self._submit(group)
+
+    def restored(self, group: Group) -> None:
+        """The group may be rebalanced from now on."""
+        group.is_restored = True
+        if group.needs_rebalance:
+            self._submit(group)
+
+    def _submit(self, group: Group) -> None:
+        number = zlib.crc32(group.group_id.encode("utf-8", "surrogatepass")) % len(self._queues)
+        self._queues[number].append(group)
+        running = self._running[number]
+        if running is None or not self._context.procedures.is_running(running):
+            self._running[number] = procedure = self._run(self._queues[number])
+            self._context.start(procedure)
+
+    def _run(self, queue: deque[Group]) -> Procedure:
+        while queue:
+            group = queue.popleft()
+            group.needs_rebalance = False
+            late = yield from self._rebalance(group)
+            for member in late:
+                if group.members.get(member.consumer_id) is member:
+                    self._failed(member, "no answer to StopFetcher or StartFetcher")

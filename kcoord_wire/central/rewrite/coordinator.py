@@ -15,29 +15,297 @@ Laws:
 * Names and numbers are checked before anything is done with them. A request that is refused for them is logged.
 
 Source: "Kafka 0.9 Consumer Rewrite Design".
+
+The controller: the elected broker that says which broker coordinates which shard.
+
+Laws:
+
+* Brokers that live keep their shards, unless one has more than another by two or more: then shards move, so that all
+  have their part of the work. Shards of the others go to those with the fewest.
+* The number of shards is fixed by the first controller of a cluster: a group never changes its shard.
+* Only the elected controller writes the assignment (`Leadership.guarded`), and only if it has changed.
+
+Source: "Kafka 0.9 Consumer Rewrite Design", "Co-ordinator failover", point 1: "the controller elects a new leader for a
+subset of the consumer groups affected". In place of the document's UpdateMetadataRequest the brokers watch the node.
+
+The brokers and topics of the cluster, as Metadata answers them.
+
+Laws:
+
+* The topics are those that ZooKeeper has at that time. The leader of a partition is its first replica that lives.
+
+Which names and numbers a request may have.
+
+Laws:
+
+* A request that passes has nothing that cannot be a node of ZooKeeper, a partition, an offset or a session timeout.
+* It names no more than `MOST_NAMES`, whatever fits into its frame.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.central.rewrite.answers import Request
-from kcoord_wire.central.rewrite.checks import fault_of
-from kcoord_wire.central.rewrite.cluster import Cluster
-from kcoord_wire.central.rewrite.controller import Controller
-from kcoord_wire.central.rewrite.events import CoordinatorEffect, CoordinatorEvent, CoordinatorSettings, RewriteError
-from kcoord_wire.central.rewrite.layout import BROKER_PRESENCE, BROKER_TERMS
-from kcoord_wire.central.rewrite.membership import Membership
-from kcoord_wire.central.rewrite.offsets import Offsets
-from kcoord_wire.central.rewrite.outbox import Outbox
-from kcoord_wire.central.rewrite.shards import Shard, Shards
+from kcoord_wire.central.rewrite.context import Outbox
+from kcoord_wire.central.rewrite.events import (
+    CoordinatorEffect,
+    CoordinatorEvent,
+    CoordinatorSettings,
+    Request,
+    RewriteError,
+    group_of,
+)
+from kcoord_wire.central.rewrite.group import Shard, Shards
+from kcoord_wire.central.rewrite.layout import (
+    BROKER_PRESENCE,
+    BROKER_TERMS,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    SHARDS,
+    STRATEGIES,
+    is_legal_name,
+    parse_owners,
+    parse_topic,
+)
+from kcoord_wire.central.rewrite.membership import Membership, Offsets
 from kcoord_wire.kernel.machines import BrokerAddress, Disconnected, Received
-from kcoord_wire.zookeeper.brokers import Brokers
-from kcoord_wire.zookeeper.leadership import Leadership
-from kcoord_wire.zookeeper.model import Fired, Replied
+from kcoord_wire.kernel.procedures import Gate, Opened, Procedure, Sleep
+from kcoord_wire.zookeeper.layout import BROKER_IDS, BROKER_TOPICS, ROOTS, Brokers, topic_path
+from kcoord_wire.zookeeper.leadership import Leadership, ancestors
+from kcoord_wire.zookeeper.model import (
+    Create,
+    Fired,
+    Node,
+    Read,
+    ReadChildren,
+    RegistryError,
+    Replied,
+    SetData,
+    ZooKeeperProcedures,
+    create_missing,
+)
+
+MOST_NAMES: Final = 10_000
+"""Topics and partitions of one request: each costs a request to ZooKeeper."""
+
+
+def fault_of(request: Request, settings: CoordinatorSettings) -> tuple[RewriteError, str] | None:
+    """Return the error and the reason for which a request is refused; None for a correct one."""
+    if isinstance(request, m.MetadataRequest):
+        topics = len(request.topics or ())
+        return (RewriteError.INVALID_REQUEST, f"{topics} topics") if topics > MOST_NAMES else None
+    if not is_legal_name(group_of(request)):
+        return RewriteError.INVALID_REQUEST, "a group id that is not allowed"
+    if isinstance(request, m.rewrite.RewriteJoinGroupRequest):
+        return _names(request.topics) or _join(request, settings)
+    if isinstance(request, m.OffsetCommitRequest | m.OffsetFetchRequest):
+        return _names(topic.name for topic in request.topics or ()) or _numbers(_numbers_of(request))
+    return None
+
+
+def _numbers_of(request: m.OffsetCommitRequest | m.OffsetFetchRequest) -> Iterator[int]:
+    if isinstance(request, m.OffsetFetchRequest):
+        for wanted in request.topics or ():
+            yield from wanted.partition_indexes
+    else:
+        for topic in request.topics:
+            for partition in topic.partitions:
+                yield partition.partition_index
+                yield partition.committed_offset
+
+
+def _join(request: m.rewrite.RewriteJoinGroupRequest, settings: CoordinatorSettings) -> tuple[RewriteError, str] | None:
+    if request.strategy not in STRATEGIES:
+        return RewriteError.UNKNOWN_STRATEGY, f"strategy {request.strategy[:100]!r}"
+    if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
+        return RewriteError.INVALID_SESSION_TIMEOUT, f"session timeout {request.session_timeout_ms} ms"
+    return None
+
+
+def _names(topics: Iterable[str]) -> tuple[RewriteError, str] | None:
+    for number, topic in enumerate(topics):
+        if not is_legal_name(topic):
+            return RewriteError.INVALID_REQUEST, f"topic {topic[:100]!r}"
+        if number == MOST_NAMES:
+            return RewriteError.INVALID_REQUEST, f"more than {MOST_NAMES} topics"
+    return None
+
+
+def _numbers(numbers: Iterable[int]) -> tuple[RewriteError, str] | None:
+    for count, number in enumerate(numbers):
+        if number < 0:
+            return RewriteError.INVALID_REQUEST, "a partition or an offset below 0"
+        if count == 2 * MOST_NAMES:  # a commit has two for each partition
+            return RewriteError.INVALID_REQUEST, f"more than {MOST_NAMES} partitions"
+    return None
+
+
+class Cluster:
+    """Answers Metadata.
+
+    :param brokers: those of the cluster, and the registration of this one
+    """
+
+    def __init__(self, brokers: Brokers, outbox: Outbox) -> None:
+        self._brokers = brokers
+        self._outbox = outbox
+
+    def metadata(self, connection: int, request: m.MetadataRequest) -> Procedure:
+        """Answer Metadata 0: the brokers, and the topics asked for, of which none means all."""
+        topics = [topic.name or "" for topic in request.topics or ()]
+        if not topics:
+            topics = list((yield ReadChildren(BROKER_TOPICS)) or ())
+        legal = [topic for topic in topics if is_legal_name(topic)]
+        nodes: list[Node | None] = yield [Read(topic_path(topic)) for topic in legal]
+        found = dict(zip(legal, nodes, strict=True))
+        response = m.MetadataResponse(
+            brokers=[
+                m.MetadataResponseBroker(node_id=broker.broker_id, host=broker.host, port=broker.port)
+                for broker in self._brokers.known.values()
+            ],
+            topics=[self._topic(topic, found.get(topic)) for topic in topics],
+        )
+        self._outbox.answer(connection, response)
+
+    def _topic(self, topic: str, node: Node | None) -> m.MetadataResponseTopic:
+        try:
+            replicas = [] if node is None else parse_topic(node.data)
+        except ValueError:
+            replicas = []
+        if not replicas:
+            return m.MetadataResponseTopic(name=topic, error_code=RewriteError.UNKNOWN_TOPIC_OR_PARTITION)
+        return m.MetadataResponseTopic(name=topic, partitions=[self._partition(*each) for each in enumerate(replicas)])
+
+    def _partition(self, number: int, replicas: list[int]) -> m.MetadataResponsePartition:
+        live = [broker for broker in replicas if broker in self._brokers.known]
+        return m.MetadataResponsePartition(
+            error_code=RewriteError.NONE if live else RewriteError.LEADER_NOT_AVAILABLE,
+            partition_index=number,
+            leader_id=live[0] if live else -1,
+            replica_nodes=replicas,
+            isr_nodes=live,
+        )
+
+
+RETRY_MS: Final = 500
+
+
+def spread(owners: Sequence[int | None], live: Collection[int]) -> list[int | None]:
+    """Return the coordinator of each shard when these brokers live.
+
+    :param owners: those before
+    """
+    if not live:
+        return [None] * len(owners)
+    load = dict.fromkeys(sorted(live), 0)
+    for owner in owners:
+        if owner in load:
+            load[owner] += 1
+    after: list[int | None] = []
+    for owner in owners:
+        if owner not in load:
+            owner = min(load, key=load.__getitem__)
+            load[owner] += 1
+        after.append(owner)
+    for shard, owner in enumerate(after):
+        idlest = min(load, key=load.__getitem__)
+        if owner is not None and load[owner] - load[idlest] > 1:
+            load[owner] -= 1
+            load[idlest] += 1
+            after[shard] = idlest
+    return after
+
+
+class Controller:
+    """A candidate for controller.
+
+    :param shards: how many, if ZooKeeper has no assignment yet
+    """
+
+    def __init__(self, broker_id: int, shards: int, outbox: Outbox) -> None:
+        self._leadership = Leadership(
+            broker_id,
+            CONTROLLER,
+            CONTROLLER_EPOCH,
+            outbox.emit,
+            outbox.tokens,
+            self._elected,
+            self._resigned,
+            partial(outbox.note_failure, "election failed"),
+        )
+        self._outbox = outbox
+        self._shards = shards
+        self._changed = Gate()
+        self._procedures = ZooKeeperProcedures(outbox.emit, outbox.tokens)
+        self._now = 0
+        self._broken = ""
+
+    @property
+    def deadline(self) -> int | None:
+        """When `handle` has something to do, in ms; None for never."""
+        ends = (self._leadership.deadline, self._procedures.deadline)
+        return min((end for end in ends if end is not None), default=None)
+
+    def handle(self, event: object, now: int) -> None:
+        """Take in an event of the machine, of whatever class, before the machine does anything else."""
+        self._now = now
+        self._leadership.handle(event, now)
+        if isinstance(event, Replied):
+            self._procedures.replied(event, now)
+        elif event == Fired(BROKER_IDS, of_children=True):
+            self._changed.open()
+        self._procedures.advance(now)
+        if self._broken:
+            reason, self._broken = self._broken, ""
+            self._leadership.resign(reason)
+
+    def bar(self, is_barred: bool) -> None:
+        """See `Leadership.bar`."""
+        self._leadership.bar(is_barred)
+
+    def _elected(self, epoch: int) -> None:
+        self._outbox.note("controller elected", epoch=epoch)
+        self._procedures.start(self._lead(), self._now)
+
+    def _resigned(self, reason: str) -> None:
+        self._outbox.note("controller resigned", logging.WARNING, reason=reason)
+        self._procedures.cancel_all()
+
+    def _lead(self) -> Procedure:
+        try:
+            yield from self._assign()
+        except (RegistryError, ValueError) as error:
+            self._outbox.note_failure("shards not assigned", str(error))
+            yield Sleep(RETRY_MS)
+            self._broken = str(error)
+
+    def _assign(self) -> Procedure:
+        """Assign the shards to the brokers that live, and again when others do."""
+        yield from create_missing(*ROOTS, *ancestors(SHARDS))
+        while True:
+            self._changed = changed = Gate()
+            names: tuple[str, ...] = (yield ReadChildren(BROKER_IDS, watch=True)) or ()
+            live = sorted(int(name) for name in names if name.isdecimal())
+            node: Node | None = yield Read(SHARDS)
+            before = [None] * self._shards if node is None else parse_owners(node.data)
+            after = spread(before, live)
+            data = json.dumps(after).encode()
+            if node is None:
+                yield self._leadership.guarded(Create(SHARDS, data))
+            elif after != before:
+                yield self._leadership.guarded(SetData(SHARDS, data, node.version))
+            if after != before:
+                self._outbox.note("shards assigned", brokers=live, moved=_differences(before, after))
+            yield Opened(changed)
+
+
+def _differences(before: Sequence[int | None], after: Sequence[int | None]) -> int:
+    return sum(old != new for old, new in zip(before, after, strict=True))
 
 
 class RewriteCoordinator:

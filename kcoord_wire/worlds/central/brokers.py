@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import CentralError
-from kcoord_wire.central.topics import GeneratedTopics
+from kcoord_wire.central.served_topics import GeneratedTopics
 from kcoord_wire.kernel.machines import Close, Noted, Received, Send
 from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.messages import central as m

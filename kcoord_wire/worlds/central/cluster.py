@@ -20,8 +20,8 @@ from typing import Any, Final
 from kcoord_wire.central.draft.consumer import ConsumerState
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import ConsumerSettings, CoordinatorSettings, Partition
-from kcoord_wire.central.draft.topic_count import format_topics, parse_topic_count
-from kcoord_wire.central.topics import GeneratedTopics
+from kcoord_wire.central.draft.subscription import format_topics, parse_topic_count
+from kcoord_wire.central.served_topics import GeneratedTopics
 from kcoord_wire.kernel.machines import Shutdown, Tick
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS
 from kcoord_wire.kernel.virtual.network import Loss

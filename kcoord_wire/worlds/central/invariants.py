@@ -22,7 +22,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.wire import ASKED_BY_COORDINATOR
+from kcoord_wire.central.frames import ASKED_BY_COORDINATOR
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.violation import ViolationError
 from kcoord_wire.messages import central as m

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kcoord_wire.central.draft.events import CoordinatorSettings, RebalanceBy
-from kcoord_wire.central.draft.topic_count import format_topics
+from kcoord_wire.central.draft.subscription import format_topics
 from kcoord_wire.kernel.virtual.script import Action, Do, Script, choose, draw_times
 from kcoord_wire.kernel.virtual.violation import ViolationError
 from kcoord_wire.worlds.central.cluster import CentralCluster

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import kcoord_wire as kw
-from kcoord_wire.central.wire import decode_to_broker, draft_frame
+from kcoord_wire.central.frames import decode_to_broker, draft_frame
 from kcoord_wire.kernel.machines import BrokerAddress, Disconnected, Received
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import Connection, Network

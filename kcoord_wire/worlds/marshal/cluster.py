@@ -15,13 +15,12 @@ from typing import Any, Final
 import kcoord_wire as kw
 from kcoord_wire.kernel.machines import Shutdown
 from kcoord_wire.kernel.virtual.processes import ProcessCluster
-from kcoord_wire.marshal.admin import Admin, AdminSettings, GroupPauser
+from kcoord_wire.marshal.admin import Admin, AdminSettings, GroupPauser, PositionSetter
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.events import Balance, Delivery, FetchFailed, MemberSettings, Release, Suspend
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.member import MarshalMember
-from kcoord_wire.marshal.set_position import PositionSetter
 from kcoord_wire.marshal.state import Entry, Rules
 from kcoord_wire.messages import marshal as messages
 from kcoord_wire.worlds.marshal.admins import AdminProcess

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kcoord_wire.central.rewrite_wire import decode_to_broker, version_of
+from kcoord_wire.central.frames import decode_to_rewrite_broker, version_of
 from kcoord_wire.codec.registry import decode_response, encode_request, encode_response
 from kcoord_wire.kernel.machines import Received
 from kcoord_wire.worlds.central.wire import Link, Wire
@@ -27,7 +27,7 @@ class RewriteWire(Wire):
         if not frame:
             super().arrived(connection, frame)
             return
-        _, request = decode_to_broker(frame)
+        _, request = decode_to_rewrite_broker(frame)
         assert connection.broker.process is not None
         connection.broker.process.deliver(Received(connection.number, request))
 

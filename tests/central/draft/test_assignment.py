@@ -7,11 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from kcoord_wire.central.draft.assignment import assign, partition_order, why_rebalance
+from kcoord_wire.central.draft.context import assign, partition_order, why_rebalance
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.draft.group_store import GroupStore
-from kcoord_wire.central.draft.groups import Group, Member
-from kcoord_wire.central.draft.topic_count import format_topics, format_wildcard, parse_topic_count
+from kcoord_wire.central.draft.groups import Group, GroupStore, Member
+from kcoord_wire.central.draft.subscription import format_topics, format_wildcard, parse_topic_count
 from kcoord_wire.zookeeper.layout import GroupRecord
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcoord_wire.central.draft.description import CoordinatorDescription
+from kcoord_wire.central.draft.coordinator import CoordinatorDescription
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.messages import central as m
 from tests.support.draft_cluster import DraftCluster

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.draft.group_store import GroupStore, consumer_of
+from kcoord_wire.central.draft.groups import GroupStore, consumer_of
 from kcoord_wire.zookeeper.layout import CONSUMERS, GroupRecord
 from kcoord_wire.zookeeper.memory import MemoryZooKeeper
 from kcoord_wire.zookeeper.model import Create, Outcome, Read, Write

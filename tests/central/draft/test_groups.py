@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from kcoord_wire.central.draft.group_store import GroupStore
-from kcoord_wire.central.draft.groups import Attempt, AttemptFailedError, Group, Groups, Member
-from kcoord_wire.central.draft.topic_count import format_topics, format_wildcard, parse_topic_count
+from kcoord_wire.central.draft.groups import Attempt, AttemptFailedError, Group, Groups, GroupStore, Member
+from kcoord_wire.central.draft.subscription import format_topics, format_wildcard, parse_topic_count
 
 TOPICS = ["a", "b", "ab", "c"]
 COUNTS = [

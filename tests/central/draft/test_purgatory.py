@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kcoord_wire.central.draft.group_store import GroupStore
-from kcoord_wire.central.draft.groups import Group, Member
+from kcoord_wire.central.draft.groups import Group, GroupStore, Member
 from kcoord_wire.central.draft.purgatory import Answer, Purgatory
-from kcoord_wire.central.draft.topic_count import parse_topic_count
+from kcoord_wire.central.draft.subscription import parse_topic_count
 from kcoord_wire.kernel.timers import Timers
 
 

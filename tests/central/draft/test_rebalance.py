@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.draft.topic_count import format_topics
+from kcoord_wire.central.draft.subscription import format_topics
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import GroupRecord, parse_group
 from kcoord_wire.zookeeper.model import Create, Delete, Multi, SetData

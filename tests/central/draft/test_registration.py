@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.central.draft.events import CentralError, CoordinatorSettings
-from kcoord_wire.central.draft.registration import RegistrationError, check_registration
+from kcoord_wire.central.draft.groups import RegistrationError, check_registration
 from kcoord_wire.messages import central as m
 from tests.support.draft_cluster import DraftCluster
 

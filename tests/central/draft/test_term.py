@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.central.draft.events import CentralError, Fence, Partition
-from kcoord_wire.central.draft.topic_count import format_topics, format_wildcard
+from kcoord_wire.central.draft.subscription import format_topics, format_wildcard
 from kcoord_wire.messages import central as m
 from tests.support.draft_cluster import Consumer, DraftBroker, DraftCluster
 

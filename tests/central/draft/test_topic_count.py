@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.central.draft.topic_count import format_topics, format_wildcard, is_topic_name, parse_topic_count
+from kcoord_wire.central.draft.subscription import format_topics, format_wildcard, is_topic_name, parse_topic_count
 
 
 def test_topics_with_their_streams() -> None:

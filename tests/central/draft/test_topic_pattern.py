@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from kcoord_wire.central.draft.topic_pattern import LONGEST, TopicPattern
+from kcoord_wire.central.draft.subscription import LONGEST, TopicPattern
 
 NAMES = ["".join(letters) for length in range(5) for letters in itertools.product("ab-", repeat=length)]
 ATOMS = ["a", "b", ".", "[ab]", "[^a]", "[a-b]", r"\-", "(a|b)", "(ab)", "(a*b)", "()", "[b-]"]

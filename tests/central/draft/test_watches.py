@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.draft.topic_count import format_topics, format_wildcard
+from kcoord_wire.central.draft.subscription import format_topics, format_wildcard
 from kcoord_wire.zookeeper.model import Ask, Create, Delete, Outcome, Read, Replied, SetData
 from tests.support.draft_cluster import DraftCluster
 

@@ -6,8 +6,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire import messages as m
-from kcoord_wire.central.rewrite.answers import SERVED, committed, group_of, joined, refusal
-from kcoord_wire.central.rewrite.events import RewriteError
+from kcoord_wire.central.rewrite.events import SERVED, RewriteError, committed, group_of, joined, refusal
 
 COMMIT = m.OffsetCommitRequest(
     group_id="g",

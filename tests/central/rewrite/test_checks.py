@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.central.rewrite.checks import MOST_NAMES
+from kcoord_wire.central.rewrite.coordinator import MOST_NAMES
 from kcoord_wire.central.rewrite.events import RewriteError
 from tests.support.rewrite_brokers import (
     GROUP,

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcoord_wire.central.rewrite.controller import spread
+from kcoord_wire.central.rewrite.coordinator import spread
 from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.central.rewrite.layout import CONTROLLER_EPOCH, SHARDS, parse_owners
 from kcoord_wire.zookeeper.model import ANY_VERSION, SetData

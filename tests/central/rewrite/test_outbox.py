@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kcoord_wire import messages as m
+from kcoord_wire.central.rewrite.context import Outbox
 from kcoord_wire.central.rewrite.events import RewriteError
-from kcoord_wire.central.rewrite.outbox import Outbox
 from kcoord_wire.kernel.machines import Close, Noted, Send
 from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.zookeeper.model import Ask, Outcome, Read, Replied

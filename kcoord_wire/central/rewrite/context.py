@@ -13,13 +13,11 @@ import logging
 from itertools import count
 from typing import Any
 
-from kcoord_wire.central.rewrite.answers import Request, group_of, refusal
-from kcoord_wire.central.rewrite.events import CoordinatorEffect, RewriteError
+from kcoord_wire.central.rewrite.events import CoordinatorEffect, Request, RewriteError, group_of, refusal
 from kcoord_wire.kernel.machines import Close, Noted, Send
 from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.kernel.timers import Timers
-from kcoord_wire.zookeeper.model import Ask
-from kcoord_wire.zookeeper.procedures import RegistryError, ZooKeeperProcedures
+from kcoord_wire.zookeeper.model import Ask, RegistryError, ZooKeeperProcedures
 
 
 class Outbox:
