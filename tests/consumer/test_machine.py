@@ -22,7 +22,7 @@ from kcoord_wire.assignors import (
     TopicPartition,
     group_partitions,
 )
-from kcoord_wire.assignors import range as round_robin
+from kcoord_wire.assignors.range import round_robin
 from kcoord_wire.consumer.events import (
     CLIENT_VERSIONS,
     Arrived,
