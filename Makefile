@@ -10,6 +10,9 @@ SEEDS ?= 0:1000
 DEMO := build/demo
 ROWS ?= 50000000
 FREE_THREADED ?= python3.14t
+ROUNDS ?= 1000
+SANITIZED ?= tests/codec tests/fuzz
+QUICK ?=
 
 # command:packages of Debian
 PEERS := tshark:tshark javac:default-jdk-headless mvn:maven node:nodejs npm:npm go:golang-go chromium:chromium+fonts-dejavu-core chromedriver:chromium-driver
@@ -18,7 +21,9 @@ SPEEDUPS := $(wildcard _speedups/*.h _speedups/*/*.pyx _speedups/*/*.pxd _speedu
 INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
 PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
-SUITE := tests --ignore=tests/interop
+# What needs other people's programs, or builds and installs ours.
+OUTSIDE := tests/interop tests/bench tests/typing tests/test_packaging.py
+SUITE := tests $(addprefix --ignore=,$(OUTSIDE))
 
 # What `make check` leaves out besides the tests marked `slow`: what starts processes, Spark or clients, and what draws
 # thousands of inputs. Whole files, so that they are not even collected.
@@ -40,13 +45,10 @@ SLOW += tests/report/test_data.py tests/report/test_document.py tests/report/tes
 SLOW += tests/central/test_ensemble.py tests/zookeeper/test_client.py tests/zookeeper/test_contract.py tests/zookeeper/test_elections.py
 SLOW += tests/recorder/test_proxy.py tests/codec/test_columns_hostile.py tests/codec/test_view.py tests/forensics/sources/test_corrupt.py
 
-# What runs once more with the pure codec. `kw.encode`, `kw.decode` and the registry use one codec per process, so their
-# tests do, and one file of each room that calls them. The other tests of the codec (`program_class`, parity, golden
-# bytes) have both codecs in one process; everything else sees messages, never bytes, and cannot tell the codecs apart.
-PURE := tests/codec/test_backend.py tests/codec/test_columns.py tests/codec/test_explain.py tests/codec/test_frames.py tests/codec/test_headers.py
-PURE += tests/codec/test_registry.py tests/codec/test_text.py tests/codec/test_view.py tests/records/test_offsets.py tests/capture/test_captures.py
-PURE += tests/recorder/test_recording.py tests/coordinator/test_api_codec.py tests/coordinator/test_connection.py tests/coordinator/test_store.py
-PURE += tests/consumer/test_client.py tests/consumer/test_connection.py tests/forensics/test_analysis.py tests/cli/test_decode.py
+# What runs once more with the pure codec: `kw.encode`, `kw.decode` and the registry use one codec per process. The other
+# tests of the codec have both in one process; everything else sees messages, never bytes, and cannot tell them apart.
+PURE := tests/codec/test_registry.py tests/codec/test_frames.py tests/codec/test_view.py tests/coordinator/test_api_codec.py
+PURE += tests/recorder/test_recording.py
 
 # Of `make interop`, what runs dozens of clients at once, with sessions of ten seconds: nothing else runs beside it.
 CROWDED := tests/interop/test_explain_situations.py tests/interop/test_incidents.py
@@ -55,7 +57,7 @@ CROWDED := tests/interop/test_explain_situations.py tests/interop/test_incidents
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-scale bench-size bench-central run-central fuzz interop peers sanitize free-threaded regen clean
+.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-scale bench-size bench-central run-central fuzz interop clients crowded short peers sanitize free-threaded regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -92,9 +94,9 @@ test: lint ## the verdict on a change: lint, the whole suite, and again with the
 	KCOORD_WIRE_BACKEND=python $(PYTEST) $(PURE)
 
 proof: setup ## the long proofs at full size: kills, faults of real clusters, steps and members of simulations, random inputs
-	KCOORD_WIRE_DRAWS=random KCOORD_WIRE_EXAMPLES=1000 $(PYTEST) $(SUITE) -m hypothesis
+	KCOORD_WIRE_DRAWS=random KCOORD_WIRE_EXAMPLES=1000 $(PYTEST) $(SUITE) -m hypothesis -o faulthandler_timeout=7260
 	KCOORD_WIRE_FAULT_ROUNDS=100 KCOORD_WIRE_KILLS=200 KCOORD_WIRE_STEPS=1000000 KCOORD_WIRE_MEMBERS=10000 KCOORD_WIRE_SEEDS=4000 \
-	$(PYTEST) tests/central/test_ensemble.py tests/coordinator/test_crash.py tests/kernel/virtual tests/worlds tests/assignors
+	$(PYTEST) tests/central/test_ensemble.py tests/coordinator/test_crash.py tests/kernel/virtual tests/worlds tests/assignors -o faulthandler_timeout=7260
 
 lint: setup ## ruff, mypy, and whether the generated files are those that the schemas give
 	$(PY) -m ruff check .
@@ -113,11 +115,11 @@ incidents: setup peers ## incidents on real brokers with real clients and faults
 	$(PY) -m tests.incidents --write
 
 bench: setup $(RIVALS)/.installed ## the codec next to other libraries, the column decoder, the recorder
-	$(RIVALS)/bin/python -m tests.bench
-	$(RIVALS)/bin/python -m tests.bench --frames
-	$(PY) -m tests.bench.views
-	$(PY) -m tests.bench.columns
-	$(PY) -m tests.bench.record
+	$(RIVALS)/bin/python -m tests.bench $(QUICK)
+	$(RIVALS)/bin/python -m tests.bench --frames $(QUICK)
+	$(PY) -m tests.bench.views $(QUICK)
+	$(PY) -m tests.bench.columns $(QUICK)
+	$(PY) -m tests.bench.record $(QUICK)
 	$(PY) -m tests.bench.page
 
 bench-peers: setup peers ## the codec next to kafka-clients and franz-go, processor time
@@ -152,9 +154,19 @@ $(FUZZER)/.installed: fuzz/requirements.txt | $(PY)
 	$(FUZZER)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-interop: setup peers ## compare with other implementations: brokers, clients, dissectors; installs what is missing
-	$(PYTEST) -n 2 tests/interop $(addprefix --ignore=,$(CROWDED))
-	$(PY) -m pytest $(CROWDED)
+interop: clients crowded short ## other implementations: brokers, clients, dissectors, type checkers, pip; installs what is missing
+
+clients: setup peers
+	$(PYTEST) -n 2 $(OUTSIDE) $(addprefix --ignore=,$(CROWDED)) -o faulthandler_timeout=1860
+
+crowded: setup peers
+	$(PY) -m pytest $(CROWDED) -o faulthandler_timeout=1860
+
+short: setup # what nothing else runs rots: the other targets, each in its shortest form
+	$(MAKE) fuzz FUZZ_SECONDS=2
+	$(MAKE) bench QUICK='--quick --out build/quick'
+	$(MAKE) sanitize SANITIZED=tests/codec/test_native.py
+	if command -v $(FREE_THREADED) >/dev/null; then $(MAKE) free-threaded ROUNDS=10; else echo 'there is no $(FREE_THREADED)'; fi
 
 peers: # installs what is missing of them
 	@missing=; for pair in $(PEERS); do command -v $${pair%%:*} >/dev/null || missing="$$missing $$(echo $${pair##*:} | tr + " ")"; done; \
@@ -166,14 +178,14 @@ sanitize: setup ## the codec's tests on a native module built with the address a
 	KCOORD_WIRE_REQUIRE_NATIVE=1 KCOORD_WIRE_SANITIZE=address $(PY) setup.py --quiet build --build-base build/sanitize --build-lib build/sanitize/lib
 	LD_PRELOAD="$$(cc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 	PYTHONPATH=build/sanitize/lib:. KCOORD_WIRE_BACKEND=native \
-	$(PY) -P -m pytest tests/codec tests/fuzz
+	$(PY) -P -m pytest $(SANITIZED)
 
 free-threaded: ## the codec in threads on a Python without a GIL (FREE_THREADED=python3.14t): a hammer for races, and how it scales
 	$(FREE_THREADED) -c 'import sys; sys.exit(sys._is_gil_enabled() and "this Python has a GIL; name one: make free-threaded FREE_THREADED=...")'
 	$(FREE_THREADED) -m venv build/free-threaded
 	build/free-threaded/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: 'cython>=3.1,<4' 'setuptools>=77,<90' pytest pyarrow
 	KCOORD_WIRE_REQUIRE_NATIVE=1 build/free-threaded/bin/python setup.py --quiet build --build-base build/free-threaded/build --build-lib build/free-threaded/lib
-	PYTHONPATH=build/free-threaded/lib:. KCOORD_WIRE_BACKEND=native KCOORD_WIRE_ROUNDS=1000 \
+	PYTHONPATH=build/free-threaded/lib:. KCOORD_WIRE_BACKEND=native KCOORD_WIRE_ROUNDS=$(ROUNDS) \
 	build/free-threaded/bin/python -P -m pytest --confcutdir=tests/codec tests/codec/test_threads.py
 	PYTHONPATH=build/free-threaded/lib:. build/free-threaded/bin/python -P -m tests.bench.threads
 

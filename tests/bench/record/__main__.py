@@ -36,6 +36,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent.parent
 RESULTS = Path(__file__).parent / "results"
 CONNECTIONS, DEPTH = 50, 32
 TURN = 250  # round trips
+ROUNDS = 60  # of that many round trips, on each way
+SECONDS = 3.0  # of throughput, three times each way
 RECORD = (
     "import sys; from kcoord_wire.recorder.proxy import Recorder; "
     "r = Recorder(sys.argv[1], folder=sys.argv[2]).start(); print(r.address, flush=True); r.wait()"
@@ -211,8 +213,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="tests.bench.record", description="What the recorder costs.")
-    parser.add_argument("--rounds", type=int, default=60, help=f"of {TURN} round trips on each way")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of throughput, three times each way")
+    parser.add_argument("--quick", action="store_true", help="a few round trips, no time spent")
     parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of latest.md and latest.json")
     options = parser.parse_args()
     about = {
@@ -221,7 +222,7 @@ def main() -> None:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
     }
-    result = about | measure(options.rounds, options.seconds)
+    result = about | (measure(1, 0.1) if options.quick else measure(ROUNDS, SECONDS))
     write_results(options.out, result, markdown(result))
 
 
