@@ -94,8 +94,8 @@ MAY_IMPORT = {
     "forensics.marshal": {"forensics", "forensics.detectors", "marshal", "messages"} | GROUND,
     "forensics.detectors": {"forensics", "clients"} | GROUND,
     "control": {"", "kernel", "coordinator", "coordinator.core"},
-    "report": {"codec", "forensics"} | GROUND,
     "watch": {"clients", "forensics", "forensics.detectors", "forensics.records", "kernel", "report"} | GROUND,
+    "report": {"codec", "forensics", "forensics.detectors"} | GROUND,
     "spark": {"kernel", "schema", "forensics", "forensics.sources", "forensics.exchanges", "forensics.wire"}
     | {"forensics.records", "forensics.lines", "forensics.marshal", "forensics.detectors"}
     | FRAMES,

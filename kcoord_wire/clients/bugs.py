@@ -8,7 +8,8 @@ Laws:
 * A version that cannot be placed (another project's numbers, an unknown suffix) counts as not affected: a finding that
   names a bug wrongly costs more than one that names none.
 
-The simulation plays the rows (`worlds.group.client_bugs`), forensics names them (`forensics.detectors.known_bugs`).
+The simulation plays the rows (`worlds.group.client_bugs`), forensics names them
+(`forensics.detectors.finding.known_bugs`).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from typing import Final, NamedTuple
 
-from kcoord_wire.forensics.importance import SEVERITIES, by_importance
+from kcoord_wire.forensics.detectors import SEVERITIES, by_importance
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
     Cause,

@@ -6,7 +6,6 @@ newer protocol (KIP-848) have none.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.model import Evidence, GroupHistory
+from kcoord_wire.forensics.model import Evidence
 
 Partition = tuple[str, int]
 """Topic and partition number."""
@@ -81,13 +80,6 @@ class Round:
             self.listed_ns, self.source, self.seq, f"generation {self.generation}, led by {self.leader}: {text}"
         )
 
-    def rebalances_of(self, history: GroupHistory) -> list[int]:
-        """Return the numbers of the rebalances that led to it."""
-        return [row.number for row in history.rebalances if row.generation_id == self.generation]
-
-
-_last: dict[str, tuple[weakref.ref[pa.Table], list[Round]]] = {}
-
 
 def label(partitions: Iterable[Partition]) -> list[str]:
     """Return ``topic-number`` of each, in order."""
@@ -95,29 +87,12 @@ def label(partitions: Iterable[Partition]) -> list[str]:
 
 
 def read_rounds(exchanges: pa.Table | None) -> list[Round]:
-    """Return the rounds of a group in order of time; do not change them.
-
-    Several detectors read the same table one after the other, so the rounds of the last one are kept as long as it is.
+    """Return the rounds of a group in order of time.
 
     :param exchanges: rows of `Exchange`; None where the source is a log
     """
     if exchanges is None or not exchanges.num_rows:
         return []
-    table, rounds = _last.get("read", (None, []))
-    if table is None or table() is not exchanges:
-        rounds = _read(exchanges)
-        _last["read"] = weakref.ref(exchanges, lambda _: _last.clear()), rounds
-    return rounds
-
-
-def assigned_rounds(history: GroupHistory, exchanges: pa.Table | None) -> list[tuple[Round, int]]:
-    """Return the rounds with an assignment, each with the time at which the next round began or the source ended."""
-    rounds = read_rounds(exchanges)
-    ends = [*(each.asked_ns for each in rounds[1:]), history.group.last_ns]
-    return [(each, end_ns) for each, end_ns in zip(rounds, ends, strict=False) if each.given is not None]
-
-
-def _read(exchanges: pa.Table) -> list[Round]:
     joins = exchanges.filter(pc.and_(pc.equal(exchanges["api"], "JoinGroup"), pc.equal(exchanges["error_code"], 0)))
     joins = joins.filter(pc.greater(pc.list_value_length(joins["members"]), 0)).select(_JOIN_COLUMNS + _TIMES)
     rounds = [_round(row) for row in joins.to_pylist()]

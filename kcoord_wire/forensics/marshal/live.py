@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from kcoord_wire.forensics.detectors import findings_of
-from kcoord_wire.forensics.detectors.known_bugs import finding_of
-from kcoord_wire.forensics.detectors.unclaimed import Gap, found_released, found_unclaimed
+from kcoord_wire.forensics.detectors.finding import finding_of
+from kcoord_wire.forensics.detectors.marshal import Gap, free_partitions
 from kcoord_wire.forensics.marshal.history import member_life
 from kcoord_wire.forensics.marshal.reader import MS_PER_S, Judge, Part, PartitionReader, Sighting
 from kcoord_wire.forensics.model import NS_PER_MS, ClaimRow, Finding, GroupHistory, GroupSummary, Pause
@@ -103,10 +103,9 @@ class LiveReader:
         if not any(row.from_ns <= at_ns and (row.to_ns is None or row.to_ns > at_ns) for row in claims):
             return
         gap = Gap(place[2], since, None, former)
-        make = found_released if gap.is_given_up else found_unclaimed
         name = "released_not_reclaimed" if gap.is_given_up else "unclaimed_partition"
-        found = make(place[1], [gap], at_ns, self._limit_ns, [])
-        yield Part(place[0], finding=finding_of(name, found, self._history(place[0])))
+        result = free_partitions(place[1], [gap], at_ns, self._limit_ns)
+        yield Part(place[0], finding=finding_of(name, result, self._history(place[0])))
 
     # ---- instances
 

@@ -38,10 +38,5 @@ def test_answers_to_followers_and_refused_joins_are_no_rounds() -> None:
     assert read_rounds(None) == []
 
 
-def test_each_table_is_read_for_itself() -> None:
-    one, other = (table_of(Exchange, [leader_join("a", 1, number, CLAIMS)]) for number in (4, 5))
-    assert [round_.generation for table in (one, other, one) for round_ in read_rounds(table)] == [4, 5, 4]
-
-
 def test_labels_are_sorted() -> None:
     assert label({("b", 1), ("a", 10), ("a", 9)}) == ["a-9", "a-10", "b-1"]

@@ -1,31 +1,100 @@
-"""Refusals: requests of a client that the broker answers with an error, again and again, or once for good.
-
-Normal are the errors that the protocol uses: REBALANCE_IN_PROGRESS and MEMBER_ID_REQUIRED always, NOT_COORDINATOR
-and its like while a coordinator moves (outages are reported apart), UNKNOWN_MEMBER_ID once after a session timeout. The
-table of `refusal_advice` says how often each error is normal. Commits of members that have lost their place are those
-of `commit_after_revoke`, and assignors that do not fit those of `mixed_assignors`.
-
-Threshold: more refusals of one client within 10 minutes than the table tolerates. Critical where only a change from
-outside helps (`Refusal.is_fatal`), the client tries to be a member or to commit, and nothing of it was accepted
-afterwards; info where a tool is refused once because the group has members; else warning.
-"""
+"""What brokers answer: outages, moves of the coordinator, and errors, in groups and outside them."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.detectors import commit_after_revoke
-from kcoord_wire.forensics.detectors.found import MAX_EVIDENCE, Found, error_name, lasting, listed, only, person, plural
-from kcoord_wire.forensics.detectors.windows import MINUTE_NS, SECOND_NS, busiest
-from kcoord_wire.forensics.model import Evidence, GroupHistory
+from kcoord_wire.forensics.detectors.finding import (
+    MINUTE_NS,
+    SECOND_NS,
+    DetectorResult,
+    Seen,
+    busiest,
+    detector,
+    error_name,
+    finding_of,
+    lasting,
+    listed,
+    only,
+    person,
+    plural,
+)
+from kcoord_wire.forensics.detectors.offsets import LOST_PLACE
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, GroupSummary, Outage, Sighting
 from kcoord_wire.forensics.refusal_advice import ALWAYS, refusal_of
 from kcoord_wire.protocol.error_codes import ErrorCode
+
+# ---- outage
+
+# Outages: times in which no coordinator answered the members of a group (`model.Outage`).
+#
+# Normal is that a member is answered within milliseconds. An outage that is shorter than the members' sessions costs no
+# rebalance, and yet no member could commit, join or leave in the meantime. A move of the coordinator belongs to every
+# rolling restart of brokers, and takes a second or two.
+#
+# Threshold: any. Critical if members still try to reach a coordinator at its end, which is that of the source, after
+# `LASTING_MS` or more; a warning if it was survived.
+
+
+LASTING_MS: Final = 10_000
+
+_MOVED: Final = "coordinator moved"
+_ADVICE: Final = MappingProxyType(
+    {
+        "broker down": "Look at this broker and its log at that time: it was stopped, killed or restarted, or a "
+        "firewall turned its clients away. The clients are not at fault; they need no change of their timeouts.",
+        "loading": "The broker had to read the group from __consumer_offsets first: look at why it was restarted or "
+        "became the coordinator, and at the size of that partition if it took long.",
+        "silence": "Look at the network between the members and this broker, and at the broker itself: a full stop "
+        "(paused machine, long garbage collection, full disk) looks the same. Not a member is at fault, for all of "
+        "them went unanswered together.",
+        _MOVED: "A broker was restarted, or the partition of __consumer_offsets was reassigned or lost its leader: "
+        "find out whether that was intended. Members find the new coordinator by themselves.",
+    }
+)
+
+
+@detector(10)
+def outage(seen: Seen) -> Iterator[DetectorResult]:
+    """Outage: a time in which no coordinator answered the members of the group, other than a move."""
+    return (_outage(outage) for outage in seen.history.outages if outage.kind != _MOVED)
+
+
+@detector(46, basis="frames")
+def coordinator_move(seen: Seen) -> Iterator[DetectorResult]:
+    """Coordinator move: the group got another coordinator."""
+    return (_outage(outage) for outage in seen.history.outages if outage.kind == _MOVED)
+
+
+def _outage(outage: Outage) -> DetectorResult:
+    tried_ns = max((fact.time_ns for fact in outage.evidence), default=outage.from_ns)  # members try it no longer
+    ms = max(0, (tried_ns if outage.to_ns is None else outage.to_ns) - outage.from_ns) / NS_PER_MS
+    lasts = outage.to_ns is None and ms >= LASTING_MS
+    rebalances = [] if outage.rebalance is None else [outage.rebalance]
+    cost = f"; rebalance #{outage.rebalance} followed" if rebalances else "; it cost no rebalance"
+    return DetectorResult(
+        severity="critical" if lasts else "warning",
+        from_ns=outage.from_ns,
+        to_ns=outage.to_ns,
+        subject=outage.broker,
+        text=outage.text + ("" if outage.to_ns is None else cost),
+        advice=_ADVICE[outage.kind],
+        value=ms,
+        threshold=0,
+        rebalances=rebalances,
+        evidence=outage.evidence,
+    )
+
+
+# ---- refusals
 
 WINDOW_NS: Final = 10 * MINUTE_NS
 _COLUMNS: Final = [
@@ -62,11 +131,22 @@ class _Refused:
         return bool(_MEMBERSHIP & apis.keys()) or apis["FindCoordinator"] + apis["OffsetCommit"] >= _REPEATED
 
 
-def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[Found]:
-    """Yield one finding for each error code, and one for tools."""
-    if exchanges is None or not exchanges.num_rows:
+@detector(20, basis="frames")
+def refused(seen: Seen) -> Iterator[DetectorResult]:
+    """Refusals: requests of a client that the broker answers with an error, again and again, or once for good.
+
+    Normal are the errors that the protocol uses: REBALANCE_IN_PROGRESS and MEMBER_ID_REQUIRED always, NOT_COORDINATOR
+    and its like while a coordinator moves (outages are reported apart), UNKNOWN_MEMBER_ID once after a session timeout.
+    The table of `refusal_advice` says how often each error is normal. Commits of members that have lost their place are
+    those of `commit_after_revoke`, and assignors that do not fit those of `mixed_assignors`.
+
+    Threshold: more refusals of one client within 10 minutes than the table tolerates. Critical where only a change from
+    outside helps (`Refusal.is_fatal`), the client tries to be a member or to commit, and nothing of it was accepted
+    afterwards; info where a tool is refused once because the group has members; else warning.
+    """
+    if seen.exchanges is None or not seen.exchanges.num_rows:
         return
-    rows = _refused_rows(exchanges)
+    rows = _refused_rows(seen.exchanges)
     tools = [row for row in rows if _is_from_outside(row)]
     if tools:
         yield _of_tools(tools)
@@ -74,12 +154,12 @@ def find(history: GroupHistory, exchanges: pa.Table | None = None) -> Iterator[F
     for row in rows:
         if not _is_from_outside(row) and not _is_reported_elsewhere(row):
             by_code[row["error_code"]].append(row)
-    joins = _joins(exchanges) if ErrorCode.FENCED_INSTANCE_ID in by_code else []
+    joins = _joins(seen.exchanges) if ErrorCode.FENCED_INSTANCE_ID in by_code else []
     for code, of_code in sorted(by_code.items()):
         if code == ErrorCode.FENCED_INSTANCE_ID:
             yield from _of_fenced(of_code, joins)
         else:
-            yield from _of_code(code, of_code, exchanges, history)
+            yield from _of_code(code, of_code, seen.exchanges, seen.history)
 
 
 def _refused_rows(exchanges: pa.Table) -> list[dict[str, Any]]:
@@ -100,7 +180,7 @@ def _is_reported_elsewhere(row: dict[str, Any]) -> bool:
     if api == "LeaveGroup":  # of a member that was removed before: it has what it asked for
         return True
     if api == "OffsetCommit":
-        return code in commit_after_revoke.REFUSALS
+        return code in LOST_PLACE
     return bool(api == "JoinGroup" and code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
@@ -121,7 +201,9 @@ def _evidence(row: dict[str, Any], more: str = "") -> Evidence:
 # ---- any error
 
 
-def _of_code(code: int, rows: list[dict[str, Any]], exchanges: pa.Table, history: GroupHistory) -> Iterator[Found]:
+def _of_code(
+    code: int, rows: list[dict[str, Any]], exchanges: pa.Table, history: GroupHistory
+) -> Iterator[DetectorResult]:
     """Yield one finding for the clients that were refused more often than is normal."""
     refusal = refusal_of(code)
     by_client: dict[Client, list[dict[str, Any]]] = defaultdict(list)
@@ -138,7 +220,7 @@ def _of_code(code: int, rows: list[dict[str, Any]], exchanges: pa.Table, history
     shown = sorted((row for each in refused for row in each.rows), key=_answered)
     is_lasting = refusal.is_fatal and any(each.accepted_ns is None and each.is_at_work for each in refused)
     names = [each.name for each in refused]
-    yield Found(
+    yield DetectorResult(
         severity="critical" if is_lasting else "warning",
         from_ns=_answered(shown[0]),
         to_ns=_answered(shown[-1]),
@@ -146,10 +228,9 @@ def _of_code(code: int, rows: list[dict[str, Any]], exchanges: pa.Table, history
         text=f"{listed(names)} {plural('was', names, 'were')} refused with {error_name(code)}, {_times(shown)}: "
         f"{refusal.meaning}{_asked(code, shown)}; {_outcome(refused, history)}",
         advice=refusal.advice,
-        value=float(len(shown)),
-        threshold=float(refusal.tolerated + 1),
-        rebalances=[],
-        evidence=[_evidence(row) for row in shown[:MAX_EVIDENCE]],
+        value=len(shown),
+        threshold=refusal.tolerated + 1,
+        evidence=(_evidence(row) for row in shown),
     )
 
 
@@ -188,9 +269,9 @@ def _outcome(refused: list[_Refused], history: GroupHistory) -> str:
     return "nothing was accepted afterwards" + (f", in {lasting(rest_ns)}" if rest_ns >= SECOND_NS else "")
 
 
-def _of_tools(rows: list[dict[str, Any]]) -> Found:
+def _of_tools(rows: list[dict[str, Any]]) -> DetectorResult:
     names = sorted({person(*_client(row)) for row in rows})
-    return Found(
+    return DetectorResult(
         severity="info" if len(rows) <= _RETRIES else "warning",
         from_ns=_answered(rows[0]),
         to_ns=_answered(rows[-1]),
@@ -199,10 +280,8 @@ def _of_tools(rows: list[dict[str, Any]]) -> Found:
         f"{_times(rows)}, and was refused with UNKNOWN_MEMBER_ID: the group has members",
         advice="Stop all members before offsets are set from outside; a consumer that uses assign() needs a group.id "
         "of its own.",
-        value=float(len(rows)),
-        threshold=1.0,
-        rebalances=[],
-        evidence=[_evidence(row) for row in rows[:MAX_EVIDENCE]],
+        value=len(rows),
+        evidence=(_evidence(row) for row in rows),
     )
 
 
@@ -217,7 +296,7 @@ def _joins(exchanges: pa.Table) -> list[dict[str, Any]]:
     return sorted((row for row in rows.to_pylist() if row["asked_ns"] is not None), key=lambda row: row["asked_ns"])
 
 
-def _of_fenced(rows: list[dict[str, Any]], joins: list[dict[str, Any]]) -> Iterator[Found]:
+def _of_fenced(rows: list[dict[str, Any]], joins: list[dict[str, Any]]) -> Iterator[DetectorResult]:
     """Yield one finding for each group.instance.id that two processes use."""
     by_instance: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
@@ -247,13 +326,13 @@ def _is_retry(row: dict[str, Any], after: dict[str, Any]) -> bool:
     return is_parked and _client(row) == _client(after)
 
 
-def _of_instance(instance_id: str, pairs: list[tuple[dict[str, Any], dict[str, Any] | None]]) -> Found:
+def _of_instance(instance_id: str, pairs: list[tuple[dict[str, Any], dict[str, Any] | None]]) -> DetectorResult:
     refusal = refusal_of(ErrorCode.FENCED_INSTANCE_ID)
     rows = [row for row, _ in pairs]
     fenced = list(dict.fromkeys(_process(row) for row in rows))
     others = list(dict.fromkeys(_process(after) for _, after in pairs if after is not None))
     by = f" when {listed(others)} joined with the same group.instance.id" if others else f": {refusal.meaning}"
-    return Found(
+    return DetectorResult(
         severity="critical",
         from_ns=_answered(rows[0]),
         to_ns=_answered(rows[-1]),
@@ -261,13 +340,107 @@ def _of_instance(instance_id: str, pairs: list[tuple[dict[str, Any], dict[str, A
         text=f"{listed(fenced)} {plural('was', fenced, 'were')} fenced (FENCED_INSTANCE_ID, {_times(rows)})"
         f"{by} ({instance_id}); a client that is fenced stops for good",
         advice=refusal.advice,
-        value=float(len(rows)),
-        threshold=1.0,
-        rebalances=[],
-        evidence=[_evidence(row, f", group.instance.id {instance_id}") for row in rows[:MAX_EVIDENCE]],
+        value=len(rows),
+        evidence=(_evidence(row, f", group.instance.id {instance_id}") for row in rows),
     )
 
 
 def _process(row: dict[str, Any]) -> str:
     """Return the name of a process, with its address and port: two copies may have one client id and host."""
     return person(row["client_id"], (row["connection"] or "").partition("-")[0] or row["client_host"])
+
+
+# ---- outside
+
+# Errors that clients get outside groups: refused versions, credentials and topics.
+#
+# They are findings of the groups whose members the clients are, by client id and host; those of all other clients are
+# the findings of one more history, without a group (origin ``clients``), so that every report and table has them.
+#
+# Threshold: 1 for each client and error, 3 for refused ApiVersions. Critical where only a change from outside helps
+# (`Refusal.is_fatal`), a topic's error only if a client got it twice and it goes on; else warning.
+
+
+VERSIONS_REFUSED: Final = 3
+"""Refused ApiVersions requests; a client may be about to ask with a lower version at the end of a source."""
+
+_QUIET_NS: Final = 3 * SECOND_NS  # without a refusal of a topic that was refused again and again
+
+
+def outside_findings(history: GroupHistory, errors: Iterable[Sighting]) -> Iterator[DetectorResult]:
+    """Yield what the members of a group were refused outside it.
+
+    :param errors: rows of ERROR
+    """
+    yield from _outside_found([row for row in errors if _is_of(row, history)], history.group.last_ns)
+
+
+def history_of_clients(histories: Sequence[GroupHistory], errors: Sequence[Sighting]) -> GroupHistory | None:
+    """Return a history without a group, of the clients that belong to none of these; None without errors of such.
+
+    :param errors: rows of ERROR
+    """
+    rows = [row for row in errors if not any(_is_of(row, history) for history in histories)]
+    if not rows:
+        return None
+    times = [row.time_ns for row in rows]
+    group = GroupSummary("", "clients", None, min(times), max(times), 0, 0, 0, 0, 0, 0.0, [])
+    history = GroupHistory(group)
+    history.findings = [finding_of("refused", found, history) for found in _outside_found(rows, group.last_ns)]
+    return history
+
+
+def _is_of(row: Sighting, history: GroupHistory) -> bool:
+    """Whether an error is that of a member of the group, by client id, host and, where it has one, topic."""
+    return any(
+        (life.client_id or "", life.client_host or "") == _client_of(row)
+        and (row.topic is None or not life.topics or row.topic in life.topics)
+        for life in history.members
+    )
+
+
+def _client_of(row: Sighting) -> Client:
+    return row.client_id or "", (row.connection or "").partition("-")[0].rpartition(":")[0].strip("[]")
+
+
+def _outside_found(rows: Iterable[Sighting], last_ns: int) -> Iterator[DetectorResult]:
+    """Yield one finding for each API and error."""
+    alike: dict[tuple[str, int], list[Sighting]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: row.time_ns):
+        alike[row.api or "", row.error_code or 0].append(row)
+    for (api, code), found in sorted(alike.items()):
+        if api != "ApiVersions" or len(found) >= VERSIONS_REFUSED:
+            yield _of_error(api, code, found, last_ns)
+
+
+def _of_error(api: str, code: int, rows: list[Sighting], last_ns: int) -> DetectorResult:
+    refusal = refusal_of(code)
+    clients = list(dict.fromkeys(_client_of(row) for row in rows))
+    names = [person(*client) for client in clients]
+    topics = sorted({row.topic for row in rows if row.topic})
+    name = error_name(code)
+    about = f" of {plural('topic', topics)} {listed(topics)}" if topics else ""
+    quiet_ns = _quiet_ns(rows, last_ns) if topics else 0
+    over = f"; not again in the {lasting(quiet_ns)} after that" if quiet_ns else ""
+    span = f" in {lasting(rows[-1].time_ns - rows[0].time_ns)}" if len(rows) > 1 else ""
+    return DetectorResult(
+        severity="critical" if refusal.is_fatal and (not topics or len(rows) > 1) and not quiet_ns else "warning",
+        from_ns=rows[0].time_ns,
+        to_ns=rows[-1].time_ns,
+        subject=only([client[0] for client in clients]),
+        text=f"{api}{about} was refused to {listed(names)} with {name}, {len(rows):,} {plural('time', rows)}{span}: "
+        f"{refusal.meaning}{over}",
+        advice=refusal.advice,
+        value=len(rows),
+        evidence=(
+            Evidence(row.time_ns, row.source, -1, f"{api} of {person(*_client_of(row))} is answered with {name}")
+            for row in rows
+        ),
+    )
+
+
+def _quiet_ns(rows: list[Sighting], last_ns: int) -> int:
+    """Return for how long there was no refusal after the last; 0 if that is not longer than between two of them."""
+    quiet_ns = last_ns - rows[-1].time_ns
+    gaps = (after.time_ns - before.time_ns for before, after in pairwise(rows))
+    return quiet_ns if quiet_ns > max(_QUIET_NS, 3 * max(gaps, default=0)) else 0

@@ -1,12 +1,19 @@
-"""Refused requests: which errors are findings, how often, and what they say of processes with one instance id."""
+"""Refused requests: which errors are findings, how often, and what they say of processes with one instance id.
+
+Outages and moves of the coordinator, as findings.
+
+Errors outside groups: findings of the members' groups, and of clients that are in no group.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.forensics.model import Exchange
+from kcoord_wire.forensics.detectors import detect, history_of_clients
+from kcoord_wire.forensics.detectors.brokers import LASTING_MS
+from kcoord_wire.forensics.model import Evidence, Exchange, Outage, Sighting, SightingKind
 from kcoord_wire.protocol.error_codes import ErrorCode
-from tests.support.detector_groups import SECOND, exchange, group, of
+from tests.support.detector_groups import SECOND, exchange, group, life, of
 
 
 def refused(api: str, times: int, code: int, start_s: float = 10, client: str = "c1", **more: object) -> list[Exchange]:
@@ -110,3 +117,76 @@ def test_commits_that_are_never_accepted_are_critical() -> None:
 def test_a_log_has_no_refusals() -> None:
     assert of("refused", group()) == []
     assert of("refused", group(), []) == []
+
+
+BROKER = "10.0.9.9:9092"
+
+
+def outage(kind: str, from_s: float, to_s: float | None, tried_s: float, rebalance: int | None = None) -> Outage:
+    seen = [Evidence(int(second * SECOND), "", -1, "it was tried") for second in (from_s, tried_s)]
+    end = None if to_s is None else int(to_s * SECOND)
+    return Outage("billing", kind, int(from_s * SECOND), end, BROKER, ["c1-id"], "it was away", rebalance, seen)
+
+
+@pytest.mark.parametrize("kind", ["broker down", "loading", "silence"])
+def test_an_outage_that_was_survived_is_a_warning(kind: str) -> None:
+    (found,) = of("outage", group(outages=[outage(kind, 10, 40, 39, rebalance=2)]))
+    assert (found.severity, found.subject, found.value, found.rebalances) == ("warning", BROKER, 30_000, [2])
+    assert found.text == "it was away; rebalance #2 followed"
+
+
+def test_an_outage_without_end_is_critical() -> None:
+    tried = LASTING_MS / 1000 + 10
+    (found,) = of("outage", group(outages=[outage("broker down", 10, None, tried)]))
+    assert (found.severity, found.to_ns) == ("critical", None)
+
+
+def test_members_that_have_given_up_are_not_critical() -> None:
+    (found,) = of("outage", group(outages=[outage("broker down", 10, None, 12)]))
+    assert found.severity == "warning"
+
+
+def test_a_move_is_a_finding_of_its_own() -> None:
+    history = group(outages=[outage("coordinator moved", 10, 11, 10)])
+    assert of("outage", history) == []
+    (found,) = of("coordinator_move", history)
+    assert found.text == "it was away; it cost no rebalance"
+
+
+def error(at_s: float, api: str, code: int, client: str = "c1", topic: str | None = None) -> Sighting:
+    connection = "10.0.0.1:1-10.0.0.9:9092#1"
+    return Sighting(
+        int(at_s * SECOND), "a.pcap", connection, client, SightingKind.ERROR, topic, api=api, error_code=code
+    )
+
+
+def test_a_topic_that_a_member_may_not_read() -> None:
+    history = group(5, members=[life("c1", topics=["orders", "secret"])])
+    errors = [error(at, "Metadata", 29, topic="secret") for at in (1, 2)]
+    (found,) = detect(history, None, errors)
+    assert (found.severity, found.subject, found.detector) == ("critical", "c1", "refused")
+    assert found.text == (
+        "Metadata of topic secret was refused to c1 (10.0.0.1) with TOPIC_AUTHORIZATION_FAILED, 2 times in 1.0 s: its "
+        "principal may not read a topic that it subscribes to or commits for"
+    )
+    assert detect(history, None, errors[:1])[0].severity == "warning"
+    assert detect(group(5, members=[life("c1")]), None, errors) == [], "of another group with its name"
+    history.group.last_ns = 60 * SECOND
+    (found,) = detect(history, None, errors)
+    assert found.severity == "warning"
+    assert found.text.endswith("; not again in the 58.0 s after that")
+    assert history_of_clients([history], errors) is None
+
+
+def test_clients_in_no_group_have_a_history_of_their_own() -> None:
+    errors = [error(at, "ApiVersions", 35, "new") for at in range(20)]
+    errors.append(error(30, "SaslAuthenticate", 58, "other"))
+    assert detect(group(60, members=[life("c1")]), None, errors) == []
+    history = history_of_clients([group(60, members=[life("c1")])], errors)
+    assert history is not None
+    assert (history.group.group_id, history.group.origin, history.group.last_ns) == ("", "clients", 30 * SECOND)
+    versions, sasl = history.findings
+    assert (versions.severity, versions.subject, versions.value) == ("critical", "new", 20)
+    assert "older than the client" in versions.text
+    assert "credentials" in sasl.text
+    assert history_of_clients([], []) is None

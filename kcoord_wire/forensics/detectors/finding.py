@@ -1,0 +1,310 @@
+"""What a detector is given, what it yields, and how results become the findings of a group.
+
+Laws:
+
+* A detector never raises for what a peer sent.
+* Findings are in order of severity; those of one severity in order of `Detector.rank`, which has what stops a group
+  first, and causes before their symptoms. They are sorted in one way in tables, JSON, terminal and page.
+* A critical finding never rests on what a hole may have hidden. A finding that rests on frames, each of which alone
+  shows that something is wrong, stays as it is. Any other loses a step of its severity if a hole lies in its interval,
+  and one of severity info is dropped; so is one about an absence, unless it is critical: all that it has seen is that
+  something was not there.
+* A bug is named only where the damage has its shape (`ClientBug.detectors`, `assignors`, `requires`) and a suspected
+  member states a version that is known to have it (KIP-511). Either alone names nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from functools import cached_property
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
+
+from kcoord_wire.clients.bugs import CLIENT_BUGS, ClientBug, is_affected
+from kcoord_wire.forensics.detectors.rounds import Round, read_rounds
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Finding, GroupHistory, MemberLife, Rebalance
+from kcoord_wire.protocol.error_codes import describe_error
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SECOND_NS: Final = 1_000_000_000
+MINUTE_NS: Final = 60 * SECOND_NS
+
+MAX_EVIDENCE: Final = 10
+"""Facts that a finding carries at most."""
+
+NEAR_NS: Final = 10 * SECOND_NS
+"""A hole this long before the first moment of a finding may have hidden what begins it."""
+
+SEVERITIES: Final = ("critical", "warning", "info")
+"""Of findings, the worst first."""
+
+_LISTED: Final = 3
+_WEAKER: Final = {"critical": "warning", "warning": "info"}
+
+T = TypeVar("T")
+
+
+class Seen:
+    """What the detectors of one group read.
+
+    :ivar exchanges: rows of `Exchange`; None where the source is a log, or has none
+    """
+
+    def __init__(self, history: GroupHistory, exchanges: pa.Table | None) -> None:
+        self.history = history
+        self.exchanges = exchanges if exchanges is not None and exchanges.num_rows else None
+
+    @cached_property
+    def rounds(self) -> list[Round]:
+        """The rounds of the group, in order of time; do not change them."""
+        return read_rounds(self.exchanges)
+
+    @property
+    def assigned_rounds(self) -> list[tuple[Round, int]]:
+        """The rounds with an assignment, each with the time at which the next round began or the source ended."""
+        ends = [*(each.asked_ns for each in self.rounds[1:]), self.history.group.last_ns]
+        return [(each, end_ns) for each, end_ns in zip(self.rounds, ends, strict=False) if each.given is not None]
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """By member id, the name that people know the member by."""
+        return {life.member_id: client_of(life) for life in self.history.members}
+
+    def rebalances_of(self, rounds: Iterable[Round]) -> list[int]:
+        """Return the numbers of the rebalances that led to these rounds."""
+        generations = {each.generation for each in rounds}
+        return sorted({row.number for row in self.history.rebalances if row.generation_id in generations})
+
+
+class DetectorResult(NamedTuple):
+    """A `Finding` without its group and detector, which `finding_of` adds.
+
+    :ivar evidence: the first `MAX_EVIDENCE` are kept
+    :ivar suspects: member ids of those whose client may have the bug; see `known_bugs`
+    :ivar traits: what else is known of the damage; see `ClientBug.requires`
+    """
+
+    severity: str
+    from_ns: int
+    text: str
+    advice: str
+    value: float
+    evidence: Iterable[Evidence]
+    threshold: float = 1
+    to_ns: int | None = None
+    subject: str | None = None
+    rebalances: Sequence[int] = ()
+    suspects: tuple[str, ...] = ()
+    traits: frozenset[str] = frozenset()
+
+
+Find = Callable[[Seen], Iterator[DetectorResult]]
+Basis = Literal["history", "frames", "absence"]
+
+
+class Detector(NamedTuple):
+    """A detector, as its module declares it.
+
+    :ivar rank: of its findings among those of one severity, the lowest first
+    :ivar basis: what its findings rest on: ``frames`` that were seen, the ``absence`` of something, or the ``history``
+    """
+
+    name: str
+    rank: int
+    basis: Basis
+    find: Find
+
+
+_DECLARED: Final[dict[str, Detector]] = {}
+DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(_DECLARED)
+"""The detectors, by the name that their findings carry."""
+
+
+def detector(rank: int, basis: Basis = "history") -> Callable[[Find], Find]:
+    """Declare a function as the detector of its name.
+
+    :param rank: 1x no member is served; 2x what is refused cannot work; 3x records are lost or read twice; 4x the group
+        waits; 5x partitions are not read; 6x members come and go; 7x the work is spread badly; 8x of course
+    """
+
+    def declare(find: Find) -> Find:
+        _DECLARED[find.__name__] = Detector(find.__name__, rank, basis, find)
+        return find
+
+    return declare
+
+
+# ---- from results to findings
+
+
+def by_importance(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings, the most important first. Unknown severities and detectors come last."""
+    severities = {name: place for place, name in enumerate(SEVERITIES)}
+
+    def key(finding: Finding) -> tuple[int, float, int, str, str]:
+        known = DETECTORS.get(finding.detector)
+        return (
+            severities.get(finding.severity, len(severities)),
+            float("inf") if known is None else known.rank,
+            finding.from_ns,
+            finding.subject or "",
+            finding.text,
+        )
+
+    return sorted(findings, key=key)
+
+
+def finding_of(detector: str, result: DetectorResult, history: GroupHistory) -> Finding:
+    """Return the finding; its text and advice name the known bugs behind it."""
+    finding = Finding(
+        history.group.group_id,
+        detector,
+        result.severity,
+        result.from_ns,
+        result.to_ns,
+        result.subject,
+        result.text,
+        result.advice,
+        float(result.value),
+        float(result.threshold),
+        list(result.rebalances),
+        list(islice(result.evidence, MAX_EVIDENCE)),
+    )
+    for bug, software in known_bugs(detector, result, history):
+        finding.known_bugs.append(bug.name)
+        finding.text += f"; {software} has a known bug that does this, {bug.name}, fixed in {' and '.join(bug.fixed)}"
+        finding.advice = f"Update {software} ({bug.reference}). {finding.advice}"
+    return finding
+
+
+def known_bugs(detector: str, result: DetectorResult, history: GroupHistory) -> list[tuple[ClientBug, str]]:
+    """Return the bugs that explain a result, each with the software of a suspected member that has it."""
+    stated = sorted({life.software for life in history.members if life.member_id in result.suspects and life.software})
+    chosen = {row.assignor for row in history.rebalances if row.number in result.rebalances}
+    named = []
+    for bug in CLIENT_BUGS.values():
+        if detector not in bug.detectors or not set(bug.requires) <= result.traits:
+            continue
+        if bug.assignors and not chosen & set(bug.assignors):
+            continue
+        named += [(bug, software) for software in stated if is_affected(bug, software)][:1]
+    return named
+
+
+def weigh(findings: Iterable[Finding], history: GroupHistory) -> Iterator[Finding]:
+    """Yield the findings of a group as far as its holes leave them."""
+    for finding in findings:
+        basis = DETECTORS[finding.detector].basis
+        if basis == "frames" or not _has_hole(finding, history):
+            yield finding
+        elif finding.severity == "critical" or (finding.severity in _WEAKER and basis != "absence"):
+            finding.severity = _WEAKER[finding.severity]
+            finding.text += "; packets are missing there, so it may be less than it seems"
+            yield finding
+
+
+def _has_hole(finding: Finding, history: GroupHistory) -> bool:
+    until_ns = history.group.last_ns if finding.to_ns is None else finding.to_ns
+    return any(hole.to_ns >= finding.from_ns - NEAR_NS and hole.from_ns <= until_ns for hole in history.holes)
+
+
+# ---- items that fall together in time
+
+
+def busiest(items: Iterable[T], time_ns: Callable[[T], int], window_ns: int) -> list[T]:
+    """Return the most items that fall into one window; of equally many the first.
+
+    :param items: in order of time
+    """
+    inside: deque[T] = deque()
+    best: list[T] = []
+    for item in items:
+        inside.append(item)
+        while time_ns(item) - time_ns(inside[0]) > window_ns:
+            inside.popleft()
+        if len(inside) > len(best):
+            best = list(inside)
+    return best
+
+
+def runs(items: Iterable[T], belongs: Callable[[T], bool]) -> Iterator[list[T]]:
+    """Yield the longest stretches of neighbours that all belong."""
+    run: list[T] = []
+    for item in items:
+        if belongs(item):
+            run.append(item)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def together_ns(first: Iterable[MemberLife], second: Sequence[MemberLife], last_ns: int) -> int:
+    """Return for how long a member of both was there at the same time, at most; 0 where one has none.
+
+    :param last_ns: until when those were there that have not left
+    """
+
+    def end(life: MemberLife) -> int:
+        return last_ns if life.left_ns is None else life.left_ns
+
+    return max(
+        (min(end(one), end(other)) - max(one.joined_ns, other.joined_ns) for one in first for other in second),
+        default=0,
+    )
+
+
+# ---- wording
+
+
+def client_of(row: MemberLife) -> str:
+    """Return the name that people know a member by: its client id, else its member id."""
+    return row.client_id or row.member_id
+
+
+def error_name(code: int) -> str:
+    """Return ``REBALANCE_IN_PROGRESS``, or ``unknown error code``."""
+    return describe_error(code).partition(" ")[2].strip("()")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first three names, with an ellipsis where there are more."""
+    return ", ".join(names[:_LISTED]) + (" ..." if len(names) > _LISTED else "")
+
+
+def person(client_id: str | None, host: str | None) -> str:
+    """Return ``c1 (10.0.0.1)``, as far as both are known."""
+    name = client_id or "a client without a name"
+    return f"{name} ({host})" if host else name
+
+
+def lasting(ns: float) -> str:
+    """Return a duration as findings have it: ``340 ms``, ``8.1 s``, ``12 min``."""
+    if ns < SECOND_NS:
+        return f"{ns / NS_PER_MS:.0f} ms"
+    return f"{ns / SECOND_NS:.1f} s" if ns < 2 * MINUTE_NS else f"{ns / MINUTE_NS:.0f} min"
+
+
+def plural(one: str, items: Sized, several: str | None = None) -> str:
+    """Return the word for one item or for several, which by default has an s at its end."""
+    return one if len(items) == 1 else several or f"{one}s"
+
+
+def only(names: Sequence[str]) -> str | None:
+    """Return the one name there is: a finding about several members has no subject."""
+    return names[0] if len(names) == 1 else None
+
+
+def subscription_traits(members: Sequence[MemberLife]) -> frozenset[str]:
+    """Return ``unequal subscriptions`` if the members want different topics."""
+    return frozenset({"unequal subscriptions"} if len({frozenset(life.topics) for life in members}) > 1 else ())
+
+
+def first_evidence(rebalances: Sequence[Rebalance], facts: int) -> list[Evidence]:
+    """Return the first `facts` pieces of evidence of each of the first rebalances, five at most."""
+    return [evidence for rebalance in rebalances[:5] for evidence in rebalance.evidence[:facts]]

@@ -1,0 +1,589 @@
+"""Members that come and go, stand still, or share a group with another application."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from kcoord_wire.forensics.detectors.finding import (
+    MAX_EVIDENCE,
+    MINUTE_NS,
+    SECOND_NS,
+    DetectorResult,
+    Seen,
+    busiest,
+    client_of,
+    detector,
+    lasting,
+    listed,
+    only,
+    person,
+    plural,
+    together_ns,
+)
+from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, GroupHistory, MemberLife, Rebalance
+
+# ---- deploy
+
+DEPLOY_THRESHOLD: Final = 2
+APART_NS: Final = 5 * MINUTE_NS
+_SUFFIX: Final = re.compile(r"[-_.][0-9a-zA-Z]*$|[0-9]+$")
+
+
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """A member that left, and the one that came for it."""
+
+    old: MemberLife
+    new: MemberLife
+    partitions: int
+
+    @property
+    def left_ns(self) -> int:
+        return self.old.left_ns or self.old.last_seen_ns
+
+    @property
+    def down_ns(self) -> int:
+        return max(0, self.new.joined_ns - self.left_ns)
+
+
+def stem(client_id: str | None) -> str:
+    """Return a client id without its last part: ``web-7d4f`` and ``web-2`` are both ``web``."""
+    return _SUFFIX.sub("", client_id or "")
+
+
+@detector(80, basis="frames")
+def deploy(seen: Seen) -> Iterator[DetectorResult]:
+    """Deploy: the members of a group are replaced, one after another or all at once.
+
+    A rolling restart costs each member two rebalances, which need no action; what counts is what it cost, and what it
+    would have cost with static members (KIP-345). A member is replaced where it left in order and another with its
+    client id (or, as pods have, with the same id but for the part behind its last separator) joined within five
+    minutes, or had joined within five minutes before. Members that come back again and again are `flapping_member`.
+
+    Threshold: two members or more replaced, and half of those that were there at least, no two replacements further
+    apart than five minutes; always info. Not in the text of logs: clients that state no reason leave in the same words
+    after max.poll.interval.ms, and what a deploy cost is not in it.
+    """
+    if seen.history.group.origin == "text":
+        return
+    for pairs in _runs(_replaced(seen.history)):
+        names = {client_of(pair.old) for pair in pairs}
+        before = [
+            life
+            for life in seen.history.members
+            if life.joined_ns <= pairs[0].left_ns and (life.left_ns is None or life.left_ns >= pairs[0].left_ns)
+        ]
+        count = len(names) if len(names) > 1 else len(pairs)  # all instances may have one client id
+        if count >= DEPLOY_THRESHOLD and 2 * count >= len(before):
+            yield _deploy(seen.history, pairs, count, max(count, len(before)))
+
+
+def _replaced(history: GroupHistory) -> list[_Replaced]:
+    """Return the members that left in order, each with the one that took its place."""
+    held: dict[str, list[tuple[int, int | None]]] = {}
+    for row in history.ownership:
+        held.setdefault(row.member_id, []).append((row.from_ns, row.to_ns))
+    came = sorted(history.members, key=lambda life: life.joined_ns)
+    taken: set[str] = set()
+    found = []
+    for old in sorted(came, key=lambda life: life.left_ns or 0):
+        if old.left_ns is None or old.why_left != "left":
+            continue
+        new = _successor(old, came, taken)
+        if new is not None:
+            taken.add(new.member_id)
+            ends = [to_ns for _, to_ns in held.get(old.member_id, ()) if to_ns is None or to_ns >= old.left_ns]
+            found.append(_Replaced(old, new, len(ends) or _last_held(held.get(old.member_id, ()))))
+    return found
+
+
+def _last_held(rows: Iterable[tuple[int, int | None]]) -> int:
+    """Return how many partitions a member held last: those of its latest assignment."""
+    starts = [from_ns for from_ns, _ in rows]
+    return starts.count(max(starts)) if starts else 0
+
+
+def _successor(old: MemberLife, came: Sequence[MemberLife], taken: set[str]) -> MemberLife | None:
+    """Return the member that came for one that left: with its client id after it, else with a new one alike."""
+    left_ns = old.left_ns or 0
+    near = [life for life in came if old.joined_ns < life.joined_ns and abs(life.joined_ns - left_ns) <= APART_NS]
+    near = [life for life in near if life.member_id not in taken]
+    same = [life for life in near if life.client_id == old.client_id and life.joined_ns >= left_ns]
+    alike = [life for life in near if stem(life.client_id) == stem(old.client_id) and _is_new(life, came)]
+    return min(same or alike, key=lambda life: abs(life.joined_ns - left_ns), default=None)
+
+
+def _is_new(life: MemberLife, came: Sequence[MemberLife]) -> bool:
+    """Whether no earlier member had its client id."""
+    return not any(other.client_id == life.client_id and other.joined_ns < life.joined_ns for other in came)
+
+
+def _runs(pairs: list[_Replaced]) -> Iterator[list[_Replaced]]:
+    run: list[_Replaced] = []
+    for pair in pairs:
+        if run and pair.left_ns - run[-1].left_ns > APART_NS:
+            yield run
+            run = []
+        run.append(pair)
+    if run:
+        yield run
+
+
+def _deploy(history: GroupHistory, pairs: list[_Replaced], count: int, before: int) -> DetectorResult:
+    start_ns = min(min(pair.left_ns, pair.new.joined_ns) for pair in pairs)
+    end_ns = max(max(pair.left_ns, pair.new.joined_ns) for pair in pairs)
+    rows = [row for row in history.rebalances if start_ns - NS_PER_MS <= row.started_ns <= end_ns + NS_PER_MS]
+    paused_ns = sum(row.paused_ms or 0.0 for row in rows) * NS_PER_MS
+    names = sorted({client_of(pair.old) for pair in pairs})
+    is_rolling = not any(row.outcome == "empty" for row in rows)
+    how = "a deploy, one after another" if is_rolling else "a deploy that emptied the group"
+    return DetectorResult(
+        severity="info",
+        from_ns=start_ns,
+        to_ns=end_ns,
+        text=f"{how}: {count} of {before} {plural('member', range(before))} ({listed(names)}) were restarted or "
+        f"replaced within {lasting(end_ns - start_ns)}, with {len(rows)} {plural('rebalance', rows)} and "
+        f"{lasting(paused_ns)} of partition time without an owner{_as_static(pairs, rows)}",
+        advice="Nothing is wrong. Static members (group.instance.id for each instance, and a session longer than a "
+        "restart takes) are restarted without a rebalance; `kcoord simulate rolling-bounce --from` computes it for "
+        "this group, cooperative assignors included.",
+        value=count,
+        threshold=DEPLOY_THRESHOLD,
+        rebalances=[row.number for row in rows],
+        evidence=(Evidence(pair.left_ns, "", -1, f"{client_of(pair.old)} leaves, {_return(pair)}") for pair in pairs),
+    )
+
+
+def _return(pair: _Replaced) -> str:
+    name = client_of(pair.new)
+    return (
+        f"{name} had joined before"
+        if pair.new.joined_ns < pair.left_ns
+        else f"{name} joins {lasting(pair.down_ns)} later"
+    )
+
+
+def _as_static(pairs: Sequence[_Replaced], rows: Sequence[Rebalance]) -> str:
+    """Return what the deploy would have cost with static members: the partitions of each while it was down, no more."""
+    if all(pair.old.instance_id for pair in pairs) or not rows:
+        return ""
+    cost_ns = sum(pair.partitions * pair.down_ns for pair in pairs)
+    return f"; with static members: no rebalance, and {lasting(cost_ns)}"
+
+
+# ---- two applications
+
+OTHERS_NS: Final = SECOND_NS
+ALIKE_NS: Final = MINUTE_NS
+SETTLED_NS: Final = 10 * SECOND_NS
+"""After a change of its subscription, from when on a member counts."""
+
+
+@detector(22, basis="frames")
+def two_applications(seen: Seen) -> Iterator[DetectorResult]:
+    """Two applications: members of one group that subscribe to topics of which they have none in common.
+
+    They work, each on its own topics, but every start, stop and deploy of one stops the other, and the offsets of both
+    lie under one name. Normal is a group whose members subscribe to the same topics. A member that changes its
+    subscription counts from ten seconds later on.
+
+    Threshold: two sets of members without a common topic that are in the group at the same time, for a second if their
+    client ids differ in more than the last part (warning), else for a minute (info: one application whose consumers
+    should not share a group).
+    """
+    changes = [row for row in seen.history.rebalances if row.cause == Cause.SUBSCRIPTION_CHANGED]
+    since = {row.member_id: row.started_ns + SETTLED_NS for row in changes}
+    lives = [replace(life, joined_ns=since.get(life.member_id, life.joined_ns)) for life in seen.history.members]
+    sets = _sets([life for life in lives if life.topics])
+    pairs = [(together_ns(*each, seen.history.group.last_ns), *each) for each in combinations(sets, 2)]
+    if not pairs:
+        return
+    ns, first, second = max(pairs, key=lambda pair: pair[0])
+    is_other = _stems(first).isdisjoint(_stems(second))
+    if ns >= (OTHERS_NS if is_other else ALIKE_NS):
+        yield _two_applications_found(first, second, ns, is_other)
+
+
+def _stems(lives: Sequence[MemberLife]) -> set[str]:
+    return {stem(life.client_id) for life in lives}
+
+
+def _two_applications_found(
+    first: Sequence[MemberLife], second: Sequence[MemberLife], ns: int, is_other: bool
+) -> DetectorResult:
+    names = [listed(sorted({client_of(life) for life in each})) for each in (first, second)]
+    topics = [listed(sorted({topic for life in each for topic in life.topics})) for each in (first, second)]
+    what = "two applications share the group id" if is_other else "consumers of different topics share the group id"
+    return DetectorResult(
+        severity="warning" if is_other else "info",
+        from_ns=max(min(life.joined_ns for life in each) for each in (first, second)),
+        text=f"{what}: {names[0]} subscribe to {topics[0]}, {names[1]} to {topics[1]}, no topic in common, side by "
+        f"side for {lasting(ns)}",
+        advice="Give each application a group.id of its own: each start, stop and deploy of one makes the other "
+        "rebalance. A new id begins without offsets: copy them (kafka-consumer-groups.sh --reset-offsets --from-file) "
+        "before the first start.",
+        value=ns / SECOND_NS,
+        threshold=(OTHERS_NS if is_other else ALIKE_NS) / SECOND_NS,
+        evidence=[
+            Evidence(life.joined_ns, "", -1, f"{client_of(life)} subscribes to {', '.join(life.topics)}")
+            for life in [*first[: MAX_EVIDENCE // 2], *second[: MAX_EVIDENCE // 2]]
+        ],
+    )
+
+
+def _sets(lives: Sequence[MemberLife]) -> list[list[MemberLife]]:
+    """Return the members by common topics: a chain of common topics leads from each of a set to each other."""
+    sets: list[tuple[set[str], list[MemberLife]]] = []
+    for life in lives:
+        topics, members = set(life.topics), [life]
+        apart = []
+        for known, others in sets:
+            if known & topics:
+                topics |= known
+                members = others + members
+            else:
+                apart.append((known, others))
+        sets = [*apart, (topics, members)]
+    return [members for _, members in sets]
+
+
+# ---- flapping member
+
+WINDOW_NS: Final = 10 * MINUTE_NS
+FLAPPING_MEMBER_THRESHOLD: Final = 3
+
+_MS_PER_S: Final = 1_000
+_NO_REASON: Final = "Look at this one process: what ends it, a supervisor that restarts it, or the network between."
+_STATIC: Final = (
+    "Until that is fixed, a group.instance.id lets a restart within session.timeout.ms take its partitions back "
+    "without a rebalance."
+)
+_ADVICE: Final[Mapping[str, str]] = {
+    "process died": "The process dies without leaving the group: look at its exit code and log, the OOM killer (exit "
+    f"code 137, OOMKilled), and its liveness probe; let the supervisor wait between restarts. {_STATIC}",
+    "process ended": "The process is restarted again and again: look at its exit code and log, the OOM killer (exit "
+    "code 137, OOMKilled), its liveness probe, and who deploys it.",
+    "silent": "The process falls silent although it is not closed: look for long garbage collections, CPU limits that "
+    "throttle it, a frozen host, and the network between it and the broker; session.timeout.ms says how long it may.",
+    "poll timeout": "Its application takes longer between two polls than max.poll.interval.ms allows: do less per poll "
+    "(max.poll.records), move the work to another thread, or raise max.poll.interval.ms.",
+    "rebalance timeout": "It does not rejoin in time, because its application does not poll: do less per poll "
+    "(max.poll.records), move the work to another thread, or raise max.poll.interval.ms.",
+    "session timeout": "Its heartbeats stop for longer than session.timeout.ms: look for long garbage collections, CPU "
+    "limits that throttle it, and the network between it and the broker.",
+    "left": "It leaves the group in order each time: look at what closes and opens it, an autoscaler, a deployment, a "
+    f"supervisor, or an application that closes its consumer after an error. {_STATIC}",
+}
+"""By how the lives ended. Shortening a timeout is in none: none of these ends waits for one."""
+
+
+@detector(63)
+def flapping_member(seen: Seen) -> Iterator[DetectorResult]:
+    """Flapping member: a client that is lost and comes back, over and over.
+
+    A client that comes back has a new member id, so the detector counts member ids one after the other of the same
+    client id and host (or of the same group.instance.id). Normal are several consumers with one client id on one host
+    at the same time; they look alike, so the returns are divided by the number of members present at once. A dead one
+    is not present, although the coordinator counts it until its session is over.
+
+    The advice follows from how the lives ended (`MemberLife.end`, `MemberLife.why_left`), the commonest way first.
+
+    Threshold: 3 returns of each within 10 minutes.
+    """
+    for name, lives in _clients(seen.history.members).items():
+        at_once = _most_at_once(lives)
+        returns = busiest(lives[at_once:], lambda life: life.joined_ns, WINDOW_NS)
+        if len(returns) < FLAPPING_MEMBER_THRESHOLD * at_once:
+            continue
+        first, last = returns[0].joined_ns, returns[-1].joined_ns
+        ended = [life for life in lives if first - WINDOW_NS <= _gone_ns(life) <= last and _end_of(life)]
+        ways = Counter(_end_of(life) for life in ended).most_common()
+        ids = {life.member_id for life in lives}
+        yield DetectorResult(
+            severity="warning",
+            from_ns=lives[0].joined_ns,
+            to_ns=last,
+            subject=name,
+            text=f"{name} came back {len(returns)} times within {_span(last - lives[0].joined_ns)}"
+            + (f"; it was lost by {', '.join(f'{way} ({count} x)' for way, count in ways)}" if ways else "")
+            + _cost(seen.history, ids),
+            advice=_ADVICE.get(ways[0][0], _NO_REASON) if ways else _NO_REASON,
+            value=len(returns) / at_once,
+            threshold=FLAPPING_MEMBER_THRESHOLD,
+            rebalances=[rebalance.number for rebalance in seen.history.rebalances if rebalance.member_id in ids],
+            evidence=_evidence(returns, ended),
+        )
+
+
+def _evidence(returns: Sequence[MemberLife], ended: Sequence[MemberLife]) -> list[Evidence]:
+    facts = [Evidence(life.joined_ns, "", -1, f"it joins as {life.member_id}") for life in returns]
+    facts += [Evidence(_gone_ns(life), "", -1, f"{life.member_id}: {_end_of(life)}") for life in ended]
+    return sorted(facts, key=lambda fact: fact.time_ns)
+
+
+def _cost(history: GroupHistory, ids: set[str]) -> str:
+    """How long rebalances waited for its dead incarnations."""
+    waits = [wait.ms for row in history.rebalances for wait in row.waited_for if wait.died_ns and wait.member_id in ids]
+    if not waits:
+        return ""
+    times = "a rebalance" if len(waits) == 1 else f"rebalances {len(waits)} times"
+    return f"; {times} waited for a dead incarnation of it, {sum(waits) / _MS_PER_S:.0f} s in all"
+
+
+def _span(length_ns: int) -> str:
+    if length_ns < MINUTE_NS * 2:
+        return f"{max(1, round(length_ns / SECOND_NS))} s"
+    return f"{round(length_ns / MINUTE_NS)} min"
+
+
+def _end_of(life: MemberLife) -> str:
+    """How it ended, as `_ADVICE` has it; empty for a life that goes on."""
+    if life.end in (None, "left", "gone"):
+        return life.why_left or life.end or ""
+    return life.end or ""
+
+
+def _gone_ns(life: MemberLife) -> int:
+    """When it was gone: dead, removed or last seen."""
+    if life.died_ns is not None:
+        return life.died_ns
+    return life.last_seen_ns if life.left_ns is None else life.left_ns
+
+
+def _clients(members: list[MemberLife]) -> dict[str, list[MemberLife]]:
+    """Return the lives of each client, in order of their start."""
+    clients: dict[str, list[MemberLife]] = defaultdict(list)
+    for life in sorted(members, key=lambda life: life.joined_ns):
+        if name := life.instance_id or " at ".join(filter(None, [life.client_id, life.client_host])):
+            clients[name].append(life)
+    return clients
+
+
+def _most_at_once(lives: list[MemberLife]) -> int:
+    """Return how many of them there were at the same time, at most; 1 at least."""
+    moments = [(life.joined_ns, 1) for life in lives]
+    moments += [(_gone_ns(life), -1) for life in lives]
+    most = now = 0
+    for _, change in sorted(moments):
+        now += change
+        most = max(most, now)
+    return max(most, 1)
+
+
+# ---- frozen member
+
+INTERVALS: Final = 3
+LEAST_NS: Final = 3 * SECOND_NS
+_BEATS: Final = 4  # heartbeats from which on their interval is known
+_LEAST_OTHERS: Final = 2  # requests of other members meanwhile
+_BEATING: Final = ["Heartbeat", "ConsumerGroupHeartbeat"]
+
+
+class _Gap(NamedTuple):
+    """A silence of a member."""
+
+    life: MemberLife
+    from_ns: int
+    to_ns: int
+    interval_ns: float
+
+    @property
+    def ns(self) -> int:
+        return self.to_ns - self.from_ns
+
+    @property
+    def was_removed(self) -> bool:
+        return self.life.left_ns is not None and self.life.left_ns <= self.to_ns
+
+    @property
+    def is_long(self) -> bool:
+        return self.was_removed or 2 * self.ns >= (self.life.session_timeout_ms or 0) * NS_PER_MS > 0
+
+
+@detector(62, basis="absence")
+def frozen_member(seen: Seen) -> Iterator[DetectorResult]:
+    """Frozen member: a member sends nothing for much longer than its heartbeat interval, and then it goes on.
+
+    The process stood still (garbage collection, a paused VM or container, a CPU limit) or its network carried nothing;
+    it did not die, for the same member id sends again. A gap counts from the last response on, so that a member that
+    waits for its JoinGroup, or for a broker that does not answer, is not silent. Others have to send meanwhile: else
+    the capture paused, or the broker.
+
+    Threshold: three of the member's own heartbeat intervals, and three seconds. Warning where half of the session
+    timeout passed, or where the coordinator had removed the member when it went on; else info.
+    """
+    if seen.exchanges is None or not seen.exchanges.num_rows:
+        return
+    asked = seen.exchanges.filter(
+        pc.and_(pc.is_valid(seen.exchanges["asked_ns"]), pc.not_equal(seen.exchanges["member_id"], ""))
+    )
+    if not asked.num_rows:
+        return
+    times = np.sort(asked["asked_ns"].to_numpy())
+    own = _by_member(asked)
+    gaps = [
+        gap
+        for life in seen.history.members
+        if life.member_id in own
+        for gap in _gaps(life, *own[life.member_id])
+        if _others_sent(times, gap, own[life.member_id][0])
+    ]
+    for is_long in (True, False):
+        if found := [gap for gap in gaps if gap.is_long is is_long]:
+            yield _finding(seen.history, found, "warning" if is_long else "info")
+
+
+def _by_member(asked: pa.Table) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]]:
+    """Return of each member when it asked, when that was answered (else asked), and which of it are heartbeats."""
+    rows = asked.select(["member_id", "asked_ns"])
+    rows = rows.append_column("done_ns", pc.coalesce(asked["answered_ns"], asked["asked_ns"]))
+    rows = rows.append_column("beats", pc.is_in(asked["api"], value_set=pa.array(_BEATING)))
+    rows = rows.sort_by([("member_id", "ascending"), ("asked_ns", "ascending")])
+    names, starts = np.unique(rows["member_id"].to_numpy(zero_copy_only=False).astype(str), return_index=True)
+    columns: list[Any] = [rows[name].to_numpy(zero_copy_only=False) for name in ("asked_ns", "done_ns", "beats")]
+    parts = zip(names.tolist(), *(np.split(column, starts[1:]) for column in columns), strict=True)
+    return {name: (asked_ns, done_ns, beats) for name, asked_ns, done_ns, beats in parts}
+
+
+def _gaps(
+    life: MemberLife, asked: NDArray[np.int64], done: NDArray[np.int64], beats: NDArray[np.bool_]
+) -> Iterator[_Gap]:
+    times = asked[beats]
+    if len(times) < _BEATS:
+        return
+    interval = float(np.median(np.diff(times)))
+    silent = asked[1:] - np.maximum.accumulate(done)[:-1]
+    for at in np.flatnonzero(silent >= max(INTERVALS * interval, LEAST_NS)).tolist():
+        from_ns, to_ns = int(asked[at + 1] - silent[at]), int(asked[at + 1])
+        if life.joined_ns <= from_ns and (life.left_ns is None or from_ns < life.left_ns):
+            yield _Gap(life, from_ns, to_ns, interval)
+
+
+def _others_sent(times: NDArray[np.int64], gap: _Gap, own: NDArray[np.int64]) -> bool:
+    """Whether other members sent requests in a gap."""
+    first, last = np.searchsorted(times, [gap.from_ns, gap.to_ns], side="left")
+    mine = np.searchsorted(own, [gap.from_ns, gap.to_ns], side="left")
+    return bool((last - first) - (mine[1] - mine[0]) >= _LEAST_OTHERS)
+
+
+def _finding(history: GroupHistory, gaps: list[_Gap], severity: str) -> DetectorResult:
+    worst = max(gaps, key=lambda gap: gap.ns)
+    names = sorted({person(gap.life.client_id, gap.life.client_host) for gap in gaps})
+    end = ", when the coordinator had removed it" if worst.was_removed else ""
+    more = f"; {len(gaps)} such pauses ({listed(names)})" if len(gaps) > 1 else ""
+    return DetectorResult(
+        severity=severity,
+        from_ns=min(gap.from_ns for gap in gaps),
+        to_ns=max(gap.to_ns for gap in gaps),
+        subject=only(sorted({client_of(gap.life) for gap in gaps})),
+        text=f"{person(worst.life.client_id, worst.life.client_host)} was silent for {lasting(worst.ns)}, with a "
+        f"heartbeat every {lasting(worst.interval_ns)} before, and then went on as the same process{end}: it was "
+        f"frozen, or its network carried nothing{more}",
+        advice="Look at that process and host at that time: garbage collection, a paused or migrated VM, a container "
+        "without CPU, a suspended laptop, the network. The process did not end, so its own log has a gap as well.",
+        value=worst.ns / NS_PER_MS,
+        threshold=max(INTERVALS * worst.interval_ns, LEAST_NS) / NS_PER_MS,
+        rebalances=[
+            row.number
+            for row in history.rebalances
+            if any(gap.life.member_id in [gone.member_id for gone in row.removed] for gap in gaps if gap.was_removed)
+        ],
+        evidence=(
+            Evidence(gap.to_ns, "", -1, f"{client_of(gap.life)} goes on after {lasting(gap.ns)}") for gap in gaps
+        ),
+    )
+
+
+# ---- slow polls
+
+
+class _Late(NamedTuple):
+    """A member that did not poll in time.
+
+    :ivar took_ns: how long its poll took at least; 0 where its max.poll.interval.ms is not known
+    """
+
+    life: MemberLife
+    is_back: bool
+    took_ns: int
+
+    @property
+    def name(self) -> str:
+        return person(self.life.client_id, self.life.client_host)
+
+
+@detector(61)
+def slow_polls(seen: Seen) -> Iterator[DetectorResult]:
+    """Slow polls: members that left the group because their application had not polled within max.poll.interval.ms.
+
+    Normal is none. How long the poll took shows when the same client joins again: the interval, and the time until
+    then.
+
+    Threshold: 1; warning.
+    """
+    late = [_late(life, seen.history.members) for life in seen.history.members if life.why_left == "poll timeout"]
+    if not late:
+        return
+    yield _slow_polls_found(seen.history, late)
+
+
+def _slow_polls_found(history: GroupHistory, late: list[_Late]) -> DetectorResult:
+    names = sorted({each.name for each in late})
+    longest = max(late, key=lambda each: each.took_ns)
+    lefts = [each.life.left_ns or each.life.last_seen_ns for each in late]
+    limit_ns = (longest.life.rebalance_timeout_ms or 0) * NS_PER_MS
+    within = f" ({lasting(limit_ns)})" if limit_ns else ""
+    times = f", {len(late)} times" if len(late) > 1 else ""
+    return DetectorResult(
+        severity="warning",
+        from_ns=min(lefts),
+        to_ns=max(lefts),
+        subject=only(sorted({client_of(each.life) for each in late})),
+        text=f"{listed(names)} did not poll within max.poll.interval.ms{within} and left the group{times}"
+        f"{_measured(longest)}",
+        advice=_advice(longest),
+        value=len(late),
+        rebalances=[row.number for row in history.rebalances if row.cause == Cause.POLL_TIMEOUT],
+        evidence=(Evidence(left_ns, "", -1, f"{each.name} leaves") for each, left_ns in zip(late, lefts, strict=False)),
+    )
+
+
+def _late(life: MemberLife, members: list[MemberLife]) -> _Late:
+    left_ns = life.left_ns or life.last_seen_ns
+    back = [
+        other.joined_ns
+        for other in members
+        if (other.client_id, other.client_host) == (life.client_id, life.client_host) and other.joined_ns >= left_ns
+    ]
+    limit_ns = (life.rebalance_timeout_ms or 0) * NS_PER_MS
+    return _Late(life, bool(back), limit_ns + min(back) - left_ns if back and limit_ns else limit_ns)
+
+
+def _measured(late: _Late) -> str:
+    if not late.took_ns:
+        return ""
+    if not late.is_back:
+        return f"; the poll took more than {lasting(late.took_ns)}: the client has not come back"
+    return f"; the longest took {lasting(late.took_ns)}, by when it joined again"
+
+
+def _advice(late: _Late) -> str:
+    """Return what to change, with the measured time where there is one."""
+    bound = (
+        f"above {lasting(late.took_ns)}" if late.took_ns and late.is_back else "above the longest time between polls"
+    )
+    return (
+        "Find out what the application of that member does between two polls. Set max.poll.records "
+        f"so that a batch fits into the interval, or max.poll.interval.ms {bound}; the session timeout has nothing to "
+        "do with it, since heartbeats went on."
+    )

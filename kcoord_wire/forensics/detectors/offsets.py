@@ -1,0 +1,523 @@
+"""Offsets: commits of what was lost, positions that are set back, partitions that are not read."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from kcoord_wire.forensics.detectors.finding import (
+    MINUTE_NS,
+    SECOND_NS,
+    DetectorResult,
+    Seen,
+    client_of,
+    detector,
+    lasting,
+    listed,
+    only,
+    person,
+    plural,
+)
+from kcoord_wire.forensics.detectors.rounds import Partition, Round, label
+from kcoord_wire.forensics.model import Evidence, GroupHistory, Lag, MemberLife, OffsetReset, Ownership, ResetKind
+from kcoord_wire.protocol.error_codes import ErrorCode
+
+# ---- commit after revoke
+
+LOST_PLACE: Final = frozenset(
+    {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS}
+    | {ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH}
+)
+"""Error codes with which the coordinator refuses the commit of a member that has lost its place."""
+
+_NO_END: Final = np.iinfo(np.int64).max
+_REFUSED: Final = "refused: what it had read since is read again"
+_ACCEPTED: Final = "of partitions that it had lost, and accepted: they may undo those of the next owner"
+_COMMIT_AFTER_REVOKE_ADVICE: Final = (
+    "Commit in onPartitionsRevoked and nowhere later; stop the work on a partition before it is given up. A client "
+    "that is refused was too slow: see why it lost its place."
+)
+
+_Commits = list[tuple[Evidence, int]]
+"""Commits of one client, each with the number of offsets concerned."""
+
+
+@detector(31, basis="frames")
+def commit_after_revoke(seen: Seen) -> Iterator[DetectorResult]:
+    """Commit after revoke: a member commits offsets of partitions that it does not hold any more.
+
+    Either the coordinator refuses the commit (see `LOST_PLACE`): then the records since the last commit are processed
+    twice. Or it accepts the commit, because the group is still joining, or because the member is in the new generation:
+    the coordinator does not check which partitions it owns there. Then the commit may set back what the next owner
+    committed.
+
+    Normal is none: a consumer commits in onPartitionsRevoked, before it rejoins. So a partition counts as lost from the
+    member's next JoinGroup on, or once another member holds it, not from the assignment that takes it away. Threshold:
+    1 refused commit of a member that had lost its place (info where it only came too early, REBALANCE_IN_PROGRESS), 1
+    accepted commit of a lost partition.
+    """
+    if seen.exchanges is None or not seen.exchanges.num_rows:
+        return
+    names = seen.names
+    held = _Held(seen.history, _joins(seen.exchanges))
+    refused: dict[str, _Commits] = defaultdict(list)
+    accepted: dict[str, _Commits] = defaultdict(list)
+    displaced: set[str] = set()  # refused with more than that a rebalance is under way
+    for row in _suspects(seen.history, seen.exchanges):
+        name = names.get(row["member_id"], row["client_id"] or row["member_id"])
+        if row["error_code"] in LOST_PLACE:
+            code = ErrorCode(row["error_code"])
+            refused[name].append(_commit(row, f"in generation {row['generation_id']}: {code.name}", name))
+            displaced |= {name} if code != ErrorCode.REBALANCE_IN_PROGRESS else set()
+        elif lost := held.lost_of(row):
+            accepted[name].append(
+                _commit(row, f"{lost[0]['topic']}-{lost[0]['partition']}, which it has lost", name, lost)
+            )
+    for name, commits in sorted(refused.items()):
+        yield _found(seen.history, name, commits, "warning" if name in displaced else "info", _REFUSED)
+    for name, commits in sorted(accepted.items()):
+        yield _found(seen.history, name, commits, "critical", _ACCEPTED)
+
+
+def _commit(row: dict[str, Any], what: str, name: str, offsets: list[Any] | None = None) -> tuple[Evidence, int]:
+    """Return the evidence of a commit, and how many of its offsets it is about: `offsets`, or all."""
+    count = len(row["offsets"] or ()) if offsets is None else len(offsets)
+    return Evidence(row["asked_ns"], row["source"], row["seq"], f"{name} commits {what}"), count
+
+
+def _joins(exchanges: pa.Table) -> dict[str, list[int]]:
+    joins: dict[str, list[int]] = defaultdict(list)
+    rows = exchanges.filter(pc.equal(exchanges["api"], "JoinGroup")).select(["member_id", "asked_ns"])
+    for row in rows.sort_by("asked_ns").to_pylist():
+        joins[row["member_id"]].append(row["asked_ns"])
+    return joins
+
+
+class _Held:
+    """Who held each partition, and until when."""
+
+    def __init__(self, history: GroupHistory, joins: dict[str, list[int]]) -> None:
+        self._joins = joins
+        self._spans: dict[tuple[str, int], list[Ownership]] = defaultdict(list)
+        for row in sorted(history.ownership, key=lambda row: row.from_ns):
+            self._spans[row.topic, row.partition].append(row)
+
+    def lost_of(self, row: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the offsets of an accepted commit whose partitions the member had lost."""
+        offsets = [] if row["error_code"] else row["offsets"] or []
+        return [o for o in offsets if self._was_lost(row["member_id"], (o["topic"], o["partition"]), row["asked_ns"])]
+
+    def _was_lost(self, member_id: str, place: tuple[str, int], at_ns: int) -> bool:
+        """Whether the member had held the partition before, and has rejoined without it, or another holds it."""
+        spans = self._spans.get(place, [])
+        begun = spans[: bisect_right(spans, at_ns, key=lambda span: span.from_ns)]
+        last = next((span for span in reversed(begun) if span.member_id == member_id), None)
+        if last is None or last.to_ns is None:
+            return False
+        if begun[-1].member_id != member_id and (begun[-1].to_ns is None or begun[-1].to_ns > at_ns):
+            return True
+        joins = self._joins.get(member_id, [])
+        rejoined = bisect_left(joins, last.to_ns)
+        return rejoined < len(joins) and joins[rejoined] < at_ns
+
+
+def _suspects(history: GroupHistory, exchanges: pa.Table) -> list[dict[str, Any]]:
+    """Return commits that were refused, that fell into a rebalance, or that name a partition another member holds.
+
+    A rebalance matters because a cooperative member commits, between its assignment and its next join, what it gives
+    up; that partition has no owner then.
+    """
+    columns = ["asked_ns", "source", "seq", "member_id", "client_id", "generation_id", "error_code", "offsets"]
+    commits = exchanges.filter(pc.equal(exchanges["api"], "OffsetCommit")).select(columns)
+    suspicious = pc.is_in(pc.fill_null(commits["error_code"], 0), pa.array(sorted(map(int, LOST_PLACE)), pa.int16()))
+    for rebalance in history.rebalances:
+        end = history.group.last_ns if rebalance.ended_ns is None else rebalance.ended_ns
+        is_after = pc.greater_equal(commits["asked_ns"], rebalance.started_ns)
+        suspicious = pc.or_(suspicious, pc.and_(is_after, pc.less_equal(commits["asked_ns"], end)))
+    suspicious = pc.or_(suspicious, pa.array(_held_by_others(history.ownership, commits)))
+    # A commit without a member id is from a tool, or from a consumer that assigns partitions to itself.
+    suspicious = pc.and_(suspicious, pc.not_equal(commits["member_id"], ""))
+    rows: list[dict[str, Any]] = commits.filter(suspicious).to_pylist()
+    return sorted(rows, key=lambda row: (row["asked_ns"], row["source"], row["seq"]))
+
+
+def _held_by_others(held: list[Ownership], commits: pa.Table) -> NDArray[np.bool_]:
+    """Return, per commit, whether it names a partition that another member holds at that time.
+
+    There may be millions of offsets, so none is looked up by itself: holdings and offsets become one column, holdings
+    first, sorted by partition and time; the last holding before an offset is the one that may be another's.
+    """
+    found = np.zeros(len(commits), np.bool_)
+    lists = pc.fill_null(commits["offsets"].combine_chunks(), [])
+    offsets = pc.list_flatten(lists)
+    if not held or not len(offsets):
+        return found
+    commit_of = pc.list_parent_indices(lists).to_numpy()
+    topics = _numbered([row.topic for row in held], pc.fill_null(offsets.field("topic"), ""))
+    members = _numbered([row.member_id for row in held], commits["member_id"].take(commit_of).combine_chunks())
+    partitions = np.concatenate([[row.partition for row in held], pc.fill_null(offsets.field("partition"), -1)])
+    place = topics.astype(np.int64) << 32 | partitions.astype(np.int64)
+    at = np.concatenate([[row.from_ns for row in held], commits["asked_ns"].to_numpy()[commit_of]]).astype(np.int64)
+    ends = np.array([_NO_END if row.to_ns is None else row.to_ns for row in held], np.int64)
+    order = np.lexsort((np.arange(len(at)), at, place))
+    last = np.maximum.accumulate(np.where(order < len(held), np.arange(len(order)), -1))
+    holding = order[last]
+    is_anothers = (order >= len(held)) & (last >= 0)
+    is_anothers &= (place[holding] == place[order]) & (members[holding] != members[order])
+    is_anothers &= ends[np.minimum(holding, len(held) - 1)] > at[order]
+    found[commit_of[order[is_anothers] - len(held)]] = True
+    return found
+
+
+def _numbered(names: list[str], more: pa.Array) -> NDArray[np.int32]:
+    """Return a number for each of the names and of `more`, the same for the same name."""
+    both = pa.chunked_array([pa.array(names, pa.string()), more.cast(pa.string())])
+    numbers: NDArray[np.int32] = pc.dictionary_encode(both).combine_chunks().indices.to_numpy()
+    return numbers
+
+
+def _found(history: GroupHistory, name: str, commits: _Commits, severity: str, outcome: str) -> DetectorResult:
+    evidence = [item for item, _ in commits]
+    times, offsets = len(commits), sum(count for _, count in commits)
+    were = "were" if times > 1 else "was"
+    return DetectorResult(
+        severity=severity,
+        from_ns=evidence[0].time_ns,
+        to_ns=evidence[-1].time_ns,
+        subject=name,
+        text=f"{times} commit{'s' * (times > 1)} of {name} ({offsets} offset{'s' * (offsets > 1)}) {were} {outcome}",
+        advice=_COMMIT_AFTER_REVOKE_ADVICE,
+        value=times,
+        rebalances=[
+            rebalance.number
+            for rebalance in history.rebalances
+            if any(rebalance.started_ns <= e.time_ns <= (rebalance.ended_ns or e.time_ns) for e in evidence)
+        ],
+        evidence=evidence,
+    )
+
+
+# ---- offset reset
+
+_TOGETHER_NS: Final = 10 * SECOND_NS
+_DID: Final = {
+    ResetKind.ADMIN: "{who}, no member of the group, set the committed offset of {places}",
+    ResetKind.COMMIT: "{who} committed less than was committed of {places}",
+    ResetKind.UNSEEN: "The committed offset of {places} is another one than was committed last",
+    ResetKind.OUT_OF_RANGE: "{who} asked for an offset that the log does not have (OFFSET_OUT_OF_RANGE) of {places}",
+    ResetKind.SEEK: "{who} reads again what was committed of {places}",
+}
+_OFFSET_RESET_ADVICE: Final = {
+    ResetKind.ADMIN: "If this (kafka-consumer-groups.sh --reset-offsets) was not intended, find out who uses this "
+    "client. After a step back records are read again, after a step ahead some are never read.",
+    ResetKind.COMMIT: "Records are read again. Look for a process that commits positions of its own, such as an old "
+    "checkpoint or a retry that comes late.",
+    ResetKind.UNSEEN: "Offsets expire while a group is empty (offsets.retention.minutes) and are gone with a deleted "
+    "group; a tool may have set them from where this source does not see.",
+    ResetKind.OUT_OF_RANGE: "The records were deleted before they were read (retention.ms, retention.bytes), or the "
+    "topic was made again. auto.offset.reset decides where reading goes on: latest skips what is there.",
+    ResetKind.SEEK: "The application seeks, or keeps positions of its own: the records are read again.",
+}
+_WARNINGS: Final = (ResetKind.COMMIT, ResetKind.UNSEEN, ResetKind.OUT_OF_RANGE, ResetKind.ADMIN)
+
+
+@detector(33, basis="frames")
+def offset_reset(seen: Seen) -> Iterator[DetectorResult]:
+    """Offset reset: the position of a group was set back, or ahead, by something else than reading on.
+
+    Normal is that committed offsets rise, and that a consumer reads on from where it was. They are set by an operator
+    (``kafka-consumer-groups.sh --reset-offsets``), by a member that commits less than was committed, by the expiry of
+    committed offsets, by an offset that the log does not have any more (auto.offset.reset), and by seeking.
+
+    Threshold: 1 partition. Partitions that one client changed in one way within `_TOGETHER_NS` are one finding.
+    """
+    for resets in _together(seen.history.resets):
+        first, kind = resets[0], ResetKind(resets[0].kind)
+        places = [f"{each.topic}-{each.partition}" for each in resets]
+        who = person(first.client_id, first.client_host)
+        text = _DID[kind].format(who=who, places=f"{len(places)} {plural('partition', places)}")
+        yield DetectorResult(
+            severity="warning" if kind in _WARNINGS else "info",
+            from_ns=first.time_ns,
+            to_ns=resets[-1].time_ns,
+            subject=first.client_id if kind != ResetKind.UNSEEN else only(places),
+            text=f"{text}: {listed([_change(each) for each in resets])}{_cost(resets)}.",
+            advice=_OFFSET_RESET_ADVICE[kind],
+            value=len(resets),
+            evidence=(Evidence(each.time_ns, "", -1, _change(each)) for each in resets),
+        )
+
+
+def _together(resets: Sequence[OffsetReset]) -> Iterator[list[OffsetReset]]:
+    """Yield the resets of one client, kind and time; several of one partition stay apart."""
+    open_: dict[tuple[str, str | None, str | None], list[OffsetReset]] = {}
+    for each in resets:
+        key = (each.kind, each.client_id, each.client_host)
+        held = open_.get(key)
+        is_again = held is not None and any((each.topic, each.partition) == (one.topic, one.partition) for one in held)
+        if held is None or is_again or each.time_ns - held[-1].time_ns > _TOGETHER_NS:
+            if held is not None:
+                yield held
+            open_[key] = held = []
+        held.append(each)
+    yield from open_.values()
+
+
+def _change(reset: OffsetReset) -> str:
+    after = "none" if reset.to_offset is None else f"{reset.to_offset:,}"
+    return f"{reset.topic}-{reset.partition} from {reset.from_offset:,} to {after}"
+
+
+def _cost(resets: Sequence[OffsetReset]) -> str:
+    """Return how many records are read again, and how many are skipped."""
+    moves = [each.to_offset - each.from_offset for each in resets if each.to_offset is not None]
+    again, skipped = -sum(move for move in moves if move < 0), sum(move for move in moves if move > 0)
+    counts = ((again, "are read again"), (skipped, "are skipped"))
+    return "".join(f"; {count:,} records {what}" for count, what in counts if count)
+
+
+# ---- stuck partition
+
+STUCK_NS: Final = 10 * SECOND_NS
+_IDLE_NS: Final = 30 * SECOND_NS  # as LEAST_SILENCE_NS of Burrow's STOPPED
+_CRITICAL_NS: Final = MINUTE_NS
+_STUCK_PARTITION_ADVICE: Final = (
+    "If the application pauses it (pause(), back pressure, retries), look at what it waits for; otherwise restart this "
+    "member and update its client library."
+)
+_ADVICE_IDLE: Final = (
+    "Its heartbeats go on, so that no rebalance takes the partitions away. Look at what the application does between "
+    "two polls (a thread dump): a batch that takes long, a call without a timeout, pause() without resume()."
+)
+
+
+class Stuck(NamedTuple):
+    """A partition whose owner has left it as it was.
+
+    :ivar since: the first row at that position
+    :ivar last: the last one
+    :ivar reads_others: its owner read on elsewhere in that time
+    """
+
+    since: Lag
+    last: Lag
+    reads_others: bool = True
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.since.topic, self.since.partition
+
+    @property
+    def ns(self) -> int:
+        return self.last.time_ns - self.since.time_ns
+
+
+@detector(50, basis="absence")
+def stuck_partition(seen: Seen) -> Iterator[DetectorResult]:
+    """Stuck partition: its member is at work, and neither fetches nor commits it while its end moves.
+
+    Seen in spring-kafka#4687.
+
+    Normal is that an owner which is behind the end of a partition reads it: its next request has a higher offset. An
+    owner that reads its other partitions and leaves one as it is has paused it, has lost it in its own state, or waits
+    for something of the application. A source that shows the owner reading another partition shows that at once. An
+    owner that reads none may be busy with a batch, so that it takes longer until that is unusual, and its Fetch
+    requests have to be in the source: those to a broker that was not captured are not missing.
+
+    Threshold: 10 s without a change of the owner's position, committed or fetched, behind an end that has moved; 30 s
+    for an owner that reads no other partition, and has fetched this one before. Critical from a minute on, if the owner
+    reads others and has not read the partition at all.
+    """
+    by_member: dict[tuple[str, bool], list[Stuck]] = defaultdict(list)
+    for each in stuck_partitions(seen.history):
+        by_member[each.since.member_id or "", each.reads_others].append(each)
+    for (member_id, reads_others), found in by_member.items():
+        yield _finding(seen.history, member_id, found, reads_others)
+
+
+def _finding(history: GroupHistory, member_id: str, found: list[Stuck], reads_others: bool) -> DetectorResult:
+    who = next((client_of(life) for life in history.members if life.member_id == member_id), member_id)
+    longest = max(found, key=lambda each: each.ns)
+    names = [f"{each.since.topic}-{each.since.partition}" for each in found]
+    unread = any(each.since.fetch_offset is None for each in found)
+    behind = sum(each.last.end_offset - each.since.end_offset for each in found)
+    last_ns = max(each.last.time_ns for each in found)
+    return DetectorResult(
+        severity="critical" if unread and longest.ns >= _CRITICAL_NS else "warning",
+        from_ns=min(each.since.time_ns for each in found),
+        to_ns=None if last_ns >= history.group.last_ns - STUCK_NS else last_ns,
+        subject=only(names) or who,
+        text=(
+            f"{who} has {plural('partition', names)} {listed(names)} and does not read "
+            f"{plural('it', names, 'them')}: no fetch and no commit for {lasting(longest.ns)}, in which {behind:,} "
+            f"records came, while it {'read others' if reads_others else 'read nothing else and stayed a member'}."
+        ),
+        advice=_STUCK_PARTITION_ADVICE if reads_others else _ADVICE_IDLE,
+        value=longest.ns / SECOND_NS,
+        threshold=STUCK_NS / SECOND_NS,
+        evidence=(_evidence(each) for each in found),
+        suspects=(member_id,),
+    )
+
+
+def _evidence(stuck: Stuck) -> Evidence:
+    since, last = stuck.since, stuck.last
+    text = (
+        f"{since.topic}-{since.partition}: end {since.end_offset:,} to {last.end_offset:,}, "
+        f"committed {_known(last.committed_offset)}, fetched {_known(last.fetch_offset)}"
+    )
+    return Evidence(last.time_ns, "", -1, text)
+
+
+def stuck_partitions(history: GroupHistory) -> list[Stuck]:
+    """Return the longest time of each partition, in order of time."""
+    reads = _reads(history.lag)
+    longest: dict[tuple[str, int], Stuck] = {}
+    running: dict[tuple[str, int], Stuck] = {}
+    for row in history.lag:
+        place = (row.topic, row.partition)
+        before = running.get(place)
+        if row.member_id is None:
+            running.pop(place, None)
+        elif before is None or _position(before.since) != _position(row) or row.end_offset <= (row.fetch_offset or -1):
+            running[place] = Stuck(row, row)
+        else:
+            running[place] = now = Stuck(before.since, row)
+            has_moved = row.end_offset > now.since.end_offset
+            if has_moved and now.ns >= STUCK_NS and now.ns > longest.get(place, Stuck(row, row)).ns:
+                longest[place] = now
+    found = [
+        each._replace(reads_others=_reads_others(reads.get(each.since.member_id or "", []), each))
+        for each in longest.values()
+    ]
+    found = [each for each in found if each.reads_others or _is_idle(each)]
+    return sorted(found, key=lambda each: (each.since.time_ns, each.place))
+
+
+def _position(row: Lag) -> tuple[str | None, int | None, int | None]:
+    return row.member_id, row.committed_offset, row.fetch_offset
+
+
+_Reads = dict[str, list[tuple[int, tuple[str, int]]]]
+
+
+def _reads(rows: list[Lag]) -> _Reads:
+    """Return when each member was seen to read on, and of which partition."""
+    found: _Reads = defaultdict(list)
+    last: dict[tuple[str, int], tuple[str | None, int | None]] = {}
+    for row in rows:
+        place, now = (row.topic, row.partition), (row.member_id, row.fetch_offset)
+        if row.member_id is not None and row.fetch_offset is not None and last.get(place) != now:
+            found[row.member_id].append((row.time_ns, place))
+        last[place] = now
+    return found
+
+
+def _reads_others(reads: list[tuple[int, tuple[str, int]]], stuck: Stuck) -> bool:
+    """Whether the member has read on elsewhere in the second half of that time."""
+    middle = stuck.since.time_ns + stuck.ns // 2
+    return any(middle <= at <= stuck.last.time_ns and place != stuck.place for at, place in reads)
+
+
+def _is_idle(stuck: Stuck) -> bool:
+    return stuck.ns >= _IDLE_NS and stuck.since.fetch_offset is not None
+
+
+def _known(offset: int | None) -> str:
+    return "unknown" if offset is None else f"{offset:,}"
+
+
+# ---- assigned not read
+
+READ_WITHIN_NS: Final = 10 * SECOND_NS
+
+
+class _Left(NamedTuple):
+    """Partitions of an assignment that their member does not read."""
+
+    round: Round
+    life: MemberLife
+    partitions: frozenset[Partition]
+
+
+@detector(51, basis="absence")
+def assigned_not_read(seen: Seen) -> Iterator[DetectorResult]:
+    """Assigned, not read: a member gets partitions, fetches the offsets of some of them, and never those of the others.
+
+    Normal is that a consumer fetches the committed offsets of all partitions that it was assigned and does not claim to
+    own already. One that leaves some out behaves as if it read them (franz-go#686): no member does; only their lag
+    grows.
+
+    Partitions that a source shows to be left behind are `stuck_partition`'s, and not named again here.
+
+    Threshold: 1 partition that no OffsetFetch of the member's client names, and no commit, for 10 s after the
+    assignment; the client has fetched or committed others of the same assignment in that time.
+    """
+    rounds = seen.assigned_rounds
+    left = list(_left(seen.history, rounds, _fetched_offsets(seen.exchanges))) if seen.exchanges is not None else []
+    stuck = {each.place for each in stuck_partitions(seen.history)}
+    left = [item._replace(partitions=item.partitions - stuck) for item in left if item.partitions - stuck]
+    if not left:
+        return
+    concerned = {partition for item in left for partition in item.partitions}
+    clients = sorted({client_of(item.life) for item in left})
+    is_assigned = plural("partition is assigned", concerned, "partitions are assigned")
+    yield DetectorResult(
+        severity="critical",
+        from_ns=left[0].round.listed_ns,
+        subject=only(clients),
+        text=f"{len(concerned)} {is_assigned} to {listed(clients)} and not read: {listed(label(concerned))}",
+        advice="Their lag grows, and nothing else shows it: restart the member, and update its client library.",
+        value=len(concerned),
+        rebalances=seen.rebalances_of(item.round for item in left),
+        evidence=(
+            item.round.evidence(f"{client_of(item.life)} gets {listed(label(item.partitions))}, and fetches no offset")
+            for item in left
+        ),
+        suspects=tuple(sorted({item.life.member_id for item in left})),
+    )
+
+
+_FetchedOffsets = dict[tuple[str | None, str], list[tuple[int, frozenset[Partition]]]]
+"""By client id and host: when offsets were fetched or committed, and of which partitions."""
+
+
+def _fetched_offsets(exchanges: pa.Table) -> _FetchedOffsets:
+    wanted = pc.is_in(exchanges["api"], value_set=pa.array(["OffsetFetch", "OffsetCommit"]))
+    rows = exchanges.filter(wanted).select(["client_id", "client_host", "asked_ns", "offsets"]).to_pylist()
+    found: _FetchedOffsets = defaultdict(list)
+    for row in rows:
+        found[row["client_id"], row["client_host"]].append((row["asked_ns"], _places(row)))
+    return found
+
+
+def _places(row: dict[str, Any]) -> frozenset[Partition]:
+    return frozenset((item["topic"], item["partition"]) for item in row["offsets"] or ())
+
+
+def _left(history: GroupHistory, rounds: list[tuple[Round, int]], reads: _FetchedOffsets) -> Iterator[_Left]:
+    """Yield what members leave out, in the generations that lasted long enough."""
+    lives = {life.member_id: life for life in history.members}
+    for each, end_ns in rounds:
+        if end_ns - each.listed_ns < READ_WITHIN_NS:
+            continue
+        for member_id in each.given or {}:
+            life = lives.get(member_id)
+            if life is not None and (missing := _missing(each, end_ns, life, reads)):
+                yield _Left(each, life, missing)
+
+
+def _missing(each: Round, end_ns: int, life: MemberLife, reads: _FetchedOffsets) -> frozenset[Partition]:
+    """Return the new partitions of a member that it does not read until the next generation."""
+    given = (each.given or {})[life.member_id]
+    new = given - each.claims[life.member_id].partitions if life.member_id in each.claims else frozenset()
+    times = reads.get((life.client_id, life.client_host or ""), [])
+    read = frozenset[Partition]().union(*(parts for at, parts in times if each.listed_ns <= at <= end_ns))
+    return new - read if read & given else frozenset()

@@ -1,0 +1,133 @@
+"""Known bugs: named only where shape and version agree.
+
+Findings beside holes are weakened, or dropped.
+
+All detectors together.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kcoord_wire.forensics.detectors import DETECTORS, detect
+from kcoord_wire.forensics.detectors.finding import NEAR_NS, weigh
+from kcoord_wire.forensics.model import (
+    Cause,
+    Exchange,
+    Finding,
+    GroupHistory,
+    Hole,
+    table_of,
+)
+from tests.support.detector_groups import SECOND, generation, group, life, of, rebalance
+
+
+def loop(software: str | None, *, assignor: str = "cooperative-sticky", leader: str = "c1-id") -> GroupHistory:
+    causes = [Cause.NEW_MEMBER, *[Cause.COOPERATIVE_FOLLOW_UP] * 5]
+    return group(
+        members=[life("c1", software=software), life("c2", software="librdkafka 2.6.1", topics=["refunds"])],
+        rebalances=[
+            rebalance(n, n, cause, assignor=assignor, leader_id=leader) for n, cause in enumerate(causes, start=1)
+        ],
+    )
+
+
+def named(history: GroupHistory) -> Finding:
+    (finding,) = of("cooperative_loop", history)
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("software", "bugs"),
+    [
+        ("librdkafka 1.6.1", ["librdkafka#3306"]),
+        ("librdkafka 1.7.0", []),
+        ("apache-kafka-java 3.5.1", ["KAFKA-15106"]),
+        ("apache-kafka-java 3.6.0", []),
+        ("kafka-python 3.0.0", []),
+        (None, []),
+    ],
+)
+def test_the_version_of_the_leader_decides(software: str | None, bugs: list[str]) -> None:
+    finding = named(loop(software))
+    assert finding.known_bugs == bugs
+    assert ("known bug" in finding.text) is bool(bugs)
+    if bugs:
+        assert finding.advice.startswith(f"Update {software} (https://")
+
+
+def test_another_member_or_assignor_is_not_blamed() -> None:
+    assert named(loop("librdkafka 1.6.1", leader="c2-id")).known_bugs == []
+    assert named(loop("librdkafka 1.6.1", assignor="mine")).known_bugs == []
+
+
+def test_a_condition_of_the_bug_must_hold() -> None:
+    history = loop("apache-kafka-java 3.5.1")
+    for member in history.members:
+        member.topics = ["orders"]
+    assert named(history).known_bugs == [], "KAFKA-15106 needs unequal subscriptions"
+
+
+def test_a_version_without_the_damage_names_nothing() -> None:
+    quiet = group(members=[life("c1", software="librdkafka 1.6.1")], rebalances=[rebalance(1, 1)])
+    assert of("cooperative_loop", quiet) == []
+
+
+def left(detector: str, severity: str, hole_s: float) -> list[str]:
+    """The severities that remain of a finding from 100 s to 110 s, with a hole at a time."""
+    finding = Finding(
+        "billing", detector, severity, 100 * SECOND, 110 * SECOND, None, "it is so", "do it", 1.0, 1.0, [], []
+    )
+    hole = Hole("billing", int(hole_s * SECOND), int(hole_s * SECOND), "", None, [], "")
+    return [each.severity for each in weigh([finding], group(holes=[hole]))]
+
+
+@pytest.mark.parametrize(("severity", "weaker"), [("critical", ["warning"]), ("warning", ["info"]), ("info", [])])
+def test_a_finding_beside_a_hole_is_weaker(severity: str, weaker: list[str]) -> None:
+    assert left("stuck_preparing", severity, 105) == weaker
+    assert left("stuck_preparing", severity, 100 - NEAR_NS / SECOND) == weaker
+
+
+@pytest.mark.parametrize("hole_s", [80, 111])
+def test_a_hole_elsewhere_changes_nothing(hole_s: float) -> None:
+    assert left("stuck_preparing", "critical", hole_s) == ["critical"]
+
+
+def test_what_frames_show_stays() -> None:
+    assert left("refused", "critical", 105) == ["critical"]
+
+
+def test_what_only_was_not_seen_is_dropped() -> None:
+    assert left("frozen_member", "warning", 105) == []
+    assert left("frozen_member", "critical", 105) == ["warning"]
+
+
+def test_detect_returns_the_worst_first() -> None:
+    everything = group(
+        rebalances=[rebalance(n, n * 3.0, Cause.POLL_TIMEOUT) for n in range(1, 60)],
+        generations=[generation(5, 0, 10, members=0), generation(1, 10)],
+        members=[life("old"), life("new", protocol="consumer", assignors=[])],
+    )
+    found = detect(everything)
+    assert [f.severity for f in found] == ["critical", "warning", "warning"]
+    assert found[0].detector == "storm"
+    assert detect(group()) == []
+    assert detect(everything, table_of(Exchange, [])) == found
+
+
+def test_every_detector_has_a_rank_of_its_own() -> None:
+    assert len({detector.rank for detector in DETECTORS.values()}) == len(DETECTORS)
+
+
+def test_the_docs_have_a_row_for_each_detector() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "analyze.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", text, re.M)
+    declared = sorted(DETECTORS.values(), key=lambda detector: detector.rank)
+    assert rows == [(each.name, _words(each.find.__doc__)) for each in declared]
+
+
+def _words(docstring: str | None) -> str:
+    return (docstring or "").split("\n")[0].partition(": ")[2]
