@@ -16,7 +16,7 @@ from kcoord_wire.coordinator.core.events import Reply, Request, Resign, TopicsDe
 from kcoord_wire.coordinator.log.segments import TRANSACTIONS
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.runtime import Runtime
-from kcoord_wire.coordinator.topics.limits import TopicLimits
+from kcoord_wire.coordinator.topics.catalog import TopicLimits
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine

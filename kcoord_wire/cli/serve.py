@@ -217,7 +217,7 @@ def _run(args: argparse.Namespace) -> None:
     from kcoord_wire.coordinator.log.segments import CorruptLogError
     from kcoord_wire.coordinator.security.authentication import Users
     from kcoord_wire.coordinator.security.permissions import Permissions
-    from kcoord_wire.coordinator.topics.limits import TopicLimits
+    from kcoord_wire.coordinator.topics.catalog import TopicLimits
     from kcoord_wire.kernel.disk import LogInUseError
 
     coordinator = Coordinator(

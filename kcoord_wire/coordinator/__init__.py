@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kcoord_wire.coordinator.log.segments import CorruptLogError
     from kcoord_wire.coordinator.security.authentication import Users
     from kcoord_wire.coordinator.security.permissions import Permissions
-    from kcoord_wire.coordinator.topics.limits import TopicLimits
+    from kcoord_wire.coordinator.topics.catalog import TopicLimits
     from kcoord_wire.kernel.settings import SettingsError
 
 __all__ = [
@@ -62,7 +62,7 @@ __getattr__, __dir__ = lazy_names(
         "security.permissions": ("Permissions",),
         "security.authentication": ("Users",),
         "connection": ("PeerLimits",),
-        "topics.limits": ("TopicLimits",),
+        "topics.catalog": ("TopicLimits",),
         "log.store": ("CorruptLogError",),
     },
 )

@@ -35,7 +35,7 @@ from kcoord_wire.coordinator.security.authentication import Users
 from kcoord_wire.coordinator.security.permissions import Permissions
 from kcoord_wire.coordinator.server import Server
 from kcoord_wire.coordinator.testing import Inspection
-from kcoord_wire.coordinator.topics.limits import TopicLimits
+from kcoord_wire.coordinator.topics.catalog import TopicLimits
 from kcoord_wire.coordinator.topics.releases import served_by
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.kernel.background import Background

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.topics.limits import TopicLimits
+from kcoord_wire.coordinator.topics.catalog import TopicLimits
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.broker import GOOD, Broker, batch, versions
 

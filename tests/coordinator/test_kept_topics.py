@@ -15,7 +15,7 @@ from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.partitions.batch_header import check_batch
 from kcoord_wire.coordinator.partitions.journal import Journal, KnownTopic, KnownTopics
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
-from kcoord_wire.coordinator.topics.limits import TopicLimits
+from kcoord_wire.coordinator.topics.catalog import TopicLimits
 from kcoord_wire.kernel.disk import Disk, FolderDisk, MemoryDisk
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
 from kcoord_wire.protocol.error_codes import ErrorCode

@@ -8,7 +8,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.partitions import producers as open_transactions
 from kcoord_wire.coordinator.partitions.batch_header import Refused, check_batch
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, Storage
-from kcoord_wire.coordinator.topics.limits import TopicLimits
+from kcoord_wire.coordinator.topics.catalog import TopicLimits
 from kcoord_wire.kernel.disk import MemoryDisk
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from kcoord_wire.records import ControlType, Record, encode_batch, read_records

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.coordinator.topics.limits import TopicLimits
+from kcoord_wire.coordinator.topics.catalog import TopicLimits
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.broker import Broker, batch, values
 

@@ -18,7 +18,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.coordinator.core.apis import SERVED
 from kcoord_wire.coordinator.core.events import Load, Reply, Request, Resign
-from kcoord_wire.coordinator.topics.limits import TopicLimits
+from kcoord_wire.coordinator.topics.catalog import TopicLimits
 from kcoord_wire.coordinator.topics.topics import Topics, VerifiedProduce
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import (

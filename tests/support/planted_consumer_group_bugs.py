@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.consumer_groups import assignment, migration, progress, reconciliation
+from kcoord_wire.coordinator.consumer_groups import classic_members, progress
+from kcoord_wire.coordinator.consumer_groups import progress as assignment
+from kcoord_wire.coordinator.consumer_groups import progress as reconciliation
 from kcoord_wire.coordinator.consumer_groups.classic_members import ClassicMembers
 from kcoord_wire.coordinator.consumer_groups.group import NOBODY, ConsumerGroup, GroupState, Member, MemberState
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
-from kcoord_wire.coordinator.consumer_groups.progress import Progress
-from kcoord_wire.coordinator.consumer_groups.reconciliation import Goal
+from kcoord_wire.coordinator.consumer_groups.progress import Goal, Progress
 from kcoord_wire.coordinator.core.events import Append, Effect, Event, LogRecord, Reply
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -206,13 +207,13 @@ def answers_before_the_write(patch: Patch) -> None:
 
 def upgrade_forgets_what_members_hold(patch: Patch) -> None:
     """A classic group that becomes one of KIP-848 takes its members for such that hold nothing."""
-    upgrade = migration._upgrade_member
+    upgrade = classic_members._upgrade_member
 
     def planted(shared: Any, group: Any, new: ConsumerGroup, member: Any) -> None:
         upgrade(shared, group, new, member)
         new.put(replace(new.members[member.member_id], assigned={}))
 
-    patch.setattr(migration, "_upgrade_member", planted)
+    patch.setattr(classic_members, "_upgrade_member", planted)
 
 
 def classic_members_get_their_target(patch: Patch) -> None:

@@ -22,7 +22,8 @@ from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.partitions.producers import OpenTransactions, Producers
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.coordinator.transaction_flow import TransactionFlow
-from kcoord_wire.coordinator.transactions import machine, operators, records
+from kcoord_wire.coordinator.transactions import machine
+from kcoord_wire.coordinator.transactions import model as records
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
 from kcoord_wire.coordinator.transactions.model import PREPARED, Move, State, Transaction
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -236,13 +237,13 @@ def initialises_while_markers_are_written(patch: Patch) -> None:
 
 def describes_what_was(patch: Patch) -> None:
     """DescribeTransactions shows an outcome that is decided as an open transaction."""
-    describe = operators.describe
+    describe = machine.describe
 
     def planted(effects: Any, transactions: Any, *more: Any) -> None:
         shown = {name: replace(each, state=_before(each.state)) for name, each in transactions.items()}
         describe(effects, shown, *more)
 
-    patch.setattr(operators, "describe", planted)
+    patch.setattr(machine, "describe", planted)
 
 
 def _before(state: State) -> State:

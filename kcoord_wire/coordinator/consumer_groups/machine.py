@@ -21,11 +21,9 @@ from functools import partial
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.embedded import ConsumerProtocol
-from kcoord_wire.coordinator.consumer_groups.classic_members import ClassicMembers
-from kcoord_wire.coordinator.consumer_groups.describe import describe
+from kcoord_wire.coordinator.consumer_groups.classic_members import ClassicMembers, downgraded, may_downgrade
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Member
-from kcoord_wire.coordinator.consumer_groups.heartbeat import Heartbeats
-from kcoord_wire.coordinator.consumer_groups.migration import downgraded, may_downgrade
+from kcoord_wire.coordinator.consumer_groups.heartbeat import Heartbeats, describe
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Shared
 from kcoord_wire.coordinator.consumer_groups.records import replay_groups
 from kcoord_wire.coordinator.core import apis, events

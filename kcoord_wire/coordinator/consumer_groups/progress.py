@@ -7,39 +7,215 @@ Laws:
 * Nothing is computed by a timer: a target is computed, and a member moves on, with a heartbeat of a member.
 * The account of a rebalance begins with a group epoch and ends when every member holds its target of it.
 
-Source: KIP-848; Kafka's `GroupMetadataManager.java` (consumerGroupHeartbeat, consumerGroupFenceMembers).
+How a member gets from what it holds to its target: give up first, then take what is free.
+
+    STABLE                 holds its target of the epoch that it is in
+    UNREVOKED_PARTITIONS   must give partitions up, and stays in its epoch until it reports that it has
+    UNRELEASED_PARTITIONS  is in the target's epoch, and waits for partitions that others hold
+
+* A member moves to another epoch only when it holds nothing that its target takes away.
+* A partition is given only when no member holds it (`ConsumerGroup.partition_epoch`).
+* Topics that the member does not subscribe to any more are taken away at once, whatever the target says.
+* The assignor sees the present target as what members hold, so that nothing moves without need.
+* A topic that does not exist has no partitions; when it is created, the hash of the subscribed topics changes and with
+  it the group epoch.
+
+Source: KIP-848; Kafka's `GroupMetadataManager.java` (consumerGroupHeartbeat, consumerGroupFenceMembers),
+`CurrentAssignmentBuilder.java`, `TargetAssignmentBuilder.java`, `ModernGroup.java`, `Utils.java` of the group
+coordinator (KIP-1101), whose hash is XXH3 as the library hash4j writes values into it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import struct
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcoord_wire.assignors.embedded import ConsumerProtocol
+from kcoord_wire.assignors.model import MemberSubscription
+from kcoord_wire.assignors.server import SERVER_ASSIGNORS
 from kcoord_wire.coordinator.consumer_groups import records as log
-from kcoord_wire.coordinator.consumer_groups.assignment import (
-    compute_target,
-    hash_topics,
-    may_assign,
-    preferred_assignor,
-)
 from kcoord_wire.coordinator.consumer_groups.group import (
+    NOBODY,
     ConsumerGroup,
     GroupState,
+    Held,
     Member,
     MemberState,
     ResolvedRegex,
+    Target,
 )
-from kcoord_wire.coordinator.consumer_groups.reconciliation import Goal, reconcile
 from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import EffectCollector
 from kcoord_wire.coordinator.core.groups import BaseGroup, TopicNames
 from kcoord_wire.coordinator.core.regexes import CompileRegex, Resolution
+from kcoord_wire.extras import require
 from kcoord_wire.kernel.timers import Timer, Timers
 from kcoord_wire.messages import ConsumerGroupHeartbeatRequestTopicPartitions as Owned
+
+_MAGIC: Final = 0  # the version of the form in which a topic is hashed
+_TOPIC: Final = struct.Struct("<BQQ")
+_LONG: Final = struct.Struct("<Q")
+_INT: Final = struct.Struct("<i")
+
+
+def may_assign(group: ConsumerGroup, interval_ms: int, now: int) -> bool:
+    """Return whether the next target may be computed: assignments are `interval_ms` apart, so that many members that
+    join one after the other cost few of them."""
+    return group.assigned_at == 0 or interval_ms == 0 or now >= group.assigned_at + interval_ms
+
+
+def preferred_assignor(group: ConsumerGroup, default: str) -> str:
+    """Return the server assignor that most members ask for; of equals, the one asked for first."""
+    return max(group.assignors, key=group.assignors.__getitem__) if group.assignors else default
+
+
+def compute_target(group: ConsumerGroup, topics: TopicNames, assignor: str) -> dict[str, Target]:
+    """Return the target of every member, by member id."""
+    counts = {name: count for name in group.subscribed_topics() if (count := topics.partitions(name)) is not None}
+    names = {topics.id_of(name): name for name in counts}
+    members = {
+        member_id: MemberSubscription(
+            topics=tuple(group.subscription(member)),
+            owned={
+                names[topic_id]: sorted(partitions)
+                for topic_id, partitions in group.target.get(member_id, {}).items()
+                if topic_id in names
+            },
+            instance_id=member.instance_id,
+            rack=member.rack_id,
+        )
+        for member_id, member in group.members.items()
+    }
+    assigned = SERVER_ASSIGNORS[assignor](counts, members)
+    ids = {name: topic_id for topic_id, name in names.items() if topic_id is not None}
+    return {
+        member_id: {ids[name]: frozenset(partitions) for name, partitions in assigned[member_id].items()}
+        for member_id in group.members
+    }
+
+
+def hash_topics(topics: TopicNames, subscribed: Iterable[str]) -> int:
+    """Return Kafka's hash of topics, 64 bits, signed: it changes when one of them is created, deleted or gets
+    partitions; 0 if none of them exists.
+
+    :raises MissingLibraryError: the extra ``serve`` is not installed
+    """
+    xxh3: Callable[[bytes], int] = require("xxhash", "serve", "a group of KIP-848").xxh3_64_intdigest
+    hashed = b"".join(
+        _LONG.pack(xxh3(_topic(name, topic_id, count)))
+        for name in sorted(subscribed)
+        if (topic_id := topics.id_of(name)) is not None and (count := topics.partitions(name)) is not None
+    )
+    return int.from_bytes(_LONG.pack(xxh3(hashed)), "little", signed=True) if hashed else 0
+
+
+def _topic(name: str, topic_id: uuid.UUID, count: int) -> bytes:
+    """Return what Kafka hashes of a topic whose replicas have no racks."""
+    high, low = divmod(topic_id.int, 1 << 64)
+    return _TOPIC.pack(_MAGIC, high, low) + _text(name) + struct.pack(f"<{count + 1}i", count, *range(count))
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-16-le") + _INT.pack(len(text))
+
+
+class Goal(NamedTuple):
+    """What a member is to reach.
+
+    :ivar epoch: the assignment epoch
+    :ivar target: its part of the target assignment
+    :ivar subscribed: ids of the topics that it subscribes to
+    :ivar partition_epoch: returns the epoch of a partition's holder, `NOBODY` if it has none
+    """
+
+    epoch: int
+    target: Target
+    subscribed: frozenset[uuid.UUID]
+    partition_epoch: Callable[[uuid.UUID, int], int]
+
+
+def reconcile(member: Member, goal: Goal, owned: Sequence[Owned] | None, *, has_new_topics: bool) -> Member:
+    """Return the member after the next step towards its goal; the same if it can take none.
+
+    :param owned: what the member reports that it holds; None if its heartbeat does not say
+    :param has_new_topics: its subscription has changed with this heartbeat
+    """
+    if member.state is MemberState.STABLE and member.epoch == goal.epoch:
+        return _drop_unsubscribed(member, goal, owned) if has_new_topics else member
+    if member.state is MemberState.UNREVOKED_PARTITIONS and owns_any(owned, member.revoking):
+        return _drop_unsubscribed(member, goal, owned) if has_new_topics else member
+    if member.state is MemberState.UNKNOWN:  # of another release: the member has given up everything and begins anew
+        member = replace(member, epoch=goal.epoch)
+    return _step(member, goal, owned)
+
+
+def owns_any(owned: Sequence[Owned] | None, held: Held) -> bool:
+    """Return whether a member still holds any of these partitions, which it does unless it says what it holds."""
+    if owned is None:
+        return True
+    return any(partition in held.get(item.topic_id, ()) for item in owned for partition in item.partitions)
+
+
+def _step(member: Member, goal: Goal, owned: Sequence[Owned] | None) -> Member:
+    kept: dict[uuid.UUID, dict[int, int]] = {}
+    taken: dict[uuid.UUID, dict[int, int]] = {}
+    given: dict[uuid.UUID, list[int]] = {}
+    waits = False
+    for topic_id in {**goal.target, **member.assigned}:
+        target = goal.target.get(topic_id, frozenset()) if topic_id in goal.subscribed else frozenset()
+        held = member.assigned.get(topic_id, {})
+        kept[topic_id] = {partition: epoch for partition, epoch in held.items() if partition in target}
+        taken[topic_id] = {partition: epoch for partition, epoch in held.items() if partition not in target}
+        wanted = target.difference(held)
+        given[topic_id] = _free(member, goal, topic_id, wanted)
+        waits = waits or len(given[topic_id]) < len(wanted)
+    if any(taken.values()) and owns_any(owned, taken):
+        return _moved(member, MemberState.UNREVOKED_PARTITIONS, member.epoch, kept, taken)
+    for topic_id, partitions in given.items():
+        kept[topic_id].update(dict.fromkeys(partitions, goal.epoch))
+    state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
+    return _moved(member, state, goal.epoch, kept, {})
+
+
+def _free(member: Member, goal: Goal, topic_id: uuid.UUID, wanted: Iterable[int]) -> list[int]:
+    """Return those of the partitions that no other member holds, ascending."""
+    own = member.revoking.get(topic_id, {})
+    return sorted(item for item in wanted if item in own or goal.partition_epoch(topic_id, item) == NOBODY)
+
+
+def _drop_unsubscribed(member: Member, goal: Goal, owned: Sequence[Owned] | None) -> Member:
+    dropped = {topic: held for topic, held in member.assigned.items() if topic not in goal.subscribed}
+    if not dropped:
+        return member
+    kept = {topic: held for topic, held in member.assigned.items() if topic in goal.subscribed}
+    revoking = {
+        topic: {**member.revoking.get(topic, {}), **dropped.get(topic, {})}
+        for topic in _either(member.revoking, dropped)
+    }
+    if owns_any(owned, revoking):
+        return _moved(member, MemberState.UNREVOKED_PARTITIONS, member.epoch, kept, revoking)
+    return _moved(member, member.state, member.epoch, kept, member.revoking)
+
+
+def _moved(member: Member, state: MemberState, epoch: int, assigned: Held, revoking: Held) -> Member:
+    return replace(
+        member,
+        state=state,
+        epoch=epoch,
+        previous_epoch=member.epoch,
+        assigned={topic_id: held for topic_id, held in assigned.items() if held},
+        revoking={topic_id: held for topic_id, held in revoking.items() if held},
+    )
+
+
+def _either(first: Mapping[uuid.UUID, object], second: Mapping[uuid.UUID, object]) -> Iterable[uuid.UUID]:
+    return dict.fromkeys((*first, *second))
+
 
 REGEX_REFRESH_MIN_MS: Final = 10_000
 """The least time between two resolutions of the patterns of a group."""

@@ -4,8 +4,8 @@ Laws:
 
 * An altered config is kept and described from then on, after a restart on the same disk, too; nothing is altered by a
   request that is refused, or that may only validate. All that a request alters is written to the disk at once.
-* What clients set for brokers and groups, which need not exist, is bounded in number and size: more is refused with
-  POLICY_VIOLATION (44).
+* What clients set for brokers and groups, which need not exist, is bounded in number and size (`ConfigQuota`; Kafka has
+  no such bounds): more is refused with POLICY_VIOLATION (44).
 * A topic's value is, in this order: its own, the broker's of that id, that of all brokers, the broker's at its start,
   Kafka's default. A group's likewise.
 * What the broker was started with can be read and not altered, as all that Kafka calls read-only.
@@ -27,7 +27,6 @@ from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.partitions.journal import Owner
 from kcoord_wire.coordinator.topics.catalog import Catalog, Topic, disk_work
-from kcoord_wire.coordinator.topics.config_room import ConfigRoom
 from kcoord_wire.coordinator.topics.configs import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
@@ -40,6 +39,46 @@ from kcoord_wire.coordinator.topics.configs import (
 )
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.protocol.error_codes import ErrorCode
+
+MOST_OWNERS: Final = 10_000
+"""Brokers and groups with configs of their own."""
+
+MOST_CHARACTERS: Final = 4 << 20
+"""Characters of their names and configs together."""
+
+
+class ConfigQuota:
+    """How much clients may still set for brokers and groups.
+
+    :param configs: what they have set
+    """
+
+    def __init__(self, configs: Mapping[Owner, Mapping[str, str]]) -> None:
+        self._sizes = {owner: _size(owner, own) for owner, own in configs.items()}
+        self._total = sum(self._sizes.values())
+
+    def take(self, owner: Owner, new: Mapping[str, str]) -> None:
+        """Note what a broker or group is to have in place of what it had.
+
+        :raises Refused: POLICY_VIOLATION, it is more than there is room for
+        """
+        before = self._sizes.get(owner, 0)
+        after = _size(owner, new) if new else 0
+        if after > before:
+            if not before and len(self._sizes) >= MOST_OWNERS:
+                detail = f"{MOST_OWNERS:,} brokers and groups have configs of their own; there is no room for more."
+                raise Refused(ErrorCode.POLICY_VIOLATION, detail)
+            if self._total + after - before > MOST_CHARACTERS:
+                detail = f"The configs of brokers and groups may have {MOST_CHARACTERS:,} characters together."
+                raise Refused(ErrorCode.POLICY_VIOLATION, detail)
+        self._total += after - before
+        self._sizes[owner] = after
+        if not after:
+            del self._sizes[owner]
+
+
+def _size(owner: Owner, configs: Mapping[str, str]) -> int:
+    return len(owner[1]) + sum(len(name) + len(value) for name, value in configs.items())
 
 
 class Source(enum.IntEnum):
@@ -229,7 +268,7 @@ class Configuration:
     def _alter_all(self, asked: Any, change: _Change) -> list[dict[str, Any]]:
         """Alter what a request asks for, and return the fields of each part of the answer."""
         outcomes: list[dict[str, Any]] = []
-        room = ConfigRoom(self._catalog.configs)
+        room = ConfigQuota(self._catalog.configs)
         altered: dict[Owner, dict[str, str]] = {}
         times = Counter((wanted.resource_type, wanted.resource_name) for wanted in asked.resources)
         for wanted in asked.resources:

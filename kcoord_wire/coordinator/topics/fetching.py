@@ -1,24 +1,64 @@
-"""Fetch: reading partitions, and the requests that are parked until there is enough to read.
+"""Reading partitions: Fetch, with the requests that are parked until there is enough to read; offsets by time and by
+leader epoch (ListOffsets, OffsetForLeaderEpoch).
 
-Source: kafka `DelayedFetch.scala`, `ReplicaManager.scala`, `FetchSession`; KIP-74, KIP-227.
+Source: kafka `DelayedFetch.scala`, `ReplicaManager.scala`, `FetchSession`, `KafkaApis.scala`, `UnifiedLog`; KIP-74,
+KIP-79, KIP-101, KIP-227, KIP-320, KIP-405, KIP-734, KIP-951.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.apis import TOPIC_UUIDS_FROM, refusal
+from kcoord_wire.coordinator.core.apis import (
+    FETCH_NAMES_LEADER_FROM,
+    LEADER_EPOCH_FROM,
+    PRODUCE_NAMES_LEADER_FROM,
+    TOPIC_UUIDS_FROM,
+    refusal,
+)
+from kcoord_wire.coordinator.core.brokers import NO_LEADER
 from kcoord_wire.coordinator.core.events import Effect, Reply, Request
 from kcoord_wire.coordinator.partitions.batch_header import Refused
-from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
-from kcoord_wire.coordinator.topics.catalog import Catalog
-from kcoord_wire.coordinator.topics.current_leader import name_leaders
-from kcoord_wire.coordinator.topics.limits import TopicLimits
+from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, RecordAt
+from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, TopicLimits
 from kcoord_wire.protocol.error_codes import ErrorCode
+
+
+def name_leaders(catalog: Catalog, response: m.FetchResponse | m.ProduceResponse, version: int) -> None:
+    """Add the leaders of partitions that were refused because another broker leads them, and these brokers' addresses.
+
+    :param version: of the response
+    """
+    fetched = isinstance(response, m.FetchResponse)
+    if version < (FETCH_NAMES_LEADER_FROM if fetched else PRODUCE_NAMES_LEADER_FROM):
+        return
+    named = m.FetchResponseLeaderIdAndEpoch if fetched else m.ProduceResponseLeaderIdAndEpoch
+    addressed: Any = m.FetchResponseNodeEndpoint if fetched else m.ProduceResponseNodeEndpoint
+    leaders = set()
+    for part in response.responses:
+        name = part.topic if isinstance(part, m.FetchResponseFetchableTopicResponse) else part.name
+        topic = catalog.find(name, part.topic_id, version >= TOPIC_UUIDS_FROM)
+        for index, answer in _partitions(part):
+            if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER or isinstance(topic, ErrorCode):
+                continue
+            leader = topic.leaders.of[index]
+            if leader != NO_LEADER:
+                node_id = catalog.brokers.endpoints[leader].node_id
+                answer.current_leader = named(leader_id=node_id, leader_epoch=topic.logs[index].leader_epoch)
+                leaders.add(leader)
+    response.node_endpoints = [addressed(**catalog.brokers.endpoints[leader]._asdict()) for leader in sorted(leaders)]
+
+
+def _partitions(part: Any) -> list[tuple[int, Any]]:
+    if isinstance(part, m.FetchResponseFetchableTopicResponse):
+        return [(answer.partition_index, answer) for answer in part.partitions]
+    return [(answer.index, answer) for answer in part.partition_responses]
+
 
 READ_COMMITTED: Final = 1
 """The isolation level in which records count once their transaction is committed."""
@@ -192,3 +232,91 @@ class Fetches:
             if not tokens:
                 self._waiting.pop(log, None)
         return parked
+
+
+# Special timestamps of ListOffsets, each with its first version.
+_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+_SPECIAL_TIMES = {_LATEST: 0, _EARLIEST: 0, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
+_SPECIAL_TIMES[_EARLIEST_PENDING] = 11
+_NOTHING = RecordAt(-1, -1, -1)
+
+
+def list_offsets(catalog: Catalog, request: Request) -> m.ListOffsetsResponse:
+    """Answer ListOffsets."""
+    asked: m.ListOffsetsRequest = request.message
+    times = Counter((part.name, wanted.partition_index) for part in asked.topics for wanted in part.partitions)
+    response = m.ListOffsetsResponse()
+    for part in asked.topics:
+        topic = catalog.find(part.name, NO_ID, False)
+        answers = []
+        for wanted in part.partitions:
+            answer = m.ListOffsetsResponseListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+            answers.append(answer)
+            try:
+                if times[part.name, wanted.partition_index] > 1:
+                    raise Refused(ErrorCode.INVALID_REQUEST)
+                if wanted.timestamp < 0 and request.version < _SPECIAL_TIMES.get(wanted.timestamp, 1 << 15):
+                    raise Refused(ErrorCode.UNSUPPORTED_VERSION)
+                log = catalog.log(topic, wanted.partition_index, request.broker, wanted.current_leader_epoch)
+                if request.version == 0:
+                    answer.old_style_offsets = _offsets_before(log, wanted.timestamp)[: max(wanted.max_num_offsets, 0)]
+                    continue
+                end = log.stable_offset if asked.isolation_level == READ_COMMITTED else log.end_offset
+                found = _offset_at(log, wanted.timestamp, end)
+            except Refused as refused:
+                answer.error_code = refused.error
+                continue
+            answer.offset, answer.timestamp = found.offset, found.timestamp
+            if request.version >= LEADER_EPOCH_FROM:
+                answer.leader_epoch = found.leader_epoch
+        response.topics.append(m.ListOffsetsResponseListOffsetsTopicResponse(name=part.name, partitions=answers))
+    return response
+
+
+def offset_for_leader_epoch(catalog: Catalog, request: Request) -> m.OffsetForLeaderEpochResponse:
+    """Answer OffsetForLeaderEpoch (KIP-101, KIP-320)."""
+    asked: m.OffsetForLeaderEpochRequest = request.message
+    response = m.OffsetForLeaderEpochResponse()
+    for part in asked.topics:
+        topic = catalog.find(part.topic, NO_ID, False)
+        answers = []
+        for wanted in part.partitions:
+            answer = m.OffsetForLeaderEpochResponseEpochEndOffset(partition=wanted.partition)
+            answers.append(answer)
+            try:
+                log = catalog.log(topic, wanted.partition, request.broker, wanted.current_leader_epoch)
+            except Refused as refused:
+                answer.error_code = refused.error
+                continue
+            end = log.epochs.end_of(wanted.leader_epoch, log.end_offset)
+            if end is not None:
+                answer.leader_epoch, answer.end_offset = end
+        result = m.OffsetForLeaderEpochResponseOffsetForLeaderTopicResult(topic=part.topic, partitions=answers)
+        response.topics.append(result)
+    return response
+
+
+def _offset_at(log: PartitionLog, timestamp: int, end: int) -> RecordAt:
+    """Return the record for a time, special or not; -1 for each part of it that does not exist.
+
+    :param end: the offset at which the reader's records end
+    """
+    if timestamp == _LATEST:
+        return RecordAt(end, -1, log.leader_epoch)
+    if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
+        return RecordAt(log.start_offset, -1, log.epochs.at(log.start_offset))
+    if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING):
+        return _NOTHING
+    found = log.latest() if timestamp == _MAX_TIMESTAMP else log.first_since(timestamp)
+    return _NOTHING if found is None or found.offset >= end else found
+
+
+def _offsets_before(log: PartitionLog, timestamp: int) -> list[int]:
+    """Return the answer of v0: the starts of segments older than the time, and the log's end, latest first.
+
+    There is one segment, as old as its greatest timestamp.
+    """
+    latest = log.latest()
+    if timestamp == _EARLIEST or latest is None:
+        return [log.start_offset]
+    return [log.end_offset, log.start_offset] if timestamp == _LATEST or timestamp >= latest.timestamp else []

@@ -34,18 +34,13 @@ from kcoord_wire.coordinator.core.brokers import INTERNAL_TOPICS, Brokers
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, TopicsDeleted
 from kcoord_wire.coordinator.partitions.batch_header import Header, Refused, check_batch, read_header, with_append_time
 from kcoord_wire.coordinator.partitions.partition_log import SEGMENT_BYTES, PartitionLog, Storage
-from kcoord_wire.coordinator.topics.administration import Administration
-from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, disk_work
-from kcoord_wire.coordinator.topics.cluster_admin import ClusterAdministration
+from kcoord_wire.coordinator.topics.administration import Administration, PartitionAdministration
+from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, TopicLimits, disk_work
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration
-from kcoord_wire.coordinator.topics.current_leader import name_leaders
-from kcoord_wire.coordinator.topics.fetching import Fetches, Growth
+from kcoord_wire.coordinator.topics.fetching import Fetches, Growth, list_offsets, name_leaders, offset_for_leader_epoch
 from kcoord_wire.coordinator.topics.internal import InternalTopic, LogBatch
-from kcoord_wire.coordinator.topics.limits import TopicLimits
-from kcoord_wire.coordinator.topics.lookups import list_offsets, offset_for_leader_epoch
-from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
-from kcoord_wire.coordinator.topics.partition_admin import PartitionAdministration
+from kcoord_wire.coordinator.topics.metadata import ClusterAdministration, ClusterMetadata
 from kcoord_wire.coordinator.topics.retention import Retention
 from kcoord_wire.extras import require
 from kcoord_wire.kernel.disk import Disk, MemoryDisk

@@ -14,19 +14,22 @@ Laws:
 * Between Prepare and Complete nothing but Complete can happen: the outcome, once in the log, stands.
 * An epoch of a producer id is never given out twice, and the greatest (32,767) never to a client: it is kept to fence
   the last one. After it comes a new producer id with epoch 0.
+* Writing to the log and reading are inverse, but for the last epoch, which the log does not have: a producer that
+  repeats its InitProducerId after a restart is fenced, as by Kafka.
 
-Source: KIP-98, KIP-360, KIP-890; Kafka's `TransactionMetadata.java`, `TransactionState.java`.
+Source: KIP-98, KIP-360, KIP-890; Kafka's `TransactionMetadata.java`, `TransactionState.java`, `TransactionLog.java`.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from kcoord_wire.coordinator.core.events import target_of
+from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.events import LogRecord, target_of
 from kcoord_wire.kernel.timers import Timer
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -237,3 +240,66 @@ class Transaction:
         if self.next_producer_id != NO_PRODUCER:
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch
+
+
+_STATES: Final = tuple(State)  # in the order of the numbers that TransactionStatus has
+
+
+def transaction_record(transaction: Transaction) -> LogRecord:
+    """Return the record of the state of a transactional id."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in transaction.partitions:
+        topics.setdefault(topic, []).append(partition)
+    next_id = transaction.next_producer_id
+    value = m.TransactionLogValue(
+        producer_id=transaction.producer_id,
+        previous_producer_id=transaction.previous_producer_id,
+        next_producer_id=next_id,
+        producer_epoch=transaction.producer_epoch,
+        next_producer_epoch=NO_PRODUCER if next_id == NO_PRODUCER else 0,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=_STATES.index(transaction.state),
+        transaction_partitions=None
+        if transaction.state is State.EMPTY
+        else [
+            m.TransactionLogValuePartitionsSchema(topic=topic, partition_ids=partitions)
+            for topic, partitions in topics.items()
+        ],
+        transaction_last_update_timestamp_ms=transaction.updated_at,
+        transaction_start_timestamp_ms=transaction.started_at,
+        client_transaction_version=transaction.version,
+    )
+    return LogRecord(m.TransactionLogKey(transactional_id=transaction.transactional_id), value)
+
+
+def tombstone(transactional_id: str) -> LogRecord:
+    """Return what removes a transactional id from the log."""
+    return LogRecord(m.TransactionLogKey(transactional_id=transactional_id), None)
+
+
+def replay(records: Sequence[LogRecord]) -> dict[str, Transaction]:
+    """Return the transactional ids in a log."""
+    found: dict[str, Transaction] = {}
+    for key, value in records:
+        if value is None:
+            found.pop(key.transactional_id, None)
+        else:
+            found[key.transactional_id] = _transaction_from(key.transactional_id, value)
+    return found
+
+
+def _transaction_from(transactional_id: str, value: m.TransactionLogValue) -> Transaction:
+    topics = value.transaction_partitions or ()
+    return Transaction(
+        transactional_id,
+        value.producer_id,
+        value.transaction_timeout_ms,
+        value.transaction_last_update_timestamp_ms,
+        producer_epoch=value.producer_epoch,
+        previous_producer_id=value.previous_producer_id,
+        next_producer_id=value.next_producer_id,
+        state=_STATES[value.transaction_status],
+        partitions=dict.fromkeys((topic.topic, partition) for topic in topics for partition in topic.partition_ids),
+        started_at=value.transaction_start_timestamp_ms,
+        version=value.client_transaction_version,
+    )

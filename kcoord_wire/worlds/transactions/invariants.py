@@ -25,8 +25,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.requests import Requests
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
-from kcoord_wire.coordinator.transactions.model import PREPARED, TRANSITIONS, State, Transaction
-from kcoord_wire.coordinator.transactions.records import transaction_record
+from kcoord_wire.coordinator.transactions.model import PREPARED, TRANSITIONS, State, Transaction, transaction_record
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.violation import ViolationError
 from kcoord_wire.worlds.transactions.readers import Outcome, PartitionReader

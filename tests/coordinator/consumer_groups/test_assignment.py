@@ -7,8 +7,8 @@ import uuid
 import pytest
 
 from kcoord_wire.assignors import server
-from kcoord_wire.coordinator.consumer_groups.assignment import hash_topics, may_assign, preferred_assignor
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Member
+from kcoord_wire.coordinator.consumer_groups.progress import hash_topics, may_assign, preferred_assignor
 from kcoord_wire.coordinator.core import config
 from kcoord_wire.coordinator.core.config import GroupConfig
 from tests.support.consumer_script import ORDERS, PAYMENTS, ConsumerScript

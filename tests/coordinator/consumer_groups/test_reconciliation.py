@@ -9,7 +9,7 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.consumer_groups.group import NOBODY, Member, MemberState
-from kcoord_wire.coordinator.consumer_groups.reconciliation import Goal, reconcile
+from kcoord_wire.coordinator.consumer_groups.progress import Goal, reconcile
 
 T, U = uuid.UUID(int=1), uuid.UUID(int=2)
 STABLE, UNREVOKED, UNRELEASED = list(MemberState)[:3]
