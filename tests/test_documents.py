@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.cli.main import build_parser, main
+from kcoord_wire.cli.main import main, parse
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -55,7 +55,7 @@ def test_command_lines_parse() -> None:
     lines = [line for text in TEXTS.values() for line in re.findall(r"^ *kcoord ([^.].*)$", text, re.M)]
     assert len(lines) > 10
     for line in lines:
-        assert build_parser().parse_args(shlex.split(line.partition(" #")[0])).run is not None, line
+        assert parse(shlex.split(line.partition(" #")[0])), line
 
 
 def test_the_bytes_of_the_codec_page_decode(capsys: pytest.CaptureFixture[str]) -> None:

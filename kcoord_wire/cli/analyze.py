@@ -1,4 +1,5 @@
-"""`kcoord analyze`: explain why groups rebalanced, from captures, log segments, logs of text or a live topic.
+"""`kcoord analyze`: explain why groups rebalanced, from captures, log segments, logs of text or a live topic; and
+`kcoord explain-line`: what a line of a broker's or client's log means.
 
 Laws:
 
@@ -9,11 +10,11 @@ Laws:
 * The first interrupt (Ctrl-C) ends the reading: what was read is analysed and written, and marked as partial. The
   second ends the command at once. Work on Spark ends with the first.
 * --out is checked before anything is read. A pipe is copied to a temporary file first.
+* Of a line of an unknown kind nothing is said but that; status 1 if none was known.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import shutil
@@ -25,127 +26,165 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 
-from kcoord_wire.cli.arguments import add_command, add_settings_argument, argument, parse_positive
-from kcoord_wire.cli.output import complain
-from kcoord_wire.cli.report_files import make_writable, write_report
+from kcoord_wire.cli.options import (
+    Argument,
+    CapturedPorts,
+    Command,
+    Format,
+    Groups,
+    Interval,
+    KafkaConfig,
+    Option,
+    UsageError,
+)
+from kcoord_wire.cli.output import complain, make_writable, print_json, write_report
 from kcoord_wire.codec.fields import printable
 from kcoord_wire.extras import require
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.analysis import Analysis
+    from kcoord_wire.forensics.lines.meanings import Explained
     from kcoord_wire.forensics.pace import Stop
-
-EXAMPLES = """\
-examples:
-  kcoord analyze trace.pcap
-      why each group in the capture rebalanced, on the terminal
-  kcoord analyze recording/ --out report
-      the same from a recording of `kcoord record`; report/report.html to look at, report/*.parquet to query
-  kcoord analyze data/__consumer_offsets-12 data/__consumer_offsets-40 --group billing
-      from a broker's own log: members and assignments; captures of the wire show more
-  kcoord analyze --kafka broker:9092 --kafka-config security.protocol=SSL
-      the same from the live topic; only reads, joins no group, commits nothing
-  kcoord analyze --kafka broker:9092 --topic __marshal
-      who claimed what, from Marshal's coordination topic; also from its segments: kcoord analyze data/__marshal-*
-  kcoord analyze server.log.2026-11-22-1* app-*.log --timezone Europe/Berlin
-      from what brokers and clients log; with a capture of the same incident, the broker's reasons stand beside it
-  kubectl exec broker-0 -- tcpdump -w - port 9092 | kcoord analyze - --out report
-      from standard input, copied to a temporary file; anything packed with gzip is unpacked
-  kcoord analyze 'captures/*.pcap' --spark-master 'local[8]' --out report
-      on Spark, for sources that do not fit one process
-
-tables in DIR: groups rebalances generations states members ownership claims pauses commits lag partitions resets
-               outages holes findings losses
-"""
 
 _TLS: Final = "looks like TLS"  # in `Loss.what`
 _GAP: Final = "not captured"  # in `Loss.what` where packets were cut or dropped
-_LONGEST_INTERVAL_S: Final = 86_400
 
 
-def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add the command to those of `kcoord`."""
-    about = "explain why consumer groups rebalanced, from captures, __consumer_offsets, or logs of brokers and clients"
-    command = add_command(commands, "analyze", about, _run, examples=EXAMPLES)
-    command.add_argument(
-        "source",
-        nargs="*",
-        help="captures (pcap, pcapng), recordings of `kcoord record`, segments of __consumer_offsets, logs of brokers "
-        "and clients; files, folders or patterns; - for standard input",
-    )
-    command.add_argument("--kafka", metavar="HOST:PORT", help="read __consumer_offsets and lag of this cluster instead")
-    command.add_argument("--topic", metavar="NAME", help="with --kafka: read this topic instead, as in __marshal")
-    add_settings_argument(command, "--kafka-config", "for --kafka, as in sasl.username=me")
-    command.add_argument("--group", action="append", metavar="ID", help="only this group; may be repeated")
-    command.add_argument(
-        "--port",
-        type=int,
-        action="append",
-        help="only this port of a broker, in captures; may be repeated; found in the bytes if not given",
-    )
-    command.add_argument(
-        "--marshal-rules",
-        choices=("document", "library"),
-        default="document",
-        help="what judges the claims in Marshal's log: its document (default), or what its Go library does",
-    )
-    command.add_argument(
-        "--heartbeat-interval",
-        type=argument(parse_positive),
-        default=60,
-        metavar="S",
-        help="of Marshal's members, in seconds; 60 by default, as in the Go library",
-    )
-    command.add_argument(
-        "--timezone",
-        default="UTC",
-        metavar="ZONE",
-        help="of lines of logs whose time states none, as in Europe/Berlin or +02:00; UTC by default",
-    )
-    command.add_argument("--spark-master", metavar="URL", help="run on Spark, as in local[4] or spark://host:7077")
-    command.add_argument("--out", type=Path, metavar="DIR", help="write tables, report.json and report.html here")
-    command.add_argument("--format", choices=("text", "json"), default="text")
-    command.add_argument("--quiet", action="store_true", help="show no progress")
+def _zone(text: str) -> str:
+    from kcoord_wire.forensics.sources.frames import parse_zone
+
+    parse_zone(text)
+    return text
 
 
-def _check(args: argparse.Namespace) -> None:
-    if bool(args.source) == bool(args.kafka):
-        raise ValueError("give either files or --kafka HOST:PORT (see kcoord analyze --help)")
-    if args.heartbeat_interval > _LONGEST_INTERVAL_S:
-        raise ValueError(f"--heartbeat-interval is in seconds, {_LONGEST_INTERVAL_S} (a day) at most")
-    if args.topic and not args.kafka:
-        raise ValueError("--topic names a topic of a cluster: give --kafka HOST:PORT, too")
-    if args.out is not None:
-        make_writable(args.out)
+@dataclass(frozen=True, kw_only=True)
+class Analyze(Command):
+    """Explain why consumer groups rebalanced, from captures, __consumer_offsets, or logs of brokers and clients.
+
+    examples:
+      kcoord analyze trace.pcap
+          why each group in the capture rebalanced, on the terminal
+      kcoord analyze recording/ --out report
+          the same from a recording of `kcoord record`; report/report.html to look at, report/*.parquet to query
+      kcoord analyze data/__consumer_offsets-12 data/__consumer_offsets-40 --group billing
+          from a broker's own log: members and assignments; captures of the wire show more
+      kcoord analyze --kafka broker:9092 --kafka-config security.protocol=SSL
+          the same from the live topic; only reads, joins no group, commits nothing
+      kcoord analyze --kafka broker:9092 --topic __marshal
+          who claimed what, from Marshal's coordination topic; also from its segments: kcoord analyze data/__marshal-*
+      kcoord analyze server.log.2026-11-22-1* app-*.log --timezone Europe/Berlin
+          from what brokers and clients log; with a capture of the same incident, the broker's reasons stand beside it
+      kubectl exec broker-0 -- tcpdump -w - port 9092 | kcoord analyze - --out report
+          from standard input, copied to a temporary file; anything packed with gzip is unpacked
+      kcoord analyze 'captures/*.pcap' --spark-master 'local[8]' --out report
+          on Spark, for sources that do not fit one process
+
+    tables in DIR: groups rebalances generations states members ownership claims pauses commits lag partitions resets
+                   outages holes findings losses
+    """
+
+    source: Annotated[
+        tuple[str, ...],
+        Argument(
+            "SOURCE",
+            "captures (pcap, pcapng), recordings of `kcoord record`, segments of __consumer_offsets, logs of brokers "
+            "and clients; files, folders or patterns; - for standard input",
+        ),
+    ] = ()
+    kafka: Annotated[str | None, Option("read __consumer_offsets and lag of this cluster instead", "HOST:PORT")] = None
+    topic: Annotated[str | None, Option("with --kafka: read this topic instead, as in __marshal", "NAME")] = None
+    kafka_config: KafkaConfig = ()
+    group: Groups = ()
+    port: CapturedPorts = ()
+    marshal_rules: Annotated[
+        Literal["document", "library"],
+        Option("what judges the claims in Marshal's log: its document, or what its Go library does"),
+    ] = "document"
+    heartbeat_interval: Annotated[
+        Interval, Option("of Marshal's members, in seconds; the Go library has 60", "SECONDS")
+    ] = 60
+    timezone: Annotated[
+        str, _zone, Option("of lines of logs whose time states none, as in Europe/Berlin or +02:00", "ZONE")
+    ] = "UTC"
+    spark_master: Annotated[str | None, Option("run on Spark, as in local[4] or spark://host:7077", "URL")] = None
+    out: Annotated[Path | None, Option("write tables, report.json and report.html here", "DIR")] = None
+    format: Format = "text"
+    quiet: Annotated[bool, Option("show no progress")] = False
+
+    def __post_init__(self) -> None:
+        if bool(self.source) == bool(self.kafka):
+            raise UsageError("give either files or --kafka HOST:PORT (see kcoord analyze --help)")
+        if self.topic and not self.kafka:
+            raise UsageError("--topic names a topic of a cluster: give --kafka HOST:PORT, too")
+
+    def run(self) -> None:
+        """Read, analyse, write and print.
+
+        :raises ValueError: no group is in the sources
+        :raises OSError: a source cannot be read, or --out cannot be written
+        """
+        if self.out is not None:
+            make_writable(self.out)
+        meter = _Meter(sys.stderr, silent=self.quiet or not sys.stderr.isatty())
+        with tempfile.TemporaryDirectory(prefix="kcoord-") as folder:
+            sources = [_seekable(source, Path(folder, f"stdin-{at}")) for at, source in enumerate(self.source)]
+            try:
+                with nullcontext(bool) if self.spark_master else _first_interrupt(meter) as stop:
+                    analysis = _histories(self, sources, meter, stop)
+            finally:
+                meter.clear()
+        if analysis.stopped is not None:
+            stopped = f"{analysis.stopped:.0%}"
+            complain(f"PARTIAL: reading was stopped at {stopped}; what follows is of the part that was read")
+        if not analysis.histories:
+            raise ValueError(_why_empty(analysis, self))
+        if self.out is not None:
+            _write(analysis, self, self.out)
+        _print(analysis, self)
+        gaps = sum(loss.count for loss in analysis.losses if _GAP in loss.what)
+        if gaps:
+            complain(
+                f"bytes are missing from the capture in {gaps:,} places, and rebalances may be missing with them: "
+                "capture whole packets (tcpdump -s 0) and drop none (tcpdump -B 65536)"
+            )
 
 
-def _run(args: argparse.Namespace) -> None:
-    _check(args)
-    meter = _Meter(sys.stderr, silent=args.quiet or not sys.stderr.isatty())
-    with tempfile.TemporaryDirectory(prefix="kcoord-") as folder:
-        sources = [_seekable(source, Path(folder, f"stdin-{at}")) for at, source in enumerate(args.source)]
-        try:
-            with nullcontext(bool) if args.spark_master else _first_interrupt(meter) as stop:
-                analysis = _histories(args, sources, meter, stop)
-        finally:
-            meter.clear()
-    if analysis.stopped is not None:
-        complain(f"PARTIAL: reading was stopped at {analysis.stopped:.0%}; what follows is of the part that was read")
-    if not analysis.histories:
-        raise ValueError(_why_empty(analysis, args))
-    if args.out is not None:
-        _write(analysis, args)
-    _print(analysis, args)
-    gaps = sum(loss.count for loss in analysis.losses if _GAP in loss.what)
-    if gaps:
-        complain(
-            f"bytes are missing from the capture in {gaps:,} places, and rebalances may be missing with them: "
-            "capture whole packets (tcpdump -s 0) and drop none (tcpdump -B 65536)"
-        )
+@dataclass(frozen=True, kw_only=True)
+class ExplainLine(Command):
+    """Explain lines that brokers and clients log about consumer groups.
+
+    examples:
+      kcoord explain-line 'Attempt to heartbeat failed since group is rebalancing'
+          what the line means, whether it is an error, and what to look at
+      kubectl logs app-0 | kcoord explain-line --format json
+          each known line of standard input as one JSON object
+    """
+
+    line: Annotated[tuple[str, ...], Argument("LINE", "a line, as it was logged; standard input if left out")] = ()
+    format: Format = "text"
+
+    def run(self) -> None:
+        """Explain each line.
+
+        :raises ValueError: none is of a known kind
+        """
+        from kcoord_wire.forensics.lines.meanings import explain_line
+
+        known = 0
+        for line in self.line or _lines_of_stdin():
+            explained = explain_line(line)
+            known += explained is not None
+            if self.format == "json" and explained is not None:
+                print_json(_as_json(line, explained))
+            elif self.format == "text" and (explained is not None or self.line):
+                print("\n".join(_as_text(line, explained)))
+        if not known:
+            raise ValueError("no line of a known kind: see the sources that docs/analyze.md names")
 
 
 def _seekable(source: str, place: Path) -> str:
@@ -192,7 +231,7 @@ def _first_interrupt(meter: _Meter) -> Iterator[Stop]:
         signal.signal(signal.SIGINT, before)
 
 
-def _why_empty(analysis: Analysis, args: argparse.Namespace) -> str:
+def _why_empty(analysis: Analysis, args: Analyze) -> str:
     where = args.kafka or ", ".join(args.source)
     if args.group:
         return f"no consumer group called {', '.join(args.group)} is in {where}; leave out --group to see all of them"
@@ -214,7 +253,7 @@ def _why_empty(analysis: Analysis, args: argparse.Namespace) -> str:
     return text
 
 
-def _print(analysis: Analysis, args: argparse.Namespace) -> None:
+def _print(analysis: Analysis, args: Analyze) -> None:
     if args.format == "json":
         from kcoord_wire.report import write_json
 
@@ -228,7 +267,7 @@ def _print(analysis: Analysis, args: argparse.Namespace) -> None:
     sys.stdout.flush()
 
 
-def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop: Stop) -> Analysis:
+def _histories(args: Analyze, sources: list[str], meter: _Meter, stop: Stop) -> Analysis:
     require("pyarrow", "analyze", "analyze")
     from kcoord_wire.forensics.marshal.reader import Judge
     from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC
@@ -246,8 +285,8 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop
                 kafka_config=dict(args.kafka_config),
                 topic=topic,
                 master=args.spark_master,
-                ports=args.port,
-                groups=args.group,
+                ports=args.port or None,
+                groups=args.group or None,
                 progress=meter.show,
                 judge=judge,
                 timezone=args.timezone,
@@ -256,7 +295,8 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop
         return analysis
     from kcoord_wire.forensics.analysis import analyze, analyze_records
 
-    if args.kafka is not None:
+    kafka = args.kafka
+    if kafka is not None:
         from kcoord_wire.forensics.sources.live import read_topic
 
         config: Mapping[str, str] = dict(args.kafka_config)
@@ -264,10 +304,10 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop
 
         def show(done: int, total: int) -> None:
             read[:] = done, total
-            meter.show(args.kafka, done, total)
+            meter.show(kafka, done, total)
 
-        batches = read_topic(args.kafka, config, topic=topic, progress=show)
-        analysis = analyze_records(takewhile(lambda _: not stop(), batches), groups=args.group, judge=judge)
+        batches = read_topic(kafka, config, topic=topic, progress=show)
+        analysis = analyze_records(takewhile(lambda _: not stop(), batches), groups=args.group or None, judge=judge)
         if not stop():
             _ask_for_lag(analysis, args, topic)
         else:
@@ -275,8 +315,8 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop
         return analysis
     return analyze(
         sources,
-        ports=args.port,
-        groups=args.group,
+        ports=args.port or None,
+        groups=args.group or None,
         progress=meter.show,
         judge=judge,
         stop=stop,
@@ -284,7 +324,7 @@ def _histories(args: argparse.Namespace, sources: list[str], meter: _Meter, stop
     )
 
 
-def _ask_for_lag(analysis: Analysis, args: argparse.Namespace, topic: str) -> None:
+def _ask_for_lag(analysis: Analysis, args: Analyze, topic: str) -> None:
     """Add the lag of now to what the live log of offsets showed; without an answer, say so and go on."""
     from kcoord_wire.forensics.analysis import add_lag
     from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC, TopicError, read_lag
@@ -318,11 +358,11 @@ def _is_not_interrupt(record: logging.LogRecord) -> bool:
     return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
 
 
-def _write(analysis: Analysis, args: argparse.Namespace) -> None:
+def _write(analysis: Analysis, args: Analyze, out: Path) -> None:
     title = args.kafka or ", ".join("stdin" if source == "-" else Path(source).name for source in args.source[:3])
     counts = {name: analysis.counts.get(name, 0) for name in ("sources", "frames", "records", "lines")}
     source = ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in counts.items() if count)
-    write_report(analysis.histories, analysis.losses, args.out, title=title, source=source)
+    write_report(analysis.histories, analysis.losses, out, title=title, source=source)
 
 
 class _Meter:
@@ -351,3 +391,40 @@ class _Meter:
         if self._is_shown:
             self._file.write("\r\x1b[K")
             self._file.flush()
+
+
+# ---- lines
+
+
+def _lines_of_stdin() -> Iterator[str]:
+    """Yield the lines, each as far as it is read."""
+    from kcoord_wire.forensics.lines.wrapping import MAX_LINE
+
+    while line := sys.stdin.buffer.readline(MAX_LINE):
+        yield line.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def _as_text(line: str, explained: Explained | None) -> Iterator[str]:
+    yield printable(line.strip())
+    if explained is None:
+        yield "  not known"
+        return
+    stated = ", ".join(f"{name} {value}" for name, value in explained.stated.items() if value is not None)
+    yield f"  what:     {explained.meaning.says} ({explained.program})"
+    if stated:
+        yield f"  it names: {printable(stated)}"
+    yield f"  an error: {explained.meaning.is_error}"
+    yield f"  look at:  {explained.meaning.look}"
+
+
+def _as_json(line: str, explained: Explained) -> dict[str, Any]:
+    meaning = explained.meaning
+    return {
+        "line": line,
+        "kind": explained.kind,
+        "program": explained.program,
+        "says": meaning.says,
+        "is_error": meaning.is_error,
+        "look": meaning.look,
+        **explained.stated,
+    }

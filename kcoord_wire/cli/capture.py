@@ -10,19 +10,19 @@ Laws:
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import io
 import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import kcoord_wire as kw
 from kcoord_wire.capture import CapturedFrame, CaptureError, CaptureReport, read_capture
-from kcoord_wire.cli.arguments import UsageError, add_command
+from kcoord_wire.cli.options import Argument, CapturedPorts, Command, Format, Option, UsageError
 from kcoord_wire.cli.output import complain, print_json, print_table, styled, table
 from kcoord_wire.codec.fields import fields_of, printable
 from kcoord_wire.extras import require
@@ -33,48 +33,62 @@ _NO_API: Final = "(unknown api)"
 _LONGEST_VALUE: Final = 120  # characters of one field's value in the list of frames
 
 
-def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add the command to those of `kcoord`."""
-    command = add_command(commands, "capture", "read the Kafka frames of a capture file (pcap or pcapng)", _run)
-    command.add_argument("file", type=Path, metavar="FILE|-", help="a pcap or pcapng file, - for stdin")
-    command.add_argument(
-        "--port",
-        type=int,
-        action="append",
-        help="only this port of a broker; may be repeated; found in the bytes if not given",
-    )
-    command.add_argument("--api", action="append", help="only this api (key or name); may be repeated")
-    view = command.add_mutually_exclusive_group()
-    view.add_argument("--format", choices=("table", "json"), default="table")
-    view.add_argument("--summary", action="store_true", help="only count the frames by api, version and direction")
-    view.add_argument(
-        "--story", action="store_true", help="print what happened in each consumer group, in order of time"
-    )
+@dataclass(frozen=True, kw_only=True)
+class Capture(Command):
+    """Read the Kafka frames of a capture file (pcap or pcapng).
 
+    examples:
+      kcoord capture trace.pcap
+          a line for each frame
+      kcoord capture trace.pcap --api JoinGroup --api 14 --format json
+          the frames of two apis, as JSON objects
+      kcoord capture trace.pcap --story
+          what happened in each consumer group
+    """
 
-def _run(args: argparse.Namespace) -> None:
-    if args.story:
-        _print_story(args)
-        return
-    apis = {_api(name) for name in args.api or ()}
-    report = CaptureReport()
-    source = sys.stdin.buffer if str(args.file) == "-" else args.file
-    if not args.file.is_file() and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # a pipe may still be written to: print each frame when it comes
-    try:
-        captured = read_capture(source, ports=args.port, report=report)
-        frames = (frame for frame in captured if not apis or frame.api in apis)
-        if args.summary:
-            _print_summary(frames)
-        elif args.format == "json":
-            for frame in frames:
-                print_json(_as_dict(frame))
-        else:
-            _print_frames(frames)
-    except CaptureError as error:
-        raise ValueError(f"{args.file}: {error}") from error
-    sys.stdout.flush()
-    _report_losses(report, args.file)
+    file: Annotated[Path, Argument("FILE|-", "a pcap or pcapng file, - for stdin")]
+    port: CapturedPorts = ()
+    api: Annotated[tuple[str, ...], Option("only this api (key or name); may be repeated")] = ()
+    summary: Annotated[bool, Option("only count the frames by api, version and direction", one_of="view")] = False
+    story: Annotated[bool, Option("print what happened in each consumer group, in order of time", one_of="view")] = (
+        False
+    )
+    format: Format = "text"
+
+    def __post_init__(self) -> None:
+        if self.story and (self.api or str(self.file) == "-"):
+            raise UsageError("--story reads a whole file: leave out --api, and see kcoord analyze for standard input")
+        if self.format == "json" and (self.story or self.summary):
+            raise UsageError("--format json is for frames: leave out --summary and --story")
+
+    def run(self) -> None:
+        """Print the frames, or what was asked for of them.
+
+        :raises ValueError: the capture cannot be read to its end, or has no frame
+        """
+        if self.story:
+            _print_story(self)
+            return
+        apis = {_api(name) for name in self.api}
+        report = CaptureReport()
+        source = sys.stdin.buffer if str(self.file) == "-" else self.file
+        if not self.file.is_file() and isinstance(sys.stdout, io.TextIOWrapper):
+            # A pipe may still be written to: print each frame when it comes.
+            sys.stdout.reconfigure(line_buffering=True)
+        try:
+            captured = read_capture(source, ports=self.port or None, report=report)
+            frames = (frame for frame in captured if not apis or frame.api in apis)
+            if self.summary:
+                _print_summary(frames)
+            elif self.format == "json":
+                for frame in frames:
+                    print_json(_as_dict(frame))
+            else:
+                _print_frames(frames)
+        except CaptureError as error:
+            raise ValueError(f"{self.file}: {error}") from error
+        sys.stdout.flush()
+        _report_losses(report, self.file)
 
 
 def _report_losses(report: CaptureReport, file: Path) -> None:
@@ -104,7 +118,7 @@ def _api(name: str) -> str:
     known = [*API_NAMES.values(), *(each.removesuffix("Request") for each in of_draft)]
     apis = {each.lower(): each for each in known}
     if stem not in apis:
-        close = [apis[found] for found in difflib.get_close_matches(stem, apis)]
+        close = [apis[found] for found in get_close_matches(stem, apis)]
         raise ValueError(f"Kafka has no api {name!r}" + (f"; it has {', '.join(close)}" if close else ""))
     return apis[stem]
 
@@ -185,15 +199,13 @@ def _print_summary(frames: Iterable[CapturedFrame]) -> None:
 # ---- the story
 
 
-def _print_story(args: argparse.Namespace) -> None:
-    if args.api or str(args.file) == "-":
-        raise UsageError("--story reads a whole file: leave out --api, and see kcoord analyze for standard input")
+def _print_story(args: Capture) -> None:
     require("pyarrow", "analyze", "--story")
     from kcoord_wire.forensics.analysis import analyze
     from kcoord_wire.report.formatting import counted, duration, shown
     from kcoord_wire.report.terminal import events_of
 
-    histories = analyze([args.file], ports=args.port).histories
+    histories = analyze([args.file], ports=args.port or None).histories
     if not histories:
         raise ValueError(f"{args.file}: no consumer group is in this capture")
     for history in histories:

@@ -1,24 +1,538 @@
-"""`kcoord central`: the 0.8 consumer-coordinator draft, and brokers of the rewrite, on a real ZooKeeper.
+"""`kcoord central`: brokers and consumers of the 0.8 consumer-coordinator draft, brokers of the rewrite, and their
+state on a real ZooKeeper.
 
-Its commands are modules of their own: `central_serve`, `central_consume` and `central_status`.
+Laws:
+
+* When a broker is registered in ZooKeeper and serves, it prints one line with its address on stdout. Everything else is
+  the log on stderr: elections, consumers, rebalances, and connections closed with the reason.
+* SIGTERM and Ctrl-C end a broker's session, so that another broker is elected at once; the status is 0 after SIGTERM
+  and 130 after Ctrl-C. A second signal kills at once.
+* A consumer's record is processed, and its position may be committed, when its line has been written to stdout and
+  flushed. A stdout that takes nothing holds up the records, not the answers to the coordinator.
+* The first Ctrl-C or SIGTERM begins the draft's shutdown: within two session timeouts the consumer has left its group.
+  The status is then 130 or 0. The second kills at once, also while stdout takes nothing.
+* What is in the coordinator's memory alone (consumers, and what a rebalance waits for) is asked of it. If it does not
+  answer, the status has the reason, and what ZooKeeper has.
 """
 
 from __future__ import annotations
 
-import argparse
-from typing import Any, Final
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
-from kcoord_wire.cli import central_consume, central_serve, central_status
+from kcoord_wire.cli.options import (
+    Command,
+    Endpoint,
+    Format,
+    LogFormat,
+    Option,
+    Port,
+    Positive,
+    Seconds,
+    Topics,
+    UsageError,
+    decimal,
+    topics_of,
+    whole,
+)
+from kcoord_wire.cli.output import print_json, print_table, styled, table
+from kcoord_wire.cli.process import JsonLines, allow_many_connections, log_to_stderr, until_terminated
+from kcoord_wire.codec.fields import printable
+from kcoord_wire.kernel.net import address_text, parse_address
 
-COMMANDS: Final = (central_serve, central_consume, central_status)
+if TYPE_CHECKING:
+    from kcoord_wire.central.draft.events import ConsumerSettings, Partition
+    from kcoord_wire.central.fetcher import Record
+    from kcoord_wire.central.status import ClusterStatus, GroupStatus
+    from kcoord_wire.messages import central as m
+
+SESSION_TIMEOUT_MS: Final = 6_000
 
 
-def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add the command to those of `kcoord`."""
-    about = (
-        "the 0.8 consumer-coordinator draft on ZooKeeper: brokers, consumers, and their state; brokers of the rewrite"
+def parse_auth(text: str) -> tuple[str, str]:
+    """User and password of ``USER:PASSWORD``. ValueError: not of that form."""
+    user, colon, password = text.partition(":")
+    if not colon or not user or not password:
+        raise ValueError("not of the form USER:PASSWORD")
+    return user, password
+
+
+def _brokers(text: str) -> list[tuple[str, int]]:
+    found = [parse_address(each) for each in text.split(",")]
+    if not all(host and port for host, port in found):
+        raise ValueError(f"{text!r} is not of the form HOST:PORT,...")
+    return found
+
+
+Auth: TypeAlias = Annotated[
+    Annotated[tuple[str, str], parse_auth] | None, Option("digest, where nodes have an ACL", "USER:PASSWORD")
+]
+Count: TypeAlias = Annotated[int, whole(0)]
+Rate: TypeAlias = Annotated[float, decimal("a number from 0 to 1000000", lambda rate: 0 <= rate <= 1_000_000)]
+
+
+# ---- a broker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve(Command):
+    """Run a broker of the draft, which coordinates all groups if it is elected, or of the rewrite.
+
+    examples:
+      kcoord central serve --zookeeper embedded --topics orders:12
+          a real ZooKeeper in a temporary folder, and one broker at 127.0.0.1:9092
+      kcoord central serve --zookeeper zk1:2181,zk2:2181,zk3:2181/kafka --broker-id 2 --port 9093 --topics orders:12
+          one of several brokers; the coordinator is the one that ZooKeeper elects
+      kcoord central serve --zookeeper zk1:2181 --topics orders:12 --rebalance-by sockets
+          the older passage of the draft: it rebalances by closing the consumers' connections
+      kcoord central serve --zookeeper zk1:2181 --design rewrite --topics orders:12
+          a broker of "Kafka 0.9 Consumer Rewrite Design": Kafka's frames, JoinGroup of clients 0.8.2
+
+    records are generated: record n of a partition is the text TOPIC-PARTITION@n, and every partition grows by --rate
+    since the first broker has started, so every broker serves the same records and keeps none
+    topics stay in ZooKeeper; a greater number of partitions adds some, a smaller one changes nothing
+    SIGTERM ends with status 0, Ctrl-C with 130; both end the session, so another broker takes over at once
+    """
+
+    zookeeper: Annotated[
+        str,
+        Option(
+            "the ensemble; or: embedded, to start one node in a temporary folder (Java and pyspark's jars)",
+            "HOST:PORT,...[/CHROOT]",
+        ),
+    ]
+    broker_id: Annotated[Positive, Option("of this broker", "N")] = 1
+    topics: Annotated[
+        tuple[Topics, ...],
+        Option(
+            "topics with partitions at this broker, as in orders:12,payments:8; may be repeated",
+            "NAME:PARTITIONS,...",
+        ),
+    ] = ()
+    host: Annotated[str, Option("address to listen on")] = "127.0.0.1"
+    port: Annotated[Port, Option("0 takes a free one")] = 9092
+    advertise: Annotated[
+        Endpoint | None, Option("address in ZooKeeper, for consumers (default: --host and --port)", "HOST:PORT")
+    ] = None
+    rate: Annotated[Rate, Option("records a second of each partition", "N")] = 10.0
+    session_timeout_ms: Annotated[Positive, Option("of the session with ZooKeeper", "MS")] = 6_000
+    zookeeper_auth: Auth = None
+    design: Annotated[Literal["draft", "rewrite"], Option("what it speaks")] = "draft"
+    min_session_timeout_ms: Annotated[Positive | None, Option("the shortest of consumers", "MS")] = None
+    max_session_timeout_ms: Annotated[Positive | None, Option("the longest of consumers", "MS")] = None
+    max_ping_retries: Annotated[Count | None, Option("draft: so many pings in a row may fail", "N")] = None
+    offset_commit_interval_ms: Annotated[
+        Positive | None, Option("draft: between two commits of consumed offsets to ZooKeeper", "MS")
+    ] = None
+    max_rebalance_retries: Annotated[Count | None, Option("draft: of one rebalance", "N")] = None
+    rebalance_backoff_ms: Annotated[Count | None, Option("draft: before each retry", "MS")] = None
+    rebalance_handlers: Annotated[Positive | None, Option("draft: so many groups rebalance at once", "N")] = None
+    rebalance_by: Annotated[
+        Literal["fetchers", "sockets"] | None,
+        Option("draft: fetchers, by StopFetcher and StartFetcher; sockets, as in section 2"),
+    ] = None
+    shards: Annotated[
+        Positive | None,
+        Option("rewrite: into so many the groups are divided, if this is the first broker", "N"),
+    ] = None
+    log_format: LogFormat = "text"
+
+    def __post_init__(self) -> None:
+        topics_of(self.topics)
+        other = _coordinator_settings("draft" if self.design == "rewrite" else "rewrite")
+        for name in sorted(other.keys() - _coordinator_settings(self.design).keys()):
+            if getattr(self, name) is not None:
+                raise UsageError(f"--{name.replace('_', '-')} is not an option of --design {self.design}")
+
+    @classmethod
+    def notes(cls) -> str:
+        """Return the defaults of the coordinators' settings."""
+        lines = ["defaults of the coordinator's settings:"]
+        for design in ("draft", "rewrite"):
+            shown = (f"{name.replace('_', '-')} {default}" for name, default in _coordinator_settings(design).items())
+            lines.append(f"  {design}: {', '.join(shown)}")
+        return "\n".join(lines)
+
+    def run(self) -> None:
+        """Serve until a signal comes.
+
+        :raises OSError: the port cannot be used
+        :raises ValueError: the id or a topic cannot be registered, another broker has the id, or ZooKeeper does not
+            answer
+        :raises KeyboardInterrupt: after Ctrl-C, when the broker has stopped
+        """
+        from kcoord_wire.central.draft.events import RebalanceBy
+        from kcoord_wire.central.served_topics import check_broker
+
+        given = {name: getattr(self, name) for name in _coordinator_settings(self.design)}
+        given = {name: value for name, value in given.items() if value is not None}
+        if self.rebalance_by is not None:
+            given["rebalance_by"] = RebalanceBy(self.rebalance_by)
+        settings = _settings_class(self.design)(**given)
+        topics = topics_of(self.topics)
+        check_broker(self.broker_id, topics)
+        log_to_stderr(JsonLines() if self.log_format == "json" else None)
+        allow_many_connections()
+        with ExitStack() as stack, until_terminated():
+            zookeeper = self.zookeeper
+            if zookeeper == "embedded":
+                from kcoord_wire.zookeeper.ensemble import Ensemble
+
+                zookeeper = stack.enter_context(Ensemble()).connect
+            broker = _broker_class(self.design)(
+                zookeeper,
+                broker_id=self.broker_id,
+                topics=topics,
+                host=self.host,
+                port=self.port,
+                advertise=self.advertise,
+                rate=self.rate,
+                settings=settings,
+                session_timeout_ms=self.session_timeout_ms,
+                auth=self.zookeeper_auth,
+            )
+            stack.callback(broker.stop)
+            try:
+                broker.start()
+            except socket.gaierror as error:
+                raise ValueError(f"--host {self.host}: {error.strerror}") from error
+            print(f"kcoord central serves on {broker.address}, ZooKeeper at {zookeeper}", flush=True)
+            broker.wait()
+
+
+def _coordinator_settings(design: str) -> dict[str, Any]:
+    """Return the default of each setting of a design's coordinator."""
+    kind = _settings_class(design)
+    return {each.name: getattr(each.default, "value", each.default) for each in fields(kind)}
+
+
+def _settings_class(design: str) -> type[Any]:
+    if design == "rewrite":
+        from kcoord_wire.central.rewrite.events import CoordinatorSettings as RewriteSettings
+
+        return RewriteSettings
+    from kcoord_wire.central.draft.events import CoordinatorSettings
+
+    return CoordinatorSettings
+
+
+def _broker_class(design: str) -> type[Any]:
+    if design == "rewrite":
+        from kcoord_wire.central.broker import RewriteBroker
+
+        return RewriteBroker
+    from kcoord_wire.central.broker import CentralBroker
+
+    return CentralBroker
+
+
+# ---- a consumer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consume(Command):
+    """Consume topics as a member of a group, whose coordinator assigns the partitions.
+
+    examples:
+      kcoord central consume --kafka 127.0.0.1:9092 --group billing --topics orders,payments
+      kcoord central consume --kafka b1:9092,b2:9092 --group audit --whitelist 'ord.*' --format json
+      kcoord central consume --kafka b1:9092 --group tools --blacklist 'test-.*' --reset largest --max-records 100
+          topics that are created later and match a wildcard are consumed, too
+
+    a line for each record: TOPIC PARTITION OFFSET VALUE; and, after "#", for each new assignment
+    a partition is named BROKER-NUMBER
+    Ctrl-C and SIGTERM end with the draft's shutdown: after the next ping, with auto-commit after the one that follows
+    """
+
+    kafka: Annotated[
+        list[tuple[str, int]], _brokers, Option("brokers to ask for the coordinator, in turn", "HOST:PORT,...")
+    ]
+    group: Annotated[str, Option("the group", "ID")]
+    consumer_id: Annotated[str, Option("unique in the group (default: host, process and a number)", "ID")] = ""
+    topics: Annotated[str | None, Option("topics to consume", "NAME,...", one_of="what", required=True)] = None
+    whitelist: Annotated[str | None, Option("consume every topic that matches", "PATTERN", one_of="what")] = None
+    blacklist: Annotated[str | None, Option("consume every topic that does not match", "PATTERN", one_of="what")] = None
+    streams: Annotated[
+        Positive, Option("threads of this consumer that partitions are assigned to, of each topic", "N")
+    ] = 1
+    session_timeout_ms: Annotated[
+        Positive,
+        Option("of the session with the coordinator; after as much silence it looks for another", "MS"),
+    ] = 6_000
+    reset: Annotated[
+        Literal["smallest", "largest"],
+        Option("where to begin without a committed offset, or with one out of range"),
+    ] = "smallest"
+    no_auto_commit: Annotated[bool, Option("report no offsets to the coordinator")] = False
+    no_epoch: Annotated[
+        bool, Option("send the draft's own bytes: a coordinator that was replaced is not recognised")
+    ] = False
+    max_records: Annotated[Positive | None, Option("shut down after so many records", "N")] = None
+    format: Format = "text"
+
+    def run(self) -> None:
+        """Consume until a signal comes, or the records are enough.
+
+        :raises UsageError: these are not topics, or the coordinator would refuse the group or the consumer id
+        :raises ValueError: the session timeout does not fit into its message
+        :raises KeyboardInterrupt: after Ctrl-C, when the consumer has ended
+        """
+        log_to_stderr()
+        if asyncio.run(_consume(_settings(self), self.format, self.max_records)) == signal.SIGINT:
+            raise KeyboardInterrupt
+
+
+def _settings(args: Consume) -> ConsumerSettings:
+    from kcoord_wire.central.draft.events import ConsumerSettings
+    from kcoord_wire.kernel.machines import BrokerAddress
+    from kcoord_wire.zookeeper.layout import LONGEST_NAME, is_node_name
+
+    consumer_id = args.consumer_id or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    for option, name in (("--group", args.group), ("--consumer-id", consumer_id)):
+        if not is_node_name(name):
+            raise UsageError(f"{option}: {name[:LONGEST_NAME]!r} cannot be the name of a node in ZooKeeper")
+    return ConsumerSettings(
+        group_id=args.group,
+        consumer_id=consumer_id,
+        topic_count=_topic_count(args),
+        # The ids come with the first answer; until then each broker has one that none can have.
+        bootstrap=tuple(BrokerAddress(-2 - index, *address) for index, address in enumerate(args.kafka)),
+        auto_commit=not args.no_auto_commit,
+        auto_offset_reset=args.reset,
+        session_timeout_ms=args.session_timeout_ms,
+        is_fenced=not args.no_epoch,
     )
-    command = commands.add_parser("central", help=about, description=f"{about[0].upper()}{about[1:]}.")
-    parts = command.add_subparsers(required=True, metavar="COMMAND")
-    for each in COMMANDS:
-        each.add_parser(parts)
+
+
+def _topic_count(args: Consume) -> str:
+    from kcoord_wire.central.draft.subscription import format_topics, format_wildcard, parse_topic_count
+
+    if args.topics is not None:
+        text = format_topics(dict.fromkeys(args.topics.split(","), args.streams))
+    else:
+        is_blacklist = args.blacklist is not None
+        pattern = args.blacklist or args.whitelist or ""
+        text = format_wildcard(pattern, args.streams, is_blacklist=is_blacklist)
+    try:
+        parse_topic_count(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return text
+
+
+async def _consume(settings: ConsumerSettings, form: str, most: int | None) -> int:
+    """Print records; return the signal that has ended it, 0 for none."""
+    from kcoord_wire.central.client import CentralConsumer
+
+    loop = asyncio.get_running_loop()
+    received = 0
+
+    def stop(number: int) -> None:
+        nonlocal received
+        received = number
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
+        consumer.shutdown()
+        with suppress(OSError):  # stderr may be a pipe that is closed
+            print("waits for the coordinator's next ping; a second signal kills", file=sys.stderr, flush=True)
+
+    with ThreadPoolExecutor(1, "printer") as thread:
+        printer = _Printer(form, thread)
+        consumer = CentralConsumer(settings, on_assigned=printer.assigned)
+        async with consumer:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, partial(stop, number))
+            count = 0
+            async for record in consumer:
+                await loop.run_in_executor(thread, printer.record, record)
+                count += 1
+                if count == most:
+                    consumer.shutdown()
+    return received
+
+
+class _Printer:
+    """Writes lines in one thread, in order.
+
+    :param form: text or json
+    """
+
+    def __init__(self, form: str, thread: ThreadPoolExecutor) -> None:
+        self._is_json = form == "json"
+        self._thread = thread
+        self._newest: frozenset[Partition] | None = None  # that is not written yet
+
+    def record(self, record: Record) -> None:
+        """Write a record."""
+        topic, name = record.partition
+        value = record.value.decode("utf-8", "backslashreplace")
+        if self._is_json:
+            fields = {"topic": topic, "partition": name, "offset": record.offset, "value": value}
+            _write_json("record", **fields, thread=record.thread)
+        else:
+            print(topic, name, record.offset, printable(value), flush=True)
+
+    def assigned(self, partitions: frozenset[Partition]) -> None:
+        """Write an assignment soon; one at most waits, so that a stdout that takes nothing costs no memory."""
+        is_idle, self._newest = self._newest is None, partitions
+        if is_idle:
+            self._thread.submit(self._write_newest)
+
+    def _write_newest(self) -> None:
+        newest, self._newest = self._newest, None
+        self._write_assignment(sorted(newest or ()))
+
+    def _write_assignment(self, partitions: Iterable[Partition]) -> None:
+        names = [f"{topic}/{name}" for topic, name in partitions]
+        if self._is_json:
+            _write_json("assigned", partitions=names)
+        else:
+            print("# assigned:", *map(printable, names) if names else ("none",), flush=True)
+
+
+def _write_json(kind: str, **fields: Any) -> None:
+    json.dump({"type": kind, **fields}, sys.stdout)
+    print(flush=True)
+
+
+# ---- the state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status(Command):
+    """The coordinator, the groups, their consumers, owners and offsets, and what each rebalance waits for.
+
+    examples:
+      kcoord central status --zookeeper zk1:2181,zk2:2181,zk3:2181/kafka
+      kcoord central status --zookeeper zk1:2181 --format json | jq .groups
+    """
+
+    zookeeper: Annotated[str, Option("the ensemble", "HOST:PORT,...[/CHROOT]")]
+    zookeeper_auth: Auth = None
+    connect_seconds: Annotated[Seconds, Option("that ZooKeeper may take to answer", "SECONDS")] = 15.0
+    format: Format = "text"
+
+    def run(self) -> None:
+        """Print the state.
+
+        :raises ConnectionError: ZooKeeper cannot be reached, or refuses
+        """
+        status = asyncio.run(_read(self.zookeeper, self.zookeeper_auth, self.connect_seconds))
+        if self.format == "json":
+            print_json(status_to_json(status))
+        else:
+            _print_tables(status)
+
+
+async def _read(zookeeper: str, auth: tuple[str, str] | None, seconds: float) -> ClusterStatus:
+    from kcoord_wire.central.status import StatusReader
+    from kcoord_wire.zookeeper.client import ZooKeeperRegistry
+
+    reader = StatusReader()
+    registry = ZooKeeperRegistry(
+        zookeeper,
+        reader.deliver,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        credentials=auth,
+        creates_chroot=False,
+    )
+    reader.registry = registry
+    await registry.start(seconds)
+    try:
+        return await reader.read()
+    finally:
+        await registry.close()
+
+
+def status_to_json(status: ClusterStatus) -> dict[str, Any]:
+    """Return a cluster's state as plain data; what only the coordinator has is null where it did not answer."""
+    live = {} if status.live is None else {group.group_id: group for group in status.live.groups}
+    names = sorted({*status.groups, *live})
+    leader = status.leader
+    return {
+        "coordinator": leader
+        and {
+            "broker": leader.broker_id,
+            "epoch": leader.epoch,
+            "elected_ms_ago": status.live and status.live.elected_ms,
+            "silence": status.silence or None,
+        },
+        "brokers": {str(each.broker_id): address_text(each.host, each.port) for each in status.brokers.values()},
+        "topics": {topic: {str(each): number for each, number in at.items()} for topic, at in status.topics.items()},
+        "groups": {name: _live_part(live.get(name)) | _stored_part(status.groups.get(name)) for name in names},
+    }
+
+
+def _live_part(group: m.CentralStatusResponseGroup | None) -> dict[str, Any]:
+    if group is None:
+        return dict.fromkeys(("generation", "phase", "waits_for", "consumers"))
+    consumers = {}
+    for consumer in group.consumers:
+        consumers[consumer.consumer_id] = asdict(consumer)
+        del consumers[consumer.consumer_id]["consumer_id"]
+    return {
+        "generation": group.generation,
+        "phase": group.phase,
+        "waits_for": group.waits_for,
+        "consumers": consumers,
+    }
+
+
+def _stored_part(group: GroupStatus | None) -> dict[str, Any]:
+    if group is None:
+        return {"owners": {}, "offsets": {}}
+    return {
+        "owners": {f"{each.topic}/{each.name}": owner for each, owner in sorted(group.owners.items())},
+        "offsets": {f"{each.topic}/{each.name}": offset for each, offset in sorted(group.offsets.items())},
+    }
+
+
+def _print_tables(status: ClusterStatus) -> None:
+    """What is empty is not shown, but for the coordinator."""
+    plain = status_to_json(status)
+    print(_coordinator_line(status), end="\n\n")
+    brokers = table("brokers", "id", "address", "partitions")
+    for broker_id, address in plain["brokers"].items():
+        counts = [f"{topic}:{at[broker_id]}" for topic, at in plain["topics"].items() if broker_id in at]
+        brokers.add_row(broker_id, styled(address), styled(" ".join(counts)))
+    groups = table("groups", "group", "generation", "phase", "waits for", "owned", "committed")
+    consumers = table("consumers", "group", "consumer", "host", "topics", "session ms", "failed pings", "partitions")
+    owners = table("partitions", "group", "partition", "owner", "offset")
+    for name, group in plain["groups"].items():
+        cells = [str(len(group["owners"])), str(len(group["offsets"]))]
+        waits = " ".join(group["waits_for"] or ())
+        generation = "?" if group["generation"] is None else str(group["generation"])
+        groups.add_row(styled(name), generation, styled(group["phase"] or "?"), styled(waits), *cells)
+        for consumer_id, consumer in (group["consumers"] or {}).items():
+            facts = [
+                consumer[key] for key in ("host", "topic_count", "session_timeout_ms", "failed_pings", "partitions")
+            ]
+            consumers.add_row(styled(name), styled(consumer_id), *(styled(str(fact)) for fact in facts))
+        for partition in sorted({*group["owners"], *group["offsets"]}):
+            offset = group["offsets"].get(partition, "-")
+            owners.add_row(styled(name), styled(partition), styled(group["owners"].get(partition, "-")), str(offset))
+    for made in (brokers, groups, consumers, owners):
+        if made.row_count:
+            print_table(made)
+
+
+def _coordinator_line(status: ClusterStatus) -> str:
+    if status.leader is None:
+        is_empty = not (status.brokers or status.topics or status.groups)
+        return "coordinator: none is elected" + ("; ZooKeeper has no broker, topic or group there" if is_empty else "")
+    line = f"coordinator: broker {status.leader.broker_id}, epoch {status.leader.epoch}"
+    if status.live is None:
+        return f"{line}; {status.silence}; consumers and rebalances are not known"
+    return f"{line}, elected {status.live.elected_ms / 1000:.1f} s ago"

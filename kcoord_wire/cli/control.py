@@ -8,82 +8,78 @@ Laws:
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote, urlencode
 
-from kcoord_wire.cli.arguments import UsageError, add_command, argument
+from kcoord_wire.cli.options import Argument, Command, Format, Option, UsageError
 from kcoord_wire.cli.output import print_json, print_table, styled, table
 from kcoord_wire.codec.fields import number_runs
 from kcoord_wire.kernel.net import parse_address
+from kcoord_wire.kernel.settings import suggestion
 
 if TYPE_CHECKING:
     from kcoord_wire.control.operations import Operation
 
-EXAMPLES = """\
-examples:
-  kcoord control 127.0.0.1:9180 groups
-  kcoord control 127.0.0.1:9180 group billing
-  kcoord control 127.0.0.1:9180 wait-until-stable billing members=2 timeout_ms=10000
-  kcoord control 127.0.0.1:9180 rebalance billing reason='what if?'
-  kcoord control 127.0.0.1:9180 add-fault action=error api=Heartbeat error=REBALANCE_IN_PROGRESS count=3
-  kcoord control 127.0.0.1:9180 remove-fault 1
-  kcoord control 127.0.0.1:9180 create-topic name=payments partitions=8
-  kcoord control 127.0.0.1:9180 move billing to=2
-  kcoord control 127.0.0.1:9180 stop-broker 1
-  kcoord control 127.0.0.1:9180 stop
-
-operations: groups, group, rebalance, wait-until-stable, wait-for-commit, rebalances, coordinator-of, move, brokers,
-stop-broker, restart-broker, pause-broker, resume-broker, faults, add-fault, clear-faults, remove-fault, topics,
-create-topic, delete-topic, add-partitions, stop; their arguments: /openapi.json of the port
-"""
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS: Final = 10.0
 
 
-def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add the command to those of `kcoord`."""
-    about = "ask a coordinator that runs with --control for its groups, or have it rebalance one"
-    command = add_command(commands, "control", about, _run, examples=EXAMPLES)
-    command.add_argument("address", type=argument(parse_address), metavar="HOST:PORT", help="its control port")
-    command.add_argument("operation", help="what to do (below)")
-    command.add_argument("arguments", nargs="*", metavar="ARGUMENT", help="a group, a topic ..., then NAME=VALUE")
-    command.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help="has the token (default: the environment variable KCOORD_CONTROL_TOKEN)",
-    )
-    command.add_argument("--json", action="store_true", help="print the answer as it is, an object a line")
+@dataclass(frozen=True, kw_only=True)
+class Control(Command):
+    """Ask a coordinator that runs with --control for its groups, or have it do something.
 
+    examples:
+      kcoord control 127.0.0.1:9180 groups
+      kcoord control 127.0.0.1:9180 group billing
+      kcoord control 127.0.0.1:9180 wait-until-stable billing members=2 timeout_ms=10000
+      kcoord control 127.0.0.1:9180 rebalance billing reason='what if?'
+      kcoord control 127.0.0.1:9180 add-fault action=error api=Heartbeat error=REBALANCE_IN_PROGRESS count=3
+      kcoord control 127.0.0.1:9180 remove-fault 1
+      kcoord control 127.0.0.1:9180 create-topic name=payments partitions=8
+      kcoord control 127.0.0.1:9180 move billing to=2
+      kcoord control 127.0.0.1:9180 stop-broker 1
+      kcoord control 127.0.0.1:9180 stop
 
-def _run(args: argparse.Namespace) -> None:
-    """Send one request and print its answer.
-
-    :raises UsageError: the operation does not exist, or has other arguments
-    :raises ValueError: the coordinator refuses it
-    :raises OSError: nothing answers
+    operations: groups, group, rebalance, wait-until-stable, wait-for-commit, rebalances, coordinator-of, move, brokers,
+    stop-broker, restart-broker, pause-broker, resume-broker, faults, add-fault, clear-faults, remove-fault, topics,
+    create-topic, delete-topic, add-partitions, stop; their arguments: /openapi.json of the port
     """
-    method, path, body = _request(args.operation, args.arguments)
-    answer = _call(args.address, _token(args.token_file), method, path, body)
-    rows = answer if isinstance(answer, list) else [] if answer is None else [answer]
-    if args.json:
-        for row in rows:
-            print_json(row)
-    elif rows:
-        _print_rows(rows)
-        if not isinstance(answer, list):
-            _print_rows(answer.get("members", []))
+
+    address: Annotated[tuple[str, int], parse_address, Argument("HOST:PORT", "its control port")]
+    operation: Annotated[str, Argument("OPERATION", "what to do (below)")]
+    arguments: Annotated[tuple[str, ...], Argument("ARGUMENT", "a group, a topic ..., then NAME=VALUE")] = ()
+    token_file: Annotated[
+        Path | None, Option("has the token (default: the environment variable KCOORD_CONTROL_TOKEN)", "FILE")
+    ] = None
+    format: Format = "text"
+
+    def run(self) -> None:
+        """Send one request and print its answer.
+
+        :raises UsageError: the operation does not exist, or has other arguments
+        :raises ValueError: the coordinator refuses it
+        :raises OSError: nothing answers
+        """
+        method, path, body = _request(self.operation, self.arguments)
+        answer = _call(self.address, _token(self.token_file), method, path, body)
+        rows = answer if isinstance(answer, list) else [] if answer is None else [answer]
+        if self.format == "json":
+            for row in rows:
+                print_json(row)
+        elif rows:
+            _print_rows(rows)
+            if not isinstance(answer, list):
+                _print_rows(answer.get("members", []))
 
 
-def _request(name: str, words: list[str]) -> tuple[str, str, dict[str, Any]]:
+def _request(name: str, words: Sequence[str]) -> tuple[str, str, dict[str, Any]]:
     """Return method, path and body of a request."""
     from kcoord_wire.control.operations import OPERATIONS
-    from kcoord_wire.kernel.settings import suggestion
 
     if name == "stop" and not words:
         return "POST", "/stop", {}
@@ -93,7 +89,7 @@ def _request(name: str, words: list[str]) -> tuple[str, str, dict[str, Any]]:
     return _asked(operations[name], words)
 
 
-def _asked(operation: Operation, words: list[str]) -> tuple[str, str, dict[str, Any]]:
+def _asked(operation: Operation, words: Sequence[str]) -> tuple[str, str, dict[str, Any]]:
     places = [part for part in operation.path.split("/") if part.startswith("{")]
     if len(words) < len(places):
         raise UsageError(f"{_dashed(operation.name)} needs {', '.join(place[1:-1] for place in places)}")
@@ -106,7 +102,7 @@ def _asked(operation: Operation, words: list[str]) -> tuple[str, str, dict[str, 
     return operation.method, path, given
 
 
-def _named(operation: Operation, words: list[str]) -> dict[str, Any]:
+def _named(operation: Operation, words: Sequence[str]) -> dict[str, Any]:
     known = {**(operation.body or {}), **(operation.query or {})}
     given: dict[str, Any] = {}
     for word in words:
@@ -167,7 +163,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
     print_table(made)
 
 
-# Times and details, which --json has.
+# Times and details, which JSON has.
 _LEFT_OUT = {
     "state_since",
     "started_at",

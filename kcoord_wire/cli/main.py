@@ -1,73 +1,96 @@
 """`kcoord`: its commands, its exit statuses and its errors.
 
-A command is a module here with `add_parser`, and a name in `COMMANDS`.
+To add a command: a class in a module here (`cli.options`), then a row of `COMMANDS`.
 
 Laws:
 
 * Results go to stdout, everything else to stderr. Bad input ends with status 1 and bad usage with 2, each with one line
   that starts with ``kcoord:``; an interrupt ends with 130, a closed stdout with 141.
 * No input ends it with a traceback.
-* An optional library is needed only by the command that uses it, on first use.
+* A command's module is imported when it is called, and an optional library on first use.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import sys
-from collections.abc import Sequence
-from typing import Final, NoReturn
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Final
 
 import kcoord_wire as kw
-from kcoord_wire.cli import (
-    analyze,
-    capture,
-    central,
-    control,
-    decode,
-    explain_line,
-    marshal,
-    record,
-    schemas,
-    serve,
-    simulate,
-    watch,
-)
-from kcoord_wire.cli.arguments import UsageError
+from kcoord_wire.cli.options import Command, Parser, UsageError, read_command
 from kcoord_wire.cli.output import complain
 from kcoord_wire.extras import MissingLibraryError
+from kcoord_wire.kernel.settings import suggestion
 
-COMMANDS: Final = (
-    decode,
-    schemas,
-    capture,
-    analyze,
-    explain_line,
-    watch,
-    record,
-    serve,
-    control,
-    simulate,
-    central,
-    marshal,
-)
-"""The modules of the commands, in the order in which the help lists them."""
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "decode": ("messages.Decode", "show the fields of a message"),
+    "explain": ("messages.Explain", "show which bytes of a message hold which field"),
+    "schemas": ("messages.Schemas", "list the messages, or show one"),
+    "capture": ("capture.Capture", "read the Kafka frames of a capture file (pcap or pcapng)"),
+    "analyze": ("analyze.Analyze", "explain why consumer groups rebalanced, from captures or logs"),
+    "explain-line": ("analyze.ExplainLine", "explain lines that brokers and clients log about consumer groups"),
+    "watch": ("watch.Watch", "follow the groups of a live cluster; joins no group, changes nothing"),
+    "record": ("record.Record", "record the frames between Kafka clients and brokers, as a proxy"),
+    "serve": ("serve.Serve", "run a group coordinator that any Kafka client can join"),
+    "control": ("control.Control", "ask a coordinator that runs with --control, or have it do something"),
+    "simulate": ("simulate.Simulate", "run a group with random faults on a virtual clock, and check its laws"),
+    "simulate rolling-bounce": ("rolling_bounce.RollingBounce", "compute what a rolling restart would cost a group"),
+    "simulate bug": ("simulate.Bug", "play a known bug of a client library, and the same group without it"),
+    "simulate central": ("simulate.Central", "the 0.8 draft: brokers, ZooKeeper and consumers"),
+    "simulate consumer-groups": ("simulate.ConsumerGroups", "groups of KIP-848, or all runs of a few members"),
+    "simulate marshal": ("simulate.Marshal", "a coordination log of Marshal, its members and readers"),
+    "simulate rewrite": ("simulate.Rewrite", "brokers, ZooKeeper and members of the consumer rewrite design"),
+    "simulate transactions": ("simulate.Transactions", "producers, zombies, brokers and disks that fail"),
+    "simulate variants": ("variants.Variants", "measure what a rebalance moves, released and as proposed"),
+    "central": ("", "the 0.8 consumer-coordinator draft on ZooKeeper; brokers of the rewrite"),
+    "central serve": ("central.Serve", "run a broker of the draft or of the rewrite"),
+    "central consume": ("central.Consume", "consume topics as a member of a group"),
+    "central status": ("central.Status", "the coordinator, the groups, their consumers, owners and offsets"),
+    "marshal": ("", "groups that coordinate through a topic, as those of the Go library Marshal do"),
+    "marshal status": ("marshal.Status", "who holds which partition, since when, how far behind, and why"),
+    "marshal watch": ("marshal.Watch", "the status, again and again until Ctrl-C"),
+    "marshal consume": ("marshal.Consume", "consume topics as a member of a group"),
+    "marshal pause": ("marshal_admin.Pause", "pause a whole group, or end its pause"),
+    "marshal set-position": ("marshal_admin.SetPosition", "set where a group goes on"),
+    "marshal export-offsets": ("marshal_admin.ExportOffsets", "write a group's positions as committed offsets"),
+}
+"""Name to module and class, and a line of help; a group of commands has no class."""
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (see {self.prog} --help)")
+def parse(words: Sequence[str]) -> Command:
+    """Return the command of a command line. ``--help`` and ``--version`` end the process.
+
+    :raises UsageError: it is none
+    """
+    name, rest = "", list(words)
+    while rest and (longer := f"{name} {rest[0]}".strip()) in COMMANDS:
+        name = longer
+        rest.pop(0)
+    program = f"kcoord {name}".strip()
+    parts = {each.rpartition(" ")[2]: about for each, (_, about) in COMMANDS.items() if _parent(each) == name}
+    width = max(map(len, parts), default=0)
+    listing = "\n".join(["commands:", *(f"  {part:<{width}}  {about}" for part, about in parts.items())])
+    place, about = COMMANDS.get(name, ("", "Kafka's consumer-group protocols, byte by byte"))
+    if parts and rest and not rest[0].startswith("-"):
+        wrong = f"{name} {rest[0]}".strip()
+        raise UsageError(f"there is no command {wrong}; {suggestion(rest[0], parts)} (see {program} --help)")
+    if place:
+        module, _, kind = place.partition(".")
+        found: type[Command] = getattr(import_module(f"kcoord_wire.cli.{module}"), kind)
+        return read_command(found, program, rest, listing if parts else "")
+    parser = Parser(program, f"{about[0].upper()}{about[1:]}.", listing)
+    if not name:
+        parser.add_argument("--version", action="version", version=f"kcoord {kw.__version__} ({kw.backend} codec)")
+    parser.add_argument("command", metavar="COMMAND", help="one of those below; each has --help")
+    parser.read(rest)
+    raise AssertionError("a word that is no option was refused above")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of `kcoord`. It raises `UsageError` instead of ending the process."""
-    parser = _Parser(prog="kcoord", description="Kafka's consumer-group protocols, byte by byte.")
-    parser.add_argument("--version", action="version", version=f"kcoord {kw.__version__} ({kw.backend} codec)")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
-    for command in COMMANDS:
-        command.add_parser(commands)
-    return parser
+def _parent(name: str) -> str:
+    return name.rpartition(" ")[0]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,8 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        args = build_parser().parse_args(argv)
-        args.run(args)
+        parse(sys.argv[1:] if argv is None else argv).run()
         sys.stdout.flush()
     except BrokenPipeError:
         # Redirect the buffered rest, else the interpreter writes it into the closed pipe on its way out.

@@ -1,18 +1,25 @@
-"""What the commands share on the way out: JSON lines, tables, one line of complaint.
+"""What the commands share on the way out: JSON lines, tables, one line of complaint, the files of a report.
 
 Laws:
 
 * JSON is one object per line, tables are for people. Neither passes a control character of a peer's string to the
   terminal, and a peer's string is never markup.
 * Only tables need rich.
+* The folder of a report is checked before a command does its work, so that nothing is lost for a typing error at its
+  end. Each file is written beside its place and then moved there: an interrupt leaves no partial file.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kcoord_wire.codec.fields import printable
@@ -21,6 +28,8 @@ from kcoord_wire.extras import require
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
+
+    from kcoord_wire.forensics.model import GroupHistory, Loss
 
 _WIDE: Final = 1 << 16  # columns where stdout is not a terminal, so that no line is wrapped
 
@@ -66,3 +75,47 @@ def print_table(made: Table) -> None:
     console.print(made)
     assert isinstance(console.file, io.StringIO)
     print("\n".join(line.rstrip() for line in console.file.getvalue().splitlines()), end="\n\n")
+
+
+# ---- the files of a report
+
+
+def make_writable(folder: Path) -> None:
+    """Make the folder if it is not there.
+
+    :raises OSError: it cannot be made, or nothing can be written into it
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+
+def write_report(
+    histories: Sequence[GroupHistory], losses: Sequence[Loss], folder: Path, *, title: str, source: str
+) -> None:
+    """Write the files, replacing those of another report.
+
+    :param title: of the page
+    :param source: what the histories are from, for the page
+    :raises OSError: one cannot be written
+    :raises MissingLibraryError: the extra ``analyze`` is not installed
+    """
+    from kcoord_wire.forensics.analysis import write_tables
+    from kcoord_wire.report import write_html, write_json
+
+    write_tables(histories, losses, folder)
+    with _moved_when_complete(folder / "report.json") as path:
+        write_json(histories, losses, path)
+    with _moved_when_complete(folder / "report.html") as path:
+        write_html(histories, losses, path, title=title, source=source)
+
+
+@contextmanager
+def _moved_when_complete(path: Path) -> Iterator[Path]:
+    """A path beside `path`; the file written there is moved to `path` if the block succeeds."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

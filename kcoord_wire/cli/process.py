@@ -73,7 +73,7 @@ def allow_many_connections() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def collect_rarely() -> None:
+def relax_gc() -> None:
     """Let Python's garbage collector walk all objects after two million new ones.
 
     It does so when there are a quarter more, by default: twice while a group of 20,000 members joins, 100 ms each time,

@@ -1,24 +1,36 @@
-"""`kcoord simulate rolling-bounce`: what a deploy that restarts one instance after the other would cost a group.
+"""`kcoord simulate rolling-bounce`: what a deploy that restarts one instance after the other would cost a group, also
+one that a capture shows.
 
 Laws:
 
 * The same arguments give the same output on every machine.
 * The table and the JSON object have the same results; notes about what was assumed go to stderr.
+* Every field of a workload that is from a capture has an origin that is shown: observed in the source, given by an
+  option, or assumed.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, fields, replace
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
-from kcoord_wire.cli.arguments import UsageError, add_command, argument, parse_plot_path, parse_positive
-from kcoord_wire.cli.captured_group import CapturedGroup, Origin, captured_group, print_origins
+from kcoord_wire.cli.options import (
+    CapturedPorts,
+    Command,
+    Format,
+    Option,
+    Plots,
+    Positive,
+    UsageError,
+    decimal,
+    whole,
+)
 from kcoord_wire.cli.output import complain, print_json, print_table, styled, table
 
 if TYPE_CHECKING:
+    from kcoord_wire.forensics.group_shape import Fact
     from kcoord_wire.report.page.charts import LinePlot
     from kcoord_wire.worlds.group.bounce_account import BounceResult
     from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload
@@ -27,124 +39,136 @@ PROTOCOLS: Final = ("eager", "sticky", "cooperative", "static", "consumer")
 TOPIC: Final = "events"
 _MOST: Final = (1 << 31) - 1  # of Kafka's settings in ms
 
-EXAMPLES: Final = """\
-protocols:
-  eager        range: all give up all partitions in every rebalance
-  sticky       eager too, but partitions come back to where they were
-  cooperative  cooperative-sticky: only what moves is given up
-  static       range with group.instance.id: a restart within the session timeout is no rebalance
-  consumer     group.protocol=consumer (KIP-848): the coordinator assigns, members give up what moves one by one
-
-examples:
-  kcoord simulate rolling-bounce --members 10 --partitions 200
-      all protocols beside each other
-  kcoord simulate rolling-bounce --partitions orders=120 --partitions clicks=60 --revoke-ms 100 --assign-ms 500 --aside
-      state stores of half a second each, restored beside the work as Kafka Streams does
-  kcoord simulate rolling-bounce --protocol cooperative --json --plot deploy.svg
-      one protocol, as JSON, and its throughput over time as a plot
-  kcoord simulate rolling-bounce --from trace.pcap --group billing --down-ms 8000
-      a group as a capture shows it, and what its deploy would cost with each protocol
-"""
-
-_NUMBERS: Final = (  # option, field of the workload, help; the defaults are the workload's
-    ("--revoke-ms", "revoke_ms", "time to give up one partition: commit, flush, close its store (default: 50)"),
-    (
-        "--assign-ms",
-        "assign_ms",
-        "time to open one that was assigned: open and restore its store (default: 150)",
-    ),
-    ("--down-ms", "down_ms", "how long an instance is down between its consumers (default: 5000)"),
-    ("--interval-ms", "interval_ms", "from one stop to the next (default: when the group has settled)"),
-    ("--poll-ms", "poll_ms", "longest time that the application works between two polls (default: 100)"),
-    ("--session-timeout-ms", "session_timeout_ms", "session.timeout.ms (default: 45000)"),
-    ("--heartbeat-interval-ms", "heartbeat_interval_ms", "heartbeat.interval.ms (default: 3000)"),
-    ("--max-poll-interval-ms", "rebalance_timeout_ms", "max.poll.interval.ms (default: 300000)"),
-)
-
-
-def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add the scenario to those of `kcoord simulate`."""
-    about = "compute what a rolling restart would cost a group, with eager, cooperative, static and KIP-848 members"
-    command = add_command(commands, "rolling-bounce", about, _run, examples=EXAMPLES)
-    command.add_argument("--members", type=argument(parse_positive), metavar="N", help="instances (default: 10)")
-    command.add_argument(
-        "--partitions",
-        type=argument(_topic),
-        action="append",
-        metavar="[TOPIC=]COUNT",
-        help="of a topic; may be repeated (default: 200)",
-    )
-    command.add_argument(
-        "--from",
-        dest="sources",
-        action="append",
-        metavar="FILE",
-        help="a capture, a recording or a folder of them: members, partitions, timeouts and times of revocations are "
-        "those of the group in it, as far as no option says otherwise; may be repeated",
-    )
-    command.add_argument("--group", metavar="ID", help="which group of --from, if there are several")
-    command.add_argument("--port", type=int, action="append", help="only this port of a broker in --from")
-    command.add_argument("--protocol", choices=(*PROTOCOLS, "all"), default="all", help="(default: all)")
-    for option, field, text in _NUMBERS:
-        command.add_argument(option, dest=field, type=argument(_ms), metavar="MS", help=text)
-    command.add_argument(
-        "--aside",
-        dest="opens_aside",
-        action="store_true",
-        default=None,
-        help="partitions are opened one by one beside the work; else in the listener, while nothing is processed",
-    )
-    command.add_argument(
-        "--rate", dest="rate_per_s", type=argument(_rate), metavar="N", help="records per second and partition"
-    )
-    command.add_argument(
-        "--capacity",
-        dest="capacity_per_s",
-        type=argument(_rate),
-        metavar="N",
-        help="records per second that an instance can process (default: twice its share)",
-    )
-    command.add_argument("--seed", type=argument(_ms), default=0, help="of latencies and of when instances stop")
-    command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    command.add_argument(
-        "--plot",
-        type=argument(parse_plot_path),
-        metavar="FILE",
-        help="write throughput over time as FILE.svg or FILE.png",
-    )
-
-
-# ---- arguments
+Millis: TypeAlias = Annotated[int, whole(0, _MOST)]
+Rate: TypeAlias = Annotated[float, decimal("a number above 0", lambda rate: 0 < rate < 1e12)]
 
 
 def _topic(text: str) -> tuple[str, int]:
     topic, equals, count = text.rpartition("=")
     if bool(equals) != bool(topic):
         raise ValueError(f"{text!r} is neither COUNT nor TOPIC=COUNT")
-    return topic or TOPIC, parse_positive(count)
+    return topic or TOPIC, whole(1)(count)
 
 
-def _ms(text: str) -> int:
-    if not text.isdecimal() or len(text) > 10 or int(text) > _MOST:
-        raise ValueError(f"{text!r} is not a whole number from 0 to {_MOST}")
-    return int(text)
+@dataclass(frozen=True, kw_only=True)
+class RollingBounce(Command):
+    """Compute what a rolling restart would cost a group, with eager, cooperative, static and KIP-848 members.
+
+    protocols:
+      eager        range: all give up all partitions in every rebalance
+      sticky       eager too, but partitions come back to where they were
+      cooperative  cooperative-sticky: only what moves is given up
+      static       range with group.instance.id: a restart within the session timeout is no rebalance
+      consumer     group.protocol=consumer (KIP-848): the coordinator assigns, members give up what moves one by one
+
+    examples:
+      kcoord simulate rolling-bounce --members 10 --partitions 200
+          all protocols beside each other
+      kcoord simulate rolling-bounce --partitions orders=120 --partitions clicks=60 --assign-ms 500 --aside
+          state stores of half a second each, restored beside the work as Kafka Streams does
+      kcoord simulate rolling-bounce --protocol cooperative --format json --plot deploy.svg
+          one protocol, as JSON, and its throughput over time as a plot
+      kcoord simulate rolling-bounce --from trace.pcap --group billing --down-ms 8000
+          a group as a capture shows it, and what its deploy would cost with each protocol
+    """
+
+    members: Annotated[Positive | None, Option("instances (default: 10)", "N")] = None
+    partitions: Annotated[
+        tuple[Annotated[tuple[str, int], _topic], ...],
+        Option("of a topic; may be repeated (default: 200)", "[TOPIC=]COUNT"),
+    ] = ()
+    from_: Annotated[
+        tuple[str, ...],
+        Option(
+            "a capture, a recording or a folder of them: members, partitions, timeouts and times of revocations are "
+            "those of the group in it, as far as no option says otherwise; may be repeated",
+            "FILE",
+        ),
+    ] = ()
+    group: Annotated[str | None, Option("which group of --from, if there are several", "ID")] = None
+    port: CapturedPorts = ()
+    protocol: Annotated[
+        Literal["eager", "sticky", "cooperative", "static", "consumer", "all"], Option("of the members")
+    ] = "all"
+    revoke_ms: Annotated[
+        Millis | None, Option("time to give up one partition: commit, flush, close its store (default: 50)", "MS")
+    ] = None
+    assign_ms: Annotated[
+        Millis | None, Option("time to open one that was assigned: open and restore its store (default: 150)", "MS")
+    ] = None
+    down_ms: Annotated[
+        Millis | None, Option("how long an instance is down between its consumers (default: 5000)", "MS")
+    ] = None
+    interval_ms: Annotated[
+        Millis | None, Option("from one stop to the next (default: when the group has settled)", "MS")
+    ] = None
+    poll_ms: Annotated[
+        Millis | None, Option("longest time that the application works between two polls (default: 100)", "MS")
+    ] = None
+    session_timeout_ms: Annotated[Millis | None, Option("session.timeout.ms (default: 45000)", "MS")] = None
+    heartbeat_interval_ms: Annotated[Millis | None, Option("heartbeat.interval.ms (default: 3000)", "MS")] = None
+    max_poll_interval_ms: Annotated[Millis | None, Option("max.poll.interval.ms (default: 300000)", "MS")] = None
+    aside: Annotated[
+        bool,
+        Option("partitions are opened one by one beside the work; else in the listener, while nothing is processed"),
+    ] = False
+    rate: Annotated[Rate | None, Option("records per second and partition", "N")] = None
+    capacity: Annotated[
+        Rate | None, Option("records per second that an instance can process (default: twice its share)", "N")
+    ] = None
+    seed: Annotated[Millis, Option("of latencies and of when instances stop", "N")] = 0
+    format: Format = "text"
+    plot: Plots = ()
+
+    def __post_init__(self) -> None:
+        if not self.from_ and (self.group is not None or self.port):
+            raise UsageError("--group and --port belong to --from")
+        if len(dict(self.partitions)) < len(self.partitions):
+            raise UsageError("--partitions names a topic twice")
+
+    def run(self) -> None:
+        """Simulate each protocol and print what it costs.
+
+        :raises ValueError: --from has no such group
+        """
+        given = self._given()
+        group = captured_group(self.from_, self.group, self.port or None) if self.from_ else None
+        workload = _workload((group.fields if group else {}) | given)
+        names = PROTOCOLS if self.protocol == "all" else (self.protocol,)
+        results = [_simulate(workload, name, self.seed) for name in names]
+        for path in self.plot:
+            from kcoord_wire.report.page.charts import write_plot
+
+            write_plot(throughput_plot(results), path)
+        show = _print_as_json if self.format == "json" else _print_as_tables
+        show(self.seed, workload, results, group, group.origins(workload, given) if group else [])
+        for note in _notes(workload, results):
+            complain(note)
+
+    def _given(self) -> dict[str, Any]:
+        """Return the fields of the workload that the options set."""
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name in _WORKLOAD}
+        given |= {
+            "topics": dict(self.partitions) or None,
+            "rebalance_timeout_ms": self.max_poll_interval_ms,
+            "rate_per_s": self.rate,
+            "capacity_per_s": self.capacity,
+            "opens_aside": self.aside or None,
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
 
-def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate < 1e12:
-        raise ValueError(f"{text!r} is not a number above 0")
-    return rate
-
-
-def _given(args: argparse.Namespace) -> dict[str, Any]:
-    """The fields of the workload that the arguments set."""
-    names = ["members", "opens_aside", "rate_per_s", "capacity_per_s", *(field for _, field, _ in _NUMBERS)]
-    given = {name: value for name in names if (value := getattr(args, name)) is not None}
-    return given | ({"topics": _topics(args.partitions)} if args.partitions else {})
+_WORKLOAD: Final = (
+    "members",
+    "revoke_ms",
+    "assign_ms",
+    "down_ms",
+    "interval_ms",
+    "poll_ms",
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+)
+"""Options that are fields of the workload."""
 
 
 def _workload(fields: Mapping[str, Any]) -> BounceWorkload:
@@ -155,34 +179,6 @@ def _workload(fields: Mapping[str, Any]) -> BounceWorkload:
     if "capacity_per_s" in fields:
         return workload
     return replace(workload, capacity_per_s=2 * workload.rate_per_s * workload.partition_count / workload.members)
-
-
-def _topics(pairs: Sequence[tuple[str, int]]) -> dict[str, int]:
-    topics = dict(pairs)
-    if len(topics) < len(pairs):
-        raise UsageError("--partitions names a topic twice")
-    return topics
-
-
-# ---- the run
-
-
-def _run(args: argparse.Namespace) -> None:
-    given = _given(args)
-    if not args.sources and (args.group is not None or args.port is not None):
-        raise UsageError("--group and --port belong to --from")
-    group = captured_group(args.sources, args.group, args.port) if args.sources else None
-    workload = _workload((group.fields if group else {}) | given)
-    names = PROTOCOLS if args.protocol == "all" else (args.protocol,)
-    results = [_simulate(workload, name, args.seed) for name in names]
-    if args.plot is not None:
-        from kcoord_wire.report.page.charts import write_plot
-
-        write_plot(throughput_plot(results), args.plot)
-    show = _print_as_json if args.json else _print_as_tables
-    show(args.seed, workload, results, group, group.origins(workload, given) if group else [])
-    for note in _notes(workload, results):
-        complain(note)
 
 
 def _simulate(workload: BounceWorkload, protocol: str, seed: int) -> BounceResult:
@@ -286,3 +282,131 @@ def throughput_plot(results: Sequence[BounceResult]) -> LinePlot:
         steps=True,
         width=760,
     )
+
+
+# ---- the group of a capture
+
+_CLIENTS: Final = {"Java": "java"}  # libraries whose names differ from those of `CLIENT_VERSIONS`
+_ASSUMED: Final = {
+    "revoke_ms": "no member gave up partitions for a rebalance in it",
+    "assign_ms": "offsets are fetched at once, so that nothing shows how long partitions take to open; as for closing",
+    "poll_ms": "part of the time to close partitions",
+    "down_ms": "no member left and came back",
+    "heartbeat_interval_ms": "no two heartbeats of a member are in it",
+    "client": "the library is not known",
+    "rate_per_s": "not looked for",
+    "capacity_per_s": "twice the share of an instance",
+    "interval_ms": "the next instance stops when the group has settled",
+    "opens_aside": "not visible from outside",
+}
+
+
+class Origin(NamedTuple):
+    """Where a field of the workload is from.
+
+    :ivar name: of the field
+    :ivar value: its value
+    :ivar origin: ``observed``, ``given`` or ``assumed``
+    :ivar why: what it was observed in, or why it was assumed
+    """
+
+    name: str
+    value: Any
+    origin: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedGroup:
+    """A group as its capture shows it.
+
+    :ivar group_id: its name
+    :ivar protocol: the protocol of the simulation that is nearest to its own
+    :ivar assignor: the assignor that was chosen
+    :ivar facts: what was observed, by name
+    :ivar fields: the fields of a workload that follow from that
+    """
+
+    group_id: str
+    protocol: str
+    assignor: str
+    facts: Mapping[str, Fact]
+    fields: dict[str, Any]
+
+    def origins(self, workload: BounceWorkload, given: Mapping[str, Any]) -> list[Origin]:
+        """Return the origin of each field of the workload."""
+        found = []
+        for name, value in asdict(workload).items():
+            fact = self.facts.get("library" if name == "client" else name)
+            if name in given:
+                found.append(Origin(name, value, "given", "an option"))
+            elif fact is not None and name in self.fields:
+                idle = f"; of {fact.value} some are idle" if name == "members" and fact.value != value else ""
+                found.append(Origin(name, value, "observed", fact.source + idle))
+            else:
+                found.append(Origin(name, value, "assumed", _ASSUMED.get(name, "not in it")))
+        return found
+
+
+def captured_group(sources: Sequence[str], group_id: str | None, ports: Sequence[int] | None) -> CapturedGroup:
+    """Return the group of captures and recordings.
+
+    :param group_id: None if there is one group
+    :raises ValueError: there is no such group, several, or none that a rebalance can be simulated for
+    :raises OSError: a source cannot be read
+    """
+    from kcoord_wire.forensics import analyze
+    from kcoord_wire.forensics.group_shape import shape_of
+
+    shapes: dict[str, list[Fact]] = {}
+    analyze(
+        sources,
+        ports=ports,
+        groups=None if group_id is None else [group_id],
+        look=lambda history, exchanges: shapes.update({history.group.group_id: shape_of(history, exchanges)}),
+    )
+    where = ", ".join(sources)
+    if not shapes:
+        raise ValueError(f"no consumer group{f' called {group_id}' if group_id else ''} on the wire is in {where}")
+    if len(shapes) > 1:
+        raise ValueError(f"several groups are in {where}: choose one with --group: {', '.join(sorted(shapes))}")
+    ((name, shape),) = shapes.items()
+    facts = {fact.name: fact for fact in shape}
+    if "members" not in facts or not facts["topics"].value:
+        raise ValueError(f"{where} shows no complete rebalance of group {name} in the classic protocol")
+    return CapturedGroup(name, _protocol(facts), facts["assignor"].value, facts, _fields(facts))
+
+
+def _protocol(facts: Mapping[str, Fact]) -> str:
+    def holds(name: str) -> bool:
+        return name in facts and bool(facts[name].value)
+
+    if holds("is_static"):
+        return "static"
+    if holds("is_cooperative"):
+        return "cooperative"
+    return "sticky" if facts["assignor"].value == "sticky" else "eager"
+
+
+def _fields(facts: Mapping[str, Fact]) -> dict[str, Any]:
+    from kcoord_wire.consumer.events import CLIENT_VERSIONS
+    from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload
+
+    known = BounceWorkload.__dataclass_fields__
+    fields = {name: fact.value for name, fact in facts.items() if name in known}
+    fields["members"] = min(fields["members"], sum(fields["topics"].values()))
+    library = facts["library"].value if "library" in facts else ""
+    if (client := _CLIENTS.get(library, library)) in CLIENT_VERSIONS:
+        fields["client"] = client
+    fields.setdefault("assign_ms", fields.get("revoke_ms", BounceWorkload.assign_ms))
+    fields.setdefault("poll_ms", 0)
+    return fields
+
+
+def print_origins(group: CapturedGroup, origins: Sequence[Origin]) -> None:
+    """Print where each field is from."""
+    made = table(f"Group {group.group_id}: {group.protocol}, {group.assignor}", "what", "value", "", "why")
+    for name, value, origin, why in origins:
+        text = ", ".join(f"{topic} ({count})" for topic, count in value.items()) if name == "topics" else str(value)
+        made.add_row(*map(styled, (name, text, origin, why)))
+    print_table(made)

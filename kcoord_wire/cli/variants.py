@@ -8,11 +8,10 @@ Laws:
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
-from kcoord_wire.cli.arguments import add_command, argument, parse_plot_path, parse_positive
+from kcoord_wire.cli.options import Command, Format, Option, Plots, Positive, whole
 from kcoord_wire.cli.output import print_json, print_table, styled, table
 
 if TYPE_CHECKING:
@@ -21,20 +20,6 @@ if TYPE_CHECKING:
 
 PROTOCOLS: Final = ("all-members", "subscription-hash", "single-assignor", "released")
 
-EXAMPLES: Final = """\
-protocols:
-  all-members        every member gets the metadata of all and computes the assignment itself
-  subscription-hash  the same, with a hash in place of the topic list; the largest sub-group assigns
-  single-assignor    one member gets the metadata of all and assigns, in a JoinGroup of two phases
-  released           JoinGroup and SyncGroup, in the versions of the Java client
-
-examples:
-  kcoord simulate variants --members 10,100 --plot traffic.svg
-      groups of two sizes, as a table and as a plot
-  kcoord simulate variants --members 100 --metadata 100000 --protocol single-assignor --protocol released --json
-      subscriptions of 100 KB, as JSON
-"""
-
 
 class _Row(NamedTuple):
     protocol: str
@@ -42,65 +27,62 @@ class _Row(NamedTuple):
     traffic: Traffic
 
 
-def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add the scenario to those of `kcoord simulate`."""
-    about = "measure the bytes of a rebalance under the variants of the client-side assignment proposal"
-    command = add_command(commands, "variants", about, _run, examples=EXAMPLES)
-    command.add_argument(
-        "--members",
-        type=argument(_sizes),
-        default=(10, 100),
-        metavar="N[,N...]",
-        help="sizes of the group after the rebalance, at least 2 (default: 10,100; 1000 takes minutes)",
-    )
-    command.add_argument(
-        "--metadata",
-        type=argument(parse_positive),
-        default=340,
-        metavar="BYTES",
-        help="of each member's topic list (default: 340, ten topics)",
-    )
-    command.add_argument(
-        "--protocol",
-        dest="protocols",
-        action="append",
-        choices=PROTOCOLS,
-        help="may be repeated (default: all)",
-    )
-    command.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    command.add_argument(
-        "--plot",
-        dest="plots",
-        action="append",
-        type=argument(parse_plot_path),
-        default=[],
-        metavar="FILE",
-        help="write bytes against members as FILE.svg or FILE.png; may be repeated",
-    )
-
-
 def _sizes(text: str) -> tuple[int, ...]:
-    sizes = tuple(parse_positive(each) for each in text.split(","))
+    sizes = tuple(map(whole(1), text.split(",")))
     if min(sizes) < 2:
         raise ValueError("a group that rebalances because a member joins has at least 2")
     return sizes
 
 
-def _run(args: argparse.Namespace) -> None:
-    from kcoord_wire.worlds.proposal.traffic import MEASURED, measure
+@dataclass(frozen=True, kw_only=True)
+class Variants(Command):
+    """Measure the bytes of a rebalance under the variants of the client-side assignment proposal.
 
-    wanted = tuple(args.protocols or PROTOCOLS)
-    rows = [
-        _Row(name, members, measure(measured, members, args.metadata))
-        for name, measured in MEASURED.items()
-        if name.replace(" ", "-").startswith(wanted)
-        for members in args.members
-    ]
-    if args.json:
-        print_json({"metadata_bytes": args.metadata, "results": [_as_dict(row) for row in rows]})
-    else:
-        _print(rows, args.metadata)
-    _write(rows, args.metadata, args.plots)
+    protocols:
+      all-members        every member gets the metadata of all and computes the assignment itself
+      subscription-hash  the same, with a hash in place of the topic list; the largest sub-group assigns
+      single-assignor    one member gets the metadata of all and assigns, in a JoinGroup of two phases
+      released           JoinGroup and SyncGroup, in the versions of the Java client
+
+    examples:
+      kcoord simulate variants --members 10,100 --plot traffic.svg
+          groups of two sizes, as a table and as a plot
+      kcoord simulate variants --members 100 --metadata 100000 --protocol released --format json
+          subscriptions of 100 KB, as JSON
+    """
+
+    members: Annotated[
+        tuple[int, ...],
+        _sizes,
+        Option("sizes of the group after the rebalance, at least 2 (default: 10,100; 1000 takes minutes)", "N[,N...]"),
+    ] = (10, 100)
+    metadata: Annotated[Positive, Option("of each member's topic list (default: 340, ten topics)", "BYTES")] = 340
+    protocol: Annotated[
+        tuple[Literal["all-members", "subscription-hash", "single-assignor", "released"], ...],
+        Option("may be repeated (default: all)"),
+    ] = ()
+    format: Format = "text"
+    plot: Plots = ()
+
+    def run(self) -> None:
+        """Measure, and print a row for each protocol and size."""
+        from kcoord_wire.worlds.proposal.traffic import MEASURED, measure
+
+        wanted = self.protocol or PROTOCOLS
+        rows = [
+            _Row(name, members, measure(measured, members, self.metadata))
+            for name, measured in MEASURED.items()
+            if name.replace(" ", "-").startswith(wanted)
+            for members in self.members
+        ]
+        if self.format == "json":
+            print_json({"metadata_bytes": self.metadata, "results": [_as_dict(row) for row in rows]})
+        else:
+            _print(rows, self.metadata)
+        for path in self.plot:
+            from kcoord_wire.report.page.charts import write_plot
+
+            write_plot(traffic_plot(rows, self.metadata), path)
 
 
 def _as_dict(row: _Row) -> dict[str, Any]:
@@ -116,14 +98,6 @@ def _print(rows: list[_Row], metadata_bytes: int) -> None:
         numbers = (row.members, *row.traffic, row.traffic.total)
         made.add_row(styled(row.protocol), *(styled(f"{number:,}") for number in numbers))
     print_table(made)
-
-
-def _write(rows: list[_Row], metadata_bytes: int, paths: list[Path]) -> None:
-    if paths:
-        from kcoord_wire.report.page.charts import write_plot
-
-        for path in paths:
-            write_plot(traffic_plot(rows, metadata_bytes), path)
 
 
 def traffic_plot(rows: list[_Row], metadata_bytes: int) -> LinePlot:

@@ -10,92 +10,86 @@ Laws:
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated
 
-from kcoord_wire.cli.arguments import add_command, add_settings_argument, argument, parse_seconds
-from kcoord_wire.cli.output import complain, print_json
+from kcoord_wire.cli.options import Command, Format, Groups, KafkaConfig, Option, Port, Seconds
+from kcoord_wire.cli.output import complain, make_writable, print_json, write_report
 from kcoord_wire.cli.process import stop_on_signals
-from kcoord_wire.cli.report_files import make_writable, write_report
-from kcoord_wire.kernel.net import parse_port
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.model import GroupHistory
     from kcoord_wire.watch.groups import Snapshot, Watched
     from kcoord_wire.watch.host import View
 
-EXAMPLES: Final = """\
-examples:
-  kcoord watch --kafka broker:9092
-      all groups: state, members with their partitions, lag; each change as it is seen
-  kcoord watch --kafka broker:9092 --group billing --out report
-      one group; Ctrl-C writes report/report.html, report.json and Parquet tables
-  kcoord watch --kafka broker:9092 --prometheus 9464 --format json >> changes.jsonl
-      metrics at http://127.0.0.1:9464/metrics, and each change as a JSON object
-  kcoord watch --kafka broker:9092 --kafka-config security.protocol=SASL_SSL --once
-      how it is now
 
-Can the watch itself trigger a rebalance? No. It asks (ListGroups, DescribeGroups, ConsumerGroupDescribe, OffsetFetch,
-ListOffsets) and sends no JoinGroup, SyncGroup, Heartbeat, LeaveGroup or OffsetCommit: it is a member of no group, so no
-coordinator waits for it or misses it. It costs each coordinator one small request per group and interval.
+@dataclass(frozen=True, kw_only=True)
+class Watch(Command):
+    """Follow the groups of a live cluster by its Admin API; joins no group, changes nothing.
 
-The user needs Describe on the groups and on their topics, as for kafka-consumer-groups.sh --describe.
-"""
+    examples:
+      kcoord watch --kafka broker:9092
+          all groups: state, members with their partitions, lag; each change as it is seen
+      kcoord watch --kafka broker:9092 --group billing --out report
+          one group; Ctrl-C writes report/report.html, report.json and Parquet tables
+      kcoord watch --kafka broker:9092 --metrics-port 9464 --format json >> changes.jsonl
+          metrics at http://127.0.0.1:9464/metrics, and each change as a JSON object
+      kcoord watch --kafka broker:9092 --kafka-config security.protocol=SASL_SSL --once
+          how it is now
 
+    Can the watch itself trigger a rebalance? No. It asks (ListGroups, DescribeGroups, ConsumerGroupDescribe,
+    OffsetFetch, ListOffsets) and sends no JoinGroup, SyncGroup, Heartbeat, LeaveGroup or OffsetCommit: it is a member
+    of no group, so no coordinator waits for it or misses it. It costs each coordinator one small request per group and
+    interval.
 
-def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
-    """Add the command to those of `kcoord`."""
-    about = "follow the groups of a live cluster by its Admin API; joins no group, changes nothing"
-    command = add_command(commands, "watch", about, _run, examples=EXAMPLES)
-    command.add_argument("--kafka", metavar="HOST:PORT", required=True, help="brokers to ask first, with commas")
-    add_settings_argument(command, "--kafka-config", "as in sasl.username=me")
-    command.add_argument("--group", action="append", metavar="ID", help="only this group; may be repeated")
-    command.add_argument(
-        "--interval",
-        type=argument(parse_seconds),
-        default=2.0,
-        metavar="S",
-        help="between polls (default: %(default)s)",
+    The user needs Describe on the groups and on their topics, as for kafka-consumer-groups.sh --describe.
+    """
+
+    kafka: Annotated[str, Option("brokers to ask first, with commas", "HOST:PORT")]
+    kafka_config: KafkaConfig = ()
+    group: Groups = ()
+    interval: Annotated[Seconds, Option("between polls", "SECONDS")] = 2.0
+    once: Annotated[bool, Option("ask once, print how it is, and end")] = False
+    rebalance_timeout: Annotated[
+        Seconds | None,
+        Option(
+            "the clients' max.poll.interval.ms in seconds, to say until when a rebalance waits at the latest; the "
+            "Admin API does not show it",
+            "SECONDS",
+        ),
+    ] = None
+    metrics_port: Annotated[Port | None, Option("serve Prometheus metrics over HTTP here; 0: a free port", "PORT")] = (
+        None
     )
-    command.add_argument("--once", action="store_true", help="ask once, print how it is, and end")
-    command.add_argument(
-        "--rebalance-timeout",
-        type=argument(parse_seconds),
-        metavar="S",
-        help="the clients' max.poll.interval.ms in seconds, to say until when a rebalance waits at the latest; the "
-        "Admin API does not show it",
-    )
-    command.add_argument(
-        "--prometheus", type=argument(parse_port), metavar="PORT", help="serve metrics over HTTP here; 0: a free port"
-    )
-    command.add_argument(
-        "--prometheus-host", default="127.0.0.1", metavar="HOST", help="address of that port (default: %(default)s)"
-    )
-    command.add_argument("--out", type=Path, metavar="DIR", help="write tables, report.json and report.html at the end")
-    command.add_argument("--format", choices=("text", "json"), default="text")
+    metrics_host: Annotated[str, Option("address of that port", "HOST")] = "127.0.0.1"
+    out: Annotated[Path | None, Option("write tables, report.json and report.html at the end", "DIR")] = None
+    format: Format = "text"
 
+    def run(self) -> None:
+        """Ask until a signal comes.
 
-def _run(args: argparse.Namespace) -> None:
-    from kcoord_wire.watch.groups import Watched
-    from kcoord_wire.watch.host import AdminPolls, Watch
+        :raises OSError: the folder of the report cannot be written, or the port of metrics is taken
+        """
+        from kcoord_wire.watch.groups import Watched
+        from kcoord_wire.watch.host import AdminPolls
+        from kcoord_wire.watch.host import Watch as Host
 
-    if args.out is not None:
-        make_writable(args.out)
-    watched = Watched(args.kafka)
-    config = dict(args.kafka_config)
-    polls = AdminPolls(args.kafka, config, groups=args.group, choose=watched.wanted)
-    watch = Watch(polls, watched, args.interval)
-    with _metrics(watched, args):
-        if not args.once:
-            stop_on_signals(watch.stop, "writing the report" if args.out else "ending")
-        watch.run(_Silent() if args.once else _view(args), times=1 if args.once else None)
-    if watched.snapshot.answered_ns is not None:  # else it was stopped before the first answer
-        _finish(watched, args)
+        if self.out is not None:
+            make_writable(self.out)
+        watched = Watched(self.kafka)
+        polls = AdminPolls(self.kafka, dict(self.kafka_config), groups=self.group or None, choose=watched.wanted)
+        watch = Host(polls, watched, self.interval)
+        with _metrics(watched, self):
+            if not self.once:
+                stop_on_signals(watch.stop, "writing the report" if self.out else "ending")
+            watch.run(_Silent() if self.once else _view(self), times=1 if self.once else None)
+        if watched.snapshot.answered_ns is not None:  # else it was stopped before the first answer
+            _finish(watched, self)
 
 
 class _Silent:
@@ -103,7 +97,7 @@ class _Silent:
         """Show nothing: one poll is printed as a whole."""
 
 
-def _view(args: argparse.Namespace) -> View:
+def _view(args: Watch) -> View:
     from kcoord_wire.watch.host import JsonView, LineView, ScreenView
 
     if args.format == "json":
@@ -113,23 +107,23 @@ def _view(args: argparse.Namespace) -> View:
     return LineView(sys.stdout)
 
 
-def _until_ms(args: argparse.Namespace) -> float | None:
+def _until_ms(args: Watch) -> float | None:
     return None if args.rebalance_timeout is None else args.rebalance_timeout * 1000
 
 
 @contextmanager
-def _metrics(watched: Watched, args: argparse.Namespace) -> Iterator[None]:
-    if args.prometheus is None:
+def _metrics(watched: Watched, args: Watch) -> Iterator[None]:
+    if args.metrics_port is None:
         yield
         return
     from kcoord_wire.watch.groups import WatchMetrics
 
-    with WatchMetrics(lambda: watched.snapshot).serve(args.prometheus_host, args.prometheus) as server:
-        print(f"metrics at http://{args.prometheus_host}:{server.port}/metrics", file=sys.stderr, flush=True)
+    with WatchMetrics(lambda: watched.snapshot).serve(args.metrics_host, args.metrics_port) as server:
+        print(f"metrics at http://{args.metrics_host}:{server.port}/metrics", file=sys.stderr, flush=True)
         yield
 
 
-def _finish(watched: Watched, args: argparse.Namespace) -> None:
+def _finish(watched: Watched, args: Watch) -> None:
     histories = watched.histories()
     if args.once:
         _print_once(watched.snapshot, args)
@@ -146,7 +140,7 @@ def _finish(watched: Watched, args: argparse.Namespace) -> None:
         complain(_why_empty(args))
 
 
-def _print_once(snapshot: Snapshot, args: argparse.Namespace) -> None:
+def _print_once(snapshot: Snapshot, args: Watch) -> None:
     from kcoord_wire.watch.view import group_lines, headline, plain, view_to_json
 
     if args.format == "json":
@@ -167,7 +161,7 @@ def _print_summary(histories: list[GroupHistory]) -> None:
     print_summary(histories, [], sys.stdout)
 
 
-def _why_empty(args: argparse.Namespace) -> str:
+def _why_empty(args: Watch) -> str:
     if args.group:
         return f"no consumer group called {', '.join(args.group)} is at {args.kafka}, or you may not see it"
     return f"no consumer group is at {args.kafka}, or the user has no right to see one: it needs Describe on groups"

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
-from kcoord_wire.cli.analyze import EXAMPLES, _Meter
+from kcoord_wire.cli.analyze import Analyze, _Meter
 from kcoord_wire.cli.main import main
 from kcoord_wire.forensics.analysis import TABLES
 from tests.support.marshal_rows import generated_log, log_rows, write_segments
@@ -71,8 +71,8 @@ def test_out_has_tables_and_report(tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
-        ([], 1, "give either files or --kafka"),
-        ([CAPTURE, "--kafka", "localhost:1"], 1, "give either files or --kafka"),
+        ([], 2, "give either files or --kafka"),
+        ([CAPTURE, "--kafka", "localhost:1"], 2, "give either files or --kafka"),
         (["no-such-file.pcap"], 1, "no-such-file.pcap"),
         ([__file__], 1, "test_analyze.py"),
         ([CAPTURE, "--group", "shipping"], 1, "no consumer group called shipping is in"),
@@ -217,5 +217,5 @@ def test_progress_is_one_line_and_wiped() -> None:
 
 
 def test_the_help_names_every_table() -> None:
-    named = EXAMPLES.rpartition("tables in DIR:")[2].split()
+    named = (Analyze.__doc__ or "").rpartition("tables in DIR:")[2].split()
     assert sorted(named) == sorted([*TABLES, "losses"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.cli.captured_group import captured_group
+from kcoord_wire.cli.rolling_bounce import captured_group
 from kcoord_wire.recorder.recording import RecordingWriter
 from kcoord_wire.worlds.group.cluster import Cluster
 from kcoord_wire.worlds.group.rolling_bounce import PROTOCOLS, BounceWorkload, simulate_bounce
@@ -22,7 +22,7 @@ EAGER = str(CAPTURES / "eager_range.pcap")
 
 
 def test_a_capture_sets_what_the_options_leave_open(kcoord: Run) -> None:
-    status, out, err = kcoord(*BOUNCE, "--from", EAGER, "--down-ms", "3000", "--assign-ms", "20", "--json")
+    status, out, err = kcoord(*BOUNCE, "--from", EAGER, "--down-ms", "3000", "--assign-ms", "20", "--format", "json")
     assert (status, err) == (0, "")
     found = json.loads(out)
     assert (found["from"]["group"], found["from"]["protocol"]) == ("billing", "eager")

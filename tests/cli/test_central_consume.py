@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -14,8 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from kcoord_wire.central.broker import CentralBroker
-from kcoord_wire.cli.central_consume import EXAMPLES
-from kcoord_wire.cli.main import build_parser, main
+from kcoord_wire.cli.main import main
 from tests.support.central_processes import Process
 
 
@@ -27,7 +25,7 @@ def broker() -> Iterator[CentralBroker]:
 
 def consume(broker: CentralBroker, *options: str) -> Process:
     topics = () if any(option.endswith("list") for option in options) else ("--topics", "orders")
-    common = ("--bootstrap", broker.address, "--group", "g", "--session-timeout-ms", "3000")
+    common = ("--kafka", broker.address, "--group", "g", "--session-timeout-ms", "3000")
     return Process("central", "consume", *common, *topics, *options)
 
 
@@ -63,7 +61,7 @@ def test_without_auto_commit_it_begins_at_the_start_again(broker: CentralBroker)
 
 
 def test_from_largest_leaves_out_what_was_there(broker: CentralBroker) -> None:
-    with consume(broker, "--from", "largest", "--max-records", "1") as process:
+    with consume(broker, "--reset", "largest", "--max-records", "1") as process:
         assert process.wait() == 0
         assert int(process.out.splitlines()[1].split()[2]) > 0
 
@@ -94,7 +92,7 @@ def test_signals_end_in_order(broker: CentralBroker, number: int, status: int) -
 
 def test_a_closed_stderr_does_not_stop_the_shutdown(broker: CentralBroker) -> None:
     read, write = os.pipe()
-    command = [sys.executable, "-m", "kcoord_wire", "central", "consume", "--bootstrap", broker.address]
+    command = [sys.executable, "-m", "kcoord_wire", "central", "consume", "--kafka", broker.address]
     options = ["--group", "g", "--topics", "orders", "--session-timeout-ms", "3000"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=write) as process:
         os.close(write)
@@ -117,7 +115,7 @@ def test_a_second_signal_kills_at_once(broker: CentralBroker) -> None:
 def test_a_stdout_that_takes_nothing_does_not_stop_it(broker: CentralBroker) -> None:
     """Its records wait, its pings do not: the coordinator keeps it, and the second consumer gets only half."""
     read, write = os.pipe()
-    command = [sys.executable, "-m", "kcoord_wire", "central", "consume", "--bootstrap", broker.address]
+    command = [sys.executable, "-m", "kcoord_wire", "central", "consume", "--kafka", broker.address]
     options = ["--group", "g", "--topics", "orders", "--session-timeout-ms", "1500", "--consumer-id", "c-1"]
     with subprocess.Popen([*command, *options], stdout=write, stderr=subprocess.DEVNULL) as blocked:
         os.close(write)
@@ -135,20 +133,20 @@ def test_a_stdout_that_takes_nothing_does_not_stop_it(broker: CentralBroker) -> 
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
-        ([], 2, "--bootstrap, --group"),
-        (["--bootstrap", "x:1", "--group", "g"], 2, "one of the arguments --topics --whitelist --blacklist"),
-        (["--bootstrap", "x:1", "--group", "g", "--topics", "a", "--whitelist", "b"], 2, "not allowed with"),
-        (["--bootstrap", "x", "--group", "g", "--topics", "a"], 2, "'x' is not of the form HOST:PORT"),
-        (["--bootstrap", "x:1,:2", "--group", "g", "--topics", "a"], 2, "'x:1,:2' is not of the form HOST:PORT"),
-        (["--bootstrap", "x:1", "--group", "g", "--topics", "a,,b"], 2, "not a topic: ''"),
-        (["--bootstrap", "x:1", "--group", "g", "--whitelist", "("], 2, "a parenthesis is not closed"),
-        (["--bootstrap", "x:1", "--group", "g", "--topics", "a", "--streams", "0"], 2, "'0' is not a whole number"),
-        (["--bootstrap", "x:1", "--group", "g", "--topics", "a", "--streams", "9999"], 2, "1 to 1000 streams"),
-        (["--bootstrap", "x:1", "--group", "g" * 40_000, "--topics", "a"], 2, "cannot be the name of a node"),
-        (["--bootstrap", "x:1", "--group", "", "--topics", "a"], 2, "--group: '' cannot be the name of a node"),
-        (["--bootstrap", "x:1", "--group", "a/b", "--topics", "a"], 2, "--group: 'a/b' cannot be the name of a node"),
-        (["--bootstrap", "x:1", "--group", "g", "--consumer-id", "a/b", "--topics", "a"], 2, "--consumer-id: 'a/b'"),
-        (["--bootstrap", "x:1", "--group", "g", "--topics", "a", "--session-timeout-ms", "9" * 12], 1, "session_tim"),
+        ([], 2, "--kafka, --group"),
+        (["--kafka", "x:1", "--group", "g"], 2, "one of the arguments --topics --whitelist --blacklist"),
+        (["--kafka", "x:1", "--group", "g", "--topics", "a", "--whitelist", "b"], 2, "not allowed with"),
+        (["--kafka", "x", "--group", "g", "--topics", "a"], 2, "'x' is not of the form HOST:PORT"),
+        (["--kafka", "x:1,:2", "--group", "g", "--topics", "a"], 2, "'x:1,:2' is not of the form HOST:PORT"),
+        (["--kafka", "x:1", "--group", "g", "--topics", "a,,b"], 2, "not a topic: ''"),
+        (["--kafka", "x:1", "--group", "g", "--whitelist", "("], 2, "a parenthesis is not closed"),
+        (["--kafka", "x:1", "--group", "g", "--topics", "a", "--streams", "0"], 2, "'0' is not a whole number"),
+        (["--kafka", "x:1", "--group", "g", "--topics", "a", "--streams", "9999"], 2, "1 to 1000 streams"),
+        (["--kafka", "x:1", "--group", "g" * 40_000, "--topics", "a"], 2, "cannot be the name of a node"),
+        (["--kafka", "x:1", "--group", "", "--topics", "a"], 2, "--group: '' cannot be the name of a node"),
+        (["--kafka", "x:1", "--group", "a/b", "--topics", "a"], 2, "--group: 'a/b' cannot be the name of a node"),
+        (["--kafka", "x:1", "--group", "g", "--consumer-id", "a/b", "--topics", "a"], 2, "--consumer-id: 'a/b'"),
+        (["--kafka", "x:1", "--group", "g", "--topics", "a", "--session-timeout-ms", "9" * 12], 1, "session_tim"),
     ],
 )
 def test_bad_usage_is_one_line(
@@ -158,10 +156,3 @@ def test_bad_usage_is_one_line(
     out, errors = capsys.readouterr()
     assert (out, errors.count("kcoord: ")) == ("", 1)
     assert text in errors
-
-
-def test_examples_parse() -> None:
-    lines = [line.strip() for line in EXAMPLES.splitlines() if line.startswith("  kcoord ")]
-    assert len(lines) == 3
-    for line in lines:
-        assert build_parser().parse_args(shlex.split(line)[1:]).run is not None

@@ -9,7 +9,7 @@ import pytest
 from kcoord_wire.central.broker import CentralBroker
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.status import ClusterStatus, GroupStatus
-from kcoord_wire.cli.central_status import status_to_json
+from kcoord_wire.cli.central import status_to_json
 from kcoord_wire.cli.main import main
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.ensemble import Ensemble

@@ -32,7 +32,7 @@ def test_it_serves_and_obeys(
         ready = re.fullmatch(r"kcoord serves on .*, control at http://(127\.0\.0\.1:\d+)\n", process.stdout.readline())
         assert ready is not None
         assert secret.stat().st_mode & 0o777 == 0o600
-        assert main(["control", ready[1], "--token-file", str(secret), "--json", "topics"]) == 0
+        assert main(["control", ready[1], "--token-file", str(secret), "--format", "json", "topics"]) == 0
         assert json.loads(capsys.readouterr().out) == {"name": "orders", "partitions": 12}
         assert main(["control", ready[1], "--token-file", str(secret), "stop"]) == 0
         assert process.wait(60) == 0
@@ -69,7 +69,7 @@ def test_operations(
         become_stable(wire, "billing")
         assert re.search(r"billing +Stable +1 +consumer +range", control("groups"))
         assert re.search(r"worker +/127\.0\.0\.1", control("group", "billing"))
-        assert json.loads(control("wait-until-stable", "billing", "members=1", "--json"))["is_settled"]
+        assert json.loads(control("wait-until-stable", "billing", "members=1", "--format", "json"))["is_settled"]
         assert re.search("new member +wire|new member +worker", control("rebalances", "group=billing"))
         added = control("add-fault", "action=error", "api=Heartbeat", "error=27", "count=3")
         assert re.search(r"1 .*action error, .*api Heartbeat, .*count 3.*error REBALANCE_IN_PROGRESS", added)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.cli.main import build_parser
+from kcoord_wire.cli.main import COMMANDS, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 COOPERATIVE = str(ROOT / "tests" / "data" / "captures" / "cooperative.pcap")
@@ -120,7 +122,7 @@ def test_json_works_without_rich() -> None:
     program = (
         "import sys; sys.modules['rich'] = None; from kcoord_wire.cli.main import main; sys.exit(main(sys.argv[1:]))"
     )
-    for form, status in (("json", 0), ("table", 1)):
+    for form, status in (("json", 0), ("text", 1)):
         arguments = ["decode", HEARTBEAT, "--api", "12", "--request", "--version", "4", "--format", form]
         done = subprocess.run([sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, check=False)
         assert (done.returncode, bool(done.stdout), done.stderr.count(b"\n")) == (status, not status, status)
@@ -141,11 +143,48 @@ def test_an_unexpected_error_is_one_line(kcoord, monkeypatch: pytest.MonkeyPatch
     assert kcoord("capture", COOPERATIVE) == (1, "", "kcoord: unexpected OverflowError: int too big to convert\n")
 
 
-def test_every_command_has_help(kcoord, capsys: pytest.CaptureFixture[str]) -> None:
-    (commands,) = (action for action in build_parser()._actions if isinstance(action.choices, dict))
-    assert {"analyze", "simulate"} <= set(commands.choices)
-    for command in commands.choices:
-        with pytest.raises(SystemExit) as ended:
-            kcoord(command, "--help")
-        assert ended.value.code == 0
-        assert capsys.readouterr().out.startswith(f"usage: kcoord {command} ")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_examples_that_parse(
+    kcoord, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        kcoord(*command.split(), "--help")
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: kcoord {command} ")
+    if not COMMANDS[command][0]:
+        return
+    examples = re.findall(rf"^ +(?:.* \| )?kcoord ({command} [^|>&\n]*)", text.replace("\\\n", " "), re.MULTILINE)
+    assert examples
+    for line in examples:
+        assert parse(shlex.split(line)), line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("analyse",), "there is no command analyse; did you mean analyze? (see kcoord --help)"),
+        (("marshal", "stat"), "there is no command marshal stat; did you mean status? (see kcoord marshal --help)"),
+        (("simulate", "x"), "there is no command simulate x; there are rolling-bounce, bug, "),
+        (("watch", "--kafak", "b:1"), "there is no option --kafak; did you mean kafka? (see kcoord watch --help)"),
+        (("--verison",), "there is no option --verison; did you mean version? (see kcoord --help)"),
+        (("central",), "the following arguments are required: COMMAND (see kcoord central --help)"),
+        (("marshal",), "the following arguments are required: COMMAND (see kcoord marshal --help)"),
+    ],
+)
+def test_what_does_not_exist_is_suggested(kcoord, arguments: tuple[str, ...], sentence: str) -> None:
+    status, out, err = kcoord(*arguments)
+    assert (status, out) == (2, "")
+    assert sentence in err
+
+
+def test_a_command_imports_no_other() -> None:
+    program = "import sys; from kcoord_wire.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    shown = "; ".join(["import atexit, sys", "atexit.register(lambda: print(*sorted(sys.modules)))", program])
+    for argument, loaded in (("--version", set()), ("explain", {"kcoord_wire.cli.messages"})):
+        done = subprocess.run(
+            [sys.executable, "-c", shown, argument], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        shared = {f"kcoord_wire.cli.{name}" for name in ("main", "options", "output")}
+        modules = {name for name in done.stdout.split() if name.startswith("kcoord_wire.cli.")}
+        assert modules == shared | loaded

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
 import signal
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
 
-from kcoord_wire.cli.main import build_parser, main
-from kcoord_wire.cli.marshal_consume import EXAMPLES
+from kcoord_wire.cli.main import main
 from kcoord_wire.coordinator import Coordinator
 from tests.support.central_processes import Process
 
@@ -27,7 +25,7 @@ def brokers() -> Iterator[str]:
 
 
 def consume(brokers: str, *options: str) -> Process:
-    common = ("--brokers", brokers, "--group", "g", "--topics", "orders", "--greedy", "--heartbeat-interval", "2")
+    common = ("--kafka", brokers, "--group", "g", "--topics", "orders", "--greedy", "--heartbeat-interval", "2")
     return Process("marshal", "consume", *common, "--client-id", "c", *options)
 
 
@@ -46,7 +44,7 @@ def test_records_are_lines_with_their_tokens(brokers: str) -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_a_signal_releases_and_the_next_goes_on(brokers: str, number: int, status: int) -> None:
-    with consume(brokers, "--json") as first:
+    with consume(brokers, "--format", "json") as first:
         first.wait_for('"value": "v9"(.|\n)*"value": "v9"')
         assert first.end(number) == status
         records = [line for line in map(json.loads, first.out.splitlines()) if line["type"] == "record"]
@@ -68,26 +66,18 @@ def test_a_signal_releases_and_the_next_goes_on(brokers: str, number: int, statu
         (["--balance"], 2, "--balance needs --presence"),
         (["--topics", ","], 2, "names no topic"),
         (["--topics", "orders,__marshal"], 2, "__marshal is the coordination topic"),
-        (["--brokers", ""], 2, "no address of a broker"),
+        (["--kafka", ""], 2, "no address of a broker"),
         (["--topics", "missing"], 1, "no topic missing"),
         (["--coordination-topic", "missing"], 1, "no topic missing"),
         (["--heartbeat-interval", "1.5"], 2, "whole number"),
-        (["--setting", "nonsense=1"], 1, "rejects these settings"),
+        (["--kafka-config", "nonsense=1"], 1, "rejects these settings"),
     ],
 )
 def test_errors_are_one_line(
     brokers: str, arguments: list[str], status: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = ["--brokers", brokers, "--group", "g", "--client-id", "c", "--topics", "orders"]
+    common = ["--kafka", brokers, "--group", "g", "--client-id", "c", "--topics", "orders"]
     assert main(["marshal", "consume", *common, *arguments]) == status
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1].startswith("kcoord: ")
     assert words in lines[-1]
-
-
-def test_examples_parse() -> None:
-    text = EXAMPLES.replace("\\\n", " ")
-    lines = [line for line in text.splitlines() if line.strip().startswith("kcoord ")]
-    assert len(lines) == 3
-    for line in lines:
-        assert build_parser().parse_args(shlex.split(line)[1:]).run is not None

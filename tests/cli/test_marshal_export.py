@@ -35,11 +35,11 @@ def brokers(coordinator: StartCoordinator) -> str:
 
 
 def run(kcoord: Kcoord, brokers: str, *argv: str) -> tuple[int, str, str]:
-    return kcoord("marshal", "export-offsets", "billing", "--brokers", brokers, *argv)
+    return kcoord("marshal", "export-offsets", "billing", "--kafka", brokers, *argv)
 
 
 def test_a_consumer_group_goes_on_exactly_there(brokers: str, kcoord: Kcoord) -> None:
-    code, out, err = run(kcoord, brokers, "--json")
+    code, out, err = run(kcoord, brokers, "--format", "json")
     assert (code, err) == (0, "")
     first, second = json.loads(out)["offsets"]
     assert (first["partition"], first["offset"], first["source"], first["committed"]) == (0, 7, "log", 7)
@@ -104,6 +104,6 @@ def test_a_consumer_group_with_members_is_left_alone(brokers: str, kcoord: Kcoor
 
 
 def test_a_group_that_is_not_known(brokers: str, kcoord: Kcoord) -> None:
-    code, _, err = kcoord("marshal", "export-offsets", "none", "--brokers", brokers)
+    code, _, err = kcoord("marshal", "export-offsets", "none", "--kafka", brokers)
     assert code == 1
     assert "no position of group none is known" in err

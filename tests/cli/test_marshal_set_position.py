@@ -35,16 +35,16 @@ def brokers(coordinator: StartCoordinator) -> str:
 
 
 def run(kcoord: Kcoord, brokers: str, *argv: str) -> tuple[int, str, str]:
-    return kcoord("marshal", "set-position", "billing", "--brokers", brokers, "--heartbeat-interval", "1", *argv)
+    return kcoord("marshal", "set-position", "billing", "--kafka", brokers, "--heartbeat-interval", "1", *argv)
 
 
 def positions(kcoord: Kcoord, brokers: str) -> list[int | None]:
-    _, out, _ = kcoord("marshal", "status", "--brokers", brokers, "--json")
+    _, out, _ = kcoord("marshal", "status", "--kafka", brokers, "--format", "json")
     return [row["position"] for row in json.loads(out)["document"]["partitions"]]
 
 
 def test_positions_of_a_topic(brokers: str, kcoord: Kcoord) -> None:
-    code, out, err = run(kcoord, brokers, "--topic", "orders", "--to", "3", "--json")
+    code, out, err = run(kcoord, brokers, "--topic", "orders", "--to", "3", "--format", "json")
     assert code == 0
     assert json.loads(out)["positions"] == [
         {"topic": "orders", "partition": 0, "old": 7, "new": 3, "result": "set"},
@@ -57,7 +57,7 @@ def test_positions_of_a_topic(brokers: str, kcoord: Kcoord) -> None:
 
 def test_earliest_latest_and_a_time(brokers: str, kcoord: Kcoord) -> None:
     for to, offset in (("latest", 9), ("1970-01-01T00:16:42Z", 2), ("earliest", 0)):
-        code, out, _ = run(kcoord, brokers, "--topic", "orders", "--to", to, "--json")
+        code, out, _ = run(kcoord, brokers, "--topic", "orders", "--to", to, "--format", "json")
         assert (code, [each["new"] for each in json.loads(out)["positions"]]) == (0, [offset] * 2)
     assert positions(kcoord, brokers) == [0, 0]  # 0 in the log is unknown, so it is committed, too
 
@@ -88,7 +88,7 @@ def test_a_member_that_goes_on_is_named(brokers: str, kcoord: Kcoord) -> None:
     assert code == 1
     assert "after 1 s partitions are still claimed by c2" in err
     assert [line.split()[-1] for line in out.splitlines() if "orders/" in line] == ["kept", "kept"]
-    _, out, _ = kcoord("marshal", "status", "--brokers", brokers, "--json")
+    _, out, _ = kcoord("marshal", "status", "--kafka", brokers, "--format", "json")
     assert json.loads(out)["document"]["paused_until_ms"] == {}
 
 
@@ -132,7 +132,7 @@ def test_ctrl_c_gives_everything_back(brokers: str, kcoord: Kcoord) -> None:
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    code, out, err = run(kcoord, brokers, "--topic", "orders", "--to", "3", "--wait", "60", "--json")
+    code, out, err = run(kcoord, brokers, "--topic", "orders", "--to", "3", "--wait", "60", "--format", "json")
     thread.join()
     assert (code, json.loads(out)["failure"]) == (130, "it was interrupted")
     assert "gives back what it holds; a second signal kills" in err

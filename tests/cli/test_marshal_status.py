@@ -39,7 +39,7 @@ def brokers(coordinator: StartCoordinator) -> str:
 
 
 def test_each_partition_has_its_reason(brokers: str, kcoord: Kcoord) -> None:
-    code, out, err = kcoord("marshal", "status", "--brokers", brokers, "--rules", "library", "--group", "billing")
+    code, out, err = kcoord("marshal", "status", "--kafka", brokers, "--rules", "library", "--group", "billing")
     assert (code, err) == (0, "")
     held, stale, never = [line for line in out.splitlines() if line.startswith("billing  orders/")]
     assert "c1 (i1)" in held
@@ -53,7 +53,7 @@ def test_each_partition_has_its_reason(brokers: str, kcoord: Kcoord) -> None:
 
 def test_json_has_positions_and_lag(brokers: str, kcoord: Kcoord) -> None:
     KafkaPositions(brokers).commit("billing", {TopicPartition("orders", 2): 1})
-    code, out, _ = kcoord("marshal", "status", "--brokers", brokers, "--rules", "library", "--json")
+    code, out, _ = kcoord("marshal", "status", "--kafka", brokers, "--rules", "library", "--format", "json")
     assert code == 0
     status = json.loads(out)["library"]
     rows = {(row["group_id"], row["partition"]): row for row in status["partitions"]}
@@ -70,7 +70,7 @@ def test_both_rule_sets_say_where_they_do_not_agree(brokers: str, kcoord: Kcoord
     append_lines(
         brokers, 4, now, "0 Heartbeat i9/c9/billing/orders/0/5"
     )  # takes the partition from c1, says the library
-    code, out, _ = kcoord("marshal", "status", "--brokers", brokers, "--rules", "both", "--json")
+    code, out, _ = kcoord("marshal", "status", "--kafka", brokers, "--rules", "both", "--format", "json")
     assert code == 0
     found = json.loads(out)
     [pair] = [
@@ -80,7 +80,7 @@ def test_both_rule_sets_say_where_they_do_not_agree(brokers: str, kcoord: Kcoord
         if pair["document"]["partition"] == 0
     ]
     assert (pair["document"]["client_id"], pair["library"]["client_id"]) == ("c1", "c9")
-    code, out, _ = kcoord("marshal", "status", "--brokers", brokers, "--rules", "both")
+    code, out, _ = kcoord("marshal", "status", "--kafka", brokers, "--rules", "both")
     assert "the rule sets do not agree" in out
     assert "divergence on billing/orders-0 at " in out
     assert "so i9 takes the claim over by a heartbeat; it is held by i9, position 5" in out
@@ -90,7 +90,7 @@ def test_garbage_is_counted_and_shown(brokers: str, kcoord: Kcoord) -> None:
     producer = Producer({"bootstrap.servers": brokers})
     producer.produce("__marshal", value=b"\x1b[31mno message", partition=1)
     assert producer.flush(10) == 0
-    code, out, _ = kcoord("marshal", "status", "--brokers", brokers)
+    code, out, _ = kcoord("marshal", "status", "--kafka", brokers)
     assert code == 0
     assert "skipped entries" in out
     assert "\x1b" not in out
@@ -98,23 +98,25 @@ def test_garbage_is_counted_and_shown(brokers: str, kcoord: Kcoord) -> None:
 
 def test_an_empty_coordination_topic(coordinator: StartCoordinator, kcoord: Kcoord) -> None:
     address = coordinator(topics={"__marshal": 2}).address
-    assert kcoord("marshal", "status", "--brokers", address)[:2] == (0, "no claims\n\n")
+    assert kcoord("marshal", "status", "--kafka", address)[:2] == (0, "no claims\n\n")
 
 
 def test_watch_repeats_it(brokers: str, kcoord: Kcoord) -> None:
-    code, out, _ = kcoord("marshal", "watch", "--brokers", brokers, "--every", "0.01", "--times", "3", "--json")
+    code, out, _ = kcoord(
+        "marshal", "watch", "--kafka", brokers, "--interval", "0.01", "--times", "3", "--format", "json"
+    )
     assert code == 0
     assert len(out.splitlines()) == 3
 
 
 def test_watch_goes_on_until_ctrl_c(brokers: str) -> None:
-    with Process("marshal", "watch", "--brokers", brokers, "--every", "0.01", "--json") as process:
+    with Process("marshal", "watch", "--kafka", brokers, "--interval", "0.01", "--format", "json") as process:
         process.wait_for("(.*\n){3}")
         assert process.end(signal.SIGINT) == 130
 
 
 def test_a_topic_that_is_not_there(coordinator: StartCoordinator, kcoord: Kcoord) -> None:
-    code, out, err = kcoord("marshal", "status", "--brokers", coordinator(topics={"orders": 1}).address)
+    code, out, err = kcoord("marshal", "status", "--kafka", coordinator(topics={"orders": 1}).address)
     assert (code, out) == (1, "")
     assert err.startswith("kcoord: ")
     assert "__marshal" in err

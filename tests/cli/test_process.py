@@ -39,12 +39,12 @@ def test_a_hundred_thousand_new_objects_are_not_walked() -> None:
     """In a process of its own, because the setting is for a process."""
     script = """
 import gc
-from kcoord_wire.cli.process import collect_rarely
+from kcoord_wire.cli.process import relax_gc
 def full_collections(): return gc.get_stats()[2]["collections"]
 before = full_collections()
 kept = [[] for _ in range(100_000)]
 with_defaults = full_collections() - before
-collect_rarely()
+relax_gc()
 before = full_collections()
 kept += [[] for _ in range(300_000)]
 print(with_defaults > 0, full_collections() - before)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.cli.report_files import make_writable, write_report
+from kcoord_wire.cli.output import make_writable, write_report
 from kcoord_wire.forensics.analysis import TABLES
 from tests.support.watching import Script, group, member
 

@@ -51,7 +51,9 @@ def test_one_protocol_may_be_chosen(kcoord: Run) -> None:
 
 
 def test_json_has_the_workload_and_the_results(kcoord: Run) -> None:
-    status, out, _ = kcoord(*SMALL, "--json", "--aside", "--seed", "7", "--interval-ms", "9000", "--rate", "20")
+    status, out, _ = kcoord(
+        *SMALL, "--format", "json", "--aside", "--seed", "7", "--interval-ms", "9000", "--rate", "20"
+    )
     assert status == 0
     found = json.loads(out)
     assert (found["workload"]["topics"], found["workload"]["opens_aside"], found["seed"]) == ({"events": 9}, True, 7)
@@ -65,13 +67,15 @@ def test_json_has_the_workload_and_the_results(kcoord: Run) -> None:
 
 
 def test_the_same_seed_gives_the_same_json(kcoord: Run) -> None:
-    first, again, other = (kcoord(*SMALL, "--json", "--seed", seed)[1] for seed in ("1", "1", "2"))
+    first, again, other = (kcoord(*SMALL, "--format", "json", "--seed", seed)[1] for seed in ("1", "1", "2"))
     assert first == again
     assert first != other
 
 
 def test_several_topics_are_shared_by_the_members(kcoord: Run) -> None:
-    _, out, _ = kcoord(*SMALL[:4], "--partitions", "a=4", "--partitions", "b=8", "--protocol", "static", "--json")
+    _, out, _ = kcoord(
+        *SMALL[:4], "--partitions", "a=4", "--partitions", "b=8", "--protocol", "static", "--format", "json"
+    )
     found = json.loads(out)
     assert found["workload"]["topics"] == {"a": 4, "b": 8}
     assert found["results"][0]["opened"] == 12
@@ -138,7 +142,7 @@ def test_wrong_arguments_are_explained(kcoord: Run, wrong: tuple[str, ...], stat
 @pytest.mark.parametrize(
     ("library", "arguments", "extra"),
     [
-        ("crc32c", (*SMALL, "--json"), "records"),
+        ("crc32c", (*SMALL, "--format", "json"), "records"),
         ("pyarrow", (*SMALL, "--from", "trace.pcap"), "analyze"),
         ("rich", SMALL, "cli"),
     ],

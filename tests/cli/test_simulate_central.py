@@ -47,5 +47,5 @@ def test_two_owners_without_epochs_are_printed(kcoord: Run, monkeypatch: pytest.
     monkeypatch.setattr(script, "random_script", late_messages)
     status, out, err = kcoord("simulate", "central", "--no-epoch", "--seeds", "1", "--jobs", "1")
     assert (status, err) == (0, "")
-    assert "1 of 1 runs have two owners of a partition; the shortest script:\none owner: " in out
+    assert "1 of 1 runs: two owners of a partition; the shortest script:\none owner: " in out
     assert "is_fenced=False" in out

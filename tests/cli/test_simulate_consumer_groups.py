@@ -38,4 +38,4 @@ def test_a_search_prints_the_run_that_breaks_a_law(kcoord: Run, monkeypatch: pyt
 def test_numbers_are_checked(kcoord: Run) -> None:
     status, _, err = kcoord("simulate", "consumer-groups", "--search", "--ticks", "-1")
     assert status == 2
-    assert "0 or more" in err
+    assert "from 0 up" in err

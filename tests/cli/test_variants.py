@@ -25,7 +25,7 @@ def test_the_table_has_a_line_for_each_protocol_and_size(kcoord: Run) -> None:
 
 
 def test_json_has_the_same_numbers(kcoord: Run) -> None:
-    status, out, _ = kcoord(*SMALL, "--protocol", "single-assignor", "--metadata", "1000", "--json")
+    status, out, _ = kcoord(*SMALL, "--protocol", "single-assignor", "--metadata", "1000", "--format", "json")
     assert status == 0
     found = json.loads(out)
     assert found["metadata_bytes"] == 1_000

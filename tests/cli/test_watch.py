@@ -76,7 +76,7 @@ def test_changes_metrics_and_the_report(coordinator: StartCoordinator, tmp_path:
     started = coordinator()
     one = consumer(started, "c-1")
     settle(one)
-    options = ("--interval", "0.1", "--prometheus", "0", "--out", str(tmp_path / "report"))
+    options = ("--interval", "0.1", "--metrics-port", "0", "--out", str(tmp_path / "report"))
     with Process("watch", "--kafka", started.address, *options) as process:
         soon(lambda: "billing: Stable, 1 member: c-1 (127.0.0.1)" in process.out)
         two = consumer(started, "c-2")

@@ -37,7 +37,7 @@ def kcoord(kafka: str, capsys: pytest.CaptureFixture[str]) -> Kcoord:
     """Run a command of `kcoord marshal` on the broker."""
 
     def run(*argv: str, interval: int = INTERVAL) -> tuple[int, str, str]:
-        status = main(["marshal", *argv, "--brokers", kafka, "--heartbeat-interval", str(interval)])
+        status = main(["marshal", *argv, "--kafka", kafka, "--heartbeat-interval", str(interval)])
         captured = capsys.readouterr()
         return status, captured.out, captured.err
 
@@ -122,7 +122,20 @@ def test_a_running_group_goes_on_from_the_new_positions(
     group.wait_for(PARTITIONS * RECORDS)
     wait_for_positions(kcoord, f"g-{rules}", rules)
     before = len(group.read)
-    command = ("set-position", f"g-{rules}", "--topic", topic, "--to", "40", "--rules", rules, "--json", "--wait", "30")
+    command = (
+        "set-position",
+        f"g-{rules}",
+        "--topic",
+        topic,
+        "--to",
+        "40",
+        "--rules",
+        rules,
+        "--format",
+        "json",
+        "--wait",
+        "30",
+    )
     for _ in range(5):
         status, out, err = kcoord(*command)
         results = {each["result"] for each in json.loads(out)["positions"]}
@@ -139,7 +152,7 @@ def wait_for_positions(kcoord: Kcoord, group_id: str, rules: Rules) -> None:
     """Wait until the group's positions in the log are behind the last records: then no record is read again."""
     until = time.monotonic() + 60
     while True:
-        _, out, _ = kcoord("status", "--group", group_id, "--rules", rules, "--json")
+        _, out, _ = kcoord("status", "--group", group_id, "--rules", rules, "--format", "json")
         rows = json.loads(out)[rules]["partitions"]
         if [row["position"] for row in rows] == [RECORDS] * PARTITIONS:
             return
@@ -152,7 +165,7 @@ def test_a_pause_stops_and_a_resumption_starts_a_group(kafka: str, kcoord: Kcoor
     group = start("g-paused", topic)
     time.sleep(2 * INTERVAL)
     assert group.read == []
-    _, out, _ = kcoord("status", "--group", "g-paused", "--json")
+    _, out, _ = kcoord("status", "--group", "g-paused", "--format", "json")
     assert "g-paused" in json.loads(out)["document"]["paused_until_ms"]
     assert kcoord("pause", "g-paused", "--resume")[0] == 0
     group.wait_for(PARTITIONS * RECORDS)
@@ -172,14 +185,14 @@ def test_members_that_ignore_the_pause_keep_their_positions(kafka: str, kcoord: 
     thread = threading.Thread(target=beat)
     thread.start()
     status, out, err = kcoord(
-        "set-position", "g-ignored", "--topic", topic, "--to", "latest", "--json", interval=interval
+        "set-position", "g-ignored", "--topic", topic, "--to", "latest", "--format", "json", interval=interval
     )
     stopping.set()
     thread.join()
     assert status == 1
     assert "go-1 goes on although the group is paused: it ignores ReleaseGroup" in err
     assert {each["result"] for each in json.loads(out)["positions"]} == {"kept"}
-    _, out, _ = kcoord("status", "--group", "g-ignored", "--json", interval=interval)
+    _, out, _ = kcoord("status", "--group", "g-ignored", "--format", "json", interval=interval)
     row = json.loads(out)["document"]["partitions"][2]
     assert (row["client_id"], row["position"]) == ("go-1", 17)
     assert json.loads(out)["document"]["paused_until_ms"] == {}
@@ -193,7 +206,7 @@ def test_exported_offsets_are_where_kafka_goes_on(kafka: str, kcoord: Kcoord, st
     assert status == 1
     assert "group leaving still runs" in err
     group.stop()
-    status, out, _ = kcoord("export-offsets", "leaving", "--to-group", "arriving", "--json")
+    status, out, _ = kcoord("export-offsets", "leaving", "--to-group", "arriving", "--format", "json")
     assert status == 0
     exported = {each["partition"]: each["offset"] for each in json.loads(out)["offsets"]}
     described = run_java(

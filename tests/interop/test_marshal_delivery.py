@@ -74,7 +74,7 @@ def test_eight_processes_keep_their_promise(brokers: str, delivery: Delivery, tm
 
 def pause_and_rewind(group: ConsumerGroup, folder: Path) -> None:
     """Pause the group, then set the position of some partitions, by the commands."""
-    common = [f"{group.topic}.group", "--brokers", group.brokers, "--heartbeat-interval", str(INTERVAL_S)]
+    common = [f"{group.topic}.group", "--kafka", group.brokers, "--heartbeat-interval", str(INTERVAL_S)]
     positions = folder / "positions.json"
     positions.write_text(json.dumps({group.topic: {str(partition): REWOUND_TO for partition in REWOUND}}))
     with feeding(group.brokers, group.topic, PARTITIONS, RATE):

@@ -239,7 +239,7 @@ def test_a_topic_of_ours_passes_its_check(kafka: Kafka) -> None:
 
 def test_consume_creates_the_coordination_topic(kafka: Kafka, capsys: pytest.CaptureFixture[str]) -> None:
     topic = f"topic-{next(NAMES)}"
-    argv = ["marshal", "consume", "--brokers", kafka.address, "--group", "g", "--client-id", "c", "--topics", "missing"]
+    argv = ["marshal", "consume", "--kafka", kafka.address, "--group", "g", "--client-id", "c", "--topics", "missing"]
     assert main([*argv, "--coordination-topic", topic]) == 1
     assert "kcoord marshal consume --create-topic" in capsys.readouterr().err
     for partitions in ("4", "8"):

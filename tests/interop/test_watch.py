@@ -105,7 +105,7 @@ class Watch(Process):
     """`kcoord watch` of a broker, and what it has printed so far."""
 
     def __init__(self, address: str, report: Path) -> None:
-        options = ("--interval", str(INTERVAL_S), "--format", "json", "--out", str(report), "--prometheus", "0")
+        options = ("--interval", str(INTERVAL_S), "--format", "json", "--out", str(report), "--metrics-port", "0")
         super().__init__("watch", "--kafka", address, *options)
 
     def __enter__(self) -> Self:

@@ -12,7 +12,7 @@ class ConsumerProcess(Process):
     """``kcoord central consume``."""
 
     def __init__(self, name: str, bootstrap: str, topic: str, *, session_ms: int) -> None:
-        options = ["--bootstrap", bootstrap, "--group", Account.GROUP, "--consumer-id", name, "--topics", topic]
+        options = ["--kafka", bootstrap, "--group", Account.GROUP, "--consumer-id", name, "--topics", topic]
         options += ["--session-timeout-ms", str(session_ms), "--format", "json"]
         super().__init__("central", "consume", *options)
         self.name = name
