@@ -31,6 +31,7 @@ READY = re.compile(r"kcoord serves on (\S+), groups (in memory|in .+?)(?:, metri
 AT_ONCE = ("--config", "group.initial.rebalance.delay.ms=0")
 
 Start = Callable[..., "Served"]
+Refused = Callable[..., tuple[int, str]]
 
 
 class Served:
@@ -73,10 +74,16 @@ def serve() -> Iterator[Start]:
         served.process.communicate()
 
 
-def refused(*arguments: str) -> tuple[int, str]:
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=SOON, check=False)
-    assert done.stdout == ""
-    return done.returncode, done.stderr
+@pytest.fixture
+def refused(kcoord: Callable[..., tuple[int, str, str]]) -> Refused:
+    """Run the command in this process, with arguments that it refuses: status and stderr."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        status, out, errors = kcoord("serve", *arguments)
+        assert out == ""
+        return status, errors
+
+    return run
 
 
 def test_a_group_and_its_log(serve: Start) -> None:
@@ -191,7 +198,7 @@ def test_tls_users_permissions_and_faults(serve: Start, tmp_path: Path) -> None:
         (["extra"], 2, "unrecognized arguments: extra"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], status: int, text: str) -> None:
+def test_bad_input_is_one_line(refused: Refused, tmp_path: Path, arguments: list[str], status: int, text: str) -> None:
     (tmp_path / "bad.toml").write_text("= not toml")
     found, errors = refused("--port", "0", *(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
     assert found == status
@@ -200,7 +207,7 @@ def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], status: int
     assert text in errors
 
 
-def test_a_port_or_folder_in_use_is_an_error(serve: Start, tmp_path: Path) -> None:
+def test_a_port_or_folder_in_use_is_an_error(serve: Start, refused: Refused, tmp_path: Path) -> None:
     served = serve("--data-dir", str(tmp_path))
     port = served.address.rpartition(":")[2]
     status, errors = refused("--port", port)
@@ -211,7 +218,7 @@ def test_a_port_or_folder_in_use_is_an_error(serve: Start, tmp_path: Path) -> No
     assert "is in use by another coordinator" in errors
 
 
-def test_a_damaged_log_is_named(serve: Start, tmp_path: Path) -> None:
+def test_a_damaged_log_is_named(serve: Start, refused: Refused, tmp_path: Path) -> None:
     served = serve("--topics", "orders:12", "--data-dir", str(tmp_path))
     with Wire(served.address) as wire:
         for offset in range(3):
