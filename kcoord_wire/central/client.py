@@ -128,7 +128,7 @@ class CentralConsumer:
             await asyncio.sleep(0)  # ... and handles it before this task goes on
             self._yielded_at = self._loop.time()
         while not self._has_ended:
-            record = None if self._inbox is None or self._is_shutting_down else self._inbox.take()
+            record = None if self._inbox is None or self._is_shutting_down else self._inbox.next_record()
             if record is not None:
                 assert self._inbox is not None
                 self._in_hand = self._inbox, record
@@ -289,7 +289,7 @@ class CentralConsumer:
         if self._on_assigned is not None:
             self._on_assigned(effect.partitions)
 
-    def _note(self, effect: machines.Noted) -> None:
+    def _note(self, effect: machines.LogEvent) -> None:
         if effect.level < logging.WARNING or self._warnings.allows_line():
             log_note(LOG, effect)
 
@@ -346,7 +346,7 @@ class CentralConsumer:
         """Close a connection whose peer has sent bytes that do not decode."""
         link = self._links.get(connection.number)
         facts = {"peer": link.address if link is not None else connection.host, "reason": error}
-        self._note(machines.Noted(logging.ERROR, "connection closed", facts))
+        self._note(machines.LogEvent(logging.ERROR, "connection closed", facts))
         connection.abort()
 
     async def _close_connections(self) -> None:
@@ -370,6 +370,6 @@ _EFFECTS: Final[dict[type, Callable[[CentralConsumer, Any], None]]] = {
     events.StartFetchers: CentralConsumer._start_fetchers,
     events.StopFetchers: CentralConsumer._stop_fetchers,
     events.Assigned: CentralConsumer._assigned,
-    machines.Noted: CentralConsumer._note,
+    machines.LogEvent: CentralConsumer._note,
     machines.Ended: CentralConsumer._ended,
 }

@@ -152,7 +152,7 @@ class Inbox:
 
     # ---- the application's side
 
-    def take(self) -> Record | None:
+    def next_record(self) -> Record | None:
         """Hand over the next record; None if none waits."""
         if not self._records:
             return None

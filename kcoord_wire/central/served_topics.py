@@ -52,7 +52,7 @@ from kcoord_wire.central.draft.events import CentralError, Fence
 from kcoord_wire.central.draft.subscription import LONGEST_TOPIC, is_topic_name
 from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.central.rewrite.layout import parse_topic, topic_record
-from kcoord_wire.kernel.machines import Noted
+from kcoord_wire.kernel.machines import LogEvent
 from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.messages import central as m
 from kcoord_wire.records import Record, encode_message_set
@@ -165,7 +165,7 @@ class OwnTopics:
                     yield from self._announce_topic(topic, partitions)
                 return
             except (RegistryError, ValueError) as error:
-                self._effects.append(Noted(logging.WARNING, "topics not announced", {"reason": str(error)}))
+                self._effects.append(LogEvent(logging.WARNING, "topics not announced", {"reason": str(error)}))
             yield Sleep(RETRY_MS)
 
     def _announce_topic(self, topic: str, partitions: int) -> Procedure:
@@ -184,7 +184,7 @@ class OwnTopics:
                 yield SetData(path, b"%d" % partitions, node.version)
             elif partitions < before:
                 facts = {"topic": topic, "partitions": before, "asked": partitions}
-                self._effects.append(Noted(logging.WARNING, "partitions cannot be removed", facts))
+                self._effects.append(LogEvent(logging.WARNING, "partitions cannot be removed", facts))
                 partitions = before
         self.announced[topic] = partitions
 
@@ -344,7 +344,7 @@ class RewriteTopics(OwnTopics):
                 continue  # another broker was faster
             if len(after) > partitions:
                 facts: dict[str, Any] = {"topic": topic, "partitions": len(after), "asked": partitions}
-                self._effects.append(Noted(logging.INFO, "topic has more partitions", facts))
+                self._effects.append(LogEvent(logging.INFO, "topic has more partitions", facts))
             self.announced[topic] = len(after)
 
 

@@ -30,7 +30,7 @@ from kcoord_wire.central.connection import Connection, Dialect, Limits
 from kcoord_wire.central.frames import DraftDialect
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.kernel.hosts import log_note, monotonic_ms
-from kcoord_wire.kernel.machines import Close, Disconnected, Machine, Noted, Received, Send, Tick
+from kcoord_wire.kernel.machines import Close, Disconnected, LogEvent, Machine, Received, Send, Tick
 from kcoord_wire.kernel.net import LogLimiter
 from kcoord_wire.zookeeper.model import Ask, Registry, RegistryEvent, Replied
 
@@ -209,7 +209,7 @@ class Server:
             self._last_token += 1
             self._asked[self._last_token] = machine, effect.token
             self._registry.ask(Ask(self._last_token, effect.request))
-        elif isinstance(effect, Noted):
+        elif isinstance(effect, LogEvent):
             if cause is None or effect.level < logging.WARNING or self._warnings.allows_line():
                 log_note(LOG, effect)
         elif isinstance(effect, Close):
@@ -267,7 +267,7 @@ class Server:
         """Close a connection for a fault of its peer."""
         self.dropped += 1
         if self._refusals.allows_line():
-            log_note(LOG, Noted(logging.WARNING, "connection closed", {"peer": connection.host, "reason": reason}))
+            log_note(LOG, LogEvent(logging.WARNING, "connection closed", {"peer": connection.host, "reason": reason}))
         connection.abort()
 
     def _sweep(self, interval: float) -> None:

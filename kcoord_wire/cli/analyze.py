@@ -269,10 +269,10 @@ def _print(analysis: Analysis, args: Analyze) -> None:
 
 def _histories(args: Analyze, sources: list[str], meter: _Meter, stop: Stop) -> Analysis:
     require("pyarrow", "analyze", "analyze")
-    from kcoord_wire.forensics.marshal.reader import Judge
+    from kcoord_wire.forensics.marshal.reader import ClaimRules
     from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC
 
-    judge = Judge(args.marshal_rules, args.heartbeat_interval)
+    judge = ClaimRules(args.marshal_rules, args.heartbeat_interval)
     topic = args.topic or OFFSETS_TOPIC
     if args.spark_master is not None:
         require("pyspark", "spark", "--spark-master")

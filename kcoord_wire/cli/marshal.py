@@ -42,7 +42,7 @@ from kcoord_wire.codec.fields import printable
 
 if TYPE_CHECKING:
     from kcoord_wire.marshal.client import MarshalConsumer
-    from kcoord_wire.marshal.events import Tenure, Why
+    from kcoord_wire.marshal.events import LossReason, Tenure
     from kcoord_wire.marshal.inbox import DataRecord
     from kcoord_wire.marshal.kafka_log import KafkaLog
     from kcoord_wire.marshal.kafka_topics import KafkaPositions
@@ -499,7 +499,7 @@ class _Printer:
         """Write that a partition is held."""
         print(f"# gained {tenure.topic}/{tenure.partition} token {tenure.token}", flush=True)
 
-    def lost(self, tenure: Tenure, why: Why) -> None:
+    def lost(self, tenure: Tenure, why: LossReason) -> None:
         """Write that it is not held any more."""
         print(f"# lost {tenure.topic}/{tenure.partition} token {tenure.token}: {why}", flush=True)
 
@@ -518,7 +518,7 @@ class _JsonPrinter(_Printer):
         """Write that a partition is held."""
         _write("gained", tenure)
 
-    def lost(self, tenure: Tenure, why: Why) -> None:
+    def lost(self, tenure: Tenure, why: LossReason) -> None:
         """Write that it is not held any more."""
         _write("lost", tenure, why=why)
 

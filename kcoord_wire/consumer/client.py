@@ -412,7 +412,7 @@ class Consumer:
             if self._callbacks.are_waiting:  # a rebalance that waited for this poll
                 continue
             self._positions.check_offsets()  # after `Polled`: the member rejoins whatever its partitions lack
-            records = self._positions.take(most)
+            records = self._positions.next_records(most)
             self._fetcher.start()
             if records:
                 return records

@@ -269,7 +269,7 @@ class MemberMachine:
     # ---- the connection and the coordinator
 
     def _arrived(self, event: events.Arrived) -> None:
-        pending = self._in_flight.take(event.request_id)
+        pending = self._in_flight.pop(event.request_id)
         if pending is None:
             return
         try:

@@ -99,7 +99,7 @@ class FetchedRecords:
         self._failure: str | None = None
         self._records = self._read()
 
-    def take(self, count: int) -> list[ConsumerRecord]:
+    def next_records(self, count: int) -> list[ConsumerRecord]:
         """Return up to `count` records; fewer only if there are no more.
 
         :raises CorruptRecordsError: the bytes at `next_offset` are no valid records; only when none come before them
@@ -323,7 +323,7 @@ class Positions:
 
     # ---- records
 
-    def take(self, count: int) -> list[ConsumerRecord]:
+    def next_records(self, count: int) -> list[ConsumerRecord]:
         """Return up to `count` buffered records, a partition after the other, and move the positions behind them.
 
         A partition whose bytes are no valid records adds to `failures`.
@@ -340,7 +340,7 @@ class Positions:
         fetched = state.fetched
         assert fetched is not None
         try:
-            taken = fetched.take(count)
+            taken = fetched.next_records(count)
         except ConsumerError as error:
             self.fail(error)
             state.fetched = None

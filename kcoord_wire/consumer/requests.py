@@ -76,7 +76,7 @@ class InFlight:
         self._kinds.add(kind)
         return self._last
 
-    def take(self, request_id: int) -> Pending | None:
+    def pop(self, request_id: int) -> Pending | None:
         """Remove and return a request; None if it does not wait (any more)."""
         pending = self._pending.pop(request_id, None)
         if pending is not None:

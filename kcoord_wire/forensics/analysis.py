@@ -29,7 +29,7 @@ from kcoord_wire.forensics.exchanges.clusters import rename_groups
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.lines.history import join_witnesses, text_history
 from kcoord_wire.forensics.marshal.history import marshal_histories
-from kcoord_wire.forensics.marshal.reader import Judge, coordination_sources
+from kcoord_wire.forensics.marshal.reader import ClaimRules, coordination_sources
 from kcoord_wire.forensics.model import (
     Exchange,
     GroupHistory,
@@ -84,7 +84,7 @@ def analyze(
     groups: Collection[str] | None = None,
     progress: Progress | None = None,
     look: Look | None = None,
-    judge: Judge | None = None,
+    judge: ClaimRules | None = None,
     stop: Stop | None = None,
     timezone: str = "UTC",
 ) -> Analysis:
@@ -148,7 +148,7 @@ def analyze_frames(batches: Iterable[pa.RecordBatch], *, groups: Collection[str]
 
 
 def analyze_records(
-    batches: Iterable[pa.RecordBatch], *, groups: Collection[str] | None = None, judge: Judge | None = None
+    batches: Iterable[pa.RecordBatch], *, groups: Collection[str] | None = None, judge: ClaimRules | None = None
 ) -> Analysis:
     """Return the histories of all groups in records of ``__consumer_offsets``, or of a coordination topic of Marshal.
 
@@ -170,9 +170,11 @@ class Collected:
     :param judge: see `analyze`
     """
 
-    def __init__(self, groups: Collection[str] | None, look: Look | None = None, judge: Judge | None = None) -> None:
+    def __init__(
+        self, groups: Collection[str] | None, look: Look | None = None, judge: ClaimRules | None = None
+    ) -> None:
         self._look = look
-        self._judge = judge or Judge()
+        self._judge = judge or ClaimRules()
         self._groups = None if groups is None else pa.array(sorted(groups), pa.string())
         self._exchanges: list[pa.RecordBatch] = []
         self._topics: list[pa.RecordBatch] = []

@@ -3,7 +3,7 @@
 Laws:
 
 * `monotonic_ms` never goes back, and goes on while the machine is suspended: a lease ends meanwhile.
-* A line of the log is the phrase of a `Noted`, then its facts as ``name=value``, printable whatever a peer has sent.
+* A line of the log is the phrase of a `LogEvent`, then its facts as ``name=value``, printable whatever a peer has sent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from typing import Final
 
 from kcoord_wire.codec.fields import printable
-from kcoord_wire.kernel.machines import Noted
+from kcoord_wire.kernel.machines import LogEvent
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the former is Linux only
 
@@ -23,7 +23,7 @@ def monotonic_ms() -> int:
     return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
-def log_note(log: logging.Logger, note: Noted) -> None:
+def log_note(log: logging.Logger, note: LogEvent) -> None:
     """Write what a machine has noted to the log.
 
     The record has the phrase and the facts as attributes `what` and `facts`, for other forms.

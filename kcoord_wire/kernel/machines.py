@@ -105,7 +105,7 @@ class Ended:
 
 
 @dataclass(slots=True)
-class Noted:
+class LogEvent:
     """Something to log: what, and the facts of it.
 
     :ivar level: of the module `logging`: 20 info, 30 warning, 40 error

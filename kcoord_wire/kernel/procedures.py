@@ -7,7 +7,7 @@ yields what it waits for, so that its code has the order of the document, and th
         topics = yield ReadChildren("/brokers/topics", watch=True)
         nodes = yield [Read(topic_path(topic)) for topic in topics]   # sent at once; a list of their values
         yield Sleep(500)
-        answered = yield Opened(self.all_answered, within_ms=4_000)   # True, or False after that time
+        answered = yield Latched(self.all_answered, within_ms=4_000)   # True, or False after that time
 
 Everything else that a procedure yields is a request of its machine: to ZooKeeper (`zookeeper.model`), to the
 coordination log of Marshal.
@@ -49,7 +49,7 @@ class Until:
     within_ms: int | None = None
 
 
-class Gate:
+class Latch:
     """Something that happens once, for which one procedure may wait."""
 
     __slots__ = ("is_open", "opened")
@@ -66,17 +66,17 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class Latched:
     """Wait until the gate is open; the ``yield`` returns whether it was opened `within_ms`."""
 
-    gate: Gate
+    gate: Latch
     within_ms: int | None = None
 
 
 Request: TypeAlias = Any
 """Of the machine; not a sequence."""
 
-Wait: TypeAlias = Request | Sequence[Request] | Sleep | Until | Opened
+Wait: TypeAlias = Request | Sequence[Request] | Sleep | Until | Latched
 Procedure: TypeAlias = Generator[Wait, Any, None]
 
 
@@ -92,7 +92,7 @@ class _Running:
     tokens: dict[int, int] | None = None
     values: list[Any] | None = None
     timer: Timer | None = None
-    gate: Gate | None = None
+    gate: Latch | None = None
 
 
 class Procedures:
@@ -217,7 +217,7 @@ class Procedures:
         elif isinstance(wait, Until):
             self._conditions[running] = wait
             self._limit(running, wait.within_ms)
-        elif isinstance(wait, Opened):
+        elif isinstance(wait, Latched):
             running.gate = wait.gate
             wait.gate.opened = partial(self._gate_opened, running)
             self._limit(running, wait.within_ms)

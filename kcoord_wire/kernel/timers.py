@@ -38,7 +38,7 @@ class Timer:
         """Prevent it from firing."""
         self._action = None
 
-    def take(self) -> Callable[[], None] | None:
+    def pop_action(self) -> Callable[[], None] | None:
         """Return the action, once; None if it was taken before, or the timer was cancelled."""
         action, self._action = self._action, None
         return action
@@ -76,7 +76,7 @@ class Timers:
         if when >= timer.when:
             timer.when = when
             return timer
-        action = timer.take()
+        action = timer.pop_action()
         assert action is not None, "only a live timer is moved"
         return self.start(when, action)
 
@@ -94,7 +94,7 @@ class Timers:
             if timer.when > when:
                 if timer.live:
                     self._push(timer.when, timer)
-            elif action := timer.take():
+            elif action := timer.pop_action():
                 action()
 
     def _push(self, when: int, timer: Timer) -> None:

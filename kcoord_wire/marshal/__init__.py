@@ -18,7 +18,7 @@ from kcoord_wire.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kcoord_wire.marshal.client import MarshalConsumer
-    from kcoord_wire.marshal.events import Balance, Delivery, Tenure, Why
+    from kcoord_wire.marshal.events import Balance, Delivery, LossReason, Tenure
     from kcoord_wire.marshal.inbox import DataRecord, TopicsError
     from kcoord_wire.marshal.kafka_log import KafkaLog
     from kcoord_wire.marshal.kafka_topics import KafkaTopics
@@ -33,6 +33,7 @@ __all__ = [
     "KafkaLog",
     "KafkaTopics",
     "LogError",
+    "LossReason",
     "MarshalConsumer",
     "MemoryBroker",
     "MemoryLog",
@@ -40,14 +41,13 @@ __all__ = [
     "Rules",
     "Tenure",
     "TopicsError",
-    "Why",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "client": ("MarshalConsumer",),
-        "events": ("Balance", "Delivery", "Tenure", "Why"),
+        "events": ("Balance", "Delivery", "Tenure", "LossReason"),
         "inbox": ("DataRecord", "TopicsError"),
         "kafka_log": ("KafkaLog",),
         "kafka_topics": ("KafkaTopics",),

@@ -63,7 +63,7 @@ from typing import Any, Final, NamedTuple
 
 from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.marshal.context import Context, TopicPartition
-from kcoord_wire.marshal.events import Append, Balance, ReadToEnd, Tenure, Why
+from kcoord_wire.marshal.events import Append, Balance, LossReason, ReadToEnd, Tenure
 from kcoord_wire.marshal.holding import Holding, Phase
 from kcoord_wire.marshal.log import AppendFailed
 from kcoord_wire.marshal.machine import WorldState
@@ -273,16 +273,16 @@ class Claiming:
         elif place not in self._under_way and place not in self._letting_go and self._context.own_claim(place):
             self._context.procedures.start(self._let_go(place, None), self._context.now)
 
-    def _over(self, holding: Holding, why: Why) -> None:
+    def _over(self, holding: Holding, why: LossReason) -> None:
         place, context = holding.place, self._context
         del self.holdings[place]
-        self._failures[place] = self._failures.get(place, 0) + 1 if why is Why.FETCH_FAILED else 0
+        self._failures[place] = self._failures.get(place, 0) + 1 if why is LossReason.FETCH_FAILED else 0
         cooldown = context.settings.cooldown_ms if context.settings.cooldown_ms >= 0 else context.interval_ms
-        if why is Why.FETCH_FAILED:
+        if why is LossReason.FETCH_FAILED:
             cooldown = max(cooldown, context.interval_ms) * min(self._failures[place], _MOST_COOLDOWNS)
-        if why is not Why.PAUSED:
+        if why is not LossReason.PAUSED:
             self._cool_until[place] = context.now + cooldown
-        if why in (Why.EXPIRED, Why.CLIENT_ID_REUSED):
+        if why in (LossReason.EXPIRED, LossReason.CLIENT_ID_REUSED):
             context.procedures.start(self._let_go(place, holding), context.now)
 
     def _let_go(self, place: TopicPartition, holding: Holding | None) -> Procedure:
@@ -505,7 +505,7 @@ class Handoffs:
                 self._context.note(logging.WARNING, "handoff given up", **facts, reason=obstacle)
             else:
                 self._context.note(logging.INFO, "handing over", **facts)
-                holding.release(Why.HANDED_OVER, drain_ms)
+                holding.release(LossReason.HANDED_OVER, drain_ms)
         finally:
             del self.announcing[holding.place]
 

@@ -45,7 +45,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from kcoord_wire.kernel.hosts import monotonic_ms
-from kcoord_wire.kernel.machines import Noted, Shutdown, Tick
+from kcoord_wire.kernel.machines import LogEvent, Shutdown, Tick
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.hosting import LogHost
 from kcoord_wire.marshal.inbox import DataRecord, DataTopics, Gained, Inbox, Lost
@@ -147,7 +147,7 @@ class MemberHost:
         with self.changed:
             self.has_ended = True
             for tenure in list(self.inbox.tenures):  # no heartbeat renews them any more
-                self.inbox.close(tenure, events.Why.EXPIRED, 0)
+                self.inbox.close(tenure, events.LossReason.EXPIRED, 0)
             self.changed.notify_all()
         try:
             self._data.close()
@@ -186,7 +186,7 @@ class MemberHost:
         for event in fetched:
             if isinstance(event, DataRecord):
                 self.inbox.put(event)
-            elif isinstance(event, Noted):
+            elif isinstance(event, LogEvent):
                 self._log_host.note(event)
             else:
                 if isinstance(event, events.TopicPartitions):
@@ -205,7 +205,7 @@ class MemberHost:
         is_silent = not self.is_polling and silent_ms > self._max_poll_interval_ms
         if is_silent and not (self._is_leaving or self._is_hanging):
             self._is_hanging = True
-            self._log_host.note(Noted(logging.WARNING, "application hangs", {"silent_ms": silent_ms}))
+            self._log_host.note(LogEvent(logging.WARNING, "application hangs", {"silent_ms": silent_ms}))
             wishes.append(Shutdown())
         return wishes
 
@@ -292,7 +292,7 @@ class MarshalConsumer:
         topics: Sequence[str],
         acknowledges: bool = True,
         on_gained: Callable[[events.Tenure], None] | None = None,
-        on_lost: Callable[[events.Tenure, events.Why], None] | None = None,
+        on_lost: Callable[[events.Tenure, events.LossReason], None] | None = None,
         max_poll_interval_ms: int = 300_000,
         batch_records: int = 100,
         **settings: Any,
@@ -406,7 +406,7 @@ class MarshalConsumer:
             thread.join(CLOSE_SECONDS)
             self._host.abandon()
             thread.join()
-            while isinstance(notice := self._host.inbox.take(), Gained | Lost):
+            while isinstance(notice := self._host.inbox.next_item(), Gained | Lost):
                 self._call_back(notice)
 
     def _take(self, until: float | None) -> DataRecord | Gained | Lost | None:
@@ -420,7 +420,7 @@ class MarshalConsumer:
         try:
             while host.failure is None and not (self._is_stopping or host.has_ended):
                 if monotonic_ms() < host.valid_until or not host.inbox.tenures:
-                    item = host.inbox.take()
+                    item = host.inbox.next_item()
                     if item is not None:
                         self._in_hand = item if isinstance(item, DataRecord) else None
                         return item

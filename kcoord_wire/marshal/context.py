@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from kcoord_wire.kernel.machines import Noted
+from kcoord_wire.kernel.machines import LogEvent
 from kcoord_wire.kernel.procedures import Procedures
 from kcoord_wire.kernel.timers import Timers
 from kcoord_wire.marshal.events import MemberSettings
@@ -145,9 +145,9 @@ class Context:
         self.effects.append(effect)
 
     def note(self, level: int, what: str, **facts: Any) -> None:
-        """Add a `Noted`."""
+        """Add a `LogEvent`."""
         who = {"group": self.settings.group_id, "client": self.settings.client_id}
-        self.effects.append(Noted(level, what, who | facts))
+        self.effects.append(LogEvent(level, what, who | facts))
 
     def _ask(self, token: int, request: Any) -> None:
         request.request = token

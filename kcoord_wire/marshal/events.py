@@ -92,7 +92,7 @@ class Tenure(NamedTuple):
     token: int
 
 
-class Why(enum.StrEnum):
+class LossReason(enum.StrEnum):
     """Why a tenure ended."""
 
     RELEASED = "released"  # the application wanted it, or the member ends
@@ -223,7 +223,7 @@ class Suspend:
     heartbeat interval (the Go library's ``Terminate(false)``)."""
 
 
-# ---- effects, beside machines.Noted and machines.Ended
+# ---- effects, beside machines.LogEvent and machines.Ended
 
 
 @dataclass(slots=True)
@@ -279,7 +279,7 @@ class StopFetching:
     """
 
     tenure: Tenure
-    why: Why
+    why: LossReason
     deadline: int
 
 

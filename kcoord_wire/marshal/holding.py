@@ -15,7 +15,7 @@ Which position may be committed while records of a partition are processed in an
 
 Laws:
 
-* `Prefix.position` is the next offset to consume: every record below it was processed. It never goes back.
+* `AckTracker.position` is the next offset to consume: every record below it was processed. It never goes back.
 * Offsets may have gaps, as compaction and control records leave them: only what was delivered has to be processed.
 * What is held is one offset for each record that was delivered and not yet processed.
 
@@ -53,7 +53,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from kcoord_wire.kernel.procedures import Gate, Opened, Procedure, Sleep
+from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import (
     Abandoned,
@@ -64,13 +64,13 @@ from kcoord_wire.marshal.events import (
     Fetched,
     FetchFailed,
     FindStart,
+    LossReason,
     Processed,
     ReadToEnd,
     StartFailed,
     StartFetching,
     StopFetching,
     Tenure,
-    Why,
 )
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.state import Claim
@@ -162,7 +162,7 @@ class PrefixError(ValueError):
     """Records were delivered or processed that this tenure cannot have; nothing has changed."""
 
 
-class Prefix:
+class AckTracker:
     """The records of one tenure that are with the application.
 
     :param start: offset at which the tenure has begun to fetch
@@ -220,7 +220,7 @@ class Prefix:
 
 _SOONEST: Final = 0.25  # of a heartbeat interval, from one heartbeat to the next
 _LATEST: Final = 0.73
-_DRAINED: Final = (Why.RELEASED, Why.KEPT, Why.HANDED_OVER, Why.PAUSED)
+_DRAINED: Final = (LossReason.RELEASED, LossReason.KEPT, LossReason.HANDED_OVER, LossReason.PAUSED)
 
 
 class Phase(enum.Enum):
@@ -250,7 +250,7 @@ class Holding:
         offset: int,
         claimed_at: int,
         sent_at: int,
-        over: Callable[[Holding, Why], None],
+        over: Callable[[Holding, LossReason], None],
     ) -> None:
         self.tenure = tenure
         self.place = TopicPartition(tenure.topic, tenure.partition)
@@ -258,16 +258,16 @@ class Holding:
         self.claimed_at = claimed_at
         self.phase = Phase.STARTING
         self.fence = sent_at + context.interval_ms
-        self.prefix: Prefix | None = None
+        self.prefix: AckTracker | None = None
         self._context = context
         self._offset = offset
         self._over = over
-        self._why = Why.RELEASED
+        self._why = LossReason.RELEASED
         self._drain_ms = 0
         self._is_failing = False
         self._batches = AtMostOnce(self, offset, self._beat)
-        self._leave, self._drained, self._failed = Gate(), Gate(), Gate()
-        self._fence = context.fences.start(self.fence, partial(self.end, Why.EXPIRED))
+        self._leave, self._drained, self._failed = Latch(), Latch(), Latch()
+        self._fence = context.fences.start(self.fence, partial(self.end, LossReason.EXPIRED))
         self._beats: list[Procedure] = []
         self._life: Procedure | None = None
 
@@ -285,7 +285,7 @@ class Holding:
         self._beat(self._heartbeats())
         self._life = self._context.procedures.start(self._live(), self._context.now)
 
-    def release(self, why: Why, drain_ms: int = -1) -> None:
+    def release(self, why: LossReason, drain_ms: int = -1) -> None:
         """End the tenure in order: stop, drain, release.
 
         :param drain_ms: how long the application may take; -1 for the setting
@@ -295,7 +295,7 @@ class Holding:
             self._drain_ms = self._context.settings.drain_ms if drain_ms < 0 else drain_ms
             self._leave.open()
 
-    def end(self, why: Why) -> None:
+    def end(self, why: LossReason) -> None:
         """End the tenure at once; nothing more is sent for it. Not to be called by a procedure of this tenure."""
         if self._life is not None:
             self._context.procedures.cancel(self._life)
@@ -310,7 +310,7 @@ class Holding:
     def check(self) -> None:
         """Compare with the log, after it has new entries about the partition."""
         if self._claim_in_log() is None and self.phase is not Phase.LEAVING:
-            self.end(Why.TAKEN)
+            self.end(LossReason.TAKEN)
 
     def _claim_in_log(self) -> Claim | None:
         claim = self._context.claim(self.place)
@@ -335,7 +335,7 @@ class Holding:
     def give_up(self, reason: str) -> None:
         """At most once: the batches that were fetched can never be delivered."""
         self._note(logging.ERROR, "batch is not deliverable", reason=reason)
-        self.release(Why.FETCH_FAILED)
+        self.release(LossReason.FETCH_FAILED)
 
     def delivered(self, event: Delivered) -> None:
         """The application has got records."""
@@ -344,7 +344,7 @@ class Holding:
     def processed(self, event: Processed) -> None:
         """The application has processed records."""
         for offset in event.offsets:
-            self._track(partial(Prefix.processed, offset=offset))
+            self._track(partial(AckTracker.processed, offset=offset))
         if self.phase is Phase.DRAINING and self.prefix is not None and not self.prefix.in_flight:
             self._drained.open()
 
@@ -355,7 +355,7 @@ class Holding:
     def fetch_failed(self, event: FetchFailed) -> None:
         """The records cannot be fetched."""
         self._note(logging.ERROR, "fetch failed", reason=event.reason)
-        self.release(Why.FETCH_FAILED)
+        self.release(LossReason.FETCH_FAILED)
 
     # ---- from the first heartbeat to the release
 
@@ -363,7 +363,7 @@ class Holding:
         start = yield FindStart(self.tenure, self._offset)
         if isinstance(start, StartFailed):
             self._note(logging.ERROR, "no start", reason=start.reason)
-            self.release(Why.FETCH_FAILED)
+            self.release(LossReason.FETCH_FAILED)
         else:
             if start.offset < self._offset:
                 self._note(logging.WARNING, "position beyond the partition", position=self._offset, start=start.offset)
@@ -374,34 +374,36 @@ class Holding:
 
     def _consume(self) -> Procedure:
         """ "Consumption", until the tenure is to end."""
-        self.prefix = Prefix(self._offset)
+        self.prefix = AckTracker(self._offset)
         self.phase = Phase.HELD
         self._context.emit(StartFetching(self.tenure, self._offset))
-        yield Opened(self._leave)
+        yield Latched(self._leave)
         drain_ms = self._drain_ms if self._why in _DRAINED else 0
         self.phase = Phase.DRAINING
         self._stop(self._why, self._context.now + drain_ms)
         if self.prefix.in_flight and drain_ms:
-            yield Opened(self._drained, within_ms=drain_ms)
-        if self._why is Why.FETCH_FAILED:  # a position that the partition does not have would fail for the next, too
+            yield Latched(self._drained, within_ms=drain_ms)
+        if (
+            self._why is LossReason.FETCH_FAILED
+        ):  # a position that the partition does not have would fail for the next, too
             start = yield FindStart(self.tenure, self.position)
             if not isinstance(start, StartFailed):
-                self.prefix = Prefix(start.offset)
+                self.prefix = AckTracker(start.offset)
 
     def _say_goodbye(self) -> Procedure:
         """Release the claim in the log, or prolong it if it is kept, until that has landed or the fence is there."""
         self._stop_heartbeats()
         self.phase = Phase.LEAVING
-        kind = Heartbeat if self._why is Why.KEPT else ReleasingPartition
+        kind = Heartbeat if self._why is LossReason.KEPT else ReleasingPartition
         while isinstance((yield self._append(kind, self.position)), AppendFailed):
             yield Sleep(self._context.retry_ms)
         self._commit(self.position)
         self._finish(self._why)
 
-    def _stop(self, why: Why, deadline: int) -> None:
+    def _stop(self, why: LossReason, deadline: int) -> None:
         self._context.emit(StopFetching(self.tenure, why, deadline))
 
-    def _finish(self, why: Why) -> None:
+    def _finish(self, why: LossReason) -> None:
         self._stop_heartbeats()
         self._fence.cancel()
         self.phase = Phase.OVER
@@ -413,9 +415,9 @@ class Holding:
     def _heartbeats(self) -> Procedure:
         soonest, latest = (int(self._context.interval_ms * part) for part in (_SOONEST, _LATEST))
         while True:
-            self._failed = Gate()
+            self._failed = Latch()
             self._beat(self._heartbeat())
-            has_failed = yield Opened(self._failed, within_ms=self._context.jitter(soonest, latest))
+            has_failed = yield Latched(self._failed, within_ms=self._context.jitter(soonest, latest))
             if has_failed:
                 yield Sleep(self._context.retry_ms)
 
@@ -463,7 +465,7 @@ class Holding:
         if self.prefix is not None:  # before that the start is not known
             self._context.emit(CommitOffset(self.tenure, position))
 
-    def _track(self, change: Callable[[Prefix], None]) -> None:
+    def _track(self, change: Callable[[AckTracker], None]) -> None:
         if self.prefix is None or self.phase not in (Phase.HELD, Phase.DRAINING):
             return
         try:

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from kcoord_wire.codec.registry import encode
 from kcoord_wire.kernel.hosts import log_note, monotonic_ms
-from kcoord_wire.kernel.machines import Ended, Machine, Noted, Shutdown, Tick
+from kcoord_wire.kernel.machines import Ended, LogEvent, Machine, Shutdown, Tick
 from kcoord_wire.kernel.net import LogLimiter
 from kcoord_wire.marshal.admin import (
     Admin,
@@ -162,14 +162,14 @@ class LogHost:
             self._log.append(effect.request, effect.partition, encode(effect.message, 0), self._appended)
         elif isinstance(effect, ReadToEnd):
             self._reads.append(_Read(effect.partition, effect.request))
-        elif isinstance(effect, Noted):
+        elif isinstance(effect, LogEvent):
             self.note(effect)
         elif isinstance(effect, Ended):
             self.has_ended = True
         else:
             self._execute_other(effect)
 
-    def note(self, note: Noted) -> None:
+    def note(self, note: LogEvent) -> None:
         """Log it; warnings are limited."""
         if note.level < logging.WARNING or self._warnings.allows_line():
             log_note(LOG, note)
@@ -199,7 +199,7 @@ class LogHost:
         try:
             return self._log.end(partition, END_SECONDS)
         except TimeoutError:
-            self.note(Noted(logging.WARNING, "end not known", {"partition": partition}))
+            self.note(LogEvent(logging.WARNING, "end not known", {"partition": partition}))
             return None
 
     def _check_wall(self) -> None:
@@ -234,7 +234,7 @@ class LogReader:
         for entry in self.entries(seconds):
             count += 1
             for observer in self._observers:
-                observer.take(entry, wall_ms())
+                observer.observe(entry, wall_ms())
         return count
 
     def entries(self, seconds: float = 60.0) -> Iterator[Entry]:

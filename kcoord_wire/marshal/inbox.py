@@ -20,8 +20,8 @@ Laws of every implementation:
 * `DataRecord.covers_from` to `DataRecord.next_offset` of a tenure's records leave no gap: markers of transactions and
   removed records count to the record behind them. So the contiguous processed prefix never waits for an offset that
   has no record.
-* A start is within what the partition has. One above its end becomes the end, and is reported (`machines.Noted`): the
-  group would else wait for records that were numbered anew, or would claim and fail in turns for ever.
+* A start is within what the partition has. One above its end becomes the end, and is reported (`machines.LogEvent`):
+  the group would else wait for records that were numbered anew, or would claim and fail in turns for ever.
 * What is fetched ahead is bounded in bytes, also while tenures are paused.
 * No method but `poll` waits, and that no longer than it may; answers come from `poll`.
 
@@ -35,7 +35,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from kcoord_wire.kernel.machines import Noted
+from kcoord_wire.kernel.machines import LogEvent
 from kcoord_wire.marshal.events import (
     Abandoned,
     Delivered,
@@ -43,12 +43,12 @@ from kcoord_wire.marshal.events import (
     Fetched,
     FetchFailed,
     FindStart,
+    LossReason,
     Processed,
     StartFailed,
     StartFound,
     Tenure,
     TopicPartitions,
-    Why,
 )
 
 
@@ -93,8 +93,8 @@ class DataRecord(NamedTuple):
         return self.offset + 1
 
 
-DataEvent = DataRecord | StartFound | StartFailed | FetchFailed | TopicPartitions | Noted
-"""What `DataTopics.poll` returns: records for the application, `Noted` for the log, the others for the machine."""
+DataEvent = DataRecord | StartFound | StartFailed | FetchFailed | TopicPartitions | LogEvent
+"""What `DataTopics.poll` returns: records for the application, `LogEvent` for the log, the others for the machine."""
 
 
 class DataTopics(Protocol):
@@ -178,7 +178,7 @@ class Lost(NamedTuple):
     """
 
     tenure: Tenure
-    why: Why
+    why: LossReason
     processed_until: int
 
 
@@ -256,7 +256,7 @@ class Inbox:
             self._queue.extend(held.fetched.popleft() for _ in range(held.proposed))
             held.waiting, held.proposed = held.proposed, 0
 
-    def close(self, tenure: Tenure, why: Why, processed_until: int) -> None:
+    def close(self, tenure: Tenure, why: LossReason, processed_until: int) -> None:
         """A tenure ends; nothing happens if it is over."""
         held = self._open.pop(tenure, None)
         if held is not None:
@@ -285,7 +285,7 @@ class Inbox:
         """The application processes nothing more of what it has in hand."""
         self._is_abandoned = True
 
-    def take(self) -> DataRecord | Gained | Lost | None:
+    def next_item(self) -> DataRecord | Gained | Lost | None:
         """Hand out the next record or notice; None if none waits."""
         while self._queue:
             item = self._queue.popleft()

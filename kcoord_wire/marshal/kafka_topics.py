@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.clients.librdkafka import Cluster, error_text
-from kcoord_wire.kernel.machines import Noted
+from kcoord_wire.kernel.machines import LogEvent
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.inbox import DataEvent, DataRecord, DataTopics, TopicsError, choose_start
@@ -176,7 +176,7 @@ class KafkaTopics(DataTopics):
         if error.retriable() or error.code() in (codes._TRANSPORT, codes._ALL_BROKERS_DOWN, codes._TIMED_OUT):
             return
         if fetching is None:
-            yield Noted(logging.WARNING, "broker refuses", {"reason": error_text(error)})
+            yield LogEvent(logging.WARNING, "broker refuses", {"reason": error_text(error)})
             return
         self.stop(fetching.tenure)
         if error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
@@ -197,7 +197,7 @@ class KafkaTopics(DataTopics):
         failed = error or next((at.error for at in partitions if at.error is not None), None)
         reason = "" if failed is None else error_text(failed)
         if reason and reason != self._commit_error:
-            self._events.append(Noted(logging.WARNING, "offsets not committed", {"reason": reason}))
+            self._events.append(LogEvent(logging.WARNING, "offsets not committed", {"reason": reason}))
         self._commit_error = reason
 
     # ---- questions to brokers
@@ -236,7 +236,7 @@ class KafkaTopics(DataTopics):
         found_at: list[DataEvent] = [StartFound(request.request, start.offset)]
         if start.note:
             facts = {"topic": tenure.topic, "partition": tenure.partition, "reason": start.note}
-            found_at.insert(0, Noted(logging.WARNING, "start moved", facts))
+            found_at.insert(0, LogEvent(logging.WARNING, "start moved", facts))
         return found_at
 
     def _count_partitions(self, counts: dict[str, int]) -> dict[str, int]:

@@ -40,12 +40,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kcoord_wire.kernel.machines import Ended, Noted, Shutdown, Tick
+from kcoord_wire.kernel.machines import Ended, LogEvent, Shutdown, Tick
 from kcoord_wire.kernel.procedures import Procedure, Sleep, Until
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.claiming import Claiming, Handoffs
 from kcoord_wire.marshal.context import Context, TopicPartition
-from kcoord_wire.marshal.events import MemberSettings, ReadToEnd, Tenure, Why
+from kcoord_wire.marshal.events import LossReason, MemberSettings, ReadToEnd, Tenure
 from kcoord_wire.marshal.holding import Holding
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.state import Entry, Outcome, Unreadable
@@ -112,7 +112,7 @@ MISPLACED: Final = "misplaced"
 """The kind of a message that lies on another coordination partition than that of its topic."""
 
 
-class Complaints:
+class Refusals:
     """The skipped entries of one reader.
 
     :ivar counts: how many, by kind and coordination partition
@@ -121,7 +121,7 @@ class Complaints:
     def __init__(self) -> None:
         self.counts: dict[tuple[str, int], int] = {}
 
-    def skipped(self, entry: Entry) -> Noted | None:
+    def skipped(self, entry: Entry) -> LogEvent | None:
         """Count an entry that had no effect; return what to log, None for a kind that was reported before."""
         message = entry.message
         if isinstance(message, Unreadable):
@@ -133,7 +133,7 @@ class Complaints:
         if self.counts[key] > 1:
             return None
         where = {"partition": entry.partition, "offset": entry.offset}
-        return Noted(logging.WARNING, "entry skipped", {**where, "kind": kind, "reason": reason})
+        return LogEvent(logging.WARNING, "entry skipped", {**where, "kind": kind, "reason": reason})
 
 
 class MarshalMember:
@@ -153,9 +153,9 @@ class MarshalMember:
         )
         self._reported: set[str] = set()
         self._refused: dict[TopicPartition, str] = {}  # who sent the last heartbeat that does not count
-        self._complaints = Complaints()
+        self._refusals = Refusals()
         self._is_current = self._has_begun = self._has_ended = False
-        self._leaving: Why | None = None
+        self._leaving: LossReason | None = None
 
     @property
     def deadline(self) -> int | None:
@@ -250,12 +250,12 @@ class MarshalMember:
         return ""
 
     def _shutdown(self, _event: Shutdown) -> None:
-        self._leave(Why.RELEASED)
+        self._leave(LossReason.RELEASED)
 
     def _suspend(self, _event: events.Suspend) -> None:
-        self._leave(Why.KEPT)
+        self._leave(LossReason.KEPT)
 
-    def _leave(self, why: Why) -> None:
+    def _leave(self, why: LossReason) -> None:
         """End; a second event waits for nothing."""
         if self._leaving is not None:
             self._end()
@@ -294,7 +294,7 @@ class MarshalMember:
         outcome = context.state.apply(entry, context.wall_ms // 1_000)
         context.read_at[entry.partition] = context.now
         if isinstance(message, str) or context.state.is_misplaced(entry):
-            if (note := self._complaints.skipped(entry)) is not None:
+            if (note := self._refusals.skipped(entry)) is not None:
                 context.note(note.level, note.what, **note.facts)
             if isinstance(message, str):
                 return
@@ -347,14 +347,14 @@ class MarshalMember:
             self._context.note(logging.WARNING, "group paused", **until, topics=", ".join(sorted(paused)))
         for place, holding in self._claiming.holdings.items():
             if place.topic in paused:
-                holding.release(Why.PAUSED)
+                holding.release(LossReason.PAUSED)
 
     def _yield_to(self, rival: str) -> None:
         if rival not in self._reported:
             self._reported.add(rival)
             self._context.note(logging.ERROR, "client id reused", instance=rival)
         for holding in list(self._claiming.holdings.values()):
-            holding.end(Why.CLIENT_ID_REUSED)
+            holding.end(LossReason.CLIENT_ID_REUSED)
 
     def _answer(self, event: Any) -> None:
         self._context.procedures.answered(event.request, event, self._context.now)
@@ -370,7 +370,7 @@ class MarshalMember:
     def _release(self, event: events.Release) -> None:
         holding = self._claiming.holdings.get(TopicPartition(event.topic, event.partition))
         if holding is not None:
-            holding.release(Why.RELEASED)
+            holding.release(LossReason.RELEASED)
 
     def _tick(self, _event: Tick) -> None:
         pass  # `handle` does what is due

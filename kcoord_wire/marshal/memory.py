@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kcoord_wire.kernel.machines import Noted
+from kcoord_wire.kernel.machines import LogEvent
 from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.inbox import DataEvent, DataRecord, DataTopics, choose_start
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry, grown, trimmed
@@ -300,7 +300,7 @@ class MemoryTopics(DataTopics):
         start = choose_start(request.offset, committed, low, end)
         if start.note:
             facts = {"topic": tenure.topic, "partition": tenure.partition, "reason": start.note}
-            self._answers.append(Noted(logging.WARNING, "start moved", facts))
+            self._answers.append(LogEvent(logging.WARNING, "start moved", facts))
         self._answers.append(StartFound(request.request, start.offset))
 
     def start(self, tenure: Tenure, offset: int) -> None:

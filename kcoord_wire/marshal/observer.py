@@ -98,7 +98,7 @@ class Observer:
     garbage: dict[int, Garbage] = field(default_factory=dict)
     _instances: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
-    def take(self, entry: Entry, now_ms: int) -> Outcome:
+    def observe(self, entry: Entry, now_ms: int) -> Outcome:
         """Apply the next entry of its partition.
 
         :param now_ms: the reader's clock, ms since the Unix epoch

@@ -278,7 +278,7 @@ class RangeClaimer:
     """A state machine (`machines.Machine`) for one topic and partition.
 
     Events: `WallClock` first, `Entries`, `CaughtUp`, `Appended`, `AppendFailed`, `RangeProcessed`, `Tick`, `Shutdown`.
-    Effects: `Append`, `ReadToEnd`, `RangeHeld`, `RangeLost`, `Noted`, `Ended`.
+    Effects: `Append`, `ReadToEnd`, `RangeHeld`, `RangeLost`, `LogEvent`, `Ended`.
 
     :param settings: the heartbeat interval, ids and coordination partitions are used
     :param start: the group's committed position: no range below is claimed

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from kcoord_wire.forensics.analysis import Analysis
 from kcoord_wire.forensics.detectors import history_of_clients
 from kcoord_wire.forensics.lines.history import join_witnesses
-from kcoord_wire.forensics.marshal.reader import Judge
+from kcoord_wire.forensics.marshal.reader import ClaimRules
 from kcoord_wire.forensics.model import LogRow, Loss, SightingKind, arrow_schema
 from kcoord_wire.forensics.pace import Progress
 from kcoord_wire.forensics.sources.files import Kind, Source, find_sources
@@ -51,7 +51,7 @@ def analyze_on_spark(
     ports: Collection[int] | None = None,
     groups: Collection[str] | None = None,
     progress: Progress | None = None,
-    judge: Judge | None = None,
+    judge: ClaimRules | None = None,
     timezone: str = "UTC",
 ) -> Analysis:
     """The histories of all groups in captures, recordings, log segments and logs of text, or in a live topic.
@@ -123,7 +123,9 @@ def _add_frames(analysis: Analysis, frames: DataFrame, groups: Collection[str] |
         matched.unpersist()
 
 
-def _add_records(analysis: Analysis, records: DataFrame, groups: Collection[str] | None, judge: Judge | None) -> None:
+def _add_records(
+    analysis: Analysis, records: DataFrame, groups: Collection[str] | None, judge: ClaimRules | None
+) -> None:
     records = records.persist()
     try:
         analysis.counts["records"] += records.where(F.col("error").isNull()).count()

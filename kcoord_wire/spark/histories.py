@@ -59,7 +59,7 @@ from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
 from kcoord_wire.forensics.lines.history import text_history
 from kcoord_wire.forensics.marshal.history import ORDER, marshal_history, read_parts
 from kcoord_wire.forensics.marshal.live import LiveReader
-from kcoord_wire.forensics.marshal.reader import COLUMNS, MARSHAL_PATTERN, Judge, Part
+from kcoord_wire.forensics.marshal.reader import COLUMNS, MARSHAL_PATTERN, ClaimRules, Part
 from kcoord_wire.forensics.model import (
     Exchange,
     Frame,
@@ -104,24 +104,24 @@ def coordination_sources(records: DataFrame) -> list[str]:
     return sorted(row["source"] for row in text.select("source").distinct().collect())
 
 
-def coordination_claims(records: DataFrame, judge: Judge | None = None) -> DataFrame:
+def coordination_claims(records: DataFrame, judge: ClaimRules | None = None) -> DataFrame:
     """The claims of all groups: rows of `ClaimRow`.
 
     :param records: rows of `LogRow`, all of them of a coordination topic
     :param judge: the rules; those of the document if left out
     """
-    parts = coordination_parts(records, judge or Judge(), has_commits=False)
+    parts = coordination_parts(records, judge or ClaimRules(), has_commits=False)
     return parts.where(F.col("claim").isNotNull()).select("claim.*")
 
 
-def coordination_parts(records: DataFrame, judge: Judge, *, has_commits: bool = True) -> DataFrame:
+def coordination_parts(records: DataFrame, judge: ClaimRules, *, has_commits: bool = True) -> DataFrame:
     """What each coordination partition shows, in rows of `Part`."""
     home = F.when(F.col("partition") < 0, F.col("source")).otherwise("").alias("home")
     rows = records.select("partition", home, *COLUMNS).repartition("partition", "home")
     return rows.sortWithinPartitions(*ORDER).mapInArrow(_parts_of(judge, has_commits), spark_schema(Part))
 
 
-def _parts_of(judge: Judge, has_commits: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _parts_of(judge: ClaimRules, has_commits: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def parts_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held: list[Part] = []
         for part in read_parts(batches, judge, has_commits=has_commits):
@@ -143,7 +143,7 @@ _STATE: Final = "reader binary"
 _ROW: Final = "row string"  # JSON: a nested row would have to be a data frame of pandas
 
 
-def coordination_stream(records: DataFrame, judge: Judge | None = None) -> DataFrame:
+def coordination_stream(records: DataFrame, judge: ClaimRules | None = None) -> DataFrame:
     """What a growing coordination topic shows, in rows of `Part` with one column set; for the output mode append.
 
     :param records: rows of `LogRow`, those of a coordination partition in order: what has come in a batch is before
@@ -152,12 +152,12 @@ def coordination_stream(records: DataFrame, judge: Judge | None = None) -> DataF
     """
     sound = records.where(F.col("error").isNull()).select("partition", *COLUMNS)
     rows = sound.groupBy("partition").applyInPandasWithState(
-        _step(judge or Judge()), _ROW, _STATE, "append", GroupStateTimeout.NoTimeout
+        _step(judge or ClaimRules()), _ROW, _STATE, "append", GroupStateTimeout.NoTimeout
     )
     return rows.select(F.from_json("row", spark_schema(Part)).alias("part")).select("part.*")
 
 
-def _step(judge: Judge) -> Callable[[Any, Iterator[pd.DataFrame], GroupState], Iterator[pd.DataFrame]]:
+def _step(judge: ClaimRules) -> Callable[[Any, Iterator[pd.DataFrame], GroupState], Iterator[pd.DataFrame]]:
     def step(key: Any, batches: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         reader = pickle.loads(state.get[0]) if state.exists else LiveReader(int(key[0]), judge)
         rows = pd.concat(list(batches)).sort_values(["offset", "time_ns", "source"])
@@ -294,7 +294,7 @@ def _matched_arrow() -> pa.Schema:
 
 
 def group_histories(
-    rows: DataFrame | Matched, *, groups: Collection[str] | None = None, judge: Judge | None = None
+    rows: DataFrame | Matched, *, groups: Collection[str] | None = None, judge: ClaimRules | None = None
 ) -> Histories:
     """Build the history of each group, with its findings.
 
@@ -307,7 +307,7 @@ def group_histories(
     :raises ValueError: the columns are neither those of `Frame` nor of `LogRow` nor of `LogLine`
     """
     if isinstance(rows, DataFrame) and {"key", "value", "offset"} <= set(rows.columns):
-        return _record_histories(rows, groups, judge or Judge())
+        return _record_histories(rows, groups, judge or ClaimRules())
     if isinstance(rows, DataFrame) and {"kind", "program", "text"} <= set(rows.columns):
         return _text_histories(rows.select(_checked_names(rows, LogLine)), groups)
     matched = match_exchanges(rows) if isinstance(rows, DataFrame) else rows
@@ -362,7 +362,7 @@ def _read_topics(encoded: bytes) -> tuple[pa.Table, Sightings]:
     return topics, read_sightings(topics)
 
 
-def _record_histories(records: DataFrame, groups: Collection[str] | None, judge: Judge) -> Histories:
+def _record_histories(records: DataFrame, groups: Collection[str] | None, judge: ClaimRules) -> Histories:
     """Histories from the logs of the coordinator, of Marshal, or of both."""
     records = records.select(_checked_names(records, LogRow))
     named = coordination_sources(records)
@@ -375,7 +375,7 @@ def _record_histories(records: DataFrame, groups: Collection[str] | None, judge:
     return Histories(histories, log.losses.union(marshal.losses), marshal.parts)
 
 
-def _marshal_histories(records: DataFrame, groups: Collection[str] | None, judge: Judge) -> Histories:
+def _marshal_histories(records: DataFrame, groups: Collection[str] | None, judge: ClaimRules) -> Histories:
     parts = coordination_parts(records.where(F.col("error").isNull()), judge).persist(StorageLevel.MEMORY_AND_DISK)
     of_groups = _only(parts.where(F.col("loss").isNull()), groups)
     histories = of_groups.groupBy("group_id").applyInArrow(_marshal_history_of(judge), spark_schema(GroupHistory))
@@ -383,7 +383,7 @@ def _marshal_histories(records: DataFrame, groups: Collection[str] | None, judge
     return Histories(histories, losses, (parts,))
 
 
-def _marshal_history_of(judge: Judge) -> Callable[[pa.Table], pa.Table]:
+def _marshal_history_of(judge: ClaimRules) -> Callable[[pa.Table], pa.Table]:
     def history_of(parts: pa.Table) -> pa.Table:
         history = marshal_history(instances(Part, parts), judge)
         history.findings = detect(history)

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kcoord_wire.kernel.machines import BrokerAddress
-from kcoord_wire.kernel.procedures import Gate, Opened, Procedure, Sleep
+from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep
 from kcoord_wire.zookeeper.model import (
     RETRY_MS,
     Ask,
@@ -182,7 +182,7 @@ class Brokers:
         self._record = broker_record(own.host, own.port)
         self._session_id = 0
         self._now = 0
-        self._changed = Gate()
+        self._changed = Latch()
         self._procedures = ZooKeeperProcedures(emit, tokens)
         self._failed = failed
 
@@ -213,7 +213,7 @@ class Brokers:
                     yield from self._register()
                     yield from self._read()
                     if self.own.broker_id in self.known:
-                        yield Opened(self._changed)
+                        yield Latched(self._changed)
             except RegistryError as error:
                 self._failed(str(error))
             yield Sleep(RETRY_MS)
@@ -240,7 +240,7 @@ class Brokers:
                     raise
 
     def _read(self) -> Procedure:
-        self._changed = Gate()
+        self._changed = Latch()
         names: tuple[str, ...] = (yield ReadChildren(BROKER_IDS, watch=True)) or ()
         ids = sorted(int(name) for name in names if name.isdecimal())
         nodes: list[Node | None] = yield [Read(broker_path(broker_id)) for broker_id in ids]

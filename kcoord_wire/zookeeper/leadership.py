@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kcoord_wire.kernel.procedures import Gate, Opened, Procedure, Sleep
+from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep
 from kcoord_wire.zookeeper.layout import parse_object
 from kcoord_wire.zookeeper.model import (
     RETRY_MS,
@@ -122,7 +122,7 @@ class Leadership:
         self._now = 0
         self._is_connected = False
         self._is_barred = False
-        self._leader_changed = Gate()
+        self._leader_changed = Latch()
         self._procedures = ZooKeeperProcedures(emit, tokens)
         self._elected, self._resigned, self._failed = elected, resigned, failed
 
@@ -206,14 +206,14 @@ class Leadership:
     def _elect(self) -> Procedure:
         """Wait until no other leads, and be elected."""
         while self.epoch is None:
-            self._leader_changed = changed = Gate()
+            self._leader_changed = changed = Latch()
             node: Node | None = yield Read(self.epoch_path)
             leader: Node | None = yield Read(self.leader_path, watch=True)
             self.leader = record = None if leader is None else parse_leader(leader.data)
             if node is None:
                 return
             if record is not None and record.broker_id != self.broker_id:
-                yield Opened(changed)
+                yield Latched(changed)
             elif self._is_barred:
                 yield Sleep(RETRY_MS)
             else:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from kcoord_wire.forensics.marshal.history import marshal_histories
-from kcoord_wire.forensics.marshal.reader import Judge
+from kcoord_wire.forensics.marshal.reader import ClaimRules
 from tests.bench.marshal_spark import CHANGES, COORDINATION, PARTITIONS, _processor_seconds, write_log
 
 
@@ -17,7 +17,7 @@ def test_the_log_has_claims_restarts_and_releases(tmp_path: Path) -> None:
     written = write_log(tmp_path / "log", 2 * PARTITIONS + 100)
     rows = pq.read_table(tmp_path / "log")
     assert rows.num_rows == written
-    [history], losses = marshal_histories(rows, Judge(partitions=COORDINATION))
+    [history], losses = marshal_histories(rows, ClaimRules(partitions=COORDINATION))
     assert losses == []
     live = [(row.topic, row.partition) for row in history.claims if row.to_ns is None]
     assert len(live) == len(set(live)) == PARTITIONS

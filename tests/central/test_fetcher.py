@@ -39,7 +39,7 @@ class Fetching:
         records: list[Record] = []
 
         def took() -> bool:
-            record = self.inbox.take()
+            record = self.inbox.next_record()
             if record is not None:
                 records.append(record)
             return len(records) == count

@@ -31,7 +31,7 @@ class Watched(Inbox):
         self.arrivals += 1
 
     def hand_over(self) -> Record:
-        record = self.take()
+        record = self.next_record()
         assert record is not None
         return record
 
@@ -48,7 +48,7 @@ def test_records_are_handed_over_in_the_order_of_their_arrival() -> None:
     assert [(record.partition, record.offset, record.thread) for record in taken] == [
         (P0, 5, "t"), (P0, 6, "t"), (P1, 8, "t"),
     ]  # fmt: skip
-    assert inbox.take() is None
+    assert inbox.next_record() is None
     assert inbox.arrivals == 2
 
 
@@ -73,7 +73,7 @@ def test_a_closed_inbox_moves_and_hands_over_nothing() -> None:
     inbox.put(P0, values(7), 8)
     inbox.resolve(P1, 3)
     inbox.fail(P0, CentralError.STALE_EPOCH)
-    assert (inbox.take(), inbox.moved, inbox.failed, inbox.arrivals) == (None, [], [], 1)
+    assert (inbox.next_record(), inbox.moved, inbox.failed, inbox.arrivals) == (None, [], [], 1)
 
 
 def test_a_partition_with_waiting_records_is_not_fetched() -> None:

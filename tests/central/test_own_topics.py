@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.central.served_topics import RECORDS, OwnTopics, RecordClock, check_broker, parse_record_clock
-from kcoord_wire.kernel.machines import Noted, Tick
+from kcoord_wire.kernel.machines import LogEvent, Tick
 from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
 from kcoord_wire.zookeeper.model import Ask, Create, Node, Read, Replied, SetData
 
@@ -19,7 +19,7 @@ class Announcing:
     def __init__(self, zookeeper: MemoryZooKeeper, broker_id: int, topics: dict[str, int], clock: RecordClock) -> None:
         self.machine = OwnTopics(broker_id, topics, clock)
         self.link = MemoryLink(zookeeper, self._deliver)
-        self.notes: list[Noted] = []
+        self.notes: list[LogEvent] = []
         self.now = 0
 
     def _deliver(self, event: Any) -> None:

@@ -14,7 +14,7 @@ from kcoord_wire.central.connection import Limits
 from kcoord_wire.central.server import Server
 from kcoord_wire.kernel.background import Background
 from kcoord_wire.kernel.hosts import monotonic_ms
-from kcoord_wire.kernel.machines import Close, Disconnected, Noted, Received, Send, Tick
+from kcoord_wire.kernel.machines import Close, Disconnected, LogEvent, Received, Send, Tick
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.model import Ask, Fired, Outcome, Read, Replied
 from tests.support.draft_wire import DraftWire
@@ -161,7 +161,7 @@ def test_each_machine_gets_the_replies_to_its_own_asks(host: Callable[..., Hoste
 
 
 def test_notes_are_logged_with_their_facts(host: Callable[..., Hosted], caplog: pytest.LogCaptureFixture) -> None:
-    hosted = host(Scripted(Fired=lambda _: [Noted(logging.INFO, "elected", {"epoch": 3, "why": "a\nb"})]))
+    hosted = host(Scripted(Fired=lambda _: [LogEvent(logging.INFO, "elected", {"epoch": 3, "why": "a\nb"})]))
     with caplog.at_level(logging.INFO, "kcoord_wire.central"):
         hosted.deliver(Fired("/x"))
     [record] = caplog.records

@@ -18,12 +18,12 @@ def batch(offset: int, *values: str, **fields: object) -> bytes:
 
 
 def values(fetched: FetchedRecords, count: int = 100) -> list[str]:
-    return [(record.value or b"").decode() for record in fetched.take(count)]
+    return [(record.value or b"").decode() for record in fetched.next_records(count)]
 
 
 def test_records_come_in_order_from_the_position_on() -> None:
     fetched = FetchedRecords(PARTITION, 6, batch(5, "a", "b") + batch(7, "c", partition_leader_epoch=4))
-    first = fetched.take(1)[0]
+    first = fetched.next_records(1)[0]
     assert (first.topic, first.partition, first.offset, first.value) == ("orders", 3, 6, b"b")
     assert fetched.next_offset == 7
     assert values(fetched) == ["c"]
@@ -41,7 +41,7 @@ def test_a_batch_that_is_cut_short_is_left_for_the_next_response() -> None:
 def test_offsets_that_compaction_has_removed_are_passed() -> None:
     data = encode_batch([Record(value=b"a", offset=5), Record(value=b"b", offset=9)], base_offset=5)
     fetched = FetchedRecords(PARTITION, 0, data)
-    assert [record.offset for record in fetched.take(9)] == [5, 9]
+    assert [record.offset for record in fetched.next_records(9)] == [5, 9]
     assert fetched.next_offset == 10
 
 
@@ -58,7 +58,7 @@ def test_bytes_that_lead_nowhere_are_an_error(data: bytes) -> None:
     fetched = FetchedRecords(PARTITION, 7, data)
     for _ in range(2):
         with pytest.raises(CorruptRecordsError) as raised:
-            fetched.take(5)
+            fetched.next_records(5)
         assert (raised.value.partition, raised.value.offset) == (PARTITION, 7)
 
 
@@ -66,7 +66,7 @@ def test_records_before_a_corrupt_batch_are_returned_first() -> None:
     fetched = FetchedRecords(PARTITION, 0, batch(0, "a", "b") + batch(2, "c")[:-1] + b"?")
     assert values(fetched, 2) == ["a", "b"]
     with pytest.raises(CorruptRecordsError, match="checksum") as raised:
-        fetched.take(2)
+        fetched.next_records(2)
     assert raised.value.offset == 2
 
 
@@ -99,5 +99,5 @@ def test_aborted_transactions_are_left_out_if_asked_for() -> None:
 
 def test_a_marker_alone_moves_the_position() -> None:
     fetched = FetchedRecords(PARTITION, 2, marker(2, 7, ControlType.COMMIT))
-    assert fetched.take(5) == []
+    assert fetched.next_records(5) == []
     assert fetched.next_offset == 3

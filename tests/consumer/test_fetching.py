@@ -79,7 +79,7 @@ def test_topics_without_ids_are_fetched_by_name() -> None:
 def test_records_wait_for_the_application(version: int) -> None:
     positions = standing()
     assert not take_records(fetch(positions, version), fetched(records=DATA), positions, SETTINGS)
-    assert [record.value for record in positions.take(5)] == [b"a"]
+    assert [record.value for record in positions.next_records(5)] == [b"a"]
 
 
 STALE = [
@@ -139,7 +139,7 @@ def test_a_response_for_a_past_position_changes_nothing() -> None:
         change(positions)
         for response in (fetched(records=DATA), fetched(ErrorCode.OFFSET_OUT_OF_RANGE)):
             take_records(asked, response, positions, SETTINGS)
-        assert positions.take(5) == []
+        assert positions.next_records(5) == []
         assert all(state.reset_to is None for state in positions)
 
 
@@ -149,7 +149,7 @@ def test_partitions_that_were_not_asked_for_are_ignored() -> None:
     strange = fetched(records=DATA)
     strange.responses[0].topic_id = uuid.UUID(int=8)
     take_records(fetch(positions), strange, positions, SETTINGS)
-    assert positions.take(5) == []
+    assert positions.next_records(5) == []
 
 
 def looked_up(*parts: m.ListOffsetsResponseListOffsetsPartitionResponse) -> m.ListOffsetsResponse:

@@ -105,11 +105,11 @@ def test_a_position_moves_as_records_are_taken() -> None:
     positions.start({A: 0, B: 4})
     buffer(positions, A, "a", "b", "c")
     buffer(positions, B, "x")
-    assert [r.value for r in positions.take(2)] == [b"a", b"b"]
+    assert [r.value for r in positions.next_records(2)] == [b"a", b"b"]
     assert positions.consumed() == {A: 2, B: 4}
-    assert [r.value for r in positions.take(5)] == [b"x", b"c"], "the other partition's turn"
+    assert [r.value for r in positions.next_records(5)] == [b"x", b"c"], "the other partition's turn"
     assert positions.consumed([A]) == {A: 3}
-    assert positions.take(5) == []
+    assert positions.next_records(5) == []
     assert positions.state(A).is_fetchable
 
 
@@ -118,9 +118,9 @@ def test_a_paused_partition_keeps_its_records() -> None:
     positions.start({A: 0})
     buffer(positions, A, "a")
     positions.state(A).is_paused = True
-    assert positions.take(5) == []
+    assert positions.next_records(5) == []
     positions.state(A).is_paused = False
-    assert [r.value for r in positions.take(5)] == [b"a"]
+    assert [r.value for r in positions.next_records(5)] == [b"a"]
 
 
 def test_seeking_drops_what_is_buffered() -> None:
@@ -128,7 +128,7 @@ def test_seeking_drops_what_is_buffered() -> None:
     positions.start({A: 0})
     buffer(positions, A, "a", "b")
     positions.state(A).move(1)
-    assert positions.take(5) == []
+    assert positions.next_records(5) == []
 
 
 def test_corrupt_records_are_reported_beside_those_of_others() -> None:
@@ -136,7 +136,7 @@ def test_corrupt_records_are_reported_beside_those_of_others() -> None:
     positions.start({A: 0, B: 0})
     positions.state(A).fetched = FetchedRecords(A, 0, b"x" * 70)
     buffer(positions, B, "b")
-    assert [r.value for r in positions.take(5)] == [b"b"]
+    assert [r.value for r in positions.next_records(5)] == [b"b"]
     [failure] = positions.failures
     assert isinstance(failure, CorruptRecordsError)
     assert positions.state(A).offset == 0

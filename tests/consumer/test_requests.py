@@ -54,10 +54,10 @@ def test_requests_in_flight_are_taken_once() -> None:
     assert [in_flight.add(Kind.HEARTBEAT, "a", 30), in_flight.add(Kind.COMMIT, "b", 20)] == [1, 2]
     assert in_flight.deadline == 20
     assert (1 in in_flight, 3 in in_flight) == (True, False)
-    taken = in_flight.take(1)
+    taken = in_flight.pop(1)
     assert taken is not None
     assert taken.context == "a"
-    assert in_flight.take(1) is None
+    assert in_flight.pop(1) is None
     assert (in_flight.has(Kind.HEARTBEAT), in_flight.has(Kind.COMMIT)) == (False, True)
     assert [pending.context for pending in in_flight.take_all()] == ["b"]
     assert not in_flight.has(Kind.COMMIT)

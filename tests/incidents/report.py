@@ -32,7 +32,7 @@ class Judged:
 
 
 def judge_all(incidents: Iterable[Incident], folder: Path = DATA) -> Judged:
-    """Judge all of these."""
+    """ClaimRules all of these."""
     judged = Judged()
     for incident in incidents:
         judged.add(incident, folder)

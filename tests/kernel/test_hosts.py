@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kcoord_wire.kernel.hosts import log_note, monotonic_ms
-from kcoord_wire.kernel.machines import Noted
+from kcoord_wire.kernel.machines import LogEvent
 
 
 def test_the_clock_goes_on_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +21,9 @@ def test_the_clock_goes_on_while_the_machine_is_suspended(monkeypatch: pytest.Mo
 
 def test_a_note_is_one_printable_line_with_its_facts(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "a host"):
-        log_note(logging.getLogger("a host"), Noted(logging.WARNING, "member failed", {"member": "a\nb", "epoch": 3}))
+        log_note(
+            logging.getLogger("a host"), LogEvent(logging.WARNING, "member failed", {"member": "a\nb", "epoch": 3})
+        )
     [line] = caplog.records
     assert line.getMessage() == "member failed member=a\\nb epoch=3"
     assert (line.levelno, line.what, line.facts) == (logging.WARNING, "member failed", {"member": "a\nb", "epoch": 3})

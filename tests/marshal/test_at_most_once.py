@@ -18,13 +18,13 @@ from kcoord_wire.marshal.events import (
     Deliver,
     Delivery,
     Fetched,
+    LossReason,
     ReadToEnd,
     Release,
     StartFetching,
     StartFound,
     StopFetching,
     Tenure,
-    Why,
 )
 from kcoord_wire.marshal.holding import RETRY_MS, AtMostOnce
 from kcoord_wire.marshal.log import Appended, AppendFailed
@@ -493,7 +493,7 @@ def test_batch_that_cannot_be_delivered_stops_the_fetch_once() -> None:
     world.fate = lambda *_: LOST
     world.give(a, Fetched(tenure, 5, 20))
     world.run(2 * INTERVAL_MS)
-    assert [(effect.tenure, effect.why) for effect in a.done(StopFetching)] == [(tenure, Why.FETCH_FAILED)]
+    assert [(effect.tenure, effect.why) for effect in a.done(StopFetching)] == [(tenure, LossReason.FETCH_FAILED)]
 
 
 def _play_members(seed: int) -> _Consumers:

@@ -14,7 +14,7 @@ import pytest
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.marshal import client as client_module
 from kcoord_wire.marshal.client import MarshalConsumer
-from kcoord_wire.marshal.events import Balance, Delivery, Tenure, Why
+from kcoord_wire.marshal.events import Balance, Delivery, LossReason, Tenure
 from kcoord_wire.marshal.inbox import DataRecord
 from kcoord_wire.marshal.log import Appended, AppendFailed, LogError
 from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog, MemoryTopics
@@ -142,7 +142,7 @@ def test_records_may_be_processed_in_any_order_by_any_thread(world: World) -> No
 
 def test_a_released_partition_goes_to_another_consumer(world: World) -> None:
     world.fill(1, 5)
-    lost: list[tuple[Tenure, Why]] = []
+    lost: list[tuple[Tenure, LossReason]] = []
     first = world.consumer("a", on_lost=lambda tenure, why: lost.append((tenure, why)))
     *_, last = take(first, 5)
     second = world.consumer("b")
@@ -150,7 +150,7 @@ def test_a_released_partition_goes_to_another_consumer(world: World) -> None:
     assert first.processed(last)
     first.release("orders", 0)
     wait_until(lambda: first.poll(0.01) is None and bool(lost))
-    assert lost == [(last.tenure, Why.RELEASED)]
+    assert lost == [(last.tenure, LossReason.RELEASED)]
     world.broker.append("orders", 0, b"next")
     [record] = take(second, 1)
     assert (record.offset, record.token > last.token) == (5, True)
@@ -185,7 +185,7 @@ def test_callbacks_come_around_the_records_of_their_tenure(world: World) -> None
     seen += [record.offset for record in take(consumer, 2)]
     consumer.close()
     [(_, tenure, thread), *offsets, lost] = seen
-    assert (offsets, lost) == ([0, 1], ("lost", tenure, Why.RELEASED))
+    assert (offsets, lost) == ([0, 1], ("lost", tenure, LossReason.RELEASED))
     assert thread is threading.current_thread()
 
 
@@ -207,7 +207,7 @@ def test_nothing_is_handed_out_behind_the_fence(world: World, monkeypatch: pytes
 
 def test_an_application_that_hangs_loses_its_partitions(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.fill(1, 3)
-    lost: list[Why] = []
+    lost: list[LossReason] = []
     consumer = world.consumer("a", max_poll_interval_ms=300, drain_ms=100, on_lost=lambda _, why: lost.append(why))
     with caplog.at_level(logging.WARNING, "kcoord_wire.marshal"):
         [first] = take(consumer, 1)
@@ -217,7 +217,7 @@ def test_an_application_that_hangs_loses_its_partitions(world: World, caplog: py
     assert not consumer.holds(first.tenure)
     assert not consumer.processed(first)
     [again] = take(consumer, 1)
-    assert (again.offset, again.token > first.token, lost) == (0, True, [Why.RELEASED])
+    assert (again.offset, again.token > first.token, lost) == (0, True, [LossReason.RELEASED])
 
 
 def test_a_long_wait_for_records_is_no_hanging(world: World) -> None:

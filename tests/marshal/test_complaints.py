@@ -6,7 +6,7 @@ import pytest
 
 from kcoord_wire.marshal.log import RawEntry, coordination_partition
 from kcoord_wire.marshal.machine import WorldState
-from kcoord_wire.marshal.member import MISPLACED, Complaints
+from kcoord_wire.marshal.member import MISPLACED, Refusals
 from kcoord_wire.marshal.state import Entry, Outcome, Rules
 from kcoord_wire.marshal.values import read_entry, read_value
 from kcoord_wire.messages.marshal import ClaimingPartition
@@ -27,28 +27,28 @@ def test_garbage_changes_nothing(rules: Rules) -> None:
 
 
 def test_each_kind_is_reported_once_on_each_partition() -> None:
-    complaints, noted = Complaints(), []
+    refusals, noted = Refusals(), []
     for partition in (0, 1):
         for _ in range(3):
             for offset, (value, _) in enumerate(GARBAGE.values()):
-                note = complaints.skipped(read_entry(RawEntry(partition, offset, -1, False, value)))
+                note = refusals.skipped(read_entry(RawEntry(partition, offset, -1, False, value)))
                 noted += [] if note is None else [note]
     kinds = {kind for _, kind in GARBAGE.values()}
     assert sorted((note.facts["kind"], note.facts["partition"]) for note in noted) == sorted(
         (kind, partition) for kind in kinds for partition in (0, 1)
     )
-    assert sum(complaints.counts.values()) == 2 * 3 * len(GARBAGE)
+    assert sum(refusals.counts.values()) == 2 * 3 * len(GARBAGE)
     assert all(len(note.facts["reason"]) < 300 for note in noted)
 
 
 def test_a_misplaced_message_is_a_kind_of_its_own() -> None:
-    complaints = Complaints()
+    refusals = Refusals()
     wrong = Entry(1 - coordination_partition(TOPIC, 2), 7, -1, False, claim("a1"))
-    note = complaints.skipped(wrong)
+    note = refusals.skipped(wrong)
     assert note is not None
     assert (note.facts["kind"], note.facts["offset"]) == (MISPLACED, 7)
     assert TOPIC in note.facts["reason"]
-    assert complaints.skipped(wrong) is None
+    assert refusals.skipped(wrong) is None
 
 
 def test_a_member_holds_what_it_holds_between_garbage() -> None:

@@ -14,11 +14,11 @@ from kcoord_wire.marshal.events import (
     Append,
     Balance,
     Delivered,
+    LossReason,
     MemberSettings,
     Processed,
     StartFetching,
     StopFetching,
-    Why,
 )
 from kcoord_wire.marshal.state import Rules
 from kcoord_wire.messages.marshal import ClaimingPartition, HandingOver, Heartbeat, Presence, ReleasingPartition
@@ -44,7 +44,7 @@ def _two(world: MarshalScript) -> tuple[ScriptedMember, ScriptedMember]:
 
 
 def _stopped(member: ScriptedMember) -> list[StopFetching]:
-    return [effect for effect in member.done(StopFetching) if effect.why is Why.HANDED_OVER]
+    return [effect for effect in member.done(StopFetching) if effect.why is LossReason.HANDED_OVER]
 
 
 # ---- presence
@@ -263,7 +263,7 @@ def test_kcl_1729_heartbeats_go_on_while_the_application_drains() -> None:
     world.work(a, 5, processed=2)
     assert world.run_until(lambda: bool(_stopped(a)), 5_000)
     assert world.run_until(lambda: bool(b.fetching), BALANCE.handoff_ms)
-    assert [stop.why for stop in a.done(StopFetching)] == [Why.HANDED_OVER]  # it did not expire
+    assert [stop.why for stop in a.done(StopFetching)] == [LossReason.HANDED_OVER]  # it did not expire
 
 
 def test_kcl_1729_a_release_that_cannot_land_ends_at_the_fence() -> None:

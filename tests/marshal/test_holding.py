@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.marshal import events
-from kcoord_wire.marshal.events import Delivered, FetchFailed, Processed, StopFetching, Why
+from kcoord_wire.marshal.events import Delivered, FetchFailed, LossReason, Processed, StopFetching
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleasingPartition
 from tests.support.marshal_script import EPOCH_MS, LOST, Fate, MarshalScript, ScriptedMember
 
@@ -21,7 +21,7 @@ def holder(world: MarshalScript, **settings: Any) -> ScriptedMember:
     return member
 
 
-def stopped(member: ScriptedMember) -> list[Why]:
+def stopped(member: ScriptedMember) -> list[LossReason]:
     return [effect.why for effect in member.done(StopFetching)]
 
 
@@ -72,7 +72,7 @@ def test_the_fence_counts_from_when_the_heartbeat_was_sent() -> None:
         return fates.pop() if fates else LOST
 
     world.fate = fate
-    assert world.run_until(lambda: stopped(a) == [Why.EXPIRED], 3 * INTERVAL)
+    assert world.run_until(lambda: stopped(a) == [LossReason.EXPIRED], 3 * INTERVAL)
     assert world.now == sent_at[0] + INTERVAL
 
 
@@ -81,7 +81,7 @@ def test_without_a_landed_heartbeat_the_tenure_expires() -> None:
     a = holder(world)
     world.fate = lambda *_: LOST
     last = world.entries(Heartbeat)[-1].time_ms
-    assert world.run_until(lambda: stopped(a) == [Why.EXPIRED], 3 * INTERVAL)
+    assert world.run_until(lambda: stopped(a) == [LossReason.EXPIRED], 3 * INTERVAL)
     assert last + INTERVAL - 10 <= world.now <= last + INTERVAL
     assert world.held_by("orders", 0) is None
 
@@ -130,7 +130,7 @@ def test_a_pause_beyond_staleness_stops_fetching_first() -> None:
     a.effects.clear()
     world.run(2 * INTERVAL)
     assert isinstance(a.effects[0][1], StopFetching)
-    assert stopped(a) == [Why.EXPIRED]
+    assert stopped(a) == [LossReason.EXPIRED]
     assert world.held_by("orders", 0) is b
 
 
@@ -142,7 +142,7 @@ def test_a_member_that_is_cut_off_stops_before_others_begin() -> None:
     world.run(INTERVAL)
     world.cut_off(a, 6 * INTERVAL)
     last = world.entries(Heartbeat)[-1].time_ms
-    assert world.run_until(lambda: stopped(a) == [Why.EXPIRED], 2 * INTERVAL)
+    assert world.run_until(lambda: stopped(a) == [LossReason.EXPIRED], 2 * INTERVAL)
     assert world.now <= last + INTERVAL
     assert world.run_until(lambda: world.held_by("orders", 0) is b, 3 * INTERVAL)
     assert world.now > last + 2 * INTERVAL
@@ -180,7 +180,7 @@ def test_the_late_copy_of_a_release_does_not_free_a_new_tenure() -> None:
     b = world.start("b")
     world.run(3 * INTERVAL)
     assert len(world.entries(ReleasingPartition)) == 2
-    assert stopped(a) == [Why.RELEASED]
+    assert stopped(a) == [LossReason.RELEASED]
     assert b.done(events.StartFetching) == []
 
 
@@ -190,7 +190,7 @@ def test_a_release_waits_for_what_the_application_has() -> None:
     (tenure,) = a.fetching
     world.give(a, Delivered(tenure, [0, 1, 2], 3))
     world.give(a, events.Release("orders", 0))
-    assert stopped(a) == [Why.RELEASED]
+    assert stopped(a) == [LossReason.RELEASED]
     world.run(1_000)
     assert world.entries(ReleasingPartition) == []
     world.give(a, Processed(tenure, [0, 1, 2]))
@@ -231,7 +231,7 @@ def test_a_tenure_ends_when_the_log_has_another_holder() -> None:
     thief = Heartbeat(time=world.now // 1_000, client_id="a", instance_id="x", group_id="group", topic="orders")
     world.land(entry.partition, thief)
     world.run(100)
-    assert stopped(a) == [Why.TAKEN]
+    assert stopped(a) == [LossReason.TAKEN]
 
 
 def test_an_offset_out_of_range_is_repaired_and_cools_down() -> None:
@@ -244,7 +244,7 @@ def test_an_offset_out_of_range_is_repaired_and_cools_down() -> None:
     (tenure,) = a.fetching
     world.give(a, FetchFailed(tenure, "out of range"))
     world.run(1_000)
-    assert stopped(a) == [Why.FETCH_FAILED]
+    assert stopped(a) == [LossReason.FETCH_FAILED]
     assert world.entries(ReleasingPartition)[0].message.current_offset == 30
     for failures in (1, 2, 3):
         start = world.now
@@ -259,7 +259,7 @@ def test_an_expired_claim_is_released_when_the_log_is_back(rules: str) -> None:
     a = holder(world)
     world.work(a, 40)
     world.fate = lambda *_: LOST
-    assert world.run_until(lambda: stopped(a) == [Why.EXPIRED], 70_000)
+    assert world.run_until(lambda: stopped(a) == [LossReason.EXPIRED], 70_000)
     world.fate = lambda *_: Fate()
     world.run(5_000)
     assert world.entries(ReleasingPartition)[0].message.current_offset == 40

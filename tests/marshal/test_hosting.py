@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kcoord_wire.kernel.machines import Ended, Shutdown, Tick
-from kcoord_wire.marshal.events import Append, CaughtUp, Entries, ReadToEnd, StopFetching, Tenure, WallClock, Why
+from kcoord_wire.marshal.events import Append, CaughtUp, Entries, LossReason, ReadToEnd, StopFetching, Tenure, WallClock
 from kcoord_wire.marshal.hosting import LogHost
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog
@@ -151,7 +151,7 @@ def test_a_wall_clock_that_was_set_is_announced() -> None:
 
 
 def test_other_effects_go_to_the_caller() -> None:
-    stop = StopFetching(Tenure("t", 0, 1), Why.TAKEN, 0)
+    stop = StopFetching(Tenure("t", 0, 1), LossReason.TAKEN, 0)
     machine = Scripted(lambda event: [stop] if isinstance(event, WallClock) else [])
     seen: list[Any] = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.marshal.events import Abandoned, Delivered, Delivery, Fetched, Processed, Tenure, Why
+from kcoord_wire.marshal.events import Abandoned, Delivered, Delivery, Fetched, LossReason, Processed, Tenure
 from kcoord_wire.marshal.inbox import MOST_WAITING, DataRecord, Gained, Inbox, Lost
 
 ORDERS = Tenure("orders", 0, 7)
@@ -24,7 +24,7 @@ def inbox_of(delivery: Delivery, *offsets: int) -> Inbox:
 
 def taken(inbox: Inbox) -> list[object]:
     found = []
-    while (item := inbox.take()) is not None:
+    while (item := inbox.next_item()) is not None:
         found.append(item.offset if isinstance(item, DataRecord) else item)
     return found
 
@@ -32,17 +32,17 @@ def taken(inbox: Inbox) -> list[object]:
 def test_records_come_between_the_notices_of_their_tenure() -> None:
     inbox = inbox_of(Delivery.AT_LEAST_ONCE, 5, 6)
     assert taken(inbox) == [Gained(ORDERS, 5), 5, 6]
-    inbox.close(ORDERS, Why.TAKEN, 0)
-    assert taken(inbox) == [Lost(ORDERS, Why.TAKEN, 0)]
+    inbox.close(ORDERS, LossReason.TAKEN, 0)
+    assert taken(inbox) == [Lost(ORDERS, LossReason.TAKEN, 0)]
 
 
 def test_what_waits_is_dropped_with_its_tenure() -> None:
     inbox = inbox_of(Delivery.AT_LEAST_ONCE, 5, 6)
-    inbox.take()
-    assert inbox.take() == record(5)
-    inbox.close(ORDERS, Why.EXPIRED, 0)
+    inbox.next_item()
+    assert inbox.next_item() == record(5)
+    inbox.close(ORDERS, LossReason.EXPIRED, 0)
     inbox.put(record(7))
-    assert taken(inbox) == [Lost(ORDERS, Why.EXPIRED, 0)]
+    assert taken(inbox) == [Lost(ORDERS, LossReason.EXPIRED, 0)]
     assert inbox.has_room
     again = ORDERS._replace(token=8)
     inbox.open(again, 6)
@@ -53,8 +53,8 @@ def test_what_waits_is_dropped_with_its_tenure() -> None:
 def test_only_what_was_handed_out_is_delivered_for_the_machine() -> None:
     inbox = inbox_of(Delivery.AT_LEAST_ONCE, 5, 8, 9)
     assert list(inbox.news(0)) == []
-    inbox.take()
-    first, second = inbox.take(), inbox.take()
+    inbox.next_item()
+    first, second = inbox.next_item(), inbox.next_item()
     assert isinstance(first, DataRecord)
     assert isinstance(second, DataRecord)
     assert inbox.processed(second)
@@ -66,8 +66,8 @@ def test_only_what_was_handed_out_is_delivered_for_the_machine() -> None:
 
 def test_a_record_is_processed_once_and_only_if_handed_out() -> None:
     inbox = inbox_of(Delivery.AT_LEAST_ONCE, 5, 6)
-    inbox.take()
-    inbox.take()
+    inbox.next_item()
+    inbox.next_item()
     assert inbox.processed(record(5))
     for offset in (5, 6):
         with pytest.raises(ValueError, match=f"offset {offset} of orders-0 was processed before, or not handed out"):
@@ -77,7 +77,7 @@ def test_a_record_is_processed_once_and_only_if_handed_out() -> None:
 def test_what_is_in_hand_may_be_processed_until_the_drain_ends() -> None:
     inbox = inbox_of(Delivery.AT_LEAST_ONCE, 5, 6)
     taken(inbox)
-    inbox.close(ORDERS, Why.HANDED_OVER, 1_000)
+    inbox.close(ORDERS, LossReason.HANDED_OVER, 1_000)
     assert inbox.processed(record(5))
     assert list(inbox.news(999)) == [Delivered(ORDERS, [5, 6], 7), Processed(ORDERS, [5])]
     assert list(inbox.news(1_000)) == []
@@ -110,9 +110,9 @@ def test_at_most_once_drops_a_batch_whose_tenure_ends() -> None:
     inbox = inbox_of(Delivery.AT_MOST_ONCE, 5, 6, 7)
     list(inbox.news(0))
     inbox.committed(ORDERS)
-    inbox.close(ORDERS, Why.EXPIRED, 0)
+    inbox.close(ORDERS, LossReason.EXPIRED, 0)
     inbox.committed(ORDERS)
-    assert taken(inbox) == [Gained(ORDERS, 5), Lost(ORDERS, Why.EXPIRED, 0)]
+    assert taken(inbox) == [Gained(ORDERS, 5), Lost(ORDERS, LossReason.EXPIRED, 0)]
     assert not inbox.processed(record(5))
 
 
@@ -120,5 +120,5 @@ def test_at_most_once_drops_a_batch_whose_tenure_ends() -> None:
 def test_there_is_no_room_while_many_records_wait(delivery: Delivery) -> None:
     inbox = inbox_of(delivery, *range(5, 5 + MOST_WAITING))
     assert not inbox.has_room
-    inbox.close(ORDERS, Why.RELEASED, 0)
+    inbox.close(ORDERS, LossReason.RELEASED, 0)
     assert inbox.has_room

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.marshal_judge import Judge, Processed
+from tests.support.marshal_judge import ClaimRules, Processed
 
 INTERVAL_MS = 1_000
 
@@ -13,13 +13,13 @@ def rows(client: str, token: int, offsets: range, at_ms: int) -> list[Processed]
 
 
 def unlawful(output: list[Processed], end: int, *, at_most_once: bool = False) -> list[str]:
-    return Judge(output, [end]).unlawful(INTERVAL_MS, at_most_once=at_most_once)
+    return ClaimRules(output, [end]).unlawful(INTERVAL_MS, at_most_once=at_most_once)
 
 
 def test_repeats_of_one_interval_are_lawful_at_least_once() -> None:
     output = rows("a", 1, range(20), 0) + rows("b", 9, range(9, 30), 5_000)
     assert unlawful(output, 30) == []
-    [takeover] = Judge(output, [30]).takeovers
+    [takeover] = ClaimRules(output, [30]).takeovers
     assert (takeover.before.client, takeover.after.client) == ("a", "b")
     assert (takeover.gap_ms, takeover.repeated, takeover.span_ms) == (3_100, 11, 900)
 
@@ -36,7 +36,7 @@ def test_a_tenure_without_a_heartbeat_is_repeated_whole() -> None:
     first, second = rows("a", 1, range(20), 0), rows("b", 9, range(12, 16), 5_000)
     output = first + second + rows("c", 20, range(12, 30), 10_000)
     assert unlawful(output, 30) == []
-    assert [(each.repeated, each.span_ms) for each in Judge(output, [30]).takeovers] == [(4, 200), (4, 600)]
+    assert [(each.repeated, each.span_ms) for each in ClaimRules(output, [30]).takeovers] == [(4, 200), (4, 600)]
     late = first + second + rows("c", 20, range(7, 30), 10_000)
     assert len(unlawful(late, 30)) == 1, "c repeats more of a than one interval"
 
@@ -45,7 +45,7 @@ def test_a_lost_record_is_found() -> None:
     output = rows("a", 1, range(20), 0) + rows("b", 9, range(21, 30), 5_000)
     assert unlawful(output, 30) == ["partition 0: offset 20 was never processed"]
     assert unlawful(output, 30, at_most_once=True) == []
-    assert Judge(output, [30]).missing == [(0, 20)]
+    assert ClaimRules(output, [30]).missing == [(0, 20)]
 
 
 def test_a_repeat_is_found_at_most_once() -> None:

@@ -8,7 +8,7 @@ import confluent_kafka
 import pytest
 
 from kcoord_wire.coordinator import Coordinator, Fault
-from kcoord_wire.kernel.machines import Noted
+from kcoord_wire.kernel.machines import LogEvent
 from kcoord_wire.marshal.events import FindStart, StartFailed, StartFound, Tenure
 from kcoord_wire.marshal.inbox import TopicsError
 from kcoord_wire.marshal.kafka_topics import KafkaTopics, commit_offsets
@@ -49,11 +49,11 @@ def test_commits_refused_by_a_group_with_members_are_noted_once(
     topics: KafkaTopics, member: confluent_kafka.Consumer
 ) -> None:
     topics.commit(HELD, 1)
-    (note,) = wait_for(topics, Noted)
+    (note,) = wait_for(topics, LogEvent)
     assert note.what == "offsets not committed"
     assert note.facts["reason"]
     topics.commit(HELD, 2)
-    assert [event for _ in range(10) for event in topics.poll(0.05) if isinstance(event, Noted)] == []
+    assert [event for _ in range(10) for event in topics.poll(0.05) if isinstance(event, LogEvent)] == []
 
 
 def test_exported_offsets_are_refused_by_a_group_with_members(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kcoord_wire.kernel.machines import Ended, Shutdown
 from kcoord_wire.marshal import events
-from kcoord_wire.marshal.events import StopFetching, Why
+from kcoord_wire.marshal.events import LossReason, StopFetching
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.values import read_value
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
@@ -19,7 +19,7 @@ from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMemb
 INTERVAL = 10_000
 
 
-def stopped(member: ScriptedMember) -> list[Why]:
+def stopped(member: ScriptedMember) -> list[LossReason]:
     return [effect.why for effect in member.done(StopFetching)]
 
 
@@ -41,7 +41,7 @@ def test_shutdown_releases_everything_then_ends() -> None:
     world.shut_down(a)
     world.run(100)
     assert len(world.entries(ReleasingPartition)) == 3
-    assert stopped(a) == [Why.RELEASED] * 3
+    assert stopped(a) == [LossReason.RELEASED] * 3
     assert isinstance(a.effects[-1][1], Ended)
     assert a.machine.deadline is None
 
@@ -53,7 +53,7 @@ def test_suspend_keeps_the_claims_for_a_restart() -> None:
     world.work(a, 5)
     world.give(a, events.Suspend())
     world.run(100)
-    assert stopped(a) == [Why.KEPT] * 3
+    assert stopped(a) == [LossReason.KEPT] * 3
     assert not a.is_alive
     assert world.entries(ReleasingPartition) == []
     again = world.start("a2", client="a")
@@ -139,7 +139,7 @@ def test_partitions_that_vanish_are_released() -> None:
     world.give(a, events.TopicPartitions({"orders": 1}))
     world.run(500)
     assert world.shares() == {"a": 1}
-    assert stopped(a) == [Why.FETCH_FAILED] * 2
+    assert stopped(a) == [LossReason.FETCH_FAILED] * 2
     world.run(5 * INTERVAL)
     assert len(world.entries(ClaimingPartition)) == 3
 
@@ -153,7 +153,7 @@ def test_a_paused_group_releases_and_claims_nothing() -> None:
     end = world.now // 1_000 + 60
     foreign(world, ReleaseGroup, instance="admin", client="admin", topic="", msg_expire_time=end)
     world.run(500)
-    assert stopped(a) == [Why.PAUSED] * 2
+    assert stopped(a) == [LossReason.PAUSED] * 2
     assert set(a.machine.describe().values()) == {"the group is paused"}
     world.run(58_000)
     assert world.shares() == {"a": 0, "b": 0}
@@ -233,7 +233,7 @@ def test_two_processes_with_one_client_id_the_older_yields() -> None:
     again = world.start("a2", client="a")
     world.run(INTERVAL)
     assert world.shares() == {"a": 0, "a2": 3}
-    assert set(stopped(a)) <= {Why.TAKEN, Why.CLIENT_ID_REUSED}
+    assert set(stopped(a)) <= {LossReason.TAKEN, LossReason.CLIENT_ID_REUSED}
     (note,) = a.noted("client id reused")
     assert (note.level, note.facts["instance"]) == (40, "i-a2")
     assert again.noted("client id reused") == []
@@ -279,7 +279,7 @@ def test_one_that_does_not_know_the_rule_is_yielded_to() -> None:
         foreign(world, Heartbeat, instance="go")
         world.run(INTERVAL // 2)
     assert world.shares() == {"a": 0}
-    assert stopped(a) == [Why.CLIENT_ID_REUSED]
+    assert stopped(a) == [LossReason.CLIENT_ID_REUSED]
     assert len(a.noted("client id reused")) == 1
 
 
@@ -365,7 +365,7 @@ def test_by_the_library_a_clock_ahead_loses_its_claims() -> None:
         b = world.start("b")
         world.run(INTERVAL)
         assert (world.held_by("orders", 0) is b) is is_lost
-        assert (stopped(a) == [Why.TAKEN]) is is_lost
+        assert (stopped(a) == [LossReason.TAKEN]) is is_lost
         assert (world.violations != []) is is_lost
 
 

@@ -15,7 +15,7 @@ NOW = T0 * 1000
 def observed(*lines: str, lag_ms: int = 200) -> Observer:
     observer = Observer(WorldState(Rules.DOCUMENT, partitions=1))
     for entry in entries_of(lines, lag_ms=lag_ms):
-        observer.take(entry, NOW)
+        observer.observe(entry, NOW)
     return observer
 
 
@@ -23,7 +23,7 @@ def test_a_heartbeat_of_the_holder_is_no_change() -> None:
     observer = observed("0 ClaimingPartition i1/c1/g/t/0", "1 Heartbeat i1/c1/g/t/0/5", "30 Heartbeat i1/c1/g/t/0/9")
     change = observer.changes[Place("g", "t", 0)]
     assert (change.outcome, change.at_ms) == (Outcome.CLAIMED, NOW + 200)
-    observer.take(entries_of(["40 ReleasingPartition i1/c1/g/t/0/12"], first=3)[0], NOW)
+    observer.observe(entries_of(["40 ReleasingPartition i1/c1/g/t/0/12"], first=3)[0], NOW)
     assert observer.changes[Place("g", "t", 0)].outcome is Outcome.RELEASED
 
 
@@ -35,7 +35,7 @@ def test_a_clock_is_off_only_by_what_rounding_cannot_explain() -> None:
 def test_times_that_the_broker_has_not_set_judge_no_clock() -> None:
     observer = Observer(WorldState(Rules.DOCUMENT, partitions=1))
     [entry] = entries_of(["0 Heartbeat i1/c1/g/t/0/5"])
-    observer.take(entry._replace(is_append_time=False), NOW)
+    observer.observe(entry._replace(is_append_time=False), NOW)
     assert observer.clocks.senders == {}
 
 
@@ -52,10 +52,10 @@ def test_garbage_is_counted_with_its_last_reason() -> None:
     observer = Observer(WorldState(Rules.DOCUMENT, partitions=partitions))
     values = [b"", None, b"Nonsense/1/2", b"Heartbeat/1/0/i/c/g/t/-1/5", b"x" * 1_000_000]
     for offset, value in enumerate(values):
-        observer.take(read_entry(RawEntry(wrong, offset, NOW, True, value)), NOW)
+        observer.observe(read_entry(RawEntry(wrong, offset, NOW, True, value)), NOW)
     assert (observer.garbage[wrong].unreadable, observer.garbage[wrong].offset) == (5, 4)
     [entry] = entries_of(["0 ClaimingPartition i1/c1/g/t/0"], first=9, partition=wrong)
-    assert observer.take(entry, NOW) is Outcome.SKIPPED
+    assert observer.observe(entry, NOW) is Outcome.SKIPPED
     garbage = observer.garbage[wrong]
     assert (garbage.misplaced, garbage.offset) == (1, 9)
     assert "another coordination partition" in garbage.reason
@@ -68,5 +68,5 @@ def test_the_world_state_is_that_of_the_same_entries() -> None:
         observer, world = Observer(WorldState(rules, partitions=1)), WorldState(rules, partitions=1)
         for entry in entries:
             assert isinstance(entry, Entry)
-            assert observer.take(entry, NOW + 6_000) is world.apply(entry, T0 + 6)
+            assert observer.observe(entry, NOW + 6_000) is world.apply(entry, T0 + 6)
         assert observer.world.claims == world.claims

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcoord_wire.marshal.holding import Prefix, PrefixError
+from kcoord_wire.marshal.holding import AckTracker, PrefixError
 
 
 def test_position_waits_for_the_oldest_record() -> None:
-    prefix = Prefix(5)
+    prefix = AckTracker(5)
     prefix.delivered([5, 6, 7], 8)
     prefix.processed(7)
     prefix.processed(6)
@@ -20,7 +20,7 @@ def test_position_waits_for_the_oldest_record() -> None:
 
 
 def test_position_passes_gaps_of_compaction_and_control_records() -> None:
-    prefix = Prefix(0)
+    prefix = AckTracker(0)
     prefix.delivered([4, 9], 12)
     assert prefix.position == 4  # nothing is below the first record
     prefix.processed(4)
@@ -41,7 +41,7 @@ def test_position_passes_gaps_of_compaction_and_control_records() -> None:
     ],
 )
 def test_processed_record_that_is_not_in_flight_is_refused(offset: int, words: str) -> None:
-    prefix = Prefix(5)
+    prefix = AckTracker(5)
     prefix.delivered([5, 6, 8], 9)
     prefix.processed(5)
     with pytest.raises(PrefixError, match=words):
@@ -51,7 +51,7 @@ def test_processed_record_that_is_not_in_flight_is_refused(offset: int, words: s
 
 @pytest.mark.parametrize(("offsets", "end"), [([4], 9), ([6, 6], 9), ([7, 6], 9), ([6, 7], 7), ([], 4)])
 def test_delivery_out_of_order_is_refused_as_a_whole(offsets: list[int], end: int) -> None:
-    prefix = Prefix(5)
+    prefix = AckTracker(5)
     with pytest.raises(PrefixError):
         prefix.delivered(offsets, end)
     assert (prefix.position, prefix.in_flight) == (5, 0)
@@ -61,7 +61,7 @@ def test_delivery_out_of_order_is_refused_as_a_whole(offsets: list[int], end: in
 @given(st.data())
 def test_position_is_the_first_offset_that_is_not_processed(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, 5))
-    prefix, end, unprocessed, before = Prefix(start), start, list[int](), start
+    prefix, end, unprocessed, before = AckTracker(start), start, list[int](), start
     for _ in range(data.draw(st.integers(1, 30))):
         if unprocessed and data.draw(st.booleans()):
             offset = data.draw(st.sampled_from(unprocessed))

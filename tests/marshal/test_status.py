@@ -29,7 +29,7 @@ def at(
     """
     observer = Observer(WorldState(rules, partitions=1))
     for entry in entries_of(lines, lag_ms=lag_ms):
-        observer.take(entry, entry.time_ms)
+        observer.observe(entry, entry.time_ms)
     return status_of(observer, (T0 + second) * 1000, positions or Positions(counts={"t": 1}), "g")
 
 
@@ -165,7 +165,7 @@ def test_a_skewed_clock_and_an_admin_are_shown_at_the_member() -> None:
 def test_a_trimmed_log_is_cold_for_two_intervals() -> None:
     observer = Observer(WorldState(Rules.DOCUMENT, partitions=1))
     for entry in entries_of(["0 Heartbeat i1/c1/g/t/0/5"], first=77):
-        observer.take(entry, T0 * 1000)
+        observer.observe(entry, T0 * 1000)
     status = status_of(observer, T0 * 1000, Positions())
     assert status.cold == [0]
     assert status.partitions[0].token == -1
@@ -193,7 +193,7 @@ def test_the_log_that_go_clients_have_written() -> None:
         row = json.loads(line)
         if "marshal_partition" in row:
             raw = RawEntry(row["marshal_partition"], row["offset"], -1, False, row["value"].encode())
-            observer.take(read_entry(raw), now_ms)
+            observer.observe(read_entry(raw), now_ms)
     status = status_of(observer, now_ms, Positions())
     test1, test2 = status.partitions
     assert (test1.place, test1.position) == (Place("gr.live", "test1", 0), 3)

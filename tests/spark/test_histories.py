@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kcoord_wire.forensics.analysis import TABLES, Analysis, analyze, analyze_records
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.exchanges.matcher import Matcher
-from kcoord_wire.forensics.marshal.reader import Judge
+from kcoord_wire.forensics.marshal.reader import ClaimRules
 from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, Sighting, arrow_schema
 from kcoord_wire.forensics.records.reader import log_histories
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
@@ -207,7 +207,7 @@ def test_histories_and_losses_equal_the_plain_analysis(spark: SparkSession) -> N
     rows = [*live_log(), *generated_log(5)]
     shuffled = random.Random(5).sample(rows, len(rows))
     offsets = offsets_table([generation(1, {"m-1": [0]})])
-    for judge in (Judge(), Judge("library", 30)):
+    for judge in (ClaimRules(), ClaimRules("library", 30)):
         plain = analyze_records([*table(rows).to_batches(), *offsets.to_batches()], judge=judge)
         both = frame_of(spark, shuffled).union(spark.createDataFrame(offsets.to_pylist(), spark_schema(LogRow)))
         found = group_histories(both, judge=judge)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from kcoord_wire.forensics.marshal.live import LiveReader
-from kcoord_wire.forensics.marshal.reader import Judge
+from kcoord_wire.forensics.marshal.reader import ClaimRules
 from kcoord_wire.forensics.model import LogRow
 from kcoord_wire.spark import coordination_stream
 from kcoord_wire.spark.rows import spark_schema
@@ -40,7 +40,7 @@ def _plain(value: Any) -> Any:
 def expected(rows: list[LogRow]) -> Counter[str]:
     found: Counter[str] = Counter()
     for partition in {row.partition for row in rows}:
-        reader = LiveReader(partition, Judge())
+        reader = LiveReader(partition, ClaimRules())
         for row in rows:
             if row.partition == partition:
                 reader.read(row.offset, row.time_ns, row.is_append_time, row.value, row.source, row.position)

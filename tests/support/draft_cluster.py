@@ -9,7 +9,7 @@ from typing import Any
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import CoordinatorSettings, Partition
 from kcoord_wire.central.draft.subscription import format_topics
-from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send, Tick
+from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, LogEvent, Received, Send, Tick
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, offset_path, owner_path
 from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
@@ -28,7 +28,7 @@ class DraftBroker:
         self.cluster = cluster
         self.machine = DraftCoordinator(BrokerAddress(broker_id, "host", 9_000 + broker_id), settings)
         self.link = MemoryLink(cluster.zookeeper, self.take)
-        self.notes: list[Noted] = []
+        self.notes: list[LogEvent] = []
         self.asks: list[Ask] = []
         self.is_paused = False
         self._events: deque[Any] = deque()
@@ -54,7 +54,7 @@ class DraftBroker:
                 self.cluster.deliver(effect)
             case Close():
                 self.cluster.consumers.pop(effect.connection).is_open = False
-            case Noted():
+            case LogEvent():
                 self.notes.append(effect)
 
     def advance(self) -> bool:

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 import kcoord_wire as kw
-from kcoord_wire.kernel.machines import Ended, Machine, Noted, Shutdown, Tick
+from kcoord_wire.kernel.machines import Ended, LogEvent, Machine, Shutdown, Tick
 from kcoord_wire.marshal.admin import CommitFailed, CommitPositions, Finished, PositionsCommitted, Progressed
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.events import Append, CaughtUp, Entries, ReadToEnd, WallClock
@@ -215,7 +215,7 @@ class AdminBench:
         elif isinstance(effect, Ended):
             self.has_ended = True
         else:
-            assert isinstance(effect, Noted), effect
+            assert isinstance(effect, LogEvent), effect
 
     def _append(self, effect: Append) -> None:
         self._appends += 1

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 
 from kcoord_wire.marshal.events import Delivery
 from tests.support.central_processes import Program
-from tests.support.marshal_judge import Judge, Output, Processed
+from tests.support.marshal_judge import ClaimRules, Output, Processed
 
 SECONDS = 90.0
 _RELEASED = re.compile(r"tenure ended .* partition=(\d+) token=(\d+) why=released")
@@ -120,19 +120,19 @@ class ConsumerGroup:
             self._check()
             time.sleep(0.05)
 
-    def verdict(self) -> Judge:
+    def verdict(self) -> ClaimRules:
         """Wait until the last record of every partition is processed, and judge."""
         ends = self._output.ends(self.topic, self.partitions)
         until = time.monotonic() + SECONDS
         while True:
-            judge = Judge(self._output.read(), ends)
+            judge = ClaimRules(self._output.read(), ends)
             if all(judge.times[partition, end - 1] for partition, end in enumerate(ends)):
                 return judge
             assert time.monotonic() < until, f"{judge.summary()}\n{self.logs()}"
             self._check()
             time.sleep(0.2)
 
-    def check(self, judge: Judge) -> None:
+    def check(self, judge: ClaimRules) -> None:
         """Fail if a law is broken."""
         unlawful = judge.unlawful(self._interval_ms, at_most_once=self.delivery is Delivery.AT_MOST_ONCE)
         assert not unlawful, "\n".join([*unlawful[:20], judge.summary(), self.logs()])

@@ -57,7 +57,7 @@ class Takeover:
     span_ms: int
 
 
-class Judge:
+class ClaimRules:
     """The verdict on an output.
 
     :param output: in the order in which it was appended

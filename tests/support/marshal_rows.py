@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from kcoord_wire.forensics.marshal.history import marshal_histories
-from kcoord_wire.forensics.marshal.reader import Judge
+from kcoord_wire.forensics.marshal.reader import ClaimRules
 from kcoord_wire.forensics.model import GroupHistory, LogRow, table_of
 from kcoord_wire.records import Record, encode_batch
 
@@ -66,10 +66,10 @@ def table(rows: list[LogRow]) -> pa.Table:
 
 
 def history_of(
-    lines: Iterable[tuple[float, bytes | str]], judge: Judge | None = None, **how: bool | int
+    lines: Iterable[tuple[float, bytes | str]], judge: ClaimRules | None = None, **how: bool | int
 ) -> GroupHistory:
     """The history of the one group in a log, see `log_rows`."""
-    [history], _ = marshal_histories(table(log_rows(lines, **how)), judge or Judge())  # type: ignore[arg-type]
+    [history], _ = marshal_histories(table(log_rows(lines, **how)), judge or ClaimRules())  # type: ignore[arg-type]
     return history
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from kcoord_wire.kernel.machines import Ended, Noted, Shutdown, Tick
+from kcoord_wire.kernel.machines import Ended, LogEvent, Shutdown, Tick
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.events import MemberSettings, Tenure
 from kcoord_wire.marshal.log import Appended, AppendFailed
@@ -71,8 +71,8 @@ class ScriptedMember:
         """Return its effects of a kind, in order."""
         return [effect for _, effect in self.effects if isinstance(effect, kind)]
 
-    def noted(self, what: str) -> list[Noted]:
-        return [note for note in self.done(Noted) if note.what == what]
+    def noted(self, what: str) -> list[LogEvent]:
+        return [note for note in self.done(LogEvent) if note.what == what]
 
 
 class MarshalScript:

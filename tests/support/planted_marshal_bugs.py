@@ -10,7 +10,7 @@ import pytest
 from kcoord_wire.marshal import machine
 from kcoord_wire.marshal.claiming import Claiming
 from kcoord_wire.marshal.context import Context, TopicPartition
-from kcoord_wire.marshal.events import Delivery, Fetched, StartFetching, StopFetching, Why
+from kcoord_wire.marshal.events import Delivery, Fetched, LossReason, StartFetching, StopFetching
 from kcoord_wire.marshal.holding import AtMostOnce, Holding, Prefix
 from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.state import Claim, Entry, Freshness, Outcome
@@ -47,8 +47,8 @@ def goes_on_after_the_fence(patch: Patch) -> None:
     """The fence is not looked at: a member fetches, and sends heartbeats, until the log shows another holder."""
     correct = Holding.end
 
-    def planted(self: Holding, why: Why) -> None:
-        if why is not Why.EXPIRED:
+    def planted(self: Holding, why: LossReason) -> None:
+        if why is not LossReason.EXPIRED:
             correct(self, why)
 
     patch.setattr(Holding, "end", planted)

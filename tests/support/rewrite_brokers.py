@@ -9,7 +9,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.central.rewrite.coordinator import RewriteCoordinator
 from kcoord_wire.central.rewrite.events import CoordinatorSettings
 from kcoord_wire.central.rewrite.layout import metadata_path, parse_metadata, topic_record
-from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send, Tick
+from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, LogEvent, Received, Send, Tick
 from kcoord_wire.protocol.key_partitions import partition_of
 from kcoord_wire.zookeeper.layout import ROOTS, topic_path
 from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
@@ -47,7 +47,7 @@ class Broker:
         self.link = MemoryLink(world.zookeeper, self.handle, timeout_ms=SESSION_MS)
         self.sent: dict[int, list[Any]] = {}
         self.closed: list[int] = []
-        self.notes: list[Noted] = []
+        self.notes: list[LogEvent] = []
         self.is_paused = False
         self.held: Callable[[Ask], bool] = lambda ask: False
         self.asks_held: list[Ask] = []
@@ -64,7 +64,7 @@ class Broker:
                     self.sent.setdefault(effect.connection, []).append(effect.message)
                 case Close():
                     self.closed.append(effect.connection)
-                case Noted():
+                case LogEvent():
                     self.notes.append(effect)
 
     def release(self) -> None:

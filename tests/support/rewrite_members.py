@@ -7,7 +7,7 @@ from typing import Any, Final
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.central.rewrite.events import FetchingStopped, MemberSettings, RewriteError, StopFetching
 from kcoord_wire.central.rewrite.member import RewriteMember
-from kcoord_wire.kernel.machines import BrokerAddress, Connect, Connected, Disconnected, Noted, Received, Send, Tick
+from kcoord_wire.kernel.machines import BrokerAddress, Connect, Connected, Disconnected, LogEvent, Received, Send, Tick
 from kcoord_wire.messages import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -54,7 +54,7 @@ class Driven:
     def happens(self, event: Any) -> list[Any]:
         """Deliver an event."""
         effects = self.member.handle(event, self.now)
-        self.effects = [each for each in effects if not isinstance(each, Noted)]
+        self.effects = [each for each in effects if not isinstance(each, LogEvent)]
         for each in self.effects:
             if isinstance(each, Connect):
                 assert each.connection > self.connection, "a connection's number is used twice"

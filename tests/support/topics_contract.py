@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from confluent_kafka import Producer
 
-from kcoord_wire.kernel.machines import Noted
+from kcoord_wire.kernel.machines import LogEvent
 from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.inbox import DataRecord, DataTopics
 
@@ -158,7 +158,7 @@ class DataTopicsContract:
         until = monotonic() + SECONDS
         while not any(isinstance(event, StartFound) for event in events) and monotonic() < until:
             events += topics.poll(0.05)
-        (noted,) = [event for event in events if isinstance(event, Noted)]
+        (noted,) = [event for event in events if isinstance(event, LogEvent)]
         assert noted.facts["reason"] == "the log's offset 9 is above the end, 1"
         assert StartFound(1, 1) in events
 

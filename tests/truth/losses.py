@@ -197,7 +197,7 @@ def line_of(row: Rebalance | None) -> str:
 
 
 def measure(copies: Sequence[Losses], jobs: int = 1) -> Tally:
-    """Judge all copies."""
+    """ClaimRules all copies."""
     tally = Tally()
     if jobs == 1:
         for losses in copies:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.kernel.procedures import Gate, Opened, Procedure, Sleep, Until
+from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep, Until
 from kcoord_wire.zookeeper.model import Ask, Outcome, Read, RegistryError, Replied, ZooKeeperProcedures
 
 
@@ -15,7 +15,7 @@ class Machine:
         self.effects: list[Any] = []
         self.seen: list[Any] = []
         self.is_open = False
-        self.gate = Gate()
+        self.gate = Latch()
         self.procedures = ZooKeeperProcedures(self.effects.append)
 
     def read(self) -> Procedure:
@@ -37,8 +37,8 @@ class Machine:
             self.seen.append(error.request)
 
     def pass_gate(self, within_ms: int | None) -> Procedure:
-        self.seen.append((yield Opened(self.gate, within_ms)))
-        yield Opened(Gate())
+        self.seen.append((yield Latched(self.gate, within_ms)))
+        yield Latched(Latch())
 
     def sleep_twice(self) -> Procedure:
         yield Sleep(100)
@@ -137,10 +137,10 @@ def test_a_gate_is_waited_for_so_long(opens_at: int) -> None:
 
 
 def test_a_gate_wakes_who_waited_before_another_gate_opened() -> None:
-    machine, gates = Machine(), [Gate(), Gate()]
+    machine, gates = Machine(), [Latch(), Latch()]
 
     def passes(number: int) -> Procedure:
-        yield Opened(gates[number])
+        yield Latched(gates[number])
         machine.seen.append(number)
 
     for number in (0, 1):

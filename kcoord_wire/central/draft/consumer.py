@@ -422,7 +422,7 @@ class DraftConsumer:
 
     def _note(self, level: int, what: str, **facts: Any) -> None:
         who = {"group": self.settings.group_id, "consumer": self.settings.consumer_id}
-        self._effects.append(machines.Noted(level, what, who | facts))
+        self._effects.append(machines.LogEvent(level, what, who | facts))
 
 
 def _text(named: machines.BrokerAddress | Partition) -> str:

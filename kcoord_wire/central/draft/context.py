@@ -35,7 +35,7 @@ from kcoord_wire.assignors import MemberSubscription, range_assign
 from kcoord_wire.central.draft.events import CoordinatorSettings, Fence, Partition
 from kcoord_wire.central.draft.groups import Group, Groups, Member, consumer_of
 from kcoord_wire.central.draft.subscription import TopicCount, is_topic_name
-from kcoord_wire.kernel.machines import BrokerAddress, Close, Noted, Send
+from kcoord_wire.kernel.machines import BrokerAddress, Close, LogEvent, Send
 from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.kernel.timers import Timers
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, topic_path
@@ -96,7 +96,7 @@ class Context:
 
     def note(self, level: int, what: str, **facts: Any) -> None:
         """Log something."""
-        self.emit(Noted(level, what, facts))
+        self.emit(LogEvent(level, what, facts))
 
     def send(self, member: Member, message: Any) -> None:
         """Send a message to a consumer."""

@@ -71,8 +71,8 @@ from kcoord_wire.central.draft.groups import (
 )
 from kcoord_wire.central.draft.purgatory import Answer, Committer, PingSchedule
 from kcoord_wire.central.draft.rebalance import FetcherRebalancer, RebalanceHandlers, Rebalancer, SocketRebalancer
-from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, Noted, Received, Send
-from kcoord_wire.kernel.procedures import Opened, Procedure, Sleep
+from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, LogEvent, Received, Send
+from kcoord_wire.kernel.procedures import Latched, Procedure, Sleep
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH, Brokers
 from kcoord_wire.zookeeper.leadership import Leadership
@@ -199,7 +199,7 @@ def restore(context: Context, group: Group, committer: Committer, handlers: Reba
         context.note(
             logging.INFO, "former consumers awaited", group=group.group_id, consumers=len(group.awaited), until=until
         )
-        yield Opened(group.all_back, until - context.now)
+        yield Latched(group.all_back, until - context.now)
     group.awaited.clear()
     while not context.has_topics:  # else the group's partitions would seem to be gone (3.3)
         yield Sleep(RETRY_MS)
@@ -529,7 +529,7 @@ class DraftCoordinator:
         self._note(logging.WARNING, "request to ZooKeeper failed", reason=text)
 
     def _note(self, level: int, what: str, **facts: Any) -> None:
-        self._emit(Noted(level, what, {"broker": self.own.broker_id, **facts}))
+        self._emit(LogEvent(level, what, {"broker": self.own.broker_id, **facts}))
 
     # ---- messages
 

@@ -23,7 +23,7 @@ from kcoord_wire.kernel.machines import (
     Connected,
     Disconnected,
     Ended,
-    Noted,
+    LogEvent,
     Received,
     Send,
     Shutdown,
@@ -112,7 +112,7 @@ class CoordinatorSettings:
 
 
 CoordinatorEvent: TypeAlias = Received | Disconnected | Tick | RegistryEvent
-CoordinatorEffect: TypeAlias = Send | Close | Ask | Noted
+CoordinatorEffect: TypeAlias = Send | Close | Ask | LogEvent
 
 
 # ---- the consumer
@@ -196,4 +196,4 @@ class Assigned:
 ConsumerEvent: TypeAlias = (
     Connected | Disconnected | Received | FetchersStopped | Progress | FetcherFailed | Shutdown | Tick
 )
-ConsumerEffect: TypeAlias = Connect | Send | Close | StopFetchers | StartFetchers | Assigned | Noted | Ended
+ConsumerEffect: TypeAlias = Connect | Send | Close | StopFetchers | StartFetchers | Assigned | LogEvent | Ended

@@ -35,7 +35,7 @@ from typing import Final
 
 from kcoord_wire.central.draft.events import CentralError, CoordinatorSettings, Partition
 from kcoord_wire.central.draft.subscription import TopicCount, parse_topic_count
-from kcoord_wire.kernel.procedures import Gate, Procedure
+from kcoord_wire.kernel.procedures import Latch, Procedure
 from kcoord_wire.kernel.timers import Timer
 from kcoord_wire.messages.central import RegisterConsumerRequest
 from kcoord_wire.zookeeper.layout import (
@@ -101,13 +101,13 @@ class Attempt:
         self.waiting: set[Member] = set()
         self.late: set[Member] = set()
         self.failed = ""
-        self.changed = Gate()
+        self.changed = Latch()
 
     def wait_for(self, phase: str, members: Iterable[Member]) -> None:
         """Begin a phase, which ends when all of them have answered."""
         self.phase = phase
         self.waiting = set(members)
-        self.changed = Gate()
+        self.changed = Latch()
         if self.failed or not self.waiting:
             self.changed.open()
 
@@ -158,7 +158,7 @@ class Group:
     offsets: dict[Partition, int] = field(default_factory=dict)
     is_restored: bool = False
     awaited: set[str] = field(default_factory=set)
-    all_back: Gate = field(default_factory=Gate)
+    all_back: Latch = field(default_factory=Latch)
     subscriptions: Counter[TopicCount] = field(default_factory=Counter)
     interests: Counter[str] = field(default_factory=Counter)
     reconnecting: set[str] = field(default_factory=set)

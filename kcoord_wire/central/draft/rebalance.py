@@ -50,7 +50,7 @@ from kcoord_wire.central.draft.context import Context, assign, why_rebalance
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.draft.groups import Attempt, AttemptFailedError, Group, Member, consumer_of
 from kcoord_wire.central.draft.purgatory import Answer, Committer, PingSchedule, Purgatory
-from kcoord_wire.kernel.procedures import Gate, Opened, Procedure
+from kcoord_wire.kernel.procedures import Latch, Latched, Procedure
 from kcoord_wire.messages.central import (
     RegisterConsumerResponse,
     RegisterConsumerResponseOwnership,
@@ -149,8 +149,8 @@ class Rebalancer(ABC):
                 break
             self._note(logging.WARNING, "rebalance attempt failed", group, attempt, retry=retry, reason=attempt.failed)
             if not group.needs_rebalance and retry < settings.max_rebalance_retries:
-                attempt.phase, attempt.changed = "backing off", Gate()
-                yield Opened(attempt.changed, settings.rebalance_backoff_ms)
+                attempt.phase, attempt.changed = "backing off", Latch()
+                yield Latched(attempt.changed, settings.rebalance_backoff_ms)
             if group.needs_rebalance:
                 late = {member for member in attempt.late if member.late_attempts > settings.max_rebalance_retries}
                 break
@@ -268,7 +268,7 @@ class FetcherRebalancer(Rebalancer):
             member.is_started = False
             self.context.send(member, message)
             self.stops.watch(member, self.context.now + member.session_timeout_ms * 2 // 3)
-        yield Opened(attempt.changed)
+        yield Latched(attempt.changed)
         attempt.check()
         return members
 
@@ -300,7 +300,7 @@ class FetcherRebalancer(Rebalancer):
             )
             self.context.send(member, message)
             self.starts.watch(member, self.context.now + member.session_timeout_ms * 2 // 3)
-        yield Opened(attempt.changed)
+        yield Latched(attempt.changed)
         attempt.check()
 
 
@@ -334,9 +334,9 @@ class SocketRebalancer(Rebalancer):
             self.pings.remove(member)
             self.context.close(member)
             self.context.groups.remove_member(member)
-        attempt.phase, attempt.changed = "waiting for registrations", Gate()
+        attempt.phase, attempt.changed = "waiting for registrations", Latch()
         if closed:
-            yield Opened(attempt.changed, max(member.session_timeout_ms for member in closed))
+            yield Latched(attempt.changed, max(member.session_timeout_ms for member in closed))
         group.reconnecting.clear()
         if not group.members:
             raise AttemptFailedError("no consumer has registered again")

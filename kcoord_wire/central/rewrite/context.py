@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 from kcoord_wire.central.rewrite.events import CoordinatorEffect, Request, RewriteError, group_of, refusal
-from kcoord_wire.kernel.machines import Close, Noted, Send
+from kcoord_wire.kernel.machines import Close, LogEvent, Send
 from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.kernel.timers import Timers
 from kcoord_wire.zookeeper.model import Ask, RegistryError, ZooKeeperProcedures
@@ -37,7 +37,7 @@ class Outbox:
         self.procedures = ZooKeeperProcedures(self.emit, self.tokens, self.timers)
         self._effects: list[CoordinatorEffect] = []
 
-    def take(self) -> list[CoordinatorEffect]:
+    def drain(self) -> list[CoordinatorEffect]:
         """Return the effects since the last call."""
         effects, self._effects = self._effects, []
         return effects
@@ -84,7 +84,7 @@ class Outbox:
 
     def note(self, what: str, level: int = logging.INFO, **facts: Any) -> None:
         """Add a line for the log."""
-        self.emit(Noted(level, what, facts))
+        self.emit(LogEvent(level, what, facts))
 
     def note_failure(self, what: str, reason: str) -> None:
         """Add a warning, as `Leadership` reports failures."""

@@ -74,7 +74,7 @@ from kcoord_wire.central.rewrite.layout import (
 )
 from kcoord_wire.central.rewrite.membership import Membership, Offsets
 from kcoord_wire.kernel.machines import BrokerAddress, Disconnected, Received
-from kcoord_wire.kernel.procedures import Gate, Opened, Procedure, Sleep
+from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep
 from kcoord_wire.zookeeper.layout import BROKER_IDS, BROKER_TOPICS, ROOTS, Brokers, topic_path
 from kcoord_wire.zookeeper.leadership import Leadership, ancestors
 from kcoord_wire.zookeeper.model import (
@@ -240,7 +240,7 @@ class Controller:
         )
         self._outbox = outbox
         self._shards = shards
-        self._changed = Gate()
+        self._changed = Latch()
         self._procedures = ZooKeeperProcedures(outbox.emit, outbox.tokens)
         self._now = 0
         self._broken = ""
@@ -288,7 +288,7 @@ class Controller:
         """Assign the shards to the brokers that live, and again when others do."""
         yield from create_missing(*ROOTS, *ancestors(SHARDS))
         while True:
-            self._changed = changed = Gate()
+            self._changed = changed = Latch()
             names: tuple[str, ...] = (yield ReadChildren(BROKER_IDS, watch=True)) or ()
             live = sorted(int(name) for name in names if name.isdecimal())
             node: Node | None = yield Read(SHARDS)
@@ -301,7 +301,7 @@ class Controller:
                 yield self._leadership.guarded(SetData(SHARDS, data, node.version))
             if after != before:
                 self._outbox.note("shards assigned", brokers=live, moved=_differences(before, after))
-            yield Opened(changed)
+            yield Latched(changed)
 
 
 def _differences(before: Sequence[int | None], after: Sequence[int | None]) -> int:
@@ -371,7 +371,7 @@ class RewriteCoordinator:
         if outbox.broken:
             reason, outbox.broken = outbox.broken, ""
             self._presence.resign(reason)
-        return outbox.take()
+        return outbox.drain()
 
     # ---- the term
 

@@ -34,7 +34,7 @@ from kcoord_wire.kernel.machines import (
     Connected,
     Disconnected,
     Ended,
-    Noted,
+    LogEvent,
     Received,
     Send,
     Shutdown,
@@ -96,7 +96,7 @@ class CoordinatorSettings:
 
 
 CoordinatorEvent: TypeAlias = Received | Disconnected | Tick | RegistryEvent
-CoordinatorEffect: TypeAlias = Send | Close | Ask | Noted
+CoordinatorEffect: TypeAlias = Send | Close | Ask | LogEvent
 
 
 # ---- the member
@@ -191,7 +191,7 @@ class StartFetching:
 
 
 MemberEvent: TypeAlias = Connected | Disconnected | Received | Progress | FetchingStopped | Shutdown | Tick
-MemberEffect: TypeAlias = Connect | Send | Close | StopFetching | StartFetching | Noted | Ended
+MemberEffect: TypeAlias = Connect | Send | Close | StopFetching | StartFetching | LogEvent | Ended
 
 
 Request: TypeAlias = (

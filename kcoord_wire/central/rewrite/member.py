@@ -49,7 +49,7 @@ from kcoord_wire.kernel.machines import (
     Connected,
     Disconnected,
     Ended,
-    Noted,
+    LogEvent,
     Received,
     Send,
     Shutdown,
@@ -203,7 +203,7 @@ class CoordinatorLink:
     def _lost(self, now: int, reason: str) -> None:
         broker = self._broker.broker_id if self._broker is not None else None
         what = "coordinator lost" if self._is_coordinator else "coordinator not found"
-        self._emit(Noted(logging.INFO, what, {"broker": broker, "reason": reason}))
+        self._emit(LogEvent(logging.INFO, what, {"broker": broker, "reason": reason}))
         self._broker, self._request = None, None
         self._is_connected = self._is_coordinator = False
         self._attempts += 1
@@ -575,7 +575,7 @@ class RewriteMember:
         facts["generation"] = self.generation
         if error is not None:
             facts["error"] = RewriteError(error).name if error in set(RewriteError) else error
-        self._effects.append(Noted(logging.INFO if error is None else logging.WARNING, what, facts))
+        self._effects.append(LogEvent(logging.INFO if error is None else logging.WARNING, what, facts))
 
 
 def _offsets(request: OffsetCommitRequest) -> dict[TopicPartition, int]:

@@ -1,6 +1,6 @@
 """Histories of groups from Marshal's coordination topic: who held what, since when, and why not any more.
 
-    histories, losses = marshal_histories(records, Judge())          # a table of `LogRow`
+    histories, losses = marshal_histories(records, ClaimRules())          # a table of `LogRow`
 
 The log shows each claim with its heartbeats, and what clients say about themselves. It does not show clients that hold
 nothing and send no Presence, nor why a client stopped to send.
@@ -46,7 +46,15 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.marshal.reader import COLUMNS, MS_PER_S, GroupPause, Judge, Part, PartitionReader, Sighting
+from kcoord_wire.forensics.marshal.reader import (
+    COLUMNS,
+    MS_PER_S,
+    ClaimRules,
+    GroupPause,
+    Part,
+    PartitionReader,
+    Sighting,
+)
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
     Cause,
@@ -314,7 +322,7 @@ _TRIMMED: Final = (
 )
 
 
-def marshal_histories(records: pa.Table, judge: Judge) -> tuple[list[GroupHistory], list[Loss]]:
+def marshal_histories(records: pa.Table, judge: ClaimRules) -> tuple[list[GroupHistory], list[Loss]]:
     """Return the histories of all groups, in order of their ids, and what was no message.
 
     :param records: `LogRow`, in any order
@@ -331,7 +339,7 @@ def marshal_histories(records: pa.Table, judge: Judge) -> tuple[list[GroupHistor
     return [marshal_history(groups[group_id], judge) for group_id in sorted(groups)], losses
 
 
-def read_parts(batches: Iterable[pa.RecordBatch], judge: Judge, *, has_commits: bool = True) -> Iterator[Part]:
+def read_parts(batches: Iterable[pa.RecordBatch], judge: ClaimRules, *, has_commits: bool = True) -> Iterator[Part]:
     """Yield what coordination partitions show.
 
     :param batches: ``partition``, ``home`` and `COLUMNS` of `LogRow`, in the order of `ORDER`
@@ -353,7 +361,7 @@ def read_parts(batches: Iterable[pa.RecordBatch], judge: Judge, *, has_commits: 
         yield from reader.end()
 
 
-def marshal_history(parts: Iterable[Part], judge: Judge) -> GroupHistory:
+def marshal_history(parts: Iterable[Part], judge: ClaimRules) -> GroupHistory:
     """Return the history of the one group whose parts these are, in any order."""
     rows = list(parts)
     group_id = rows[0].group_id or ""
@@ -402,7 +410,7 @@ def _each(parts: Iterable[Part], name: str, *order: str) -> list[Any]:
 
 
 def _lives(
-    group_id: str, seen: Sequence[Sighting], claims: Sequence[ClaimRow], holders: Holders, judge: Judge
+    group_id: str, seen: Sequence[Sighting], claims: Sequence[ClaimRow], holders: Holders, judge: ClaimRules
 ) -> list[MemberLife]:
     """Return the instances that were heard of, each with all that the coordination partitions show of it."""
     of_instance: dict[str, list[Sighting]] = defaultdict(list)
@@ -427,7 +435,7 @@ def _lives(
     return lives
 
 
-def member_life(group_id: str, sightings: Sequence[Sighting], judge: Judge) -> MemberLife:
+def member_life(group_id: str, sightings: Sequence[Sighting], judge: ClaimRules) -> MemberLife:
     """Return the life of one instance, as far as its sightings alone show it."""
     return MemberLife(
         group_id=group_id,
@@ -501,7 +509,7 @@ def _paused(group_id: str, halts: Sequence[GroupPause]) -> list[StateInterval]:
     return result
 
 
-def _blind(seen: Sequence[Sighting], judge: Judge) -> list[str]:
+def _blind(seen: Sequence[Sighting], judge: ClaimRules) -> list[str]:
     """Return what the log does not show, and by which rules it was read."""
     other = "document" if judge.rules == "library" else "library"
     notes = [

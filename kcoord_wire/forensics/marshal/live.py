@@ -20,7 +20,7 @@ from kcoord_wire.forensics.detectors import findings_of
 from kcoord_wire.forensics.detectors.finding import finding_of
 from kcoord_wire.forensics.detectors.marshal import Gap, free_partitions
 from kcoord_wire.forensics.marshal.history import member_life
-from kcoord_wire.forensics.marshal.reader import MS_PER_S, Judge, Part, PartitionReader, Sighting
+from kcoord_wire.forensics.marshal.reader import MS_PER_S, ClaimRules, Part, PartitionReader, Sighting
 from kcoord_wire.forensics.model import NS_PER_MS, ClaimRow, Finding, GroupHistory, GroupSummary, Pause
 
 _Place = tuple[str, str, int]
@@ -29,7 +29,7 @@ _Place = tuple[str, str, int]
 class LiveReader:
     """A `PartitionReader` for a log that has no end."""
 
-    def __init__(self, partition: int, judge: Judge) -> None:
+    def __init__(self, partition: int, judge: ClaimRules) -> None:
         self._judge = judge
         self._reader = PartitionReader(partition, judge)
         self._limit_ns = judge.heartbeat_interval_s * MS_PER_S * NS_PER_MS

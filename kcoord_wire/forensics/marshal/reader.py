@@ -1,6 +1,6 @@
 """One coordination partition, from its records to the parts of histories.
 
-    reader = PartitionReader(3, Judge())
+    reader = PartitionReader(3, ClaimRules())
     for record in records:                      # values of `COLUMNS`, in order of their offsets
         reader.read(*record)
     parts = [*reader.closed(), *reader.end()]
@@ -45,7 +45,7 @@ from kcoord_wire.marshal.values import read_entry
 from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleaseGroup, ReleasingRange
 
 
-class Judge(NamedTuple):
+class ClaimRules(NamedTuple):
     """By what a log is judged.
 
     :ivar rules: ``document``: by the log's order and times alone. ``library``: what a member with the Go library
@@ -163,7 +163,7 @@ class PartitionReader:
     :ivar now_ns: the log's time
     """
 
-    def __init__(self, partition: int, judge: Judge, *, has_commits: bool = True) -> None:
+    def __init__(self, partition: int, judge: ClaimRules, *, has_commits: bool = True) -> None:
         self.first_losses: list[Loss] = []
         self._losses: dict[str, Loss] = {}
         self._partition = partition

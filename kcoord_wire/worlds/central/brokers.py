@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import CentralError
 from kcoord_wire.central.served_topics import GeneratedTopics
-from kcoord_wire.kernel.machines import Close, Noted, Received, Send
+from kcoord_wire.kernel.machines import Close, LogEvent, Received, Send
 from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import COORDINATOR
@@ -97,7 +97,7 @@ class BrokerProcess(Process):
                 self._cluster.wire.end(effect.connection)
             case Ask():
                 self.registry.ask(effect)
-            case Noted():
+            case LogEvent():
                 self._note(effect)
 
     def _send(self, effect: Send) -> None:
@@ -108,7 +108,7 @@ class BrokerProcess(Process):
                 self.broker_id, effect.connection, group, effect.message, is_leader=self.is_leader
             )
 
-    def _note(self, effect: Noted) -> None:
+    def _note(self, effect: LogEvent) -> None:
         self._clock.record(self.name, effect.what, dict(effect.facts))
         if effect.what in _TERM_ENDS:
             self._cluster.invariants.term_changed(self.broker_id)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kcoord_wire.central.draft import events
 from kcoord_wire.central.draft.consumer import ConsumerState, DraftConsumer
 from kcoord_wire.central.draft.events import CentralError, Fence, Partition
-from kcoord_wire.kernel.machines import Close, Connect, Connected, Disconnected, Noted, Received, Send
+from kcoord_wire.kernel.machines import Close, Connect, Connected, Disconnected, LogEvent, Received, Send
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.messages import central as m
@@ -107,7 +107,7 @@ class ConsumerProcess(Process):
                 self._start(effect)
             case events.StopFetchers():
                 self._stop()
-            case Noted():
+            case LogEvent():
                 self._clock.record(self.name, effect.what, dict(effect.facts))
 
     def _connect(self, effect: Connect) -> None:

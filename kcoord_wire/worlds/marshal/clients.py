@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Final
 
 import kcoord_wire as kw
-from kcoord_wire.kernel.machines import Ended, Machine, Noted, Tick
+from kcoord_wire.kernel.machines import Ended, LogEvent, Machine, Tick
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS, VirtualClock
 from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.marshal import events
@@ -118,7 +118,7 @@ class LogProcess(Process):
                 self._log.append(self.name, effect.partition, value, wall_ms, effect.request, self.deliver)
             case events.ReadToEnd():
                 self._read_to_end(effect)
-            case Noted():
+            case LogEvent():
                 self._clock.record(self.name, effect.what, dict(effect.facts))
             case Ended():
                 self.end()

@@ -17,14 +17,14 @@ from kcoord_wire.kernel.machines import Machine
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.violation import ViolationError
 from kcoord_wire.marshal import events
-from kcoord_wire.marshal.events import Delivery, Tenure, Why
+from kcoord_wire.marshal.events import Delivery, LossReason, Tenure
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.worlds.marshal.clients import LocalClock, LogProcess
 from kcoord_wire.worlds.marshal.invariants import Holding, Invariants
 from kcoord_wire.worlds.marshal.log import LATENCY_MS, VirtualLog
 from kcoord_wire.worlds.marshal.topics import VirtualTopics
 
-_DRAINS: Final = (Why.RELEASED, Why.HANDED_OVER, Why.PAUSED, Why.KEPT)
+_DRAINS: Final = (LossReason.RELEASED, LossReason.HANDED_OVER, LossReason.PAUSED, LossReason.KEPT)
 _FETCH_MS: Final = (20, 200)  # between fetches
 _WORK_MS: Final = (0, 80)  # of the application on a record
 _SLOW: Final = 0.02  # of the records take up to `_SLOWEST_MS`

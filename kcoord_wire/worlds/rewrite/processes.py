@@ -23,7 +23,7 @@ from kcoord_wire.central.rewrite.events import (
     StopFetching,
 )
 from kcoord_wire.central.rewrite.member import MemberPhase, RewriteMember
-from kcoord_wire.kernel.machines import Close, Connect, Connected, Disconnected, Noted, Received, Send
+from kcoord_wire.kernel.machines import Close, Connect, Connected, Disconnected, LogEvent, Received, Send
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.messages.rewrite import RewriteJoinGroupRequest
@@ -65,7 +65,7 @@ class BrokerProcess(Process):
                 self._wire.answer(effect.connection, effect.message)
             case Close():
                 self._wire.end(effect.connection)
-            case Noted():
+            case LogEvent():
                 self._clock.record(self.name, effect.what, dict(effect.facts))
 
     def handled(self) -> None:
@@ -124,7 +124,7 @@ class MemberProcess(Process):
             case StopFetching():
                 positions = self._end_tenure()
                 self._clock.after(self.random.randint(*_STOP_MS), self.deliver, FetchingStopped(positions))
-            case Noted():
+            case LogEvent():
                 self._clock.record(self.name, effect.what, dict(effect.facts))
 
     def _seen_by(self, number: int) -> Callable[[Link, Any], None]:

@@ -58,15 +58,15 @@ class Host:
     def __init__(self, **settings: Any) -> None:
         self.machine = DraftConsumer(replace(SETTINGS, **settings))
         self.now = 0
-        self.notes: list[machines.Noted] = []
+        self.notes: list[machines.LogEvent] = []
         self.effects: list[Any] = []
         self.running = False
 
     def deliver(self, event: Any, *, after_ms: int = 0) -> list[Any]:
         self.now += after_ms
         effects = self.machine.handle(event, self.now)
-        self.notes += [effect for effect in effects if isinstance(effect, machines.Noted)]
-        self.effects = [effect for effect in effects if not isinstance(effect, machines.Noted)]
+        self.notes += [effect for effect in effects if isinstance(effect, machines.LogEvent)]
+        self.effects = [effect for effect in effects if not isinstance(effect, machines.LogEvent)]
         return self.effects
 
     @property

@@ -10,13 +10,13 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.forensics.detectors import findings_of
-from kcoord_wire.forensics.marshal.reader import Judge
+from kcoord_wire.forensics.marshal.reader import ClaimRules
 from kcoord_wire.forensics.model import Finding
 from tests.support.detector_groups import group, life
 from tests.support.marshal_rows import NOW, history_of
 
 
-def found(ahead: str, judge: Judge | None = None, *, is_append_time: bool = True) -> list[Finding]:
+def found(ahead: str, judge: ClaimRules | None = None, *, is_append_time: bool = True) -> list[Finding]:
     """What is found of three members that send each second, one of them with a clock so many s ahead."""
     lines = [
         (second + n / 10, f"Heartbeat/1/{{{ahead if n == 1 else ''}}}/i{n}/c{n}/g/t/{n}/0")
@@ -50,7 +50,7 @@ def test_small_differences_are_normal(ahead: str, is_append_time: bool) -> None:
     ],
 )
 def test_the_library_suffers_where_no_margin_is_left(ahead: str, rules: str, severity: str) -> None:
-    assert [finding.severity for finding in found(ahead, Judge(rules))] == [severity]
+    assert [finding.severity for finding in found(ahead, ClaimRules(rules))] == [severity]
 
 
 def test_members_of_other_protocols_have_no_such_clock() -> None:

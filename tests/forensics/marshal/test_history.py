@@ -9,7 +9,7 @@ import pytest
 
 from kcoord_wire.forensics.analysis import analyze_records, tables_of
 from kcoord_wire.forensics.marshal.history import marshal_histories
-from kcoord_wire.forensics.marshal.reader import Judge
+from kcoord_wire.forensics.marshal.reader import ClaimRules
 from kcoord_wire.forensics.model import ClaimRow, LogRow
 from tests.support.marshal_rows import NOW, generated_log, history_of, live_log, log_rows, table
 from tests.support.offsets_log import generation
@@ -23,7 +23,7 @@ BEAT = "Heartbeat/1/{}/i1/c1/g/t/0/5"
 @pytest.mark.parametrize("rules", ["document", "library"])
 def test_the_recorded_log_has_the_claims_its_clients_reported(rules: str) -> None:
     # The Go clients' notes: m1 claims test2/0, m2 is refused, m1 releases at 6, m2 claims; test1/0 is released at 3.
-    [history], losses = marshal_histories(table(live_log()), Judge(rules))
+    [history], losses = marshal_histories(table(live_log()), ClaimRules(rules))
     assert losses == []
     assert [(row.topic, row.client_id, row.token, row.ended, row.last_offset) for row in history.claims] == [
         ("test1", "cl-one", 0, "released", 3),
@@ -93,7 +93,7 @@ def test_without_append_times_the_median_clock_is_right() -> None:
 def test_the_log_says_what_it_does_not_show() -> None:
     rows = [*log_rows([(0, CLAIM), (1, BEAT)], first=40), *log_rows([(0, CLAIM)], partition=2)]
     rows += log_rows([(2, "RangeHeartbeat/1/{}/i1/c1/g/t/0/5/7")], partition=3)
-    [history], _ = marshal_histories(table(rows), Judge())
+    [history], _ = marshal_histories(table(rows), ClaimRules())
     blind = " ".join(history.group.blind)
     for part in ("beginning of the log is gone", "Messages about t lie in several", "offset ranges"):
         assert part in blind
@@ -101,9 +101,9 @@ def test_the_log_says_what_it_does_not_show() -> None:
 
 def test_any_order_of_the_records_has_the_same_histories() -> None:
     rows = generated_log(3)
-    found = marshal_histories(table(rows), Judge())
+    found = marshal_histories(table(rows), ClaimRules())
     shuffled = random.Random(1).sample(rows + rows[::7], len(rows + rows[::7]))
-    assert marshal_histories(table(shuffled), Judge()) == found
+    assert marshal_histories(table(shuffled), ClaimRules()) == found
     assert {claim.began for history in found[0] for claim in history.claims} >= {"claimed", "restarted"}
 
 
@@ -111,7 +111,7 @@ def test_segments_of_unknown_partitions_are_kept_apart() -> None:
     rows = [
         row for name in "ab" for row in log_rows([(0, CLAIM.replace("/t/", f"/{name}/"))], partition=-1, source=name)
     ]
-    [history], _ = marshal_histories(table(rows), Judge())
+    [history], _ = marshal_histories(table(rows), ClaimRules())
     assert sorted(claim.topic for claim in history.claims) == ["a", "b"]
 
 
@@ -133,7 +133,7 @@ def test_only_the_groups_that_were_named_are_returned() -> None:
 
 def test_a_log_of_garbage_has_losses_only() -> None:
     rows = [LogRow("x.log", 0, n, n, n, None, text) for n, text in enumerate([b"Heartbeat/1/9/", b"\0" * 100, None])]
-    histories, losses = marshal_histories(table(rows), Judge())
+    histories, losses = marshal_histories(table(rows), ClaimRules())
     assert histories == []
     assert sum(loss.count for loss in losses) == 3
 
@@ -159,7 +159,7 @@ def test_extreme_numbers_fit_the_tables(rules: str, is_append_time: bool) -> Non
     rows += log_rows([(9.0, BEAT)], first=10**6)
     for row in rows[::50]:
         row.time_ns = random.Random(row.offset).choice([-(2**63) + 1, 2**63 - 1, -1_000_000])
-    histories, losses = marshal_histories(table(rows), Judge(rules))
+    histories, losses = marshal_histories(table(rows), ClaimRules(rules))
     tables = tables_of(histories, losses)
     assert tables["claims"].num_rows > 0
     assert tables["members"].num_rows >= 3
@@ -168,7 +168,7 @@ def test_extreme_numbers_fit_the_tables(rules: str, is_append_time: bool) -> Non
 def test_claims_have_one_holder_at_a_time() -> None:
     for seed in range(6):
         for rules in ("document", "library"):
-            histories, _ = marshal_histories(table(generated_log(seed)), Judge(rules))
+            histories, _ = marshal_histories(table(generated_log(seed)), ClaimRules(rules))
             for history in histories:
                 places: dict[tuple[str, int], list[ClaimRow]] = {}
                 for claim in history.claims:

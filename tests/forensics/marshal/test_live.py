@@ -9,14 +9,14 @@ import pytest
 
 from kcoord_wire.forensics.marshal.history import marshal_histories
 from kcoord_wire.forensics.marshal.live import LiveReader
-from kcoord_wire.forensics.marshal.reader import Judge, Part
+from kcoord_wire.forensics.marshal.reader import ClaimRules, Part
 from kcoord_wire.forensics.model import Finding, LogRow
 from tests.support.marshal_rows import NOW, generated_log, log_rows, table
 
 S = 1_000_000_000
 
 
-def events_of(rows: list[LogRow], size: int, judge: Judge) -> list[Part]:
+def events_of(rows: list[LogRow], size: int, judge: ClaimRules) -> list[Part]:
     """The rows of one partition, in batches of that size, the state pickled between them."""
     reader, found = LiveReader(rows[0].partition, judge), []
     for start in range(0, len(rows), size):
@@ -39,20 +39,20 @@ def claimed(partition: int, who: str, since: int, until: int, *, released: bool 
 
 def findings(*lines: list[tuple[float, str]]) -> list[Finding]:
     rows = log_rows(sorted(line for each in lines for line in each))
-    return [part.finding for part in events_of(rows, 10, Judge()) if part.finding is not None]
+    return [part.finding for part in events_of(rows, 10, ClaimRules()) if part.finding is not None]
 
 
 @pytest.mark.parametrize("rules", ["document", "library"])
 def test_batches_of_any_size_have_the_same_rows(rules: str) -> None:
     for seed in range(4):
         rows = [row for row in generated_log(seed, members=4) if row.partition == 2]
-        whole, *others = (sorted(map(repr, events_of(rows, size, Judge(rules)))) for size in (len(rows), 1, 7, 50))
+        whole, *others = (sorted(map(repr, events_of(rows, size, ClaimRules(rules)))) for size in (len(rows), 1, 7, 50))
         assert all(other == whole for other in others)
 
 
 @pytest.mark.parametrize("rules", ["document", "library"])
 def test_claims_and_pauses_are_those_of_the_history(rules: str) -> None:
-    judge = Judge(rules)
+    judge = ClaimRules(rules)
     for seed in range(4):
         rows = [row for row in generated_log(seed) if row.partition == 1]
         histories, losses = marshal_histories(table(rows), judge)

@@ -6,19 +6,22 @@ from collections.abc import Iterable
 
 import pytest
 
-from kcoord_wire.forensics.marshal.reader import Judge, Part, PartitionReader
+from kcoord_wire.forensics.marshal.reader import ClaimRules, Part, PartitionReader
 from kcoord_wire.forensics.model import ClaimRow, CommitRow, Loss
 from tests.support.marshal_rows import NOW, generated_log, live_log, log_rows
 
 Line = tuple[float, bytes | str]
 S = 1_000_000_000
-LIBRARY = Judge("library")
+LIBRARY = ClaimRules("library")
+DEFAULT_RULES = ClaimRules()
 CLAIM = "ClaimingPartition/1/{}/i1/c1/g/t/0"
 BEAT = "Heartbeat/1/{}/i1/c1/g/t/0/5"
 OTHER_CLAIM = "ClaimingPartition/1/{}/i2/c2/g/t/0"
 
 
-def parts_of(lines: Iterable[Line], judge: Judge = Judge(), first: int = 0, often: bool = False) -> list[Part]:  # noqa: B008 - immutable
+def parts_of(
+    lines: Iterable[Line], judge: ClaimRules = DEFAULT_RULES, first: int = 0, often: bool = False
+) -> list[Part]:
     reader = PartitionReader(0, judge)
     parts: list[Part] = []
     for row in log_rows(lines, first=first):
@@ -27,12 +30,12 @@ def parts_of(lines: Iterable[Line], judge: Judge = Judge(), first: int = 0, ofte
     return [*parts, *reader.end()]
 
 
-def claims_of(lines: Iterable[Line], judge: Judge = Judge(), first: int = 0) -> list[ClaimRow]:  # noqa: B008 - immutable
+def claims_of(lines: Iterable[Line], judge: ClaimRules = ClaimRules(), first: int = 0) -> list[ClaimRow]:  # noqa: B008 - immutable
     found = [part.claim for part in parts_of(lines, judge, first) if part.claim is not None]
     return sorted(found, key=lambda row: (row.from_ns, row.token))
 
 
-def ends_of(lines: Iterable[Line], judge: Judge = Judge(), first: int = 0) -> list[tuple[str, str, str]]:  # noqa: B008 - immutable
+def ends_of(lines: Iterable[Line], judge: ClaimRules = ClaimRules(), first: int = 0) -> list[tuple[str, str, str]]:  # noqa: B008 - immutable
     return [(row.client_id, row.began, row.ended) for row in claims_of(lines, judge, first)]
 
 
@@ -132,15 +135,15 @@ def test_garbage_is_one_loss_per_kind() -> None:
 
 
 def test_an_entry_on_another_partition_does_not_count() -> None:
-    away = next(n for n in range(50) if not claims_of([(0, CLAIM.replace("/t/", f"/t{n}/"))], Judge(partitions=4)))
+    away = next(n for n in range(50) if not claims_of([(0, CLAIM.replace("/t/", f"/t{n}/"))], ClaimRules(partitions=4)))
     lines = [(0, CLAIM.replace("/t/", f"/t{away}/"))]
-    [sighting] = [part.sighting for part in parts_of(lines, Judge(partitions=4)) if part.sighting]
+    [sighting] = [part.sighting for part in parts_of(lines, ClaimRules(partitions=4)) if part.sighting]
     assert sighting.misplaced == 1
-    assert len(claims_of(lines, Judge("library", partitions=4))) == 1
+    assert len(claims_of(lines, ClaimRules("library", partitions=4))) == 1
 
 
 def test_a_record_that_was_read_counts_once() -> None:
-    reader = PartitionReader(0, Judge())
+    reader = PartitionReader(0, ClaimRules())
     [claim, beat] = log_rows([(0, CLAIM), (1, BEAT)])
     for row in (claim, beat, beat, claim):
         reader.read(row.offset, row.time_ns, row.is_append_time, row.value, row.source, row.position)
@@ -158,5 +161,5 @@ def test_a_clock_ahead_shows_by_the_append_time() -> None:
 def test_the_rows_do_not_depend_on_when_they_are_asked_for(rules: str) -> None:
     for log in [live_log(), *(generated_log(seed) for seed in range(4))]:
         lines: list[Line] = [(row.time_ns / S - NOW, row.value or b"") for row in log if row.partition == 1]
-        at_once, often = (parts_of(lines, Judge(rules), often=often) for often in (False, True))
+        at_once, often = (parts_of(lines, ClaimRules(rules), often=often) for often in (False, True))
         assert sorted(map(repr, at_once)) == sorted(map(repr, often))
