@@ -19,7 +19,7 @@ Source: the ``getErrorResponse`` methods in kafka/clients `org.apache.kafka.comm
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -135,45 +135,30 @@ class BatchedApi:
     :param path: the lists, one within the other: ``topics.partition_indexes=partitions`` where the response's differs
     :param beside: fields beside the error code
     :ivar name: of the request's list
+    :ivar answers: the name of the response's list
+    :ivar refuse: makes the part of an answer that refuses a part of a request, of that, the version and the error
     """
 
     def __init__(self, asked: type, answered: type, path: str, beside: Mapping[str, Any]) -> None:
         first, _, rest = path.partition(".")
         self.name, _, name = first.partition("=")
-        self._answers = name or self.name
+        self.answers = name or self.name
         self._answered = answered
-        self._part = part = _item_class(answered, self._answers)
-        item = _item_class(asked, self.name)
-        names = [field for field in get_type_hints(part) if field in _MATCHED]
+        item, part = _item_class(asked, self.name), _item_class(answered, self.answers)
+        ids = [field for field in get_type_hints(part) if field in _MATCHED]
         known = get_type_hints(item)
-        self._item_id = None if is_dataclass(item) else names[0]  # the parts asked for are ids themselves
-        self._ids = [
-            (field, field if field in known else "partition")
-            for field in names
-            if field in known or (field == "partition_index" and "partition" in known)
-        ]
-        self._inner = BatchedApi(item, part, rest, beside) if rest else None
-        self._error = _ErrorFields(part, beside)
+        if is_dataclass(item):
+            copied = {
+                field: field if field in known else "partition" for field in ids if {field, "partition"} & {*known}
+            }
+        else:
+            copied = {ids[0]: ""}
+        lists = [BatchedApi(item, part, rest, beside)] if rest else []
+        self.refuse = _maker(part, {} if rest else beside, copied, lists, has_code=not rest)
 
     def items(self, request: Any) -> list[Any]:
         """Return the request's list."""
         return getattr(request, self.name) or []
-
-    def refuse(self, item: Any, version: int, error: int) -> Any:
-        """Return the part of an answer that refuses a part of a request."""
-        values = {} if self._inner else self._error.values(item, version, error)
-        if self._item_id is not None:
-            values[self._item_id] = item
-        else:
-            for name, of in self._ids:
-                values.setdefault(name, getattr(item, of))
-        part = self._part(**values)
-        return self._inner.fill(part, item, version, error) if self._inner else part
-
-    def fill(self, answer: Any, request: Any, version: int, error: int) -> Any:
-        """Add the parts to an answer in which everything is refused, and return it."""
-        getattr(answer, self._answers).extend([self.refuse(item, version, error) for item in self.items(request)])
-        return answer
 
     def split(
         self,
@@ -197,31 +182,56 @@ class BatchedApi:
         refused = [make(item, version, error) for item, error in zip(items, errors, strict=True) if error]
         left = [item for item, error in zip(items, errors, strict=True) if not error]
         if not left and not ask_always:
-            return refuse_request(self._answered(**{self._answers: refused}))
+            return refuse_request(self._answered(**{self.answers: refused}))
 
         def finish(response: Any) -> Any:
             if getattr(response, "error_code", 0):
                 return response
-            parts = merged(errors, refused, getattr(response, self._answers)) if left else refused
-            return replace(response, **{self._answers: parts})
+            parts = merged(errors, refused, getattr(response, self.answers)) if left else refused
+            return replace(response, **{self.answers: parts})
 
         return replace(request, **{self.name: left}), finish
 
 
-class _ErrorFields:
-    """The field for the error code of a class of answers, and those beside it."""
+_Maker = Callable[[Any, int, int], Any]
 
-    def __init__(self, answered: type, beside: Mapping[str, Any]) -> None:
-        hints = get_type_hints(answered)
-        codes = [name for name in hints if name.endswith("error_code")]
-        self._code = "error_code" if "error_code" in codes else next(iter(codes), None)
-        self._beside = {name: value for name, value in beside.items() if name in hints}
 
-    def values(self, item: Any, version: int, error: int) -> dict[str, Any]:
-        values: dict[str, Any] = {} if self._code is None else {self._code: error}
-        for name, value in self._beside.items():
-            values[name] = value(item, version, error) if callable(value) else value
-        return values
+def _maker(
+    answered: type, beside: Mapping[str, Any], copied: Mapping[str, str], lists: Sequence[BatchedApi], *, has_code: bool
+) -> _Maker:
+    """Return what makes an answer of what was asked, the version and the error.
+
+    :param copied: field of the answer to that of what was asked; empty where that is an id itself
+    :param lists: in which the parts of the answer are
+    """
+    hints = get_type_hints(answered)
+    codes = [name for name in hints if name.endswith("error_code")] if has_code else []
+    code = "error_code" if "error_code" in codes else next(iter(codes), None)
+    fixed = {name: value for name, value in beside.items() if name in hints and not callable(value)}
+    computed = [(name, value) for name, value in beside.items() if name in hints and callable(value)]
+    sources = [(name, of) for name, of in copied.items() if name not in beside]
+
+    def make(asked: Any, version: int, error: int) -> Any:
+        values = fixed.copy()
+        if code is not None:
+            values[code] = error
+        for name, of in sources:
+            values[name] = getattr(asked, of) if of else asked
+        for name, value in computed:
+            values[name] = value(asked, version, error)
+        for each in lists:
+            refuse = each.refuse
+            parts = [refuse(item, version, error) for item in getattr(asked, each.name) or ()]
+            values[each.answers] = [*values[each.answers], *parts] if each.answers in values else parts
+        return answered(**values)
+
+    if code is not None and not (fixed or computed or lists):  # most answers, made by the shortest way
+        if not sources:
+            return lambda asked, version, error: answered(**{code: error})
+        (name, of), *others = sources
+        if of and not others:
+            return lambda asked, version, error: answered(**{name: getattr(asked, of), code: error})
+    return make
 
 
 def _item_class(cls: type, name: str) -> Any:
@@ -315,19 +325,23 @@ class Api:
         return next((batch for batch in self.batches if batch.items(request)), self.batches[0])
 
     @cached_property
-    def _error(self) -> _ErrorFields:
-        return _ErrorFields(self.response, self.beside)
+    def refuse(self) -> _Maker:
+        """What makes the response in which everything has failed, of the request, the version and the error."""
+        at_top = _maker(self.response, self.beside, {}, (), has_code=True)
+        if not self.parts:
+            return at_top
+        first = None if self.batch_from is None else 1
+        beside = self.beside if self.both else {}
+        by_part = _maker(self.response, beside, {}, self.batches[first:], has_code=self.both)
+        by_batch = _maker(self.response, beside, {}, self.batches[:first], has_code=self.both)
 
-    def refusal(self, request: Any, version: int, error: int) -> Any:
-        """See `refusal`."""
-        by_part = bool(self.parts) and version not in self.top
-        at_top = self.both or not by_part
-        answer = self.response(**(self._error.values(request, version, error) if at_top else {}))
-        if by_part and self.batch_from is not None and version >= self.batch_from:
-            return self.batches[0].fill(answer, request, version, error)
-        for batch in self.batches[self.batch_from is not None :] if by_part else ():
-            batch.fill(answer, request, version, error)
-        return answer
+        def refuse(request: Any, version: int, error: int) -> Any:
+            if version in self.top:
+                return at_top(request, version, error)
+            is_batch = self.batch_from is not None and version >= self.batch_from
+            return (by_batch if is_batch else by_part)(request, version, error)
+
+        return refuse
 
     def groups_of(self, request: Any) -> Iterator[str]:
         """Yield the groups that a request names. The keys of FindCoordinator count: they are groups nearly always."""
@@ -625,6 +639,7 @@ def api_of(request: Any) -> Api | None:
 
 # ---- errors
 
+_REFUSE: Final[dict[type, _Maker]] = {}  # of the apis that have been refused
 _LONGEST_TEXT = 1_000  # characters of an error's text
 
 
@@ -634,10 +649,13 @@ def refusal(request: Any, version: int, error: ErrorCode) -> Any:
     :param version: the request's
     :raises TypeError: requests of this class are not served
     """
-    api = api_of(request)
-    if api is None:
-        raise TypeError(f"{type(request).__name__} is not served")
-    return api.refusal(request, version, int(error))
+    refuse = _REFUSE.get(type(request))
+    if refuse is None:
+        api = api_of(request)
+        if api is None:
+            raise TypeError(f"{type(request).__name__} is not served")
+        refuse = _REFUSE[type(request)] = api.refuse
+    return refuse(request, version, int(error))
 
 
 def bounded(text: str) -> str:
