@@ -658,6 +658,13 @@ def refusal(request: Any, version: int, error: ErrorCode) -> Any:
     return refuse(request, version, int(error))
 
 
+def paired_partitions(request: Any, response: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield each partition of a request: its topic's part, its own, and its answer in what `refusal` has made."""
+    for topic, answers in zip(request.topics, response.topics, strict=True):
+        for wanted, answer in zip(topic.partitions, answers.partitions, strict=True):
+            yield topic, wanted, answer
+
+
 def bounded(text: str) -> str:
     """Return an error's text, cut where it is too long: it quotes names that are as long as a text may be."""
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"

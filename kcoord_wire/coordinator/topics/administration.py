@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.apis import CREATED_CONFIGS_FROM
+from kcoord_wire.coordinator.core.apis import CREATED_CONFIGS_FROM, paired_partitions, refusal
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
@@ -36,10 +36,12 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 _LONGEST_NAME: Final = 249
 _DEFAULT: Final = -1  # partitions or replicas that the broker chooses
 _COLLIDING = str.maketrans(".", "_")  # names that differ in these only would have one name among metrics
+_LOG_DIR: Final = "/kcoord"  # whatever the disk is, a client cannot look at it
+_TO_THE_END: Final = -1  # the offset with which DeleteRecords asks for all records to go
 
 
 class Administration:
-    """Creates, grows and deletes topics as clients ask for.
+    """Creates, grows and deletes topics, and answers what is asked of single partitions.
 
     :param catalog: the topics
     :param cluster: the brokers that they may be on
@@ -298,50 +300,9 @@ class Administration:
             raise _too_many(more, room)
         return more
 
+    # ---- partitions
 
-def _too_many(wanted: int, room: int) -> Refused:
-    return Refused(
-        ErrorCode.POLICY_VIOLATION, f"{wanted:,} partitions are too many: there is room for {max(room, 0):,}."
-    )
-
-
-def _check_name(name: str) -> None:
-    """Check a topic's name, with Kafka's texts.
-
-    :raises Refused: it is not allowed
-    """
-    wrong = None
-    if name == _METADATA_TOPIC:
-        detail = f"Creation of internal topic {_METADATA_TOPIC} is prohibited."
-        raise Refused(ErrorCode.INVALID_REQUEST, detail)
-    if not name:
-        wrong = "the empty string is not allowed"
-    elif name in (".", ".."):
-        wrong = f"'{name}' is not allowed"
-    elif len(name) > _LONGEST_NAME:
-        wrong = f"the length of '{name}' is longer than the max allowed length {_LONGEST_NAME}"
-    elif not re.fullmatch(r"[a-zA-Z0-9._-]+", name):
-        wrong = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    if wrong is not None:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {wrong}")
-
-
-_LOG_DIR: Final = "/kcoord"  # whatever the disk is, a client cannot look at it
-_TO_THE_END: Final = -1  # the offset with which DeleteRecords asks for all records to go
-
-
-class PartitionAdministration:
-    """Answers what is asked of single partitions.
-
-    :param catalog: the topics
-    :param configuration: their configs
-    """
-
-    def __init__(self, catalog: Catalog, configuration: Configuration) -> None:
-        self._catalog = catalog
-        self._configuration = configuration
-
-    def _find(self, request: Request, name: str, partition: int) -> PartitionLog:
+    def _partition(self, request: Request, name: str, partition: int) -> PartitionLog:
         """Return a partition that the broker which was asked leads.
 
         :raises Refused: it does not exist, or is led by another
@@ -353,23 +314,16 @@ class PartitionAdministration:
     def delete_records(self, request: Request) -> m.DeleteRecordsResponse:
         """Answer DeleteRecords: drop the records before an offset."""
         asked: m.DeleteRecordsRequest = request.message
-        response = m.DeleteRecordsResponse()
-        for part in asked.topics:
-            answers = []
-            for wanted in part.partitions:
-                answer = m.DeleteRecordsResponseDeleteRecordsPartitionResult(
-                    partition_index=wanted.partition_index, low_watermark=-1
-                )
-                answers.append(answer)
-                try:
-                    log = self._find(request, part.name, wanted.partition_index)
-                    self._check_policy(part.name)
-                    log.truncate_before(log.end_offset if wanted.offset == _TO_THE_END else wanted.offset)
-                except Refused as refused:
-                    answer.error_code = refused.error
-                else:
-                    answer.low_watermark = log.start_offset
-            response.topics.append(m.DeleteRecordsResponseDeleteRecordsTopicResult(name=part.name, partitions=answers))
+        response: m.DeleteRecordsResponse = refusal(asked, request.version, ErrorCode.NONE)
+        for part, wanted, answer in paired_partitions(asked, response):
+            try:
+                log = self._partition(request, part.name, wanted.partition_index)
+                self._check_policy(part.name)
+                log.truncate_before(log.end_offset if wanted.offset == _TO_THE_END else wanted.offset)
+            except Refused as refused:
+                answer.error_code = refused.error
+            else:
+                answer.low_watermark = log.start_offset
         return response
 
     def _check_policy(self, name: str) -> None:
@@ -393,7 +347,7 @@ class PartitionAdministration:
                 answer = m.DescribeProducersResponsePartitionResponse(partition_index=index, error_message=None)
                 answers.append(answer)
                 try:
-                    log = self._find(request, name, index)
+                    log = self._partition(request, name, index)
                 except Refused as refused:
                     answer.error_code, answer.error_message = refused.error, refused.detail
                 else:
@@ -422,3 +376,30 @@ class PartitionAdministration:
         return m.DescribeLogDirsResponse(
             results=[m.DescribeLogDirsResponseDescribeLogDirsResult(log_dir=_LOG_DIR, topics=topics)]
         )
+
+
+def _too_many(wanted: int, room: int) -> Refused:
+    return Refused(
+        ErrorCode.POLICY_VIOLATION, f"{wanted:,} partitions are too many: there is room for {max(room, 0):,}."
+    )
+
+
+def _check_name(name: str) -> None:
+    """Check a topic's name, with Kafka's texts.
+
+    :raises Refused: it is not allowed
+    """
+    wrong = None
+    if name == _METADATA_TOPIC:
+        detail = f"Creation of internal topic {_METADATA_TOPIC} is prohibited."
+        raise Refused(ErrorCode.INVALID_REQUEST, detail)
+    if not name:
+        wrong = "the empty string is not allowed"
+    elif name in (".", ".."):
+        wrong = f"'{name}' is not allowed"
+    elif len(name) > _LONGEST_NAME:
+        wrong = f"the length of '{name}' is longer than the max allowed length {_LONGEST_NAME}"
+    elif not re.fullmatch(r"[a-zA-Z0-9._-]+", name):
+        wrong = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if wrong is not None:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {wrong}")

@@ -19,6 +19,7 @@ from kcoord_wire.coordinator.core.apis import (
     LEADER_EPOCH_FROM,
     PRODUCE_NAMES_LEADER_FROM,
     TOPIC_UUIDS_FROM,
+    paired_partitions,
     refusal,
 )
 from kcoord_wire.coordinator.core.brokers import NO_LEADER
@@ -245,54 +246,43 @@ def list_offsets(catalog: Catalog, request: Request) -> m.ListOffsetsResponse:
     """Answer ListOffsets."""
     asked: m.ListOffsetsRequest = request.message
     times = Counter((part.name, wanted.partition_index) for part in asked.topics for wanted in part.partitions)
-    response = m.ListOffsetsResponse()
-    for part in asked.topics:
-        topic = catalog.find(part.name, NO_ID, False)
-        answers = []
-        for wanted in part.partitions:
-            answer = m.ListOffsetsResponseListOffsetsPartitionResponse(partition_index=wanted.partition_index)
-            answers.append(answer)
-            try:
-                if times[part.name, wanted.partition_index] > 1:
-                    raise Refused(ErrorCode.INVALID_REQUEST)
-                if wanted.timestamp < 0 and request.version < _SPECIAL_TIMES.get(wanted.timestamp, 1 << 15):
-                    raise Refused(ErrorCode.UNSUPPORTED_VERSION)
-                log = catalog.log(topic, wanted.partition_index, request.broker, wanted.current_leader_epoch)
-                if request.version == 0:
-                    answer.old_style_offsets = _offsets_before(log, wanted.timestamp)[: max(wanted.max_num_offsets, 0)]
-                    continue
-                end = log.stable_offset if asked.isolation_level == READ_COMMITTED else log.end_offset
-                found = _offset_at(log, wanted.timestamp, end)
-            except Refused as refused:
-                answer.error_code = refused.error
+    response: m.ListOffsetsResponse = refusal(asked, request.version, ErrorCode.NONE)
+    for part, wanted, answer in paired_partitions(asked, response):
+        try:
+            if times[part.name, wanted.partition_index] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST)
+            if wanted.timestamp < 0 and request.version < _SPECIAL_TIMES.get(wanted.timestamp, 1 << 15):
+                raise Refused(ErrorCode.UNSUPPORTED_VERSION)
+            topic = catalog.find(part.name, NO_ID, False)
+            log = catalog.log(topic, wanted.partition_index, request.broker, wanted.current_leader_epoch)
+            if request.version == 0:
+                answer.old_style_offsets = _offsets_before(log, wanted.timestamp)[: max(wanted.max_num_offsets, 0)]
                 continue
-            answer.offset, answer.timestamp = found.offset, found.timestamp
-            if request.version >= LEADER_EPOCH_FROM:
-                answer.leader_epoch = found.leader_epoch
-        response.topics.append(m.ListOffsetsResponseListOffsetsTopicResponse(name=part.name, partitions=answers))
+            end = log.stable_offset if asked.isolation_level == READ_COMMITTED else log.end_offset
+            found = _offset_at(log, wanted.timestamp, end)
+        except Refused as refused:
+            answer.error_code = refused.error
+            continue
+        answer.offset, answer.timestamp = found.offset, found.timestamp
+        if request.version >= LEADER_EPOCH_FROM:
+            answer.leader_epoch = found.leader_epoch
     return response
 
 
 def offset_for_leader_epoch(catalog: Catalog, request: Request) -> m.OffsetForLeaderEpochResponse:
     """Answer OffsetForLeaderEpoch (KIP-101, KIP-320)."""
     asked: m.OffsetForLeaderEpochRequest = request.message
-    response = m.OffsetForLeaderEpochResponse()
-    for part in asked.topics:
-        topic = catalog.find(part.topic, NO_ID, False)
-        answers = []
-        for wanted in part.partitions:
-            answer = m.OffsetForLeaderEpochResponseEpochEndOffset(partition=wanted.partition)
-            answers.append(answer)
-            try:
-                log = catalog.log(topic, wanted.partition, request.broker, wanted.current_leader_epoch)
-            except Refused as refused:
-                answer.error_code = refused.error
-                continue
-            end = log.epochs.end_of(wanted.leader_epoch, log.end_offset)
-            if end is not None:
-                answer.leader_epoch, answer.end_offset = end
-        result = m.OffsetForLeaderEpochResponseOffsetForLeaderTopicResult(topic=part.topic, partitions=answers)
-        response.topics.append(result)
+    response: m.OffsetForLeaderEpochResponse = refusal(asked, request.version, ErrorCode.NONE)
+    for part, wanted, answer in paired_partitions(asked, response):
+        try:
+            topic = catalog.find(part.topic, NO_ID, False)
+            log = catalog.log(topic, wanted.partition, request.broker, wanted.current_leader_epoch)
+        except Refused as refused:
+            answer.error_code = refused.error
+            continue
+        end = log.epochs.end_of(wanted.leader_epoch, log.end_offset)
+        if end is not None:
+            answer.leader_epoch, answer.end_offset = end
     return response
 
 

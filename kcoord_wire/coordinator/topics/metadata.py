@@ -48,13 +48,15 @@ _MAX_NODE_ID = (1 << 31) - 1
 _TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 _CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 
-
 _FEATURES: Final = {
     "group.version": (1, ApiKey.CONSUMER_GROUP_HEARTBEAT, 0),
     "transaction.version": (2, ApiKey.END_TXN, BUMPED_FROM),
 }
 """Feature levels of the cluster, each with the api and version that it needs: 1 of ``group.version`` is KIP-848, 2 of
 ``transaction.version`` is KIP-890."""
+
+_MOST_DESCRIBED: Final = 2_000  # partitions in one answer (``max.request.partition.size.limit``)
+_BROKERS, _CONTROLLERS = 1, 2  # whose endpoints DescribeCluster asks for
 
 
 class ClusterMetadata:
@@ -223,23 +225,7 @@ class ClusterMetadata:
             return m.MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name or "")
         return m.MetadataResponseTopic(error_code=refused or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
 
-
-_MOST_DESCRIBED: Final = 2_000  # partitions in one answer (``max.request.partition.size.limit``)
-_BROKERS, _CONTROLLERS = 1, 2  # whose endpoints DescribeCluster asks for
-
-
-class ClusterAdministration:
-    """Answers what is asked of the cluster as a whole.
-
-    :param catalog: the topics
-    :param cluster: the brokers
-    """
-
-    def __init__(self, catalog: Catalog, cluster: ClusterMetadata) -> None:
-        self._catalog = catalog
-        self._cluster = cluster
-
-    def _metadata(self, request: Request, topics: Sequence[str]) -> m.MetadataResponse:
+    def _whole_metadata(self, request: Request, topics: Sequence[str]) -> m.MetadataResponse:
         """Return what Metadata is answered to the client of `request`, with what it may do."""
         asked = m.MetadataRequest(
             topics=[m.MetadataRequestTopic(name=name) for name in topics],
@@ -247,7 +233,7 @@ class ClusterAdministration:
             include_topic_authorized_operations=True,
             include_cluster_authorized_operations=True,
         )
-        return self._cluster.metadata(replace(request, message=asked, version=NULLABLE_TOPIC_NAME_FROM))
+        return self.metadata(replace(request, message=asked, version=NULLABLE_TOPIC_NAME_FROM))
 
     # ---- DescribeCluster
 
@@ -259,7 +245,7 @@ class ClusterAdministration:
             error = ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
             refused: m.DescribeClusterResponse = refusal(asked, request.version, error)
             return refused
-        known = self._metadata(request, [])
+        known = self._whole_metadata(request, [])
         response = m.DescribeClusterResponse(
             error_message=None,
             cluster_id=known.cluster_id or "",
@@ -285,11 +271,11 @@ class ClusterAdministration:
         left = max(1, min(asked.response_partition_limit, _MOST_DESCRIBED))
         response = m.DescribeTopicPartitionsResponse()
         begin, first = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
-        for name in sorted(name for name in wanted or {topic.name for topic in self._catalog} if name >= begin):
+        for name in sorted(name for name in wanted or {topic.name for topic in self.catalog} if name >= begin):
             if left <= 0:
                 response.next_cursor = m.DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=0)
                 break
-            topic, end = self._describe(request, name, first if name == begin else 0, left)
+            topic, end = self._describe_part(request, name, first if name == begin else 0, left)
             response.topics.append(topic)
             left -= len(topic.partitions)
             if end is not None:
@@ -297,11 +283,11 @@ class ClusterAdministration:
                 break
         return response
 
-    def _describe(
+    def _describe_part(
         self, request: Request, name: str, first: int, most: int
     ) -> tuple[m.DescribeTopicPartitionsResponseTopic, int | None]:
         """Describe a topic from the partition `first` on; and the partition to go on with, None if it was the last."""
-        (known,) = self._metadata(request, [name]).topics
+        (known,) = self._whole_metadata(request, [name]).topics
         partitions = [
             m.DescribeTopicPartitionsResponsePartition(
                 error_code=each.error_code,

@@ -34,13 +34,13 @@ from kcoord_wire.coordinator.core.brokers import INTERNAL_TOPICS, Brokers
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, TopicsDeleted
 from kcoord_wire.coordinator.partitions.batch_header import Header, Refused, check_batch, read_header, with_append_time
 from kcoord_wire.coordinator.partitions.partition_log import SEGMENT_BYTES, PartitionLog, Storage
-from kcoord_wire.coordinator.topics.administration import Administration, PartitionAdministration
+from kcoord_wire.coordinator.topics.administration import Administration
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, TopicLimits, disk_work
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration
 from kcoord_wire.coordinator.topics.fetching import Fetches, Growth, list_offsets, name_leaders, offset_for_leader_epoch
 from kcoord_wire.coordinator.topics.internal import InternalTopic, LogBatch
-from kcoord_wire.coordinator.topics.metadata import ClusterAdministration, ClusterMetadata
+from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.coordinator.topics.retention import Retention
 from kcoord_wire.extras import require
 from kcoord_wire.kernel.disk import Disk, MemoryDisk
@@ -118,8 +118,6 @@ class Topics:
         }
         self.configuration = Configuration(self.catalog, self.cluster, start)
         self._administration = Administration(self.catalog, self.cluster, self.configuration, self._limits, partitions)
-        self._cluster_administration = ClusterAdministration(self.catalog, self.cluster)
-        self._partition_administration = PartitionAdministration(self.catalog, self.configuration)
         self._fetches = Fetches(self.catalog, self._limits)
         self.offsets = InternalTopic(self.catalog.offsets, lambda key: brokers.partition_of_group(group_of_key(key)))
         self.transactions = InternalTopic(
@@ -141,11 +139,11 @@ class Topics:
             m.MetadataRequest: self.cluster.metadata,
             m.ApiVersionsRequest: self.cluster.api_versions,
             m.OffsetForLeaderEpochRequest: partial(offset_for_leader_epoch, self.catalog),
-            m.DescribeClusterRequest: self._cluster_administration.describe_cluster,
-            m.DescribeTopicPartitionsRequest: self._cluster_administration.describe_partitions,
-            m.DeleteRecordsRequest: self._partition_administration.delete_records,
-            m.DescribeProducersRequest: self._partition_administration.describe_producers,
-            m.DescribeLogDirsRequest: self._partition_administration.describe_log_dirs,
+            m.DescribeClusterRequest: self.cluster.describe_cluster,
+            m.DescribeTopicPartitionsRequest: self.cluster.describe_partitions,
+            m.DeleteRecordsRequest: self._administration.delete_records,
+            m.DescribeProducersRequest: self._administration.describe_producers,
+            m.DescribeLogDirsRequest: self._administration.describe_log_dirs,
             m.ListPartitionReassignmentsRequest: lambda _: m.ListPartitionReassignmentsResponse(error_message=None),
             m.DescribeAclsRequest: _no_acls,
             m.CreateAclsRequest: _no_acls,
