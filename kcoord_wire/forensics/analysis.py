@@ -18,18 +18,14 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from kcoord_wire.forensics.detectors import detect, history_of_clients
 from kcoord_wire.forensics.exchanges.clusters import rename_groups
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
-from kcoord_wire.forensics.lines.history import join_witnesses, text_history
-from kcoord_wire.forensics.marshal.history import marshal_histories
-from kcoord_wire.forensics.marshal.reader import ClaimRules, coordination_sources
 from kcoord_wire.forensics.model import (
     Exchange,
     GroupHistory,
@@ -44,12 +40,13 @@ from kcoord_wire.forensics.model import (
     arrow_schema,
     table_of,
 )
-from kcoord_wire.forensics.pace import Pace, Progress, Stop
-from kcoord_wire.forensics.records.reader import NO_ENDS, group_of, log_history
-from kcoord_wire.forensics.sources.files import find_sources
+from kcoord_wire.forensics.sources.files import Progress, ReadProgress, Stop, find_sources
 from kcoord_wire.forensics.sources.frames import parse_zone, read_frames, read_lines, read_log
 from kcoord_wire.forensics.wire.history import place_evidence, wire_history
 from kcoord_wire.forensics.wire.traffic import read_sightings
+
+if TYPE_CHECKING:
+    from kcoord_wire.forensics.marshal.reader import ClaimRules
 
 _LISTS: Final = {name: get_args(hint)[0] for name, hint in get_type_hints(GroupHistory).items() if name != "group"}
 TABLES: Final[Mapping[str, type]] = {"groups": GroupSummary, **_LISTS}
@@ -104,7 +101,7 @@ def analyze(
     """
     parse_zone(timezone)
     sources = find_sources(paths)
-    pace = Pace(sources, progress, stop)
+    pace = ReadProgress(sources, progress, stop)
     matcher = Matcher()
     collected = Collected(groups, look, judge)
     frames = 0
@@ -174,7 +171,7 @@ class Collected:
         self, groups: Collection[str] | None, look: Look | None = None, judge: ClaimRules | None = None
     ) -> None:
         self._look = look
-        self._judge = judge or ClaimRules()
+        self._judge = judge
         self._groups = None if groups is None else pa.array(sorted(groups), pa.string())
         self._exchanges: list[pa.RecordBatch] = []
         self._topics: list[pa.RecordBatch] = []
@@ -208,15 +205,11 @@ class Collected:
         exchanges = pa.Table.from_batches(self._exchanges, arrow_schema(Exchange))
         records = pa.Table.from_batches(self._records, arrow_schema(LogRow))
         lines = pa.Table.from_batches(self._lines, arrow_schema(LogLine))
-        is_marshal = pc.is_in(records["source"], coordination_sources(records))
-        marshal = records.filter(is_marshal)
-        histories = [
-            *self._of_wire(exchanges),
-            *self._of_log(records.filter(pc.invert(is_marshal))),
-            *self._of_marshal(marshal),
-            *self._of_text(lines),
-        ]
-        histories = join_witnesses(histories)
+        histories = [*self._of_wire(exchanges), *self._of_records(records)]
+        if lines.num_rows:
+            from kcoord_wire.forensics.lines.history import join_witnesses
+
+            histories = join_witnesses([*histories, *self._of_text(lines)])
         histories.sort(key=lambda history: (history.group.group_id, history.group.origin))
         counts = {"exchanges": exchanges.num_rows, "records": records.num_rows, "lines": lines.num_rows}
         return Analysis(histories, self._losses, counts)
@@ -236,14 +229,29 @@ class Collected:
         others = history_of_clients(found, sightings.errors) if self._groups is None else None
         return found if others is None else [*found, others]
 
-    def _of_log(self, records: pa.Table) -> Iterator[GroupHistory]:
-        names = group_of(records["key"].combine_chunks()) if records.num_rows else pa.array([], pa.string())
-        for rows in self._wanted(records, names):
+    def _of_records(self, records: pa.Table) -> Iterator[GroupHistory]:
+        if not records.num_rows:
+            return
+        from kcoord_wire.forensics.marshal.history import marshal_histories
+        from kcoord_wire.forensics.marshal.reader import ClaimRules, coordination_sources
+        from kcoord_wire.forensics.records.reader import group_of, log_history
+
+        is_marshal = pc.is_in(records["source"], coordination_sources(records))
+        others = records.filter(pc.invert(is_marshal))
+        for rows in self._wanted(others, group_of(others["key"].combine_chunks())):
             history = log_history(rows)
             history.findings = detect(history)
             yield history
+        histories, losses = marshal_histories(records.filter(is_marshal), self._judge or ClaimRules())
+        self._losses += losses
+        for history in histories:
+            if self._groups is None or history.group.group_id in self._groups.to_pylist():
+                history.findings = detect(history)
+                yield history
 
     def _of_text(self, lines: pa.Table) -> Iterator[GroupHistory]:
+        from kcoord_wire.forensics.lines.history import text_history
+
         for rows in self._wanted(lines, lines["group_id"]):
             history = text_history(rows)
             history.findings = detect(history)
@@ -256,20 +264,14 @@ class Collected:
             names, rows = names.filter(wanted), rows.filter(wanted)
         yield from by_group(rows, names)
 
-    def _of_marshal(self, records: pa.Table) -> Iterator[GroupHistory]:
-        histories, losses = marshal_histories(records, self._judge)
-        self._losses += losses
-        for history in histories:
-            if self._groups is None or history.group.group_id in self._groups.to_pylist():
-                history.findings = detect(history)
-                yield history
-
 
 def add_lag(histories: Iterable[GroupHistory], rows: Iterable[Lag]) -> None:
     """Put rows of `sources.live.read_lag` into histories that show no lag, such as those of a log.
 
     With one moment for each partition, its state is OK where everything is read, and UNKNOWN elsewhere.
     """
+    from kcoord_wire.forensics.records.reader import NO_ENDS
+
     of_group: dict[str, list[Lag]] = {}
     for row in rows:
         of_group.setdefault(row.group_id, []).append(row)
@@ -327,6 +329,8 @@ def write_tables(histories: Iterable[GroupHistory], losses: Iterable[Loss], fold
 
     :raises OSError: one cannot be written; the tables before it are complete, and nothing of this one remains
     """
+    import pyarrow.parquet as pq
+
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, table in tables_of(histories, losses).items():

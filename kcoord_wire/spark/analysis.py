@@ -29,8 +29,7 @@ from kcoord_wire.forensics.detectors import history_of_clients
 from kcoord_wire.forensics.lines.history import join_witnesses
 from kcoord_wire.forensics.marshal.reader import ClaimRules
 from kcoord_wire.forensics.model import LogRow, Loss, SightingKind, arrow_schema
-from kcoord_wire.forensics.pace import Progress
-from kcoord_wire.forensics.sources.files import Kind, Source, find_sources
+from kcoord_wire.forensics.sources.files import Kind, Progress, Source, find_sources
 from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC, read_topic
 from kcoord_wire.forensics.wire.traffic import read_sightings
 from kcoord_wire.spark.histories import Histories, group_histories, match_exchanges

@@ -28,14 +28,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, BinaryIO, Final
 
 from kcoord_wire.forensics.lines.shapes import BROKER_SHAPES, CLIENT_SHAPES, FIELDS, Shape
 from kcoord_wire.forensics.lines.wrapping import MAX_LINE, Message, Stamp, stamp_of, unwrap
 from kcoord_wire.forensics.model import LogLine
 
-_SHAPES: Final = tuple((shape.literal, shape) for shape in (*BROKER_SHAPES, *CLIENT_SHAPES))
 _NUMBERS: Final = frozenset({"generation_id", "members", "timeout_ms", "took_ms"})
 _INT32: Final = range(-(2**31), 2**31)
 _NONE: Final = frozenset({"", "None", "null", "(not-set)", "Optional.empty"})
@@ -76,10 +75,15 @@ class Parsed:
     columns: dict[str, Any] = field(default_factory=dict)
 
 
+@cache
+def _shapes() -> tuple[tuple[str, Shape], ...]:
+    return tuple((shape.literal, shape) for shape in (*BROKER_SHAPES, *CLIENT_SHAPES))
+
+
 def parse_line(line: str) -> tuple[Parsed, Message] | None:
     """Return what a line says, and the message in it; None for a line of no known kind."""
     is_escaped = "\\" in line  # JSON escapes quotes
-    shapes = [shape for literal, shape in _SHAPES if is_escaped or literal in line]
+    shapes = [shape for literal, shape in _shapes() if is_escaped or literal in line]
     if not shapes:
         return None
     message = unwrap(line)

@@ -28,7 +28,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 _NAME: Final = r".{1,300}?"
@@ -57,9 +58,9 @@ _TOKEN: Final = re.compile(r"<(\w+)>|(\[\[)|(\]\])|(\{)|(\})|(\|)")
 _TRIES: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shape:
-    """A line that a program writes.
+    """A line that a program writes; its template is compiled when it is first searched for.
 
     :ivar kind: what it says, a name in `kcoord_wire.forensics.lines.meanings`
     :ivar template: its text
@@ -69,26 +70,34 @@ class Shape:
     kind: str
     template: str
     programs: Sequence[str]
-    literal: str = field(init=False)
-    _first: str = field(init=False)
-    _pattern: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        source, literals, first = _compiled(self.template)
-        object.__setattr__(self, "literal", max(literals, key=len))
-        object.__setattr__(self, "_first", first)
-        object.__setattr__(self, "_pattern", re.compile(source, re.DOTALL))
+        if _TOKEN.match(self.template):
+            raise ValueError(f"a template begins with text, not with a field or a choice: {self.template}")
+
+    @cached_property
+    def literal(self) -> str:
+        """The longest text that every match holds."""
+        return max(self._compiled[1], key=len)
+
+    @cached_property
+    def _compiled(self) -> tuple[str, list[str], str]:
+        return _compiled(self.template)
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(self._compiled[0], re.DOTALL)
 
     def match(self, text: str) -> re.Match[str] | None:
         """Return where the template matches in a line, or None."""
         if self.literal not in text:
             return None
-        at = -1
+        at, first, pattern = -1, self._compiled[2], self._pattern
         for _ in range(_TRIES):
-            at = text.find(self._first, at + 1)
+            at = text.find(first, at + 1)
             if at < 0:
                 return None
-            if found := self._pattern.match(text, at):
+            if found := pattern.match(text, at):
                 return found
         return None
 
@@ -113,8 +122,6 @@ def _compiled(template: str) -> tuple[str, list[str], str]:
     rest = template[start:]
     source.append(re.escape(rest) if rest else r"\.?\s*$")
     literals += [rest] if rest else []
-    if not template.startswith(literals[0]):
-        raise ValueError(f"a template begins with text, not with a field or a choice: {template}")
     return "".join(source), literals, literals[0]
 
 

@@ -32,7 +32,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import partial
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -40,20 +40,17 @@ import pyarrow as pa
 from kcoord_wire.capture.frames import GoesOn, read_raw_frames
 from kcoord_wire.capture.pcap import CaptureError
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.forensics.lines.reader import lines_of
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow, arrow_schema, record_time_ns, table_of
 from kcoord_wire.forensics.sources.files import SourceError, kind_of, plain_name, unpacked
 from kcoord_wire.recorder.recording import Damage, RecordingError, is_repeated, read_header, read_recording, refusal
-from kcoord_wire.records.context import ReadLimits
-from kcoord_wire.records.control import ControlType, decode_control_record
-from kcoord_wire.records.model import Batch, RecordBatch, TimestampType
-from kcoord_wire.records.segment import PREFIX_SIZE, batch_size, decode_any
+
+if TYPE_CHECKING:
+    from kcoord_wire.records.model import Batch, RecordBatch
 
 MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
 """Bytes of frames or records at which a batch ends, however few rows it has."""
 
 _ROWS_BETWEEN: Final = 512  # calls of `GoesOn`
-_LIMITS: Final = ReadLimits(strict=False)
 _MAX_BATCH: Final = 100 * 1024 * 1024
 _SEARCHES: Final = 64  # how often each byte of a segment is examined in the search for sound batches, on average
 # Where a batch may begin: an offset below 2**40, a size below 2**24, any epoch, a known magic.
@@ -207,6 +204,8 @@ def _offsets_of(name: str) -> range:
 
 
 def _of_segment(data: mmap, offsets: range, goes_on: GoesOn | None) -> Iterator[_Record]:
+    from kcoord_wire.records.model import Batch, RecordBatch, TimestampType
+
     open_: dict[int, list[_Record]] = {}  # by producer
     for batch in _batches(data, goes_on):
         if not isinstance(batch, Batch):
@@ -248,6 +247,8 @@ def _of_segment(data: mmap, offsets: range, goes_on: GoesOn | None) -> Iterator[
 
 def _ends_well(batch: RecordBatch) -> bool | None:
     """Whether a control batch commits its transaction; None where it is not the end of one."""
+    from kcoord_wire.records.control import ControlType, decode_control_record
+
     for record in batch.records:
         try:
             control = decode_control_record(record)
@@ -273,19 +274,24 @@ def _batches(data: mmap, goes_on: GoesOn | None) -> Iterator[Batch | tuple[int, 
 
 
 def _batch_at(data: mmap, position: int) -> Batch | DecodeError:
+    from kcoord_wire.records.context import ReadLimits
+    from kcoord_wire.records.segment import PREFIX_SIZE, batch_size, decode_any
+
     try:
         prefix = data[position : position + PREFIX_SIZE]
         size = batch_size(prefix, position) if len(prefix) == PREFIX_SIZE else PREFIX_SIZE
         if size > min(_MAX_BATCH, len(data) - position):
             detail = f"{size} bytes or more where {len(data) - position} are left"
             return DecodeError("truncated", position, "Batch.size", detail)
-        return decode_any(memoryview(data[position : position + size]), position, _LIMITS)
+        return decode_any(memoryview(data[position : position + size]), position, ReadLimits(strict=False))
     except DecodeError as error:
         return error
 
 
 def _next_batch(data: mmap, position: int, budget: int) -> tuple[int, int]:
     """Return where the next sound batch begins, else the end of the data; and what is left of the budget."""
+    from kcoord_wire.records.segment import PREFIX_SIZE
+
     for match in _LIKELY_BATCH.finditer(data, position + 1):
         place = match.start()
         (size,) = struct.unpack_from(">i", data, place + 8)
@@ -333,6 +339,8 @@ def read_lines(
     :raises OSError: the file cannot be read
     :raises ValueError: the time zone is unknown
     """
+    from kcoord_wire.forensics.lines.reader import lines_of
+
     zone, source = parse_zone(timezone), os.fspath(path)
     latest = datetime.fromtimestamp(Path(path).stat().st_mtime, UTC)
     held: list[LogLine] = []
