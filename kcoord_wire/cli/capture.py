@@ -202,7 +202,8 @@ def _print_summary(frames: Iterable[CapturedFrame]) -> None:
 def _print_story(args: Capture) -> None:
     require("pyarrow", "analyze", "--story")
     from kcoord_wire.forensics.analysis import analyze
-    from kcoord_wire.report.formatting import counted, duration, shown
+    from kcoord_wire.protocol.wording import counted
+    from kcoord_wire.report.formatting import duration, shown
     from kcoord_wire.report.terminal import events_of
 
     histories = analyze([args.file], ports=args.port or None).histories

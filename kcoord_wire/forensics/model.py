@@ -406,7 +406,7 @@ class Sighting:
 
 
 class Cause(enum.StrEnum):
-    """Why a rebalance began. The order here means nothing: which cause counts is up to the rules of wire/ and log/."""
+    """Why a rebalance began. The order means nothing: which cause counts is up to the rules of wire/ and records/."""
 
     COORDINATOR_FAILOVER = "coordinator failover"  # the group was loaded by another broker, or again; members rejoined
     OUTAGE = "outage"  # no coordinator answered the members for longer than their sessions: none of them is at fault
@@ -511,8 +511,8 @@ class Rebalance:
         came back to their former owner after a pause
     :ivar paused_ms: time in which partitions had no owner, summed over the partitions. On the wire a pause that has
         not ended counts until the last frame (wire/ownership.py); in the log only pauses that ended count, and only
-        those of cooperative rebalances are known, else it is None (log/ledger.py). None too where members that the
-        source does not show may have held them (wire/coverage.py), and for protocol types other than ``consumer``
+        those of cooperative rebalances are known, else it is None (forensics/history.py). None too where members
+        that the source does not show may have held them (wire/gaps.py), and for protocol types other than ``consumer``
     :ivar removed: members that the group lost
     :ivar waited_for: whom the join phase waited for, the longest wait first; classic groups on the wire only
     :ivar lag_grown: records by which the group fell behind, from its start until the next one: the greatest lag of all

@@ -49,7 +49,8 @@ from kcoord_wire.forensics.model import (
     PartitionState,
     Rebalance,
 )
-from kcoord_wire.report.formatting import ago, counted, duration, name_if_known, name_of, shown, utc
+from kcoord_wire.protocol.wording import counted
+from kcoord_wire.report.formatting import ago, duration, name_if_known, name_of, shown, utc
 
 _LATE: Final = 0.3  # share of a rebalance from which the last member to join is named as the reason for its length
 _LATE_MS: Final = 3_000  # members learn of a rebalance by a heartbeat; its interval is 3 s by default

@@ -45,11 +45,6 @@ def place_text(fact: Evidence) -> str:
     return f"{'byte' if '.kcrec' in fact.source else 'packet'} {fact.position}"
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
-    """``1 rebalance``, ``1,024 rebalances``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def duration(ms: float) -> str:
     """``340 ms``, ``8.1 s``, ``42 s``, ``12 min 5 s``, ``3 h 4 min``, ``2 d 3 h``; a non-finite one is ``?``."""
     if not math.isfinite(ms):

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 from kcoord_wire.extras import require
 from kcoord_wire.forensics.model import GroupHistory, Loss, MemberLife, Outage, Rebalance
+from kcoord_wire.protocol.wording import counted
 from kcoord_wire.report.digest import FAULTS, Card, Digest, awaited, cards_of, digests, growth, lag_sentence
 from kcoord_wire.report.formatting import (
     ago,
-    counted,
     duration,
     name_if_known,
     name_of,

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
+from kcoord_wire.forensics.history import GONE, HistoryBuilder, removed_members
 from kcoord_wire.forensics.model import (
     Cause,
     Evidence,
@@ -41,11 +42,9 @@ from kcoord_wire.forensics.model import (
     MemberLife,
     Outage,
     Rebalance,
-    end_rebalance,
-    new_rebalance,
 )
-from kcoord_wire.forensics.records.ledger import GONE, CommitTimes, Ledger, removed_members
-from kcoord_wire.report.formatting import counted, duration, iso, partition_runs, shown
+from kcoord_wire.protocol.wording import counted
+from kcoord_wire.report.formatting import duration, iso, partition_runs, shown
 from kcoord_wire.watch.seen import (
     Difference,
     Place,
@@ -249,7 +248,7 @@ class GroupWatch:
     """
 
     def __init__(self, group_id: str, source: str, now: int) -> None:
-        self._ledger = Ledger(group_id, CommitTimes())
+        self._tables = HistoryBuilder(group_id)
         self.group_id = group_id
         self.lag = LagBook(group_id)
         self.seen: SeenGroup | None = None
@@ -263,8 +262,7 @@ class GroupWatch:
         self._source = source
         self._assignor: str | None = None  # of the last assignment
         self._first_ns = self._last_ns = self._described_ns = now
-        self._number = self._generation = 0
-        self._before: dict[Place, str] = {}
+        self._generation = 0
         self._is_dropped = False
 
     # ---- what polls show
@@ -295,7 +293,7 @@ class GroupWatch:
 
     def take_offsets(self, now: int, committed: Mapping[Place, int], ends: Mapping[Place, int]) -> list[Change]:
         """Take in the committed offsets of the group, and the ends of their partitions."""
-        owners = {place: item.member_id for place, item in self._ledger.held.items()}
+        owners = {place: item.member_id for place, item in self._tables.held.items()}
         back = self.lag.take(now, committed, ends, owners)
         self._last_ns = now
         return [
@@ -324,7 +322,7 @@ class GroupWatch:
         """Take in that the group does not exist any more."""
         if self.rebalance is not None:
             self._end(now, "empty")
-        self._ledger.deleted(now)
+        self._tables.deleted(now)
         self.seen, self.waits_for, self.unanswered, self._last_ns = None, [], None, now
         return [self._change(now, ChangeKind.GROUP_GONE, "deleted, or empty without offsets")]
 
@@ -333,16 +331,16 @@ class GroupWatch:
     @property
     def paused(self) -> int:
         """Partitions that had an owner and have none."""
-        return len(self._ledger.paused)
+        return len(self._tables.paused)
 
     def held_by(self, member_id: str) -> list[Place]:
         """Return the partitions that a member holds, as far as polls have shown it."""
-        return sorted(place for place, item in self._ledger.held.items() if item.member_id == member_id)
+        return sorted(place for place, item in self._tables.held.items() if item.member_id == member_id)
 
     def history(self) -> GroupHistory:
         """Return the tables so far; later polls change their rows."""
         blind = [*BLIND, _THINNED] if self._is_dropped else list(BLIND)
-        history = self._ledger.history(self._first_ns, self._last_ns, [], blind, origin="admin")
+        history = self._tables.history(self._first_ns, self._last_ns, [], blind, origin="admin")
         history.lag = self.lag.rows()
         history.outages = self.outages
         return history
@@ -366,7 +364,7 @@ class GroupWatch:
                 yield self._end(now, "stable" if seen.members else "empty", was_seen=before.is_rebalancing)
 
     def _reason(self, now: int, before: SeenGroup, seen: SeenGroup, difference: Difference) -> Reason:
-        has_unowned = any(pause.rebalance == self._number for pause in self._ledger.paused.values())
+        has_unowned = any(pause.rebalance == self._tables.number is not None for pause in self._tables.paused.values())
         return explain(
             before,
             seen,
@@ -378,7 +376,7 @@ class GroupWatch:
 
     def _topics_with_new_places(self, seen: SeenGroup) -> list[str]:
         """Return the topics that the group had before, of which partitions are assigned for the first time."""
-        known = self._ledger.held.keys() | self._ledger.paused.keys()
+        known = self._tables.held.keys() | self._tables.paused.keys()
         topics = {topic for topic, _ in known}
         return sorted({topic for topic, _ in seen.owners().keys() - known if topic in topics})
 
@@ -394,14 +392,10 @@ class GroupWatch:
         rebalance.members_after = len(seen.members)
 
     def _begin(self, now: int, seen: SeenGroup, reason: Reason, before: SeenGroup | None = None) -> Change:
-        self._number += 1
         self.waits_for = _waiting(before or seen, seen)
-        self._before = self._ledger.owners()
-        self.rebalance = new_rebalance(
-            group_id=self.group_id,
-            number=self._number,
+        self.rebalance = self._tables.open(
+            now,
             generation_id=None,
-            started_ns=now,
             cause=reason.cause,
             confidence=reason.confidence,
             detail=reason.detail,
@@ -412,15 +406,14 @@ class GroupWatch:
             members_before=0 if before is None else len(before.members),
             members_after=len(seen.members),
         )
-        self._ledger.rebalances.append(self.rebalance)
         self._link_outage(now)
-        text = f"rebalance #{self._number} began{_because(self.rebalance)}"
+        text = f"rebalance #{self.rebalance.number} began{_because(self.rebalance)}"
         return self._change(now, ChangeKind.REBALANCE_BEGAN, text, self.rebalance)
 
     def _end(self, now: int, outcome: str, *, was_seen: bool = True) -> Change:
         rebalance, self.rebalance, self.waits_for = self.rebalance, None, []
         assert rebalance is not None
-        end_rebalance(rebalance, now, outcome)
+        self._tables.close(now, outcome)
         self.causes[str(rebalance.cause)] += 1
         how = f"{_ENDS.get(outcome, outcome)} after {duration(rebalance.duration_ms or 0)}"
         if not was_seen:
@@ -428,12 +421,18 @@ class GroupWatch:
             rebalance.duration_ms = rebalance.syncing_ms = None
             how = f"between two polls{_because(rebalance)}"
         if outcome == "stable":
-            self._ledger.count_moves(self._before, rebalance)
             self._generation += 1
             rebalance.generation_id = self._generation
-            self._ledger.begin_generation(self._generation, rebalance, now, len(self._ledger.held))
+            self._tables.begin_generation(
+                self._generation,
+                rebalance.started_ns,
+                stable_ns=now,
+                assignor=rebalance.assignor,
+                members=rebalance.members_after,
+                partitions=len(self._tables.held),
+            )
         else:
-            self._ledger.end_generation(now)
+            self._tables.end_generation(now)
         moved = f"; {counted(rebalance.moved, 'partition')} moved" if rebalance.moved else ""
         text = f"rebalance #{rebalance.number} {how}{moved}"
         return self._change(now, ChangeKind.REBALANCE_ENDED, text, rebalance)
@@ -441,28 +440,28 @@ class GroupWatch:
     # ---- members and what they hold
 
     def _settle(self, now: int, seen: SeenGroup, difference: Difference) -> None:
-        """Bring the ledger to what was seen: members, owners, state."""
-        ledger, number = self._ledger, None if self.rebalance is None else self.rebalance.number
+        """Bring the tables to what was seen: members, owners, state."""
+        tables, number = self._tables, None if self.rebalance is None else self.rebalance.number
         kept = {member.key: member.member_id for member in difference.replaced}
-        for member_id in ledger.members.keys() - seen.members.keys():
-            life = ledger.members[member_id]
+        for member_id in tables.members.keys() - seen.members.keys():
+            life = tables.members[member_id]
             is_replaced = life.instance_id is not None and f"instance {life.instance_id}" in kept
-            ledger.lose(now, member_id, _REPLACED if is_replaced else GONE, number)
+            tables.lose(now, member_id, _REPLACED if is_replaced else GONE, number)
             if self.rebalance is not None and not is_replaced:
                 self.rebalance.removed += removed_members([life])
         for member in seen.members.values():
-            ledger.see(now, self._life(now, seen, member))
+            tables.see(now, self._life(now, seen, member))
         if seen.shows_assignments:
             self._assign(now, seen, number)
-        ledger.protocol_type = "consumer"
-        ledger.state(now, seen.state, None)
+        tables.protocol_type = "consumer"
+        tables.enter(now, seen.state, None)
 
     def _assign(self, now: int, seen: SeenGroup, number: int | None) -> None:
         assigned = {place: each.member_id for each in seen.members.values() for place in each.assigned}
-        for place in sorted(self._ledger.held.keys() - assigned.keys()):
-            self._ledger.release(now, place, number)
+        for place in sorted(self._tables.held.keys() - assigned.keys()):
+            self._tables.release(now, place, number)
         for place, member_id in sorted(assigned.items()):
-            self._ledger.give(now, place, member_id, self._generation + (self.rebalance is not None))
+            self._tables.give(now, place, member_id, self._generation + (self.rebalance is not None))
 
     def _life(self, now: int, seen: SeenGroup, member: SeenMember) -> MemberLife:
         return MemberLife(
@@ -526,7 +525,7 @@ class GroupWatch:
 
     def _link_outage(self, now: int) -> None:
         if self._is_after_outage(now) and self.outages[-1].rebalance is None:
-            self.outages[-1].rebalance = self._number
+            self.outages[-1].rebalance = self._tables.number
 
     def _time(self, now: int, before: SeenGroup | None) -> None:
         if before is not None and before.is_rebalancing:
@@ -535,7 +534,7 @@ class GroupWatch:
 
     def trim(self, rows: int, lag_rows: int) -> None:
         """Drop older rows, so that about `rows` are left of each table and `lag_rows` of the lag."""
-        self._is_dropped |= self._ledger.trim(rows) | self.lag.thin(lag_rows)
+        self._is_dropped |= self._tables.trim(rows) | self.lag.thin(lag_rows)
         if len(self.outages) > rows:
             del self.outages[: len(self.outages) // 2]
             self._is_dropped = True

@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
 from kcoord_wire.forensics.model import Cause, Identity
+from kcoord_wire.protocol import wording
 from kcoord_wire.report.formatting import name_of, shown
 
 REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
@@ -246,9 +247,7 @@ def who(member: SeenMember) -> str:
 
 def listed(members: Sequence[SeenMember]) -> str:
     """Return the first four members for people, and how many more there are."""
-    names = sorted(who(member) for member in members)
-    more = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+    return wording.listed(map(who, members), _LISTED)
 
 
 def _only(members: Sequence[SeenMember]) -> Identity | None:

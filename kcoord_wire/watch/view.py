@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any, Final
 
 from kcoord_wire.forensics.model import NS_PER_MS, Cause
-from kcoord_wire.report.formatting import counted, duration, partition_runs, shown
+from kcoord_wire.protocol.wording import counted, first_of
+from kcoord_wire.report.formatting import duration, partition_runs, shown
 from kcoord_wire.watch.group import clock
 from kcoord_wire.watch.groups import GroupView, Snapshot
 
@@ -106,9 +106,8 @@ def _state_line(view: GroupView, now: int) -> str:
     if view.lag is not None:
         parts.append(f"lag {view.lag:,}")
     if view.growing:
-        some = ", ".join(f"{shown(topic, 40)}/{n} +{rate:,.0f}/s" for (topic, n), rate in view.growing[:_GROWING])
-        more = f" and {len(view.growing) - _GROWING} more" if len(view.growing) > _GROWING else ""
-        parts.append(f"{_RED}grows: {some}{more}{_PLAIN}")
+        fastest = [f"{shown(topic, 40)}/{n} +{rate:,.0f}/s" for (topic, n), rate in view.growing]
+        parts.append(f"{_RED}grows: {first_of(fastest, _GROWING)}{_PLAIN}")
     if view.paused:
         parts.append(f"{counted(view.paused, 'partition')} without an owner")
     total = sum(view.causes.values())
@@ -128,8 +127,7 @@ def _why(view: GroupView) -> str:
 
 
 def _waits(view: GroupView, until_ms: float | None) -> str:
-    names = ", ".join(islice(view.waits_for, _NAMES))
-    names += f" and {len(view.waits_for) - _NAMES} more" if len(view.waits_for) > _NAMES else ""
+    names = first_of(view.waits_for, _NAMES)
     if view.state == "CompletingRebalance":
         return "waits for the assignment of its leader, which the Admin API does not name"
     if not view.waits_for:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcoord_wire.forensics.model import Evidence
-from kcoord_wire.report.formatting import ago, counted, duration, iso, name_of, partition_runs, place_text, shown
+from kcoord_wire.protocol.wording import counted
+from kcoord_wire.report.formatting import ago, duration, iso, name_of, partition_runs, place_text, shown
 from tests.support.histories import MS, SECOND, START
 
 

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 from kcoord_wire.forensics.lines.reader import client_of
 from kcoord_wire.forensics.lines.shapes import Shape
 from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
-from kcoord_wire.forensics.model import NS_PER_MS, Cause, Generation, Identity, LogLine, end_rebalance
+from kcoord_wire.forensics.model import NS_PER_MS, Cause, Identity, LogLine
 
 _CERTAIN: Final = 1.0
 _LIKELY: Final = 0.6
@@ -174,8 +174,8 @@ class BrokerLines:
         self._tables.begin(
             row, verdict.cause, verdict.confidence, verdict.trigger, verdict.reason, _detail(row, verdict), evidence
         )
-        self._tables.enter("PreparingRebalance", row.time_ns, row.generation_id)
-        if verdict.cause == Cause.SESSION_EXPIRED and member_id in self._tables.present:
+        self._tables.enter(row.time_ns, "PreparingRebalance", row.generation_id)
+        if verdict.cause == Cause.SESSION_EXPIRED and member_id in self._tables.members:
             self._tables.part(member_id or "", row, "session timeout")
 
     def _named(self, trigger: Identity, member_id: str, row: LogLine) -> Identity:
@@ -190,7 +190,7 @@ class BrokerLines:
         if gone is not None and row.time_ns - gone.time_ns <= _JUST_BEFORE_NS and gone.member_id is not None:
             cause = Cause.SESSION_EXPIRED if gone.kind == "failed" else Cause.MEMBER_LEFT
             return Verdict(cause, _INFERRED, Identity(gone.member_id, gone.client_id, None, gone.instance_id))
-        if row.generation_id == 0 or (self._tables.states and self._tables.states[-1].state == "Empty"):
+        if row.generation_id == 0 or self._tables.state == "Empty":
             return Verdict(Cause.NEW_MEMBER, _FROM_EMPTY, Identity())
         return Verdict(Cause.UNKNOWN, 0.0, Identity())
 
@@ -198,11 +198,8 @@ class BrokerLines:
         rebalance = self._tables.current
         if row.members is not None:
             self._tables.size = row.members
-        generation = Generation(
-            self._tables.group_id, row.generation_id or 0, row.time_ns, None, None, None, None, self._tables.size, 0
-        )
-        self._tables.next_generation(generation)
-        self._tables.enter("CompletingRebalance", row.time_ns, row.generation_id)
+        self._tables.begin_generation(row.generation_id or 0, row.time_ns, members=self._tables.size)
+        self._tables.enter(row.time_ns, "CompletingRebalance", row.generation_id)
         if rebalance is None:
             return
         rebalance.generation_id, rebalance.joined_ns = row.generation_id, row.time_ns
@@ -215,7 +212,7 @@ class BrokerLines:
             tables.size = row.members
         if row.member_id is not None:
             tables.meet(row.member_id, row)
-        for life in tables.present.values():
+        for life in tables.members.values():
             life.first_generation_id = (
                 row.generation_id if life.first_generation_id is None else life.first_generation_id
             )
@@ -224,10 +221,10 @@ class BrokerLines:
             last = tables.generations[-1]
             last.stable_ns, last.leader_id = row.time_ns, row.member_id
             last.members = tables.size or last.members
-        tables.enter("Stable", row.time_ns, row.generation_id)
+        tables.enter(row.time_ns, "Stable", row.generation_id)
         if rebalance is not None and rebalance.generation_id == row.generation_id:
             rebalance.leader_id, rebalance.members_after = row.member_id, tables.size
-            end_rebalance(rebalance, row.time_ns, "stable")
+            tables.close(row.time_ns, "stable")
 
     def _empty(self, row: LogLine) -> None:
         tables = self._tables
@@ -237,10 +234,8 @@ class BrokerLines:
             if tables.current.cause == Cause.UNKNOWN:
                 tables.current.cause, tables.current.confidence = Cause.MEMBER_LEFT, _GROUP_EMPTY
                 tables.current.detail += "; the group is empty"
-            end_rebalance(tables.current, row.time_ns, "empty")
-        if tables.generations and tables.generations[-1].ended_ns is None:
-            tables.generations[-1].ended_ns = row.time_ns
-        tables.enter("Empty", row.time_ns, row.generation_id)
+            tables.close(row.time_ns, "empty")
+        tables.empty(row.time_ns, row.generation_id)
 
     def _member_gone(self, row: LogLine) -> None:
         if row.member_id is None:
@@ -255,7 +250,7 @@ class BrokerLines:
             self._tables.part(member_id, row, "rebalance timeout")
 
     def _pending_gone(self, row: LogLine) -> None:
-        life = self._tables.present.pop(row.member_id or "", None)
+        life = self._tables.members.pop(row.member_id or "", None)
         if life is not None:
             self._tables.lives.remove(life)
 
@@ -264,8 +259,8 @@ class BrokerLines:
             self._tables.meet(row.member_id, row)
 
     def _replaced(self, row: LogLine) -> None:
-        if row.other_id in self._tables.present:
-            life = self._tables.present.pop(row.other_id or "")
+        if row.other_id in self._tables.members:
+            life = self._tables.members.pop(row.other_id or "")
             life.left_ns, life.why_left = row.time_ns, "replaced"
         self._met(row)
 
@@ -362,10 +357,10 @@ class Kip848Lines:
             why = "left" if row.kind == "epoch_left" else "rebalance timeout" if is_slow else "session timeout"
             tables.part(row.member_id, row, why)
         else:
-            if row.other_id in tables.present:
+            if row.other_id in tables.members:
                 tables.part(row.other_id or "", row, "replaced")
             tables.meet(row.member_id, row)
-        tables.size = len(tables.present)
+        tables.size = len(tables.members)
 
     def _bumped(self, row: LogLine) -> None:
         tables, before = self._tables, self._before
@@ -391,19 +386,17 @@ class Kip848Lines:
             [evidence_of(line) for line in (before, row) if line is not None],
         )
         rebalance.members_after, rebalance.generation_id = tables.size, row.generation_id
-        tables.next_generation(
-            Generation(tables.group_id, row.generation_id or 0, row.time_ns, None, None, None, None, tables.size, 0)
-        )
-        tables.enter("Assigning", row.time_ns, row.generation_id)
-        if not tables.present and rebalance.removed:
-            end_rebalance(rebalance, row.time_ns, "empty")
-            tables.enter("Empty", row.time_ns, row.generation_id)
+        tables.begin_generation(row.generation_id or 0, row.time_ns, members=tables.size)
+        tables.enter(row.time_ns, "Assigning", row.generation_id)
+        if not tables.members and rebalance.removed:
+            tables.close(row.time_ns, "empty")
+            tables.enter(row.time_ns, "Empty", row.generation_id)
 
     def _close(self, row: LogLine) -> None:
         """End a rebalance of which no line shows the end."""
         current = self._tables.current
         if current is not None and current.joined_ns is None:
-            end_rebalance(current, row.time_ns, "interrupted")
+            self._tables.close(row.time_ns, "interrupted")
         elif current is not None:
             current.outcome = "unseen"
 
@@ -411,7 +404,7 @@ class Kip848Lines:
         tables, rebalance = self._tables, self._tables.current
         if tables.generations and tables.generations[-1].generation_id == row.generation_id:
             tables.generations[-1].assignor = row.assignor
-        tables.enter("Reconciling", row.time_ns, row.generation_id)
+        tables.enter(row.time_ns, "Reconciling", row.generation_id)
         if rebalance is not None and rebalance.generation_id == row.generation_id:
             rebalance.assignor, rebalance.joined_ns = row.assignor, row.time_ns
             rebalance.joining_ms = (row.time_ns - rebalance.started_ns) / NS_PER_MS
@@ -419,7 +412,7 @@ class Kip848Lines:
     def _state(self, row: LogLine) -> None:
         last = self._tables.rebalances[-1] if self._tables.rebalances else None
         if last is not None and last.generation_id == row.generation_id and row.state == "STABLE":
-            end_rebalance(last, row.time_ns, "stable")  # the last member that reaches it ends it
+            self._tables.close(row.time_ns, "stable", last)  # the last member that reaches it ends it
 
     def finish(self) -> None:
         """The lines are over: what has its target is under way for as long as nothing says."""

@@ -13,7 +13,7 @@ from typing import Final
 from kcoord_wire.forensics.lines.broker import cause_of_client
 from kcoord_wire.forensics.lines.reader import client_of
 from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
-from kcoord_wire.forensics.model import NS_PER_MS, Cause, Generation, Identity, LogLine, end_rebalance
+from kcoord_wire.forensics.model import NS_PER_MS, Cause, Identity, LogLine
 
 ENDS: Final = frozenset({"leaving", "unknown_member", "lost", "poll_timeout"})
 """Kinds of lines after which their client is no member any more."""
@@ -64,7 +64,7 @@ class ClientLines:
     def _gone(self, row: LogLine, name: str) -> None:
         self._known.discard(name)
         member_id = row.member_id or self._ids.get(name)
-        if member_id in self._tables.present:
+        if member_id in self._tables.members:
             why = {"poll_timeout": "poll timeout", "leaving": "left"}.get(row.kind, "session timeout")
             self._tables.part(member_id or "", row, why)
 
@@ -106,13 +106,12 @@ class ClientLines:
         rebalance = tables.begin(first, cause, confidence, trigger, reason, detail, evidence[:_MOST_EVIDENCE])
         rebalance.generation_id, rebalance.joined_ns, rebalance.assignor = row.generation_id, row.time_ns, row.assignor
         rebalance.joining_ms = (row.time_ns - first.time_ns) / NS_PER_MS
-        tables.enter("PreparingRebalance", first.time_ns, self._generation)
-        tables.enter("CompletingRebalance", row.time_ns, row.generation_id)
+        tables.enter(first.time_ns, "PreparingRebalance", self._generation)
+        tables.enter(row.time_ns, "CompletingRebalance", row.generation_id)
         if row.generation_id is not None:
-            generation = Generation(
-                tables.group_id, row.generation_id, row.time_ns, None, None, row.assignor, row.other_id, 1, 0
+            tables.begin_generation(
+                row.generation_id, row.time_ns, assignor=row.assignor, leader_id=row.other_id, members=1
             )
-            tables.next_generation(generation)
 
     def _sync(self, row: LogLine, name: str) -> None:
         tables = self._tables
@@ -122,8 +121,8 @@ class ClientLines:
             return
         rebalance = tables.rebalances[-1]
         if rebalance.outcome in ("open", "stable"):
-            end_rebalance(rebalance, row.time_ns, "stable")
-            tables.enter("Stable", row.time_ns, self._generation)
+            tables.close(row.time_ns, "stable", rebalance)
+            tables.enter(row.time_ns, "Stable", self._generation)
             if tables.generations and tables.generations[-1].generation_id == self._generation:
                 tables.generations[-1].stable_ns, tables.generations[-1].members = row.time_ns, len(self._joined)
 

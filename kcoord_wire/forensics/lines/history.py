@@ -35,7 +35,7 @@ import pyarrow as pa
 from kcoord_wire.forensics.lines.broker import BrokerLines, Kip848Lines
 from kcoord_wire.forensics.lines.clients import ENDS, ClientLines, trigger_of
 from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
-from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, GroupHistory, GroupSummary, LogLine, Rebalance
+from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, GroupHistory, LogLine, Rebalance
 
 _NEAR_NS: Final = 5_000 * NS_PER_MS
 _WITNESSES: Final = frozenset(
@@ -81,7 +81,7 @@ def text_history(lines: pa.Table) -> GroupHistory:
         blind = list(_BLIND_CLIENTS)
     if not all(row.is_zoned for row in rows):
         blind.append(_BLIND_ZONE.format("UTC, or as --timezone says"))
-    return _history(tables, rows, blind)
+    return tables.history(rows[0].time_ns, rows[-1].time_ns, [], blind, origin="text")
 
 
 def _of_brokers(tables: GroupTables, rows: list[LogLine]) -> Iterator[str]:
@@ -163,26 +163,6 @@ def _may_be_of(row: LogLine, rebalance: Rebalance) -> bool:
     if row.member_id is not None and rebalance.member_id is not None:
         return row.member_id == rebalance.member_id
     return row.client_id is not None and row.client_id == rebalance.client_id
-
-
-def _history(tables: GroupTables, rows: list[LogLine], blind: list[str]) -> GroupHistory:
-    if tables.states:
-        tables.states[-1].to_ns = None
-    summary = GroupSummary(
-        group_id=tables.group_id,
-        origin="text",
-        protocol_type=None,
-        first_ns=rows[0].time_ns,
-        last_ns=rows[-1].time_ns,
-        members=len(tables.lives),
-        generations=len(tables.generations),
-        rebalances=len(tables.rebalances),
-        exchanges=0,
-        commits=0,
-        paused_ms=0.0,
-        blind=blind,
-    )
-    return GroupHistory(summary, tables.rebalances, tables.generations, tables.states, tables.lives)
 
 
 NEAR_NS: Final = 30_000 * NS_PER_MS

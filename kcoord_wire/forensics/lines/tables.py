@@ -1,30 +1,24 @@
-"""The tables of one group while its lines are read: rebalances, states, generations, members.
+"""The tables of one group while its lines are read.
 
-Laws:
-
-* A rebalance ends before the next begins; one that the next cuts off is ``interrupted``.
-* A member is known from the first line that names it to the line that says that it is gone.
+Law: a member is known from the first line that names it to the line that says that it is gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
+from kcoord_wire.forensics.history import HistoryBuilder, state_intervals
 from kcoord_wire.forensics.lines.reader import client_of
 from kcoord_wire.forensics.model import (
     Cause,
     Evidence,
-    Generation,
     Identity,
     LogLine,
     MemberLife,
     Rebalance,
     RemovedMember,
     StateInterval,
-    end_rebalance,
-    new_rebalance,
 )
 
 _SHOWN: Final = 300
@@ -38,30 +32,23 @@ def evidence_of(row: LogLine) -> Evidence:
     return Evidence(row.time_ns, row.source, row.position, f"{who}: {text}")
 
 
-@dataclass(slots=True)
-class GroupTables:
+class GroupTables(HistoryBuilder):
     """The tables of one group, complete when its lines have been read in order of time.
 
     :ivar protocol: of its members, ``classic`` or ``consumer``
-    :ivar present: the members that are there, by id
     :ivar size: how many members the group has, as the last line that says it
     """
 
-    group_id: str
-    protocol: str = "classic"
-    rebalances: list[Rebalance] = field(default_factory=list)
-    generations: list[Generation] = field(default_factory=list)
-    states: list[StateInterval] = field(default_factory=list)
-    lives: list[MemberLife] = field(default_factory=list)
-    present: dict[str, MemberLife] = field(default_factory=dict)
-    size: int = 0
-    _gone: list[RemovedMember] = field(default_factory=list)
+    def __init__(self, group_id: str) -> None:
+        super().__init__(group_id)
+        self.protocol = "classic"
+        self.size = 0
+        self._gone: list[RemovedMember] = []
 
     @property
-    def current(self) -> Rebalance | None:
-        """The rebalance that is under way."""
-        last = self.rebalances[-1] if self.rebalances else None
-        return last if last is not None and last.outcome == "open" else None
+    def states(self) -> list[StateInterval]:
+        """The states so far. The times of lines are coarse: a state that seems to have no length was one."""
+        return state_intervals(self.group_id, self._states, has_moments=True)
 
     def begin(
         self,
@@ -74,13 +61,10 @@ class GroupTables:
         evidence: Iterable[Evidence],
     ) -> Rebalance:
         """Begin a rebalance; one that is under way is cut off."""
-        if self.current is not None:
-            end_rebalance(self.current, row.time_ns, "interrupted")
-        rebalance = new_rebalance(
-            group_id=self.group_id,
-            number=len(self.rebalances) + 1,
+        gone, self._gone = self._gone, []
+        return self.open(
+            row.time_ns,
             generation_id=None,
-            started_ns=row.time_ns,
             cause=cause,
             confidence=confidence,
             trigger=trigger,
@@ -88,29 +72,12 @@ class GroupTables:
             detail=detail,
             evidence=list(evidence),
             members_before=self.size,
-            removed=self._gone,
+            removed=gone,
         )
-        self._gone = []
-        self.rebalances.append(rebalance)
-        return rebalance
-
-    def enter(self, state: str, at_ns: int, generation_id: int | None) -> None:
-        """Note that the group is in a state from now on."""
-        if self.states:
-            if self.states[-1].state == state and self.states[-1].generation_id == generation_id:
-                return
-            self.states[-1].to_ns = at_ns
-        self.states.append(StateInterval(self.group_id, state, at_ns, None, generation_id))
-
-    def next_generation(self, generation: Generation) -> None:
-        """Add a generation; the one before it ends."""
-        if self.generations and self.generations[-1].ended_ns is None:
-            self.generations[-1].ended_ns = generation.joined_ns
-        self.generations.append(generation)
 
     def meet(self, member_id: str, row: LogLine) -> MemberLife:
         """Return the life of a member that a line names; it begins here if the member was not known."""
-        life = self.present.get(member_id)
+        life = self.members.get(member_id)
         if life is None:
             client_id = row.client_id or client_of(member_id)
             life = MemberLife(
@@ -131,7 +98,7 @@ class GroupTables:
                 [],
                 self.protocol,
             )
-            self.present[member_id] = life
+            self.members[member_id] = life
             self.lives.append(life)
         life.last_seen_ns = max(life.last_seen_ns, row.time_ns)
         life.instance_id = life.instance_id or row.instance_id
@@ -147,7 +114,7 @@ class GroupTables:
     def part(self, member_id: str, row: LogLine, why: str) -> None:
         """Note that a member is gone."""
         life = self.meet(member_id, row)
-        self.present.pop(member_id)
+        self.members.pop(member_id)
         life.left_ns, life.why_left = row.time_ns, why
         gone = RemovedMember(member_id, life.client_id, life.client_host, why)
         last = self.rebalances[-1] if self.rebalances else None

@@ -38,7 +38,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from math import fsum
 from operator import attrgetter
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -46,6 +45,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kcoord_wire.forensics.history import HistoryBuilder, Place, add_pauses, paused_ms
 from kcoord_wire.forensics.marshal.reader import (
     COLUMNS,
     MS_PER_S,
@@ -61,7 +61,6 @@ from kcoord_wire.forensics.model import (
     ClaimRow,
     CommitRow,
     Evidence,
-    Generation,
     GroupHistory,
     GroupSummary,
     Identity,
@@ -73,7 +72,6 @@ from kcoord_wire.forensics.model import (
     RemovedMember,
     StateInterval,
     end_rebalance,
-    new_rebalance,
     record_time_ns,
 )
 
@@ -81,8 +79,6 @@ WHY_LEFT: Final = {"stale": "session timeout", "taken over": "replaced"}
 """Why an instance that lost a claim this way is gone, as `MemberLife.why_left` has it; otherwise it has left."""
 
 _EVIDENCE: Final = 10
-
-Place = tuple[str, int]
 
 
 class _Change(NamedTuple):
@@ -97,16 +93,15 @@ class Holders:
     """Replays the beginnings and ends of a group's claims.
 
     :param claims: all of them
+    :ivar tables: rebalances, generations and states
     :ivar generation: number of the present one
     """
 
     def __init__(self, group_id: str, claims: Sequence[ClaimRow]) -> None:
         self.group_id = group_id
-        self.generations: list[Generation] = []
-        self.rebalances: list[Rebalance] = []
+        self.tables = HistoryBuilder(group_id)
         self.ownership: list[Ownership] = []
         self.pauses: list[Pause] = []
-        self.states: list[StateInterval] = []
         self.generation = 0
         self._held: Counter[str] = Counter()
         self._free: dict[str, dict[Place, Pause]] = defaultdict(dict)
@@ -141,23 +136,19 @@ class Holders:
             self._rebalance(at_ns, before, starts, ends)
         self._restart(at_ns, starts)
         self._fill(at_ns, filled)
-        if self.generations and after:
-            self.generations[-1].stable_ns = at_ns
-            self.generations[-1].partitions = self._held.total()
+        if self.tables.generations and after:
+            last = self.tables.generations[-1]
+            last.stable_ns, last.partitions = at_ns, self._held.total()
 
     def _begin_generation(self, at_ns: int, has_members: bool) -> None:
-        if self.generations and self.generations[-1].ended_ns is None:
-            self.generations[-1].ended_ns = at_ns
-        state = "Stable" if has_members else "Empty"
         if has_members:
             self.generation += 1
-            members = len(self._held)
-            new = Generation(self.group_id, self.generation, at_ns, at_ns, None, None, None, members, 0)
-            self.generations.append(new)
-        if not self.states or self.states[-1].state != state:
-            if self.states:
-                self.states[-1].to_ns = at_ns
-            self.states.append(StateInterval(self.group_id, state, at_ns, None, self.generation))
+            self.tables.begin_generation(self.generation, at_ns, stable_ns=at_ns, members=len(self._held))
+        else:
+            self.tables.end_generation(at_ns)
+        state = "Stable" if has_members else "Empty"
+        if self.tables.state != state:
+            self.tables.enter(at_ns, state, self.generation)
 
     def _own(self, at_ns: int, row: ClaimRow) -> list[Place]:
         """Record an owner; return the partition if it had been without one, else nothing."""
@@ -187,12 +178,7 @@ class Holders:
         """Add the pauses that have no end. Call it once, before the tables are used."""
         self.pauses += [pause for _, pause in self._paused.values()]
         self.pauses.sort(key=lambda row: (row.from_ns, row.topic, row.partition))
-        for rebalance in self.rebalances:
-            rebalance.paused_ms = 0.0
-        for pause in self.pauses:
-            if pause.rebalance is not None and pause.to_ns is not None:
-                rebalance = self.rebalances[pause.rebalance - 1]
-                rebalance.paused_ms = (rebalance.paused_ms or 0.0) + (pause.to_ns - pause.from_ns) / NS_PER_MS
+        add_pauses(self.tables.rebalances, self.pauses)
 
     # ---- rebalances
 
@@ -204,7 +190,6 @@ class Holders:
         first = min(gone.values(), key=_worst) if gone else next(iter(come.values()))
         cause, confidence, detail = _why_gone(first) if gone else _why_come(first)
         others = len(gone or come) - 1
-        number = len(self.rebalances) + 1
         rebalance = self._new(at_ns, cause, first, f"{detail}; and {others} more" if others else detail, len(before))
         rebalance.confidence = confidence
         rebalance.removed = [
@@ -212,9 +197,9 @@ class Holders:
             for row in gone.values()
         ]
         rebalance.evidence += [_evidence(at_ns, row) for row in [*gone.values(), *come.values()][:_EVIDENCE]]
-        places = self._freed(gone, number)
+        places = self._freed(gone, rebalance.number)
         if places and after:
-            self._waiting[number] = places
+            self._waiting[rebalance.number] = places
         else:
             end_rebalance(rebalance, at_ns, "stable" if after else "empty")
 
@@ -228,11 +213,9 @@ class Holders:
         return freed
 
     def _new(self, at_ns: int, cause: Cause, row: ClaimRow, detail: str, members_before: int) -> Rebalance:
-        rebalance = new_rebalance(
-            group_id=self.group_id,
-            number=len(self.rebalances) + 1,
+        return self.tables.add(
+            at_ns,
             generation_id=self.generation,
-            started_ns=at_ns,
             cause=cause,
             confidence=1.0,
             detail=detail,
@@ -242,8 +225,6 @@ class Holders:
             members_before=members_before,
             members_after=len(self._held),
         )
-        self.rebalances.append(rebalance)
-        return rebalance
 
     def _restart(self, at_ns: int, starts: list[ClaimRow]) -> None:
         for row in starts:
@@ -263,7 +244,7 @@ class Holders:
             for number, waiting in list(self._waiting.items()):
                 if place not in waiting:
                     continue
-                rebalance = self.rebalances[number - 1]
+                rebalance = self.tables.rebalances[number - 1]
                 rebalance.moved += 1
                 waiting.discard(place)
                 if not waiting:
@@ -380,18 +361,18 @@ def marshal_history(parts: Iterable[Part], judge: ClaimRules) -> GroupHistory:
         first_ns=min(first_ns for first_ns, _ in times),
         last_ns=max(last_ns for _, last_ns in times),
         members=len(lives),
-        generations=len(holders.generations),
-        rebalances=len(holders.rebalances),
+        generations=len(holders.tables.generations),
+        rebalances=len(holders.tables.rebalances),
         exchanges=0,
         commits=sum(row.commits for row in commits),
-        paused_ms=fsum((row.to_ns - row.from_ns) / NS_PER_MS for row in holders.pauses if row.to_ns is not None),
+        paused_ms=paused_ms(holders.pauses),
         blind=_blind(seen, judge),
     )
-    states = sorted([*holders.states, *_paused(group_id, halts)], key=lambda row: (row.from_ns, row.state))
+    states = sorted([*holders.tables.states, *_paused(group_id, halts)], key=lambda row: (row.from_ns, row.state))
     return GroupHistory(
         group=summary,
-        rebalances=holders.rebalances,
-        generations=holders.generations,
+        rebalances=holders.tables.rebalances,
+        generations=holders.tables.generations,
         states=states,
         members=lives,
         ownership=holders.ownership,

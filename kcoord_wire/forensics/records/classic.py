@@ -21,20 +21,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from kcoord_wire.forensics.model import NS_PER_MS, Cause, MemberLife, Pause, Rebalance, new_rebalance
-from kcoord_wire.forensics.records.ledger import (
-    Departed,
-    Entry,
-    Explanation,
-    Ledger,
-    Place,
-    explain_departures,
-    identity_of,
-    listed,
-    name_of,
-    only,
-    removed_members,
-)
+from kcoord_wire.forensics.history import Place, identity_of, name_of, removed_members
+from kcoord_wire.forensics.model import NS_PER_MS, Cause, MemberLife, Pause, Rebalance
+from kcoord_wire.forensics.records.ledger import Departed, Entry, Explanation, Ledger, explain_departures
+from kcoord_wire.protocol.wording import listed, only
 
 _EAGER: Final = {"range", "roundrobin", "sticky"}
 _CONSUMER: Final = "consumer"
@@ -125,7 +115,7 @@ class ClassicRecords:
         if last is not None and record.generation == last.generation and bool(record.members) <= bool(last.members):
             self._amend(last, record)
         elif last is None and not record.members:
-            ledger.state(record.at, "Empty", record.generation)
+            ledger.enter(record.at, "Empty", record.generation)
         else:
             self._begin(last, record)
         self._last = record
@@ -209,9 +199,8 @@ class ClassicRecords:
 
     def _assign(self, record: _Record) -> None:
         ledger = self._ledger
-        number = ledger.rebalances[-1].number if ledger.rebalances else None
         for place in [place for place in ledger.held if place not in record.assigned]:
-            ledger.release(record.at, place, number)
+            ledger.release(record.at, place, ledger.number)
         for place, member_id in record.assigned.items():
             ledger.give(record.at, place, member_id, record.generation)
 
@@ -224,8 +213,6 @@ class ClassicRecords:
         if last is not None:
             record.absent = _absent(last, record)
         rebalance = self._rebalance(last, record, gone)
-        ledger.rebalances.append(rebalance)
-        before = ledger.owners()
         for life in absent:
             departed = gone.get(life.member_id)
             ledger.lose(record.at, life.member_id, "replaced" if departed is None else departed.why, rebalance.number)
@@ -236,14 +223,22 @@ class ClassicRecords:
         for life in record.members.values():
             ledger.see(record.at, life)
         self._assign(record)
-        ledger.count_moves(before, rebalance)
+        ledger.count_moves(rebalance)
         if not record.members:
             ledger.empty(record.at, record.generation)
             return
         if record.joined is not None:
-            ledger.state(record.joined, "CompletingRebalance", record.generation)
-        ledger.state(record.at, "Stable", record.generation)
-        ledger.begin_generation(record.generation, rebalance, record.at, len(record.assigned))
+            ledger.enter(record.joined, "CompletingRebalance", record.generation)
+        ledger.enter(record.at, "Stable", record.generation)
+        ledger.begin_generation(
+            record.generation,
+            rebalance.started_ns,
+            stable_ns=record.at,
+            assignor=rebalance.assignor,
+            leader_id=rebalance.leader_id,
+            members=rebalance.members_after,
+            partitions=len(record.assigned),
+        )
 
     def _gone(self, last: _Record | None, record: _Record, absent: list[MemberLife]) -> dict[str, Departed]:
         """Return the members that are gone since the generation before: the absent ones that were not replaced."""
@@ -256,11 +251,9 @@ class ClassicRecords:
     def _rebalance(self, last: _Record | None, record: _Record, gone: Mapping[str, Departed]) -> Rebalance:
         ledger = self._ledger
         found = _explain_first(record) if last is None else self._explain(last, record, gone)
-        return new_rebalance(
-            group_id=ledger.group_id,
-            number=len(ledger.rebalances) + 1,
+        return ledger.add(
+            record.first_sign,
             generation_id=record.generation,
-            started_ns=record.first_sign,
             joined_ns=record.joined,
             ended_ns=record.at,
             outcome="stable" if record.members else "empty",
@@ -387,7 +380,7 @@ def _second_round(change: _Change) -> Explanation | None:
         return None
     generation = change.last.generation
     detail = f"{given} of {len(change.withheld)} partitions that generation {generation} revoked are given out"
-    return Explanation(Cause.COOPERATIVE_FOLLOW_UP, 0.95, detail, only(set(change.withheld.values())))
+    return Explanation(Cause.COOPERATIVE_FOLLOW_UP, 0.95, detail, only(change.withheld.values()))
 
 
 def _topics_changed(change: _Change) -> Explanation | None:
@@ -492,7 +485,7 @@ def _places(topics: Any) -> list[Place]:
 
 
 def _only(lives: Sequence[MemberLife]) -> str | None:
-    return only([life.member_id for life in lives])
+    return only(life.member_id for life in lives)
 
 
 def _leader(record: _Record) -> str | None:

@@ -22,20 +22,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, MemberLife, Rebalance, end_rebalance, new_rebalance
+from kcoord_wire.forensics.history import Place, identity_of, removed_members
+from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, MemberLife, Rebalance
 from kcoord_wire.forensics.records.classic import host_of
-from kcoord_wire.forensics.records.ledger import (
-    Departed,
-    Entry,
-    Explanation,
-    Ledger,
-    Place,
-    explain_departures,
-    identity_of,
-    listed,
-    only,
-    removed_members,
-)
+from kcoord_wire.forensics.records.ledger import Departed, Entry, Explanation, Ledger, explain_departures
+from kcoord_wire.protocol.wording import listed, only
 
 _AWAY: Final = -2  # member epoch of a static member that has left for a while
 _FIRST: Final = 2  # the epoch with which groups begin since Kafka 4.3 (KAFKA-20268), by one member; before it was 1
@@ -120,8 +111,6 @@ class ConsumerRecords:
         self._patterns: dict[str, tuple[str, ...]] = {}
         self._hash = 0
         self._changes = _Changes()
-        self._open: Rebalance | None = None
-        self._before: dict[Place, str] = {}
         self._reached: list[tuple[int, str]] = []  # who reached the epoch of the open rebalance, and when
         self._readers: dict[str, Callable[[Entry, Any, Any], None]] = {
             "ConsumerGroupMetadata": self._read_epoch,
@@ -158,7 +147,7 @@ class ConsumerRecords:
         self._counts.clear()
         self._patterns.clear()
         self._changes = _Changes()
-        self._open = None
+        self._ledger.abandon()
         self._hash = 0
         self.epoch = None
 
@@ -270,7 +259,7 @@ class ConsumerRecords:
 
     def _read_target_epoch(self, entry: Entry, _key: Any, value: Any) -> None:
         """The target assignment is complete: the members begin to reconcile."""
-        rebalance, epoch = self._open, -1 if value is None else value.assignment_epoch
+        rebalance, epoch = self._ledger.current, -1 if value is None else value.assignment_epoch
         if rebalance is None or rebalance.joined_ns is not None or epoch < (rebalance.generation_id or 0):
             return
         rebalance.joined_ns = entry.at
@@ -278,7 +267,7 @@ class ConsumerRecords:
         generation = self._ledger.generations[-1]
         generation.joined_ns = entry.at
         generation.partitions = sum(len(member.target) for member in self._members.values())
-        self._ledger.state(entry.at, "Reconciling", rebalance.generation_id)
+        self._ledger.enter(entry.at, "Reconciling", rebalance.generation_id)
 
     def _read_target(self, _entry: Entry, key: Any, value: Any) -> None:
         member = self._members.get(key.member_id)
@@ -302,14 +291,15 @@ class ConsumerRecords:
                 life.last_generation_id = member.epoch
                 if life.first_generation_id is None:
                     life.first_generation_id = member.epoch
-        if self._open is not None and was != member.epoch == self._open.generation_id:
+        rebalance = self._ledger.current
+        if rebalance is not None and was != member.epoch == rebalance.generation_id:
             self._reached.append((entry.at, key.member_id))
 
     def _hold(self, entry: Entry, member_id: str, member: _Member) -> None:
         """Release what the member does not hold any more, and give it what it holds."""
         ledger, is_away = self._ledger, member.epoch == _AWAY
         holds = frozenset() if is_away else member.held
-        number = None if is_away or not ledger.rebalances else ledger.rebalances[-1].number
+        number = None if is_away else ledger.number
         for place in [place for place, item in ledger.held.items() if item.member_id == member_id]:
             if place not in holds:
                 ledger.release(entry.at, place, number)
@@ -336,25 +326,18 @@ class ConsumerRecords:
         last, self.epoch = self.epoch, value.epoch
         ledger, changes = self._ledger, self._changes
         ledger.protocol_type = "consumer"
-        if self._open is not None:
-            end_rebalance(self._open, entry.at, "interrupted")
-            ledger.count_moves(self._before, self._open)
         if is_hash_new and not (changes.new or changes.gone or changes.subscribed or changes.topics):
             changes.topics.append("the hash of the subscribed topics' partitions has changed")
         rebalance = self._rebalance(entry, last, value.epoch)
-        self._before = ledger.owners()
-        ledger.rebalances.append(rebalance)
         for pause in ledger.paused.values():
             if pause.former_member_id in changes.gone:
                 pause.rebalance = rebalance.number
         self._changes, self._reached = _Changes(), []
         if self._members:
-            self._open = rebalance
-            ledger.state(entry.at, "Assigning", value.epoch)
-            ledger.begin_generation(value.epoch, rebalance, None, 0)
+            ledger.enter(entry.at, "Assigning", value.epoch)
+            ledger.begin_generation(value.epoch, entry.at, assignor=rebalance.assignor, members=rebalance.members_after)
         else:
-            self._open = None
-            end_rebalance(rebalance, entry.at, "empty")
+            ledger.close(entry.at, "empty")
             ledger.empty(entry.at, value.epoch)
 
     def _rebalance(self, entry: Entry, last: int | None, epoch: int) -> Rebalance:
@@ -362,11 +345,9 @@ class ConsumerRecords:
         found = self._explain(last, epoch)
         gone = {member_id: departed.life for member_id, departed in changes.gone.items()}
         assignors = {member.assignor for member in self._members.values() if member.assignor is not None}
-        return new_rebalance(
-            group_id=ledger.group_id,
-            number=len(ledger.rebalances) + 1,
+        return ledger.open(
+            entry.at,
             generation_id=epoch,
-            started_ns=entry.at,
             cause=found.cause,
             trigger=identity_of(found.member_id, ledger.members, gone),
             detail=found.detail,
@@ -382,24 +363,22 @@ class ConsumerRecords:
 
     def _close_if_reached(self, entry: Entry) -> None:
         """End the rebalance when every member has reached its epoch and holds its target."""
-        rebalance, ledger = self._open, self._ledger
+        rebalance, ledger = self._ledger.current, self._ledger
         if rebalance is None or rebalance.joined_ns is None:
             return
         for member in self._members.values():
             is_there = (member.epoch, member.state) == (rebalance.generation_id, _STABLE)
             if member.epoch != _AWAY and not (is_there and member.held == member.target):
                 return
-        self._open = None
-        end_rebalance(rebalance, entry.at, "stable")
+        ledger.close(entry.at, "stable")
         if self._reached:
             at, member_id = self._reached[-1]
             last = identity_of(member_id, ledger.members)
             rebalance.last_member_id = last.member_id
             rebalance.last_client_id, rebalance.last_client_host = last.client_id, last.client_host
             rebalance.late_ms = (at - self._reached[-2][0]) / NS_PER_MS if len(self._reached) > 1 else None
-        ledger.count_moves(self._before, rebalance)
         ledger.generations[-1].stable_ns = entry.at
-        ledger.state(entry.at, "Stable", rebalance.generation_id)
+        ledger.enter(entry.at, "Stable", rebalance.generation_id)
 
     def _may_begin(self, epoch: int) -> bool:
         """Return whether a group may have begun with this epoch."""

@@ -47,10 +47,11 @@ import pyarrow.compute as pc
 from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.forensics.history import Place
 from kcoord_wire.forensics.model import CommitRow, GroupHistory
 from kcoord_wire.forensics.records.classic import ClassicRecords
 from kcoord_wire.forensics.records.kip848 import ConsumerRecords, infer_topic_names
-from kcoord_wire.forensics.records.ledger import CommitTimes, Entry, Ledger, Place
+from kcoord_wire.forensics.records.ledger import CommitTimes, Entry, Ledger
 from kcoord_wire.records import decode_offsets_record
 
 _MINUTE_NS: Final = 60_000_000_000

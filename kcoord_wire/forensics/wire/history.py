@@ -30,6 +30,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kcoord_wire.forensics.history import add_pauses, state_intervals
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
     Cause,
@@ -54,8 +55,9 @@ from kcoord_wire.forensics.wire.ownership import Holding, Owners, find_holdings,
 from kcoord_wire.forensics.wire.replay import Replay
 from kcoord_wire.forensics.wire.rules import CauseFinder, Explanation
 from kcoord_wire.forensics.wire.signs import NS_PER_S, Moment
-from kcoord_wire.forensics.wire.trace import UNKNOWN_STATE, MemberTrace, RebalanceTrace, StartKind, Why
+from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind, Why
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Sightings, read_sightings, read_traffic
+from kcoord_wire.protocol.wording import first_of
 
 _AT_ONCE_NS: Final = NS_PER_S  # a static member that is back within this time belongs to the same rebalance
 _LISTED_NUMBERS: Final = 5
@@ -212,7 +214,7 @@ class _WireGroup:
         pauses, missing = find_pauses(self._traffic.group_id, holdings, spans, coverage.is_unseen)
         is_read = self._protocol_type() in (None, _CONSUMER)
         unknown = set(missing) if is_read else {rebalance.number for rebalance in rebalances}
-        _add_pauses(rebalances, pauses, self._traffic.last_ns)
+        add_pauses(rebalances, pauses, self._traffic.last_ns)
         for rebalance in rebalances:
             if rebalance.number in unknown:
                 rebalance.paused_ms = None
@@ -262,13 +264,8 @@ class _WireGroup:
         ]
 
     def _states(self) -> list[StateInterval]:
-        moves = self._replay.states  # a state that is not known only ends the one before it
-        ends = [*(at.time_ns for _, at, _ in moves[1:]), None]
-        return [
-            StateInterval(self._traffic.group_id, state, at.time_ns, end_ns, generation)
-            for (state, at, generation), end_ns in zip(moves, ends, strict=False)
-            if state != UNKNOWN_STATE and end_ns != at.time_ns
-        ]
+        moves = [(at.time_ns, state or None, generation) for state, at, generation in self._replay.states]
+        return state_intervals(self._traffic.group_id, moves)
 
 
 def _correct_outcomes(rebalances: Sequence[Rebalance], lives: Sequence[MemberTrace]) -> None:
@@ -401,16 +398,6 @@ def _is_cooperative(join: Join | None) -> bool | None:
     return None
 
 
-def _add_pauses(rebalances: list[Rebalance], pauses: list[Pause], last_ns: int) -> None:
-    for rebalance in rebalances:
-        rebalance.paused_ms = 0.0
-    for pause in pauses:
-        if pause.rebalance is not None:
-            rebalance = rebalances[pause.rebalance - 1]
-            end_ns = max(last_ns, pause.from_ns) if pause.to_ns is None else pause.to_ns
-            rebalance.paused_ms = (rebalance.paused_ms or 0.0) + (end_ns - pause.from_ns) / NS_PER_MS
-
-
 # ---- what the source cannot show
 
 
@@ -480,9 +467,7 @@ def _skipped(traces: Iterable[RebalanceTrace]) -> list[int]:
 
 
 def _few(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:_LISTED_NUMBERS]))
-    more = len(numbers) - _LISTED_NUMBERS
-    return f"{shown} and {more} more" if more > 0 else shown
+    return first_of(numbers, _LISTED_NUMBERS)
 
 
 def place_evidence(history: GroupHistory, exchanges: pa.Table) -> None:

@@ -29,6 +29,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from kcoord_wire.forensics.history import StateMove, state_intervals
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
     Cause,
@@ -645,25 +646,20 @@ class EpochHistory:
         )
 
     def _states(self, rebalances: list[Rebalance]) -> list[StateInterval]:
-        moves: list[tuple[str, int, int | None]] = []
+        moves: list[StateMove] = []
         if self._read.began is not None:
-            moves.append(("Stable", self._read.began.time_ns, self._read.base))
+            moves.append((self._read.began.time_ns, "Stable", self._read.base))
         for each in rebalances:
             if each.outcome == "empty":
-                moves.append(("Empty", each.ended_ns or each.started_ns, None))
+                moves.append((each.ended_ns or each.started_ns, "Empty", None))
                 continue
             joined_ns = each.joined_ns or each.started_ns
             if joined_ns > each.started_ns:
-                moves.append(("Assigning", each.started_ns, each.generation_id))
-            moves.append(("Reconciling", joined_ns, each.generation_id))
+                moves.append((each.started_ns, "Assigning", each.generation_id))
+            moves.append((joined_ns, "Reconciling", each.generation_id))
             if each.outcome == "stable" and each.ended_ns is not None:
-                moves.append(("Stable", each.ended_ns, each.generation_id))
-        ends = [*(at for _, at, _ in moves[1:]), None]
-        return [
-            StateInterval(self._group_id, state, at, end, epoch)
-            for (state, at, epoch), end in zip(moves, ends, strict=False)
-            if end != at
-        ]
+                moves.append((each.ended_ns, "Stable", each.generation_id))
+        return state_intervals(self._group_id, moves)
 
     def _member(self, member: EpochMember) -> MemberLife:
         row = member_row(self._group_id, member, self._last_seen(member, None))

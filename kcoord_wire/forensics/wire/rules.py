@@ -45,6 +45,7 @@ from kcoord_wire.forensics.wire.facts import (
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, Start, StartKind
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic
 from kcoord_wire.protocol.error_codes import describe_error
+from kcoord_wire.protocol.wording import first_of
 
 UNKNOWN: Final = "unknown"
 """The name of the rules that find no cause."""
@@ -567,8 +568,7 @@ def _add_others(trace: RebalanceTrace, explanation: Explanation) -> None:
         if other.request is not None and len(others) <= MAX_CITED:
             explanation.evidence.append(evidence_of(other.request, text))
     if others:
-        more = f" and {len(others) - MAX_CITED} more" if len(others) > MAX_CITED else ""
-        explanation.detail += f"; while the members joined: {', '.join(others[:MAX_CITED])}{more}"
+        explanation.detail += f"; while the members joined: {first_of(others, MAX_CITED)}"
 
 
 def _is_news(other: Start) -> bool:

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Loss, Rebalance
+from kcoord_wire.protocol.wording import counted
 from kcoord_wire.report.digest import Card, Digest, awaited, cards_of, digests, lag_sentence, nameless
-from kcoord_wire.report.formatting import counted, duration, iso, name_if_known, name_of, place_text, shown, utc
+from kcoord_wire.report.formatting import duration, iso, name_if_known, name_of, place_text, shown, utc
 from kcoord_wire.report.page.keys import (
     ABOUT,
     COLOURS,

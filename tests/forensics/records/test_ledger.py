@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.forensics.model import Cause, Identity, MemberLife, new_rebalance
+from kcoord_wire.forensics.history import GONE, identity_of
+from kcoord_wire.forensics.model import Cause, Identity, MemberLife
 from kcoord_wire.forensics.records.ledger import (
-    GONE,
     CommitTimes,
     Ledger,
-    counted,
     explain_departures,
-    identity_of,
-    listed,
-    only,
 )
 
 SECOND = 1_000_000_000
@@ -98,15 +94,13 @@ def test_the_likeliest_of_several_departures_explains() -> None:
 def test_a_static_member_keeps_its_partitions_over_a_restart() -> None:
     book = ledger(life("a-1", "i"), life("b"))
     book.give(0, PLACE, "a-1", 1)
-    before = book.owners()
+    rebalance = book.open(
+        5, generation_id=2, cause=Cause.UNKNOWN, confidence=0.0, detail="", evidence=[], members_before=2
+    )
     book.lose(5, "a-1", "replaced")
     book.see(5, life("a-2", "i"))
     book.give(5, PLACE, "a-2", 2)
-    rebalance = new_rebalance(
-        group_id="g", number=1, generation_id=2, started_ns=5, cause=Cause.UNKNOWN, confidence=0.0, detail="",
-        evidence=[], members_before=2,
-    )  # fmt: skip
-    book.count_moves(before, rebalance)
+    book.close(5, "stable")
     assert rebalance.moved == 0
 
 
@@ -118,9 +112,20 @@ def test_members_are_restored_where_a_group_changes_its_protocol() -> None:
     assert (book.members["a"].left_ns, book.members["a"].why_left) == (None, None)
 
 
-def test_words() -> None:
-    assert listed(f"c{number}" for number in range(9, -1, -1)) == "c0, c1, c2, c3, c4, c5, c6, c7 and 2 more"
-    assert (only({"a"}), only({"a", "b"}), only([])) == ("a", None, None)
-    assert counted("{} record{s}", 1_000) == "1,000 records"
+def test_members_are_named_from_the_first_mapping_that_has_them() -> None:
     assert identity_of("a", {}, {"a": life("a")}) == Identity("a", "A", "10.0.0.1", None)
     assert identity_of("b", {"a": life("a")}) == Identity("b")
+
+
+def test_one_rebalance_is_under_way_at_a_time() -> None:
+    book = ledger(life("a"), life("b"))
+    book.give(0, PLACE, "a", 1)
+    columns = {"generation_id": 2, "cause": Cause.UNKNOWN, "confidence": 0.0, "detail": "", "evidence": []}
+    first = book.open(5, **columns, members_before=2)
+    book.release(6, PLACE, 1)
+    book.give(7, PLACE, "b", 2)
+    second = book.open(8, **columns, members_before=2)
+    assert (first.number, first.outcome, first.ended_ns, first.moved) == (1, "interrupted", 8, 1)
+    assert (second.number, book.current, book.number) == (2, second, 2)
+    book.close(9, "stable")
+    assert (second.outcome, second.moved, book.current) == ("stable", 0, None)
