@@ -29,10 +29,10 @@ SUITE := tests $(addprefix --ignore=,$(OUTSIDE))
 # thousands of inputs. Whole files, so that they are not even collected.
 SLOW := tests/bench tests/fuzz tests/incidents tests/spark tests/truth tests/test_documents.py tests/test_packaging.py
 SLOW += tests/central/test_delivery.py tests/central/test_hostile.py tests/central/test_hostile_coordinators.py
-SLOW += tests/cli/test_marshal_consume.py tests/marshal/test_client.py tests/marshal/test_delivery.py tests/marshal/test_set_position.py
-SLOW += tests/cli/test_marshal_export.py tests/cli/test_marshal_pause.py tests/cli/test_marshal_set_position.py
+SLOW += tests/cli/test_marshal.py tests/marshal/test_client.py tests/marshal/test_delivery.py tests/marshal/test_set_position.py
+SLOW += tests/cli/test_marshal_admin.py
 SLOW += tests/marshal/test_file_log.py tests/marshal/test_kafka_log.py tests/marshal/test_log_contract.py tests/marshal/test_topics_contract.py
-SLOW += tests/cli/test_central_serve.py tests/cli/test_central_consume.py tests/cli/test_serve.py tests/cli/test_control.py
+SLOW += tests/cli/test_central.py tests/cli/test_serve.py tests/cli/test_control.py
 SLOW += tests/assignors/test_assignors.py tests/assignors/test_check.py tests/assignors/test_sticky.py tests/codec/test_columns_parity.py
 SLOW += tests/codec/test_frames.py tests/codec/test_hostile.py tests/codec/test_parity.py tests/consumer/test_client.py tests/consumer/test_membership.py
 SLOW += tests/consumer/test_faults.py tests/consumer/test_virtual_time.py tests/consumer/test_hostile.py

@@ -1,4 +1,4 @@
-"""The command `kcoord analyze`."""
+"""`kcoord analyze` and `kcoord explain-line` as a user runs them: results, files, interrupts, statuses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import struct
+import sys
 import threading
 from pathlib import Path
 from unittest.mock import patch
@@ -66,28 +67,6 @@ def test_out_has_tables_and_report(tmp_path: Path, capsys: pytest.CaptureFixture
     assert not [name for name in names if name.endswith(".part")]
     assert "billing" in (out / "report.html").read_text("utf-8")
     assert json.loads((out / "report.json").read_text("utf-8"))["groups"][0]["group"]["group_id"] == "billing"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "text"),
-    [
-        ([], 2, "give either files or --kafka"),
-        ([CAPTURE, "--kafka", "localhost:1"], 2, "give either files or --kafka"),
-        (["no-such-file.pcap"], 1, "no-such-file.pcap"),
-        ([__file__], 1, "test_analyze.py"),
-        ([CAPTURE, "--group", "shipping"], 1, "no consumer group called shipping is in"),
-        ([CAPTURE, "--kafka-config", "nothing"], 2, "'nothing' is not of the form NAME=VALUE"),
-        ([CAPTURE, "--out", __file__], 1, "test_analyze.py"),
-    ],
-)
-def test_bad_usage_is_one_line(
-    arguments: list[str], status: int, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["analyze", *arguments]) == status
-    err = capsys.readouterr().err
-    assert text in err
-    assert err.startswith("kcoord: ")
-    assert err.count("\n") == 1
 
 
 def snapped(capture: bytes, length: int) -> bytes:
@@ -219,3 +198,41 @@ def test_progress_is_one_line_and_wiped() -> None:
 def test_the_help_names_every_table() -> None:
     named = (Analyze.__doc__ or "").rpartition("tables in DIR:")[2].split()
     assert sorted(named) == sorted([*TABLES, "losses"])
+
+
+HEARTBEAT_LINE = "Attempt to heartbeat failed since group is rebalancing"
+LEFT_LINE = "[GroupCoordinator 1]: Member m-1 in group g has failed, removing it from the group"
+
+
+def test_a_line_is_explained_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain-line", LEFT_LINE]) == 0
+    text = capsys.readouterr().out
+    assert "an error: yes" in text
+    assert "group_id g" in text
+    assert "session.timeout.ms" in text
+    polls = "Member app-1-5f sending LeaveGroup request to coordinator b:9092 due to consumer poll timeout"
+    assert main(["explain-line", f"{polls} has expired."]) == 0
+    assert "None" not in capsys.readouterr().out, "what the line does not name is left out"
+
+
+def test_unknown_lines_are_said_to_be_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain-line", "all is well", HEARTBEAT_LINE]) == 0
+    assert "all is well\n  not known\n" in capsys.readouterr().out
+    assert main(["explain-line", "all is well"]) == 1
+    assert "no line of a known kind" in capsys.readouterr().err
+
+
+def test_known_lines_of_standard_input_are_json(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = f"noise \xff\n{LEFT_LINE}\r\n".encode("latin-1") + b"x" * 100_000 + b"\n" + HEARTBEAT_LINE.encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert main(["explain-line", "--format", "json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["kind"] for row in rows] == ["failed", "heartbeat_rebalancing"]
+    assert (rows[0]["member_id"], rows[0]["is_error"]) == ("m-1", "yes")
+
+
+def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain-line", "\x1b]0;owned\x07" + LEFT_LINE.replace("m-1", "m-\x1b[2J")]) == 0
+    assert "\x1b" not in capsys.readouterr().out

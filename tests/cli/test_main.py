@@ -29,46 +29,6 @@ def test_closed_streams_are_one_line(redirect: str) -> None:
     assert done.stderr in ("kcoord: standard input is closed\n", "kcoord: standard output is closed\n")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("decode",),
-        ("decode", "00"),
-        ("decode", "00", "--api", "11"),
-        ("decode", "00", "--api", "11", "--request"),
-        ("decode", "00", "--api", "11", "--request", "--version", "x"),
-        ("nonsense",),
-        (),
-    ],
-)
-def test_bad_usage_is_one_line_and_status_2(kcoord, arguments: tuple[str, ...]) -> None:
-    status, out, err = kcoord(*arguments)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("kcoord: ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("decode", "zz", "--api", "11", "--request", "--version", "0"), "neither a file nor hex"),
-        (("decode", "00", "--api", "11", "--request", "--version", "0"), "JoinGroupRequest"),
-        (("decode", "00", "--api", "11", "--request", "--version", "99"), "no version 99"),
-        (("decode", "00", "--api", "JoinGruop"), "JoinGroupRequest"),
-        (("decode", "0000", "--frame"), "the stream ends"),
-        (("decode", "0006000000000000ffff", "--body"), "UpdateMetadata"),
-        (("schemas", "Nothing"), "there is no message 'Nothing'"),
-        (("capture", "there/is/none.pcap"), "No such file"),
-        (("capture", str(ROOT / "pyproject.toml")), "pyproject.toml: neither pcap"),
-        (("capture", str(ROOT)), "directory"),
-    ],
-)
-def test_bad_input_is_one_line_and_status_1(kcoord, arguments: tuple[str, ...], words: str) -> None:
-    status, out, err = kcoord(*arguments)
-    assert (status, out, err.count("\n")) == (1, "", 1)
-    assert err.startswith("kcoord: ")
-    assert words in err
-
-
 def test_strings_of_peers_are_escaped(kcoord) -> None:
     evil = kw.HeartbeatRequest(group_id="\x1b[2J\x9b31m[red]\u2028", member_id="ä→")
     data = kw.encode(evil, 4).hex()
@@ -158,24 +118,6 @@ def test_every_command_has_help_with_examples_that_parse(
     assert examples
     for line in examples:
         assert parse(shlex.split(line)), line
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("analyse",), "there is no command analyse; did you mean analyze? (see kcoord --help)"),
-        (("marshal", "stat"), "there is no command marshal stat; did you mean status? (see kcoord marshal --help)"),
-        (("simulate", "x"), "there is no command simulate x; there are rolling-bounce, bug, "),
-        (("watch", "--kafak", "b:1"), "there is no option --kafak; did you mean kafka? (see kcoord watch --help)"),
-        (("--verison",), "there is no option --verison; did you mean version? (see kcoord --help)"),
-        (("central",), "the following arguments are required: COMMAND (see kcoord central --help)"),
-        (("marshal",), "the following arguments are required: COMMAND (see kcoord marshal --help)"),
-    ],
-)
-def test_what_does_not_exist_is_suggested(kcoord, arguments: tuple[str, ...], sentence: str) -> None:
-    status, out, err = kcoord(*arguments)
-    assert (status, out) == (2, "")
-    assert sentence in err
 
 
 def test_a_command_imports_no_other() -> None:

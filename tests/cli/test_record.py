@@ -17,7 +17,6 @@ import pytest
 import trustme
 
 import kcoord_wire as kw
-from kcoord_wire.cli.main import main
 from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.recorder.recording import Recorded, read_recording, recording_files
 from tests.support.wire import Wire
@@ -193,36 +192,6 @@ def test_an_unreachable_broker_is_logged(record: Start) -> None:
     status, _, errors = recording.end()
     assert status == 0
     assert re.search(rf"WARNING cannot reach 127\.0\.0\.1:{port} for 127\.0\.0\.1:\d+: ", errors)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "text"),
-    [
-        ((), 2, "--upstream"),
-        (("--upstream", "kafka"), 2, "'kafka' is not of the form HOST:PORT"),
-        (("--upstream", "kafka:0"), 1, "port 0 cannot be connected to"),
-        (("--upstream", "k:1", "--listen", "k"), 2, "'k' is not of the form HOST:PORT"),
-        (("--upstream", "k:1", "--ports", "5"), 2, "'5' is not of the form FIRST-LAST"),
-        (("--upstream", "k:1", "--ports", "7-5"), 2, "'7-5' is not of the form FIRST-LAST"),
-        (("--upstream", "k:1", "--max-file", "1T"), 2, "'1T' is not a size"),
-        (("--upstream", "k:1", "--max-frame", "0"), 2, "'0' is not a size"),
-        (("--upstream", "k:1", "--progress", "nan"), 2, "'nan' is not a number of seconds"),
-        (("--upstream", "k:1", "--apis", "some"), 2, "--apis"),
-        (("--upstream", "k:1", "--upstream-insecure"), 2, "need --upstream-tls"),
-        (("--upstream", "k:1", "--upstream-tls", "--upstream-key", "k.pem"), 2, "needs --upstream-cert"),
-        (("--upstream", "k:1", "--upstream-tls", "--upstream-ca", "missing.pem"), 1, "missing.pem: No such file"),
-        (("--upstream", "k:1", "--upstream-tls", "--upstream-ca", "/dev/null"), 1, "/dev/null: not PEM certificates"),
-    ],
-)
-def test_bad_usage_is_one_line(
-    arguments: tuple[str, ...], status: int, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["record", *arguments]) == status
-    out, errors = capsys.readouterr()
-    assert out == ""
-    assert errors.startswith("kcoord: ")
-    assert text in errors
-    assert errors.count("\n") == 1
 
 
 @pytest.mark.parametrize(

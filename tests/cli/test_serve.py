@@ -168,45 +168,6 @@ def test_tls_users_permissions_and_faults(serve: Start, tmp_path: Path) -> None:
     assert served.end()[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "text"),
-    [
-        (["--topics", "orders"], 2, "argument --topics: 'orders' is not of the form NAME:PARTITIONS"),
-        (["--topics", "orders:x"], 2, "argument --topics: 'orders:x' is not of the form NAME:PARTITIONS"),
-        (["--topics", "or/ders:1"], 1, "'or/ders' is not a topic name"),
-        (["--topics", "orders:0"], 2, "topic 'orders' needs one partition or more, not 0"),
-        (["--topics", "a:100001"], 1, "topic 'a' may have 100,000 partitions, not 100,001"),
-        (["--topics", "a:1", "--topics", "a:2"], 2, "--topics: 'a' is given twice"),
-        (["--host", "nowhere.invalid"], 1, "--host nowhere.invalid: "),
-        (["--port", "70000"], 2, "argument --port: '70000' is not a port"),
-        (["--advertise", "9092"], 2, "argument --advertise: '9092' is not of the form HOST:PORT"),
-        (["--advertise", "kafka:0"], 2, "argument --advertise: clients cannot connect to port 0"),
-        (["--auto-create", "100001"], 1, "a topic that is created may have 100,000 partitions"),
-        (["--auto-create", "0"], 2, "argument --auto-create: '0' is not a whole number from 1 up"),
-        (["--config", "group.max.size"], 2, "argument --config: 'group.max.size' is not of the form NAME=VALUE"),
-        (["--config", "group.max.sizes=1"], 2, "did you mean group.max.size?"),
-        (["--config", "num.io.threads=8"], 2, "num.io.threads: unknown; there are group.initial"),
-        (["--config", "group.max.size=0"], 2, "group.max.size: must be 1 or more, not 0"),
-        (["--log-format", "xml"], 2, "argument --log-format: invalid choice: 'xml'"),
-        (["--sasl-users", "{tmp}/none.toml"], 1, "none.toml: No such file or directory"),
-        (["--permissions", "{tmp}/bad.toml"], 1, "bad.toml: "),
-        (["--faults", "{tmp}/bad.toml"], 1, "bad.toml: "),
-        (["--tls-key", "{tmp}/bad.toml"], 2, "--tls-key and --tls-client-ca need --tls-cert"),
-        (["--tls-cert", "{tmp}/none.pem"], 1, "none.pem: No such file or directory"),
-        (["--tls-cert", "{tmp}/bad.toml"], 1, "bad.toml: not a certificate with its key"),
-        (["--data-dir", "{tmp}/bad.toml"], 1, "bad.toml"),
-        (["extra"], 2, "unrecognized arguments: extra"),
-    ],
-)
-def test_bad_input_is_one_line(refused: Refused, tmp_path: Path, arguments: list[str], status: int, text: str) -> None:
-    (tmp_path / "bad.toml").write_text("= not toml")
-    found, errors = refused("--port", "0", *(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
-    assert found == status
-    assert errors.startswith("kcoord: ")
-    assert errors.count("\n") == 1
-    assert text in errors
-
-
 def test_a_port_or_folder_in_use_is_an_error(serve: Start, refused: Refused, tmp_path: Path) -> None:
     served = serve("--data-dir", str(tmp_path))
     port = served.address.rpartition(":")[2]

@@ -57,20 +57,3 @@ def test_the_document_has_the_numbers_of_the_command() -> None:
     for name, total in again.items():
         tolerance = 0.02 if "compressed" in name else 0  # another zlib compresses otherwise
         assert int(published[name].replace(",", "")) == pytest.approx(total, rel=tolerance, abs=0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--members", "1"), "at least 2"),
-        (("--members", "10,x"), "'x' is not a whole number from 1 up"),
-        (("--metadata", "0"), "'0' is not a whole number from 1 up"),
-        (("--protocol", "unknown"), "invalid choice"),
-        (("--plot", "a.pdf"), "'a.pdf' ends neither in .svg nor in .png"),
-    ],
-)
-def test_wrong_arguments_are_one_line(kcoord: Run, arguments: tuple[str, str], sentence: str) -> None:
-    status, out, err = kcoord("simulate", "variants", *arguments)
-    assert (status, out) == (2, "")
-    assert sentence in err
-    assert err.count("\n") == 1

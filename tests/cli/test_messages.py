@@ -1,4 +1,4 @@
-"""`kcoord decode` and `kcoord explain`."""
+"""`kcoord decode`, `kcoord explain` and `kcoord schemas`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import kcoord_wire as kw
+from tests.support.each import each
 
 SUBSCRIPTION = kw.ConsumerProtocolSubscription(topics=["orders"])
 REQUEST = kw.JoinGroupRequest(
@@ -125,3 +126,24 @@ def test_explain_prints_the_fields_before_an_error(kcoord) -> None:
     assert status == 1
     assert "billing" in out
     assert err.startswith("kcoord: JoinGroupRequest")
+
+
+def test_schemas_lists_every_message(kcoord) -> None:
+    status, out, _ = kcoord("schemas", "--format", "json")
+    assert status == 0
+    assert {json.loads(line)["name"] for line in out.splitlines()} == set(kw.registry)
+    status, out, _ = kcoord("schemas")
+    assert status == 0
+    assert all(name in out for name in kw.registry)
+
+
+@each("name", sorted(kw.registry))
+def test_schemas_shows_every_field(kcoord, name: str) -> None:
+    codec = kw.registry[name]
+    status, out, _ = kcoord("schemas", f"{codec.family}/{name}", "--format", "json")
+    shown = [message for message in map(json.loads, out.splitlines()) if message["name"] == name]
+    assert status == 0
+    assert [field["field"] for field in shown[0]["fields"] if "." not in field["field"]] == list(
+        codec.cls.__match_args__ or [f for f in codec.cls.__dataclass_fields__ if f != "unknown_tags"]
+    )
+    assert kcoord("schemas", f"{codec.family}/{name}")[0] == 0

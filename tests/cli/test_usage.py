@@ -1,0 +1,170 @@
+"""Bad usage (status 2) and bad input (status 1): one line that starts with ``kcoord:`` and says what is wrong."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CAPTURE = ROOT / "tests" / "data" / "captures" / "cooperative.pcap"
+CASES = [
+    (2, "simulate consumer-groups --search --ticks -1", "'-1' is not a whole number from 0 up"),
+    (2, "decode", ""),
+    (2, "decode 00", ""),
+    (2, "decode 00 --api 11", ""),
+    (2, "decode 00 --api 11 --request", ""),
+    (2, "decode 00 --api 11 --request --version x", ""),
+    (2, "nonsense", ""),
+    (2, "", ""),
+    (1, "decode zz --api 11 --request --version 0", "neither a file nor hex"),
+    (1, "decode 00 --api 11 --request --version 0", "JoinGroupRequest"),
+    (1, "decode 00 --api 11 --request --version 99", "no version 99"),
+    (1, "decode 00 --api JoinGruop", "JoinGroupRequest"),
+    (1, "decode 0000 --frame", "the stream ends"),
+    (1, "decode 0006000000000000ffff --body", "UpdateMetadata"),
+    (1, "schemas Nothing", "there is no message 'Nothing'"),
+    (1, "capture there/is/none.pcap", "No such file"),
+    (1, "capture {root}/pyproject.toml", "pyproject.toml: neither pcap"),
+    (1, "capture {root}", "directory"),
+    (2, "analyse", "there is no command analyse; did you mean analyze? (see kcoord --help)"),
+    (2, "marshal stat", "there is no command marshal stat; did you mean status? (see kcoord marshal --help)"),
+    (2, "simulate x", "there is no command simulate x; there are rolling-bounce, bug, "),
+    (2, "watch --kafak b:1", "there is no option --kafak; did you mean kafka? (see kcoord watch --help)"),
+    (2, "--verison", "there is no option --verison; did you mean version? (see kcoord --help)"),
+    (2, "central", "the following arguments are required: COMMAND (see kcoord central --help)"),
+    (2, "marshal", "the following arguments are required: COMMAND (see kcoord marshal --help)"),
+    (2, "analyze", "give either files or --kafka"),
+    (2, "analyze {capture} --kafka localhost:1", "give either files or --kafka"),
+    (1, "analyze no-such-file.pcap", "no-such-file.pcap"),
+    (1, "analyze {text}", "test_usage.py"),
+    (1, "analyze {capture} --group shipping", "no consumer group called shipping is in"),
+    (2, "analyze {capture} --kafka-config nothing", "'nothing' is not of the form NAME=VALUE"),
+    (1, "analyze {capture} --out {text}", "test_usage.py"),
+    (2, "record", "--upstream"),
+    (2, "record --upstream kafka", "'kafka' is not of the form HOST:PORT"),
+    (1, "record --upstream kafka:0", "port 0 cannot be connected to"),
+    (2, "record --upstream k:1 --listen k", "'k' is not of the form HOST:PORT"),
+    (2, "record --upstream k:1 --ports 5", "'5' is not of the form FIRST-LAST"),
+    (2, "record --upstream k:1 --ports 7-5", "'7-5' is not of the form FIRST-LAST"),
+    (2, "record --upstream k:1 --max-file 1T", "'1T' is not a size"),
+    (2, "record --upstream k:1 --max-frame 0", "'0' is not a size"),
+    (2, "record --upstream k:1 --progress nan", "'nan' is not a number of seconds"),
+    (2, "record --upstream k:1 --apis some", "--apis"),
+    (2, "record --upstream k:1 --upstream-insecure", "need --upstream-tls"),
+    (2, "record --upstream k:1 --upstream-tls --upstream-key k.pem", "needs --upstream-cert"),
+    (1, "record --upstream k:1 --upstream-tls --upstream-ca missing.pem", "missing.pem: No such file"),
+    (1, "record --upstream k:1 --upstream-tls --upstream-ca /dev/null", "/dev/null: not PEM certificates"),
+    (2, "serve --port 0 --topics orders", "argument --topics: 'orders' is not of the form NAME:PARTITIONS"),
+    (2, "serve --port 0 --topics orders:x", "argument --topics: 'orders:x' is not of the form NAME:PARTITIONS"),
+    (1, "serve --port 0 --topics or/ders:1", "'or/ders' is not a topic name"),
+    (2, "serve --port 0 --topics orders:0", "topic 'orders' needs one partition or more, not 0"),
+    (1, "serve --port 0 --topics a:100001", "topic 'a' may have 100,000 partitions, not 100,001"),
+    (2, "serve --port 0 --topics a:1 --topics a:2", "--topics: 'a' is given twice"),
+    (1, "serve --port 0 --host nowhere.invalid", "--host nowhere.invalid: "),
+    (2, "serve --port 0 --port 70000", "argument --port: '70000' is not a port"),
+    (2, "serve --port 0 --advertise 9092", "argument --advertise: '9092' is not of the form HOST:PORT"),
+    (2, "serve --port 0 --advertise kafka:0", "argument --advertise: clients cannot connect to port 0"),
+    (1, "serve --port 0 --auto-create 100001", "a topic that is created may have 100,000 partitions"),
+    (2, "serve --port 0 --auto-create 0", "argument --auto-create: '0' is not a whole number from 1 up"),
+    (2, "serve --port 0 --config group.max.size", "argument --config: 'group.max.size' is not of the form NAME=VALUE"),
+    (2, "serve --port 0 --config group.max.sizes=1", "did you mean group.max.size?"),
+    (2, "serve --port 0 --config num.io.threads=8", "num.io.threads: unknown; there are group.initial"),
+    (2, "serve --port 0 --config group.max.size=0", "group.max.size: must be 1 or more, not 0"),
+    (2, "serve --port 0 --log-format xml", "argument --log-format: invalid choice: 'xml'"),
+    (1, "serve --port 0 --sasl-users {tmp}/none.toml", "none.toml: No such file or directory"),
+    (1, "serve --port 0 --permissions {tmp}/bad.toml", "bad.toml: "),
+    (1, "serve --port 0 --faults {tmp}/bad.toml", "bad.toml: "),
+    (2, "serve --port 0 --tls-key {tmp}/bad.toml", "--tls-key and --tls-client-ca need --tls-cert"),
+    (1, "serve --port 0 --tls-cert {tmp}/none.pem", "none.pem: No such file or directory"),
+    (1, "serve --port 0 --tls-cert {tmp}/bad.toml", "bad.toml: not a certificate with its key"),
+    (1, "serve --port 0 --data-dir {tmp}/bad.toml", "bad.toml"),
+    (2, "serve --port 0 extra", "unrecognized arguments: extra"),
+    (2, "simulate --seeds many", "'many' is neither a seed nor FIRST:END"),
+    (2, "simulate --seeds 7:3", "'7:3' has no seeds"),
+    (2, "simulate --jobs 0", "'0' is not a whole number"),
+    (2, "simulate --steps -1", "'-1' is not a whole number"),
+    (2, "simulate bug", "no bug is named; there are KAFKA-12983, "),
+    (2, "simulate bug KAFKA-1", "no bug is called 'KAFKA-1'; there are "),
+    (
+        2,
+        "simulate rolling-bounce --members 3 --partitions 9 --partitions many",
+        "'many' is not a whole number from 1 up",
+    ),
+    (2, "simulate rolling-bounce --members 3 --partitions 9 --partitions =4", "'=4' is neither COUNT nor TOPIC=COUNT"),
+    (2, "simulate rolling-bounce --members 3 --partitions 9 --partitions events=4", "--partitions names a topic twice"),
+    (2, "simulate rolling-bounce --members 3 --partitions 9 --members 0", "'0' is not a whole number from 1 up"),
+    (
+        2,
+        "simulate rolling-bounce --members 3 --partitions 9 --down-ms -5",
+        "'-5' is not a whole number from 0 to 2147483647",
+    ),
+    (2, "simulate rolling-bounce --members 3 --partitions 9 --rate nan", "'nan' is not a number above 0"),
+    (2, "simulate rolling-bounce --members 3 --partitions 9 --plot a.pdf", "'a.pdf' ends neither in .svg nor in .png"),
+    (2, "simulate rolling-bounce --members 3 --partitions 9 --protocol lazy", "invalid choice: 'lazy'"),
+    (1, "simulate rolling-bounce --members 3 --partitions 9 --members 10", "10 members cannot share 9 partitions"),
+    (1, "simulate rolling-bounce --members 3 --partitions 9 --interval-ms 0", "interval_ms must be above 0"),
+    (
+        1,
+        "simulate rolling-bounce --members 3 --partitions 9 --assign-ms 200000 --protocol eager",
+        "600000 ms to open them; max.poll.interval.ms is 300000",
+    ),
+    (2, "simulate variants --members 1", "at least 2"),
+    (2, "simulate variants --members 10,x", "'x' is not a whole number from 1 up"),
+    (2, "simulate variants --metadata 0", "'0' is not a whole number from 1 up"),
+    (2, "simulate variants --protocol unknown", "invalid choice"),
+    (2, "simulate variants --plot a.pdf", "'a.pdf' ends neither in .svg nor in .png"),
+    (2, "central serve --port 0", "required: --zookeeper"),
+    (2, "central serve --port 0 --zookeeper x:1 --topics orders", "'orders' is not of the form NAME:PARTITIONS"),
+    (2, "central serve --port 0 --zookeeper x:1 --topics a:1,a:2", "--topics: 'a' is given twice"),
+    (1, "central serve --port 0 --zookeeper embedded --topics a/b:1", "not a topic: 'a/b'"),
+    (2, "central serve --port 0 --zookeeper embedded --topics a:0", "topic 'a' needs one partition or more, not 0"),
+    (1, "central serve --port 0 --zookeeper embedded --broker-id 2147483648", "a broker id is 0 to 2147483647"),
+    (1, "central serve --port 0 --zookeeper x:y", "'x:y' is not HOST:PORT"),
+    (2, "central serve --port 0 --zookeeper x:1 --broker-id 0", "'0' is not a whole number from 1 up"),
+    (2, "central serve --port 0 --zookeeper x:1 --rate -1", "argument --rate"),
+    (2, "central serve --port 0 --zookeeper x:1 --rate many", "'many' is not a number from 0 to 1000000"),
+    (2, "central serve --port 0 --zookeeper x:1 --advertise x", "'x' is not of the form HOST:PORT"),
+    (2, "central serve --port 0 --zookeeper x:1 --zookeeper-auth user", "not of the form USER:PASSWORD"),
+    (2, "central serve --port 0 --zookeeper x:1 --rebalance-by magic", "invalid choice: 'magic'"),
+    (2, "central serve --port 0 --zookeeper x:1 --max-ping-retries x", "'x' is not a whole number"),
+    (2, "central serve --port 0 --zookeeper x:1 --shards 8", "--shards is not an option of --design draft"),
+    (
+        2,
+        "central serve --port 0 --zookeeper x:1 --design rewrite --max-ping-retries 1",
+        "not an option of --design rewrite",
+    ),
+    (2, "central serve --port 0 --zookeeper x:1 --design rewrite --rebalance-by sockets", "not an option of --design"),
+    (1, "central serve --port 0 --zookeeper x:1 --host nowhere.invalid", "--host nowhere.invalid: "),
+    (2, "central consume", "--kafka, --group"),
+    (2, "central consume --kafka x:1 --group g", "one of the arguments --topics --whitelist --blacklist"),
+    (2, "central consume --kafka x:1 --group g --topics a --whitelist b", "not allowed with"),
+    (2, "central consume --kafka x --group g --topics a", "'x' is not of the form HOST:PORT"),
+    (2, "central consume --kafka x:1,:2 --group g --topics a", "'x:1,:2' is not of the form HOST:PORT"),
+    (2, "central consume --kafka x:1 --group g --topics a,,b", "not a topic: ''"),
+    (2, "central consume --kafka x:1 --group g --whitelist '('", "a parenthesis is not closed"),
+    (2, "central consume --kafka x:1 --group g --topics a --streams 0", "'0' is not a whole number"),
+    (2, "central consume --kafka x:1 --group g --topics a --streams 9999", "1 to 1000 streams"),
+    (2, "central consume --kafka x:1 --group {long} --topics a", "cannot be the name of a node"),
+    (2, "central consume --kafka x:1 --group '' --topics a", "--group: '' cannot be the name of a node"),
+    (2, "central consume --kafka x:1 --group a/b --topics a", "--group: 'a/b' cannot be the name of a node"),
+    (2, "central consume --kafka x:1 --group g --consumer-id a/b --topics a", "--consumer-id: 'a/b'"),
+    (1, "central consume --kafka x:1 --group g --topics a --session-timeout-ms 999999999999", "session_tim"),
+]
+
+
+@pytest.mark.parametrize(("status", "line", "text"), CASES)
+def test_it_is_one_line(
+    kcoord: Callable[..., tuple[int, str, str]], tmp_path: Path, status: int, line: str, text: str
+) -> None:
+    """Places: a file that is no TOML, a capture, a text, the checkout, a name that is too long."""
+    (tmp_path / "bad.toml").write_text("= not toml")
+    places = {"tmp": tmp_path, "capture": CAPTURE, "text": __file__, "root": ROOT, "long": "g" * 40_000}
+    words = [word.format(**places) if word.startswith("{") else word for word in shlex.split(line)]
+    found, out, err = kcoord(*words)
+    assert (found, out) == (status, ""), err
+    assert err.splitlines()[-1].startswith("kcoord: ")
+    assert err.count("\n") == 1
+    assert text in err
