@@ -10,7 +10,7 @@ import pytest
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.topics.catalog import TopicLimits
 from kcoord_wire.protocol.error_codes import ErrorCode as E
-from tests.support.broker import GOOD, Broker, batch, versions
+from tests.support.broker import GOOD, Broker, batch, sequenced, values, versions
 
 
 def topic(name: str, partitions: int = 1, replicas: int = 1, **more: Any) -> m.CreateTopicsRequestCreatableTopic:
@@ -243,3 +243,222 @@ def test_what_cannot_grow(name: str, count: int, assignments: Any, error: E, tex
     found, message = grow(broker, name, count, assignments=assignments)
     assert (found, text in (message or "")) == (error, True), message
     assert broker.topics.partitions("orders") == 2
+
+
+# ---- DeleteRecords, DescribeProducers and DescribeLogDirs
+
+
+def partition_admin_delete(
+    broker: Broker, offset: int, version: int = 2, topic: str = "orders", partition: int = 0
+) -> tuple[int, int]:
+    """Delete records, and return the error and the low watermark."""
+    wanted = m.DeleteRecordsRequestDeleteRecordsPartition(partition_index=partition, offset=offset)
+    part = m.DeleteRecordsRequestDeleteRecordsTopic(name=topic, partitions=[wanted])
+    response = broker.ask(m.DeleteRecordsRequest(topics=[part]), version, m.DeleteRecordsResponse)
+    (answer,) = response.topics[0].partitions
+    return answer.error_code, answer.low_watermark
+
+
+@versions(21)
+def test_records_are_deleted_up_to_an_offset(broker: Broker, version: int) -> None:
+    for _ in range(3):
+        broker.produce(GOOD)
+    assert partition_admin_delete(broker, 3, version) == (0, 3)
+    assert broker.fetch(0).error_code == E.OFFSET_OUT_OF_RANGE
+    assert broker.list_offset(-2).offset == 3
+    assert [offset for offset, _ in values(broker.fetch(3).records) if offset >= 3] == [3, 4, 5]
+    assert partition_admin_delete(broker, 1, version) == (0, 3)
+    assert partition_admin_delete(broker, -1, version) == (0, 6)
+    assert (broker.list_offset(-2).offset, broker.list_offset(-1).offset) == (6, 6)
+    assert broker.produce(GOOD).base_offset == 6
+
+
+@pytest.mark.parametrize(
+    ("offset", "topic", "partition", "error"),
+    [
+        (3, "orders", 0, E.OFFSET_OUT_OF_RANGE),
+        (-2, "orders", 0, E.OFFSET_OUT_OF_RANGE),
+        (0, "nope", 0, E.UNKNOWN_TOPIC_OR_PARTITION),
+        (0, "orders", 9, E.UNKNOWN_TOPIC_OR_PARTITION),
+        (0, "compacted", 0, E.POLICY_VIOLATION),
+    ],
+)
+def test_what_is_not_deleted(broker: Broker, offset: int, topic: str, partition: int, error: E) -> None:
+    broker.topics.create("compacted", 1, {"cleanup.policy": "compact"})
+    broker.produce(GOOD)
+    assert partition_admin_delete(broker, offset, topic=topic, partition=partition) == (error, -1)
+    assert broker.list_offset(-2).offset == 0
+
+
+def producers(broker: Broker, topic: str, *partitions: int) -> list[Any]:
+    part = m.DescribeProducersRequestTopicRequest(name=topic, partition_indexes=list(partitions))
+    response = broker.ask(m.DescribeProducersRequest(topics=[part]), 0, m.DescribeProducersResponse)
+    return list(response.topics[0].partitions)
+
+
+def test_producers_are_described(broker: Broker) -> None:
+    broker.produce(sequenced(0))
+    broker.produce(sequenced(2))
+    broker.produce(sequenced(0, producer_id=6, epoch=1))
+    broker.produce(GOOD)
+    known, none, unknown = producers(broker, "orders", 0, 1, 9)
+    assert [(p.producer_id, p.producer_epoch, p.last_sequence, p.last_timestamp) for p in known.active_producers] == [
+        (5, 0, 3, 101),
+        (6, 1, 1, 101),
+    ]
+    assert {p.current_txn_start_offset for p in known.active_producers} == {-1}
+    assert (none.error_code, none.active_producers) == (0, [])
+    assert unknown.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert [p.error_code for p in producers(broker, "nope", 0)] == [E.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_partition_that_is_named_often_is_described_once(broker: Broker) -> None:
+    broker.produce(sequenced(0))
+    part = m.DescribeProducersRequestTopicRequest(name="orders", partition_indexes=[0, 1, 0, 0])
+    response = broker.ask(m.DescribeProducersRequest(topics=[part, part]), 0, m.DescribeProducersResponse)
+    (topic,) = response.topics
+    assert [(p.partition_index, len(p.active_producers)) for p in topic.partitions] == [(0, 1), (1, 0)]
+
+
+@versions(35)
+def test_sizes_of_partitions(broker: Broker, version: int) -> None:
+    broker.produce(GOOD)
+
+    def sizes(topics: Any) -> dict[str, list[tuple[int, int]]]:
+        response = broker.ask(m.DescribeLogDirsRequest(topics=topics), version, m.DescribeLogDirsResponse)
+        (folder,) = response.results
+        return {
+            topic.name: [(p.partition_index, p.partition_size) for p in topic.partitions] for topic in folder.topics
+        }
+
+    part = m.DescribeLogDirsRequestDescribableLogDirTopic
+    assert sizes(None) == {"orders": [(0, len(GOOD)), (1, 0)]}
+    assert sizes([part(topic="orders", partitions=[1, 9]), part(topic="nope", partitions=[0])]) == {"orders": [(1, 0)]}
+    assert sizes([]) == {}
+
+
+# ---- DescribeCluster, DescribeTopicPartitions with its cursor, and what there is none of: reassignments, ACLs
+
+UNSET = -(2**31)
+
+
+@versions(60)
+def test_a_cluster_is_described_as_by_metadata(broker: Broker, version: int) -> None:
+    known = broker.metadata(10, include_cluster_authorized_operations=True)
+    answer = broker.ask(m.DescribeClusterRequest(), version, m.DescribeClusterResponse)
+    assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, known.cluster_id, known.controller_id)
+    assert [(b.broker_id, b.host, b.port) for b in answer.brokers] == [
+        (b.node_id, b.host, b.port) for b in known.brokers
+    ]
+    assert answer.cluster_authorized_operations == UNSET
+    asked = m.DescribeClusterRequest(include_cluster_authorized_operations=True)
+    answer = broker.ask(asked, version, m.DescribeClusterResponse)
+    assert answer.cluster_authorized_operations == known.cluster_authorized_operations != UNSET
+
+
+@pytest.mark.parametrize(("kind", "error"), [(2, E.MISMATCHED_ENDPOINT_TYPE), (7, E.UNSUPPORTED_ENDPOINT_TYPE)])
+def test_controllers_are_not_described(broker: Broker, kind: int, error: E) -> None:
+    answer = broker.ask(m.DescribeClusterRequest(endpoint_type=kind), 1, m.DescribeClusterResponse)
+    assert (answer.error_code, answer.brokers) == (error, [])
+
+
+# ---- DescribeTopicPartitions
+
+
+def describe(broker: Broker, *names: str, most: int = 2_000, cursor: tuple[str, int] | None = None) -> Any:
+    at = m.DescribeTopicPartitionsRequestCursor
+    request = m.DescribeTopicPartitionsRequest(
+        topics=[m.DescribeTopicPartitionsRequestTopicRequest(name=name) for name in names],
+        response_partition_limit=most,
+        cursor=None if cursor is None else at(topic_name=cursor[0], partition_index=cursor[1]),
+    )
+    return broker.ask(request, 0, m.DescribeTopicPartitionsResponse)
+
+
+def places(answer: Any) -> list[tuple[str, list[int]]]:
+    return [(topic.name, [each.partition_index for each in topic.partitions]) for topic in answer.topics]
+
+
+@pytest.fixture
+def three() -> Broker:
+    return Broker({"b": 3, "a": 2, "c": 1})
+
+
+def test_topics_are_described_as_by_metadata(three: Broker) -> None:
+    (known,) = three.metadata(12, "b", include_topic_authorized_operations=True).topics
+    (topic,) = describe(three, "b").topics
+    assert (topic.topic_id, topic.topic_authorized_operations) == (known.topic_id, known.topic_authorized_operations)
+    assert [(p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes) for p in topic.partitions] == [
+        (p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes) for p in known.partitions
+    ]
+
+
+def test_all_topics_in_the_order_of_names(three: Broker) -> None:
+    answer = describe(three)
+    assert places(answer) == [("a", [0, 1]), ("b", [0, 1, 2]), ("c", [0])]
+    assert answer.next_cursor is None
+
+
+def test_a_topic_that_does_not_exist_is_not_created() -> None:
+    broker = Broker({"a": 1}, auto_create_partitions=1)
+    answer = describe(broker, "nope", "a", "b c")
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [
+        ("a", 0),
+        ("b c", E.INVALID_TOPIC_EXCEPTION),
+        ("nope", E.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert broker.topics.partitions("nope") is None
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 6, 0])
+@pytest.mark.parametrize("names", [(), ("a", "b", "c")])
+def test_the_cursor_leads_through_everything(three: Broker, most: int, names: tuple[str, ...]) -> None:
+    cursor, seen, answers = None, [], 0
+    while answers == 0 or cursor is not None:
+        answer = describe(three, *names, most=most, cursor=cursor)
+        found = [(name, index) for name, indexes in places(answer) for index in indexes]
+        assert len(found) <= max(most, 1)
+        seen += found
+        at = answer.next_cursor
+        cursor = None if at is None else (at.topic_name, at.partition_index)
+        answers += 1
+        assert answers < 10
+    assert seen == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2), ("c", 0)]
+
+
+def test_a_deleted_topic_in_the_cursor_is_passed_over(three: Broker) -> None:
+    three.topics.delete("b")
+    assert places(describe(three, cursor=("b", 2))) == [("c", [0])]
+
+
+def test_a_wrong_cursor_is_refused(three: Broker) -> None:
+    for answer in (describe(three, "a", cursor=("b", 0)), describe(three, "a", cursor=("a", -1))):
+        assert [topic.error_code for topic in answer.topics] == [E.INVALID_REQUEST]
+
+
+def test_one_answer_is_bounded() -> None:
+    answer = describe(Broker({"a": 1_500, "b": 1_500}), most=1 << 30)
+    assert [len(topic.partitions) for topic in answer.topics] == [1_500, 500]
+    assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == ("b", 500)
+
+
+# ---- what there is none of
+
+
+def test_there_are_no_reassignments(broker: Broker) -> None:
+    answer = broker.ask(m.ListPartitionReassignmentsRequest(), 0, m.ListPartitionReassignmentsResponse)
+    assert (answer.error_code, answer.topics) == (0, [])
+
+
+def test_there_are_no_acls(broker: Broker) -> None:
+    for version in range(4):
+        described = broker.ask(m.DescribeAclsRequest(), version, m.DescribeAclsResponse)
+        created = broker.ask(
+            m.CreateAclsRequest(creations=[m.CreateAclsRequestAclCreation()] * 2), version, m.CreateAclsResponse
+        )
+        deleted = broker.ask(
+            m.DeleteAclsRequest(filters=[m.DeleteAclsRequestDeleteAclsFilter()]), version, m.DeleteAclsResponse
+        )
+        assert described.error_code == E.SECURITY_DISABLED
+        assert [answer.error_code for answer in created.results] == [E.SECURITY_DISABLED] * 2
+        assert [answer.error_code for answer in deleted.filter_results] == [E.SECURITY_DISABLED]

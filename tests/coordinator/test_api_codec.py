@@ -8,13 +8,17 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.api_codec import MAX_NAMES
+from kcoord_wire.coordinator.core.apis import bounded, refusal
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
+from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import (
     become_stable,
     commit,
     join_request,
 )
+from tests.support.group_states import GROUP_REQUESTS
+from tests.support.scripted import NEWEST
 from tests.support.wire import Wire
 
 
@@ -54,3 +58,21 @@ def test_too_many_names_close_the_connection_in_any_case(coordinator: StartCoord
     with Wire(c.address) as wire:
         wire.send(kw.FindCoordinatorRequest(coordinator_keys=[""] * (MAX_NAMES + 1)), 4)
         assert wire.is_closed_by_peer()
+
+
+# ---- Every version of every request can be refused, with a text that fits into the answer
+
+
+@pytest.mark.parametrize("request_type", NEWEST, ids=lambda cls: cls.__name__)
+def test_every_version_of_every_request_can_be_refused(request_type: type) -> None:
+    codec = kw.registry.by_class(request_type)
+    for version in codec.valid_versions:
+        for message in (request_type(), GROUP_REQUESTS.get(request_type, request_type())):
+            answer = refusal(message, version, E.NOT_COORDINATOR)
+            data = kw.encode(answer, version)
+            kw.decode(type(answer), data, version)
+
+
+def test_the_text_of_an_error_is_cut() -> None:
+    assert bounded("x" * 1_000) == "x" * 1_000
+    assert bounded("x" * 32_767) == "x" * 999 + "…"

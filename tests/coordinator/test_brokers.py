@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
-from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers
+import pytest
+
+from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers, route
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -79,3 +83,106 @@ def test_new_partitions_of_a_topic_go_on_with_the_next_broker() -> None:
     leaders = brokers.place("orders", 2)
     leaders.grow(4)
     assert leaders.of == brokers.place("orders", 6).of
+
+
+# ---- Requests at a broker that does not coordinate their group
+
+BROKERS = Brokers([Endpoint(node_id, "localhost", 9092 + node_id) for node_id in range(2)])
+GROUPS = [f"group-{number}" for number in range(6)]
+HERE = [group for group in GROUPS if not BROKERS.refuses_group(group, 0)]
+ELSEWHERE = [group for group in GROUPS if group not in HERE]
+
+
+def ask(request: Any, version: int) -> tuple[Any, Any]:
+    """What is asked of the machine, and what finishes its answer."""
+    return route(BROKERS, request, version, 0)
+
+
+def test_both_brokers_have_groups() -> None:
+    assert HERE
+    assert ELSEWHERE
+
+
+def test_a_member_is_served_by_its_coordinator_only() -> None:
+    request = m.HeartbeatRequest(group_id=HERE[0])
+    assert ask(request, 4) == (request, None)
+    asked, finish = ask(m.HeartbeatRequest(group_id=ELSEWHERE[0]), 4)
+    assert asked is None
+    assert finish(None).error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_while_its_group_is_loaded_only_a_heartbeat_succeeds() -> None:
+    brokers = Brokers([Endpoint(0, "localhost", 9092)])
+    brokers.set_loading(range(50))
+    asked, finish = route(brokers, m.HeartbeatRequest(group_id="g"), 4, 0)
+    assert asked is None
+    assert finish is not None
+    assert finish(None) == m.HeartbeatResponse()
+    asked, finish = route(brokers, m.JoinGroupRequest(group_id="g"), 9, 0)
+    assert asked is None
+    assert finish is not None
+    assert finish(None).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_of_many_groups_those_elsewhere_are_refused_in_order() -> None:
+    asked, finish = ask(m.DescribeGroupsRequest(groups=GROUPS), 5)
+    assert asked.groups == HERE
+    described = [m.DescribeGroupsResponseDescribedGroup(group_id=group) for group in asked.groups]
+    answer = finish(m.DescribeGroupsResponse(groups=described))
+    assert [group.group_id for group in answer.groups] == GROUPS
+    assert {g.group_id for g in answer.groups if g.error_code == ErrorCode.NOT_COORDINATOR} == set(ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "answered"),
+    [
+        (m.DescribeGroupsRequest(groups=ELSEWHERE), 5, "groups"),
+        (m.DeleteGroupsRequest(groups_names=ELSEWHERE), 2, "results"),
+        (m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(group_id=g) for g in ELSEWHERE]), 9, "groups"),
+    ],
+)
+def test_groups_that_are_all_elsewhere_are_all_refused(request_: Any, version: int, answered: str) -> None:
+    asked, finish = ask(request_, version)
+    assert asked is None
+    answers = getattr(finish(None), answered)
+    assert [answer.group_id for answer in answers] == ELSEWHERE
+    assert {answer.error_code for answer in answers} == {ErrorCode.NOT_COORDINATOR}
+
+
+def test_old_fetches_of_offsets_name_one_group() -> None:
+    asked, finish = ask(m.OffsetFetchRequest(group_id=ELSEWHERE[0]), 5)
+    assert asked is None
+    assert finish(None).error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_broker_lists_the_groups_that_it_coordinates() -> None:
+    listed = [m.ListGroupsResponseListedGroup(group_id=group) for group in GROUPS]
+    asked, finish = ask(m.ListGroupsRequest(), 4)
+    assert asked == m.ListGroupsRequest()
+    assert [group.group_id for group in finish(m.ListGroupsResponse(groups=listed)).groups] == HERE
+
+
+def test_any_broker_finds_a_coordinator() -> None:
+    request = m.FindCoordinatorRequest(coordinator_keys=GROUPS)
+    assert ask(request, 4) == (request, None)
+
+
+def test_transactions_are_served_by_their_coordinator_only() -> None:
+    ids = [f"tx-{number}" for number in range(6)]
+    here = [name for name in ids if not BROKERS.refuses_transactions(name, 0)]
+    elsewhere = [name for name in ids if name not in here]
+    assert here
+    request = m.EndTxnRequest(transactional_id=here[0])
+    assert ask(request, 3) == (request, None)
+    asked, finish = ask(m.EndTxnRequest(transactional_id=elsewhere[0]), 3)
+    assert asked is None
+    assert finish(None).error_code == ErrorCode.NOT_COORDINATOR
+    listed = [m.ListTransactionsResponseTransactionState(transactional_id=name) for name in ids]
+    _, finish = ask(m.ListTransactionsRequest(), 1)
+    answer = finish(m.ListTransactionsResponse(transaction_states=listed))
+    assert [state.transactional_id for state in answer.transaction_states] == here
+
+
+def test_an_idempotent_producer_gets_its_id_from_any_broker() -> None:
+    request = m.InitProducerIdRequest(transactional_id=None)
+    assert ask(request, 4) == (request, None)

@@ -6,7 +6,15 @@ import uuid
 
 import pytest
 
+from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.topics.catalog import Catalog
+from kcoord_wire.coordinator.topics.configs import (
+    EFFECTIVE,
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    check_configs,
+    read_value,
+)
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.broker import BROKERS
 
@@ -41,3 +49,54 @@ def test_clusters_of_other_names_have_other_topic_ids() -> None:
 def test_a_topic_that_does_not_exist_cannot_be_deleted() -> None:
     with pytest.raises(KeyError):
         Catalog("cluster", BROKERS).delete("orders")
+
+
+# ---- The tables of configs: every default is allowed, and what is refused has Kafka's text
+
+
+@pytest.mark.parametrize("table", [TOPIC_CONFIGS, GROUP_CONFIGS])
+def test_every_default_is_allowed(table: dict[str, object]) -> None:
+    check_configs(TOPIC_CONFIGS, "topic", {name: config.default for name, config in TOPIC_CONFIGS.items()})
+    assert list(table) == sorted(table)
+    assert set(TOPIC_CONFIGS) >= EFFECTIVE
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [
+        ("retention.ms", "-1", -1),
+        ("retention.ms", " 7 ", 7),
+        ("min.cleanable.dirty.ratio", "0.25", 0.25),
+        ("preallocate", "TRUE", True),
+        ("cleanup.policy", "compact,delete", ["compact", "delete"]),
+        ("cleanup.policy", "", []),
+        ("message.timestamp.type", "LogAppendTime", "LogAppendTime"),
+    ],
+)
+def test_values(name: str, value: str, read: object) -> None:
+    check_configs(TOPIC_CONFIGS, "topic", {name: value})
+    assert read_value(TOPIC_CONFIGS[name], value) == read
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("retention.msx", "1", "Unknown topic config name: retention.msx"),
+        ("retention.ms", "-2", "Invalid value -2 for configuration retention.ms: Value must be at least -1"),
+        ("retention.ms", "1_000", "Not a number of type LONG"),
+        ("retention.ms", "9223372036854775808", "Not a number of type LONG"),
+        ("max.message.bytes", "2147483648", "Not a number of type INT"),
+        ("min.cleanable.dirty.ratio", "1.1", "no more than 1"),
+        ("min.cleanable.dirty.ratio", "nan", "at least 0"),
+        ("preallocate", "yes", "either true or false"),
+        ("cleanup.policy", "compact,forget", "must be one of: compact, delete"),
+        ("compression.type", "GZIP", "must be one of"),
+        ("leader.replication.throttled.replicas", "x" * 40_000, "too long"),
+    ],
+)
+def test_what_is_refused(name: str, value: str, text: str) -> None:
+    with pytest.raises(Refused) as caught:
+        check_configs(TOPIC_CONFIGS, "topic", {name: value})
+    assert caught.value.error is ErrorCode.INVALID_CONFIG
+    assert text in caught.value.detail
+    assert len(caught.value.detail) < 1_000

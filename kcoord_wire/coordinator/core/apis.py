@@ -19,7 +19,7 @@ Source: the ``getErrorResponse`` methods in kafka/clients `org.apache.kafka.comm
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -160,6 +160,11 @@ class BatchedApi:
         """Return the request's list."""
         return getattr(request, self.name) or []
 
+    def refuse_all(self, request: Any, version: int, error: int) -> list[Any]:
+        """Return the parts of an answer in which everything is refused."""
+        refuse = self.refuse
+        return [refuse(item, version, error) for item in self.items(request)]
+
     def split(
         self,
         request: Any,
@@ -205,10 +210,10 @@ def _maker(
     :param lists: in which the parts of the answer are
     """
     hints = get_type_hints(answered)
-    codes = [name for name in hints if name.endswith("error_code")] if has_code else []
-    code = "error_code" if "error_code" in codes else next(iter(codes), None)
-    fixed = {name: value for name, value in beside.items() if name in hints and not callable(value)}
-    computed = [(name, value) for name, value in beside.items() if name in hints and callable(value)]
+    code = _code_field(hints) if has_code else None
+    known = {name: value for name, value in beside.items() if name in hints}
+    computed = [(name, value) for name, value in known.items() if callable(value)]
+    fixed = {name: known[name] for name in known.keys() - dict(computed)}
     sources = [(name, of) for name, of in copied.items() if name not in beside]
 
     def make(asked: Any, version: int, error: int) -> Any:
@@ -220,18 +225,25 @@ def _maker(
         for name, value in computed:
             values[name] = value(asked, version, error)
         for each in lists:
-            refuse = each.refuse
-            parts = [refuse(item, version, error) for item in getattr(asked, each.name) or ()]
-            values[each.answers] = [*values[each.answers], *parts] if each.answers in values else parts
+            values[each.answers] = values.get(each.answers, []) + each.refuse_all(asked, version, error)
         return answered(**values)
 
-    if code is not None and not (fixed or computed or lists):  # most answers, made by the shortest way
-        if not sources:
-            return lambda asked, version, error: answered(**{code: error})
-        (name, of), *others = sources
-        if of and not others:
-            return lambda asked, version, error: answered(**{name: getattr(asked, of), code: error})
-    return make
+    if code is None or fixed or computed or lists or len(sources) > 1 or "" in dict(sources).values():
+        return make
+    return _short_maker(answered, code, sources)
+
+
+def _short_maker(answered: type, code: str, sources: Sequence[tuple[str, str]]) -> _Maker:
+    """Return what makes an answer of no more than an error code, and one id at most: most answers."""
+    if not sources:
+        return lambda asked, version, error: answered(**{code: error})
+    ((name, of),) = sources
+    return lambda asked, version, error: answered(**{name: getattr(asked, of), code: error})
+
+
+def _code_field(names: Iterable[str]) -> str | None:
+    codes = [name for name in names if name.endswith("error_code")]
+    return "error_code" if "error_code" in codes else next(iter(codes), None)
 
 
 def _item_class(cls: type, name: str) -> Any:
