@@ -28,9 +28,8 @@ from typing import Any, Final, Literal, Self
 
 from kcoord_wire.kernel.background import Background
 from kcoord_wire.kernel.net import WILDCARD_HOSTS, address_text, local_address, parse_address
-from kcoord_wire.recorder.context import Counters, RelayContext, RelayLimits, log
+from kcoord_wire.recorder.context import Counters, RecordingThread, RelayContext, RelayLimits, log
 from kcoord_wire.recorder.recording import RecordingWriter
-from kcoord_wire.recorder.recording_thread import RecordingThread
 from kcoord_wire.recorder.relay import Relay
 
 MAX_BROKERS: Final = 1000

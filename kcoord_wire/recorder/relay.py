@@ -19,19 +19,17 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, cast
 
 from kcoord_wire.capture.fetches import FetchWalk
-from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, frame
+from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, SIZE_BYTES, frame
 from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.codec.registry import MessageCodec
 from kcoord_wire.kernel.net import address_text, looks_like
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey, api_name
-from kcoord_wire.recorder.addresses import AddressError, rewrite_addresses, rewrite_message
-from kcoord_wire.recorder.central import CentralTraffic
-from kcoord_wire.recorder.context import RelayContext
-from kcoord_wire.recorder.fetches import FetchNumbers
-from kcoord_wire.recorder.policy import NUMBERS, RECORDED, REWRITTEN, TRACKED
+from kcoord_wire.recorder.bodies import AddressError, CentralTraffic, FetchNumbers, rewrite_addresses, rewrite_message
+from kcoord_wire.recorder.context import NUMBERS, RECORDED, REWRITTEN, TRACKED, RelayContext
+from kcoord_wire.recorder.passing import FramePasser
 from kcoord_wire.recorder.recording import Side
 
 HELD_FOR_REWRITING: Final = 32 << 20
@@ -41,8 +39,7 @@ LINGER_SECONDS: Final = 30.0  # for the bytes still to be written to a peer that
 
 _REQUEST_HEAD: Final = struct.Struct(">IhhIh")  # size, api key, version, correlation id, length of the client id
 _RESPONSE_HEAD: Final = struct.Struct(">II")
-_SIZE: Final = struct.Struct(">I")
-_SMALLEST_REQUEST: Final = _REQUEST_HEAD.size - _SIZE.size
+_SMALLEST_REQUEST: Final = _REQUEST_HEAD.size - SIZE_BYTES
 _LARGEST_VERSION: Final = 31
 _SASL_HANDSHAKE: Final = int(ApiKey.SASL_HANDSHAKE)
 
@@ -173,38 +170,22 @@ class Relay:
         return True
 
 
-class _End(asyncio.Protocol):
-    """One of the two connections: what its peer sends is seen here, and passed to the other one.
+class _End(FramePasser, asyncio.Protocol):
+    """One of the two connections.
 
     :ivar transport: None before it is connected and after it has ended
     :ivar peer: the address at its other end
-    :ivar in_step: the bytes are still frames
-    :ivar held_back: the frame in progress is passed on only when it is whole
     :ivar other: the other connection
     """
 
-    __slots__ = (
-        "_keep", "_kept", "_kept_size", "_left", "_lingering", "_size", "_start", "_time_ns", "_wanted", "held_back",
-        "in_step", "other", "peer", "relay", "transport",
-    )  # fmt: skip
-    HEAD: int
-    LIMIT: int
+    __slots__ = ("_lingering", "other", "peer", "transport")
+    NAME: Side
     other: _End
 
     def __init__(self, relay: Relay) -> None:
-        self.relay = relay
+        super().__init__(relay)
         self.transport: asyncio.Transport | None = None
         self.peer = ""
-        self.in_step = True
-        self.held_back = False
-        self._start = b""  # of a frame, too short to recognise it
-        self._left = 0  # remaining bytes of the frame in progress
-        self._size = 0  # its bytes, without those of its size
-        self._keep = 0  # how many of these to keep
-        self._wanted = False  # it is recorded or rewritten
-        self._kept: list[bytes] = []
-        self._kept_size = 0
-        self._time_ns = 0
         self._lingering: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -220,7 +201,7 @@ class _End(asyncio.Protocol):
             self.note_end(reset=True)
         if self._lingering is not None:
             self._lingering.cancel()
-        self._forget()
+        self.forget()
         self.relay.lost()
 
     def note_end(self, *, reset: bool) -> None:
@@ -254,126 +235,12 @@ class _End(asyncio.Protocol):
             transport.close()
             self._lingering = self.relay.context.loop.call_later(LINGER_SECONDS, transport.abort)
 
-    # ---- frames
-
-    def begin(self, data: bytes, at: int, size: int) -> tuple[int, bool]:
-        """Look at the start of a frame, and return how many of its bytes to keep and whether to hold it back.
-
-        :param data: holds its first `HEAD` bytes at `at`, or all of it
-        :param size: bytes of the frame, without those of its size
-        """
-        raise NotImplementedError
-
-    def end(self, body: bytes, size: int) -> bytes | None:
-        """Take a whole frame that was kept or held back; return what to pass on in its place, None for itself."""
-        raise NotImplementedError
-
-    def split(self, data: bytes) -> list[bytes] | None:
-        """See the frames in `data`; return what to pass on now, None if the connection has ended."""
-        passed: list[bytes] = []
-        at = 0
-        while at < len(data):
-            if self._left:
-                at = self._continue(data, at, passed)
-            else:
-                if not self._start:
-                    at = self._pass_whole(data, at, passed)
-                start = self._start + data[at : at + self.HEAD - len(self._start)]
-                size = int.from_bytes(start[:4], "big")
-                if len(start) >= 4 and size > self.LIMIT:
-                    return self._leave_step(data[at:], start, passed)
-                if len(start) < 4 or len(start) < min(self.HEAD, 4 + size):
-                    self._start = start
-                    break
-                at += self._begin(start[: 4 + size], size, passed)
-            if not self._left:
-                self._finish(passed)
-        return passed
-
-    def _leave_step(self, data: bytes, start: bytes, passed: list[bytes]) -> list[bytes] | None:
-        """Handle a `start` that is not one of a frame; return what `split` returns."""
-        if not self.relay.refuse(self, f"a frame of {int.from_bytes(start[:4], 'big')} bytes", start):
+    def leave_step(self, why: str, start: bytes, passed: list[bytes]) -> bool:
+        if not self.relay.refuse(self, why, start):
             self.other.write(b"".join(passed))
-            return None
+            return False
         self.in_step = self.other.in_step = False
-        return [*passed, self._start + data]
-
-    def _begin(self, start: bytes, size: int, passed: list[bytes]) -> int:
-        """Take the recognised start of a frame; return how many of its bytes are new."""
-        new = len(start) - len(self._start)
-        self._start = b""
-        self._size, self._left = size, 4 + size - len(start)
-        self._keep, self.held_back = self.begin(start, 0, size)
-        self._wanted = self._keep > 0
-        self._hold(start[4:])
-        if not self.held_back:
-            passed.append(start)
-        return new
-
-    def _continue(self, data: bytes, at: int, passed: list[bytes]) -> int:
-        """Take bytes of the frame in progress; return where they end."""
-        piece = data[at : at + self._left] if at or len(data) > self._left else data
-        self._left -= len(piece)
-        self._hold(piece)
-        if not self.held_back:
-            passed.append(piece)
-        return at + len(piece)
-
-    def _pass_whole(self, data: bytes, at: int, passed: list[bytes]) -> int:
-        """Take the frames that are whole in `data`, from `at` on, which nearly all are; return where they end."""
-        filled, begun, shortest = len(data), at, self.HEAD - 4
-        longest = min(self.LIMIT, self.relay.context.limits.max_frame)
-        while at + self.HEAD <= filled:
-            size = _SIZE.unpack_from(data, at)[0]
-            end = at + 4 + size
-            if end > filled or not shortest <= size <= longest:
-                break
-            keep, held_back = self.begin(data, at, size)
-            if held_back:
-                if begun < at:
-                    passed.append(data[begun:at])
-                body = data[at + 4 : end]
-                passed.append(self.end(body, size) or frame(body))
-                begun = end
-            elif keep:
-                self.record(data[at + 4 : end], size)
-            at = end
-        if begun < at:
-            passed.append(data[begun:at])
-        return at
-
-    def _finish(self, passed: list[bytes]) -> None:
-        if self._wanted:
-            body = b"".join(self._kept)
-            instead = self.end(body, self._size)
-            if self.held_back:
-                passed.append(instead or frame(body))
-        self._forget()
-
-    def _hold(self, piece: bytes) -> None:
-        context = self.relay.context
-        if self._kept_size < self._keep:
-            if context.held + len(piece) > context.limits.max_held and not self.held_back:
-                self._keep = self._kept_size  # only what was kept so far is recorded
-                return
-            piece = piece[: self._keep - self._kept_size]
-            self._kept.append(piece)
-            self._kept_size += len(piece)
-            context.held += len(piece)
-
-    def _forget(self) -> None:
-        self.relay.context.held -= self._kept_size
-        self._kept.clear()
-        self._kept_size = self._keep = self._left = 0
-        self.held_back = self._wanted = False
-
-    def record(self, body: bytes, size: int) -> None:
-        recording = self.relay.context.recording
-        if recording is not None:
-            recording.frame(self.relay.number, self.SIDE, body, self._time_ns, size)
-
-    SIDE: Any
-    NAME: Side
+        return True
 
 
 class _Client(_End):
@@ -411,7 +278,7 @@ class _Client(_End):
         if not self.in_step:
             broker.write(data)
             return
-        self._time_ns = time.time_ns()
+        self.time_ns = time.time_ns()
         if self.split(data) is not None:
             broker.write(data)
 
@@ -499,7 +366,7 @@ class _Upstream(_End):
         if not self.in_step:
             client.write(data)
             return
-        self._time_ns = time.time_ns()
+        self.time_ns = time.time_ns()
         if context.rewrites:
             passed = self.split(data)
             if passed:
@@ -539,9 +406,9 @@ class _Upstream(_End):
             return size
         return min(size, self.relay.context.limits.max_frame) if what & RECORDED else 0
 
-    def _hold(self, piece: bytes) -> None:
+    def hold(self, piece: bytes) -> None:
         if self._walk is None:
-            super()._hold(piece)
+            super().hold(piece)
         else:
             self._walk.feed(piece)
 
@@ -552,12 +419,12 @@ class _Upstream(_End):
             super().record(body, size)
         elif relay.fetches is not None and relay.context.recording is not None:
             walk.feed(body)
-            made = relay.fetches.answer(self._correlation_id, walk, self._time_ns)
+            made = relay.fetches.answer(self._correlation_id, walk, self.time_ns)
             # Requests are answered in order. Behind a recorded one that still waits, this one would have overtaken it.
             if made is not None and not any(what & RECORDED for _, _, what in relay.waiting):
                 record = relay.context.recording.frame
-                record(relay.number, "request", made[0], self._time_ns, len(made[0]))
-                record(relay.number, "response", made[1], self._time_ns, len(made[1]))
+                record(relay.number, "request", made[0], self.time_ns, len(made[0]))
+                record(relay.number, "response", made[1], self.time_ns, len(made[1]))
 
     def end(self, body: bytes, size: int) -> bytes | None:
         context = self.relay.context

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import kcoord_wire as kw
 from kcoord_wire.recorder import relay
-from kcoord_wire.recorder.addresses import rewrite_addresses
+from kcoord_wire.recorder.bodies import rewrite_addresses
 from kcoord_wire.recorder.context import RelayLimits
 from kcoord_wire.recorder.proxy import Proxy
 from kcoord_wire.recorder.relay import Relay
