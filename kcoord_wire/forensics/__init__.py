@@ -9,6 +9,12 @@
 `kcoord_wire.spark` does for many groups in parallel what this package does for one after the other. The tables that a
 history consists of are declared in `kcoord_wire.forensics.model`. Names are imported on first use, because `analyze`
 needs the extra ``analyze``.
+
+    captures, recordings ── sources ──> frames ── exchanges ──> requests with their responses ── wire ──> GroupHistory
+    offsets logs ── records, lines of logs ── lines, coordination topics ── marshal, polls ── watch ──> the same
+
+To add a column to a table: `model`, and what fills it (`history`, `wire.history`). To read another kind of file:
+`sources.files` says which kind, a reader beside it gives the rows. What is said first: `report.digest`.
 """
 
 from __future__ import annotations

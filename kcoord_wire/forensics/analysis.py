@@ -232,7 +232,7 @@ class Collected:
     def _of_records(self, records: pa.Table) -> Iterator[GroupHistory]:
         if not records.num_rows:
             return
-        from kcoord_wire.forensics.marshal.history import marshal_histories
+        from kcoord_wire.forensics.marshal.claims import marshal_histories
         from kcoord_wire.forensics.marshal.reader import ClaimRules, coordination_sources
         from kcoord_wire.forensics.records.reader import group_of, log_history
 

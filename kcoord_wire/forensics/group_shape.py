@@ -100,7 +100,7 @@ def _absences(members: Sequence[MemberLife]) -> Iterator[Fact]:
 
 
 @dataclass(slots=True)
-class _Watched:
+class _Measured:
     """What was measured, in ms.
 
     :ivar heartbeats: between two heartbeats of a member in one generation
@@ -135,7 +135,7 @@ class _Watcher:
     """Follows the members of a group through its exchanges in order of time."""
 
     def __init__(self, *, is_cooperative: bool) -> None:
-        self.found = _Watched()
+        self.found = _Measured()
         self._is_cooperative = is_cooperative
         self._members: dict[str, _Member] = {}
         self._assigned: dict[str, tuple[int, int]] = {}  # by connection: when the last assignment came, new partitions
@@ -178,7 +178,7 @@ class _Watcher:
         self._assigned[row["connection"]] = (row["answered_ns"], len(new))
 
 
-def _watch(exchanges: pa.Table, *, is_cooperative: bool) -> _Watched:
+def _watch(exchanges: pa.Table, *, is_cooperative: bool) -> _Measured:
     wanted = exchanges.select(_COLUMNS).filter(pc.is_in(exchanges["api"], pa.array(_READ)))
     watcher = _Watcher(is_cooperative=is_cooperative)
     for row in wanted.sort_by("asked_ns").to_pylist():
@@ -186,7 +186,7 @@ def _watch(exchanges: pa.Table, *, is_cooperative: bool) -> _Watched:
     return watcher.found
 
 
-def _durations(watched: _Watched, *, is_cooperative: bool) -> Iterator[Fact]:
+def _durations(watched: _Measured, *, is_cooperative: bool) -> Iterator[Fact]:
     if watched.heartbeats:
         text = f"between two heartbeats of a member, {_times(watched.heartbeats)}"
         yield Fact("heartbeat_interval_ms", round(median(watched.heartbeats)), text)

@@ -57,7 +57,7 @@ from kcoord_wire.forensics.exchanges.clusters import BROKER, names_by_cluster, r
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
 from kcoord_wire.forensics.lines.history import text_history
-from kcoord_wire.forensics.marshal.history import ORDER, marshal_history, read_parts
+from kcoord_wire.forensics.marshal.claims import ORDER, marshal_history, read_parts
 from kcoord_wire.forensics.marshal.live import LiveReader
 from kcoord_wire.forensics.marshal.reader import COLUMNS, MARSHAL_PATTERN, ClaimRules, Part
 from kcoord_wire.forensics.model import (

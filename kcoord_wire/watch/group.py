@@ -1,4 +1,4 @@
-"""One group, from what polls show of it to the tables of the pipeline.
+"""One group, from what polls show of it to the tables of the pipeline, to `Change` for people, and its lag.
 
 Laws:
 
@@ -9,14 +9,7 @@ Laws:
 * What a classic group's members hold is not shown while it rebalances. They count as holding it until the next Stable
   shows otherwise; what a member held that is gone has no owner from that poll on.
 * `GroupWatch.trim` bounds the tables; `GroupSummary.blind` says when older rows were dropped.
-
-What has changed between two polls, for lines on a terminal and for programs; plain data.
-
-How far a group is behind, poll after poll.
-
-Laws:
-
-* A row is kept where something of the partition has changed since its last row, and once a minute otherwise.
+* A row of the lag is kept where something of the partition has changed since its last row, and once a minute otherwise.
 * `LagBook.thin` bounds the rows: it drops every other poll of the older three quarters, so that the oldest are the
   thinnest and the last ones stay exact.
 * A partition grows behind if its least lag of the last half minute is above its greatest of the half minute before:

@@ -1,4 +1,4 @@
-"""All groups of a cluster, from polls to histories: the core of the watch.
+"""All groups of a cluster, from polls to histories: the core of the watch, and its samples for Prometheus.
 
     watched = Watched("127.0.0.1:9092")
     for change in watched.take(poll):
@@ -10,8 +10,6 @@ Laws:
 * Pure: polls and their times come in; changes, a snapshot and histories go out.
 * Memory is bounded by `Limits`, however long the watch runs: of a watch with many groups each group keeps fewer rows.
 * `Watched.snapshot` is a value: another thread may read it while polls come in.
-
-The groups of a watch for Prometheus.
 
 ========================================  =========================================================================
 sample                                    what it is
@@ -30,8 +28,6 @@ kcoord_group_paused_partitions            partitions of the ``group`` that had a
 kcoord_group_rebalances_total             rebalances that have ended, by ``group`` and ``cause``
 kcoord_group_rebalancing_seconds_total    time that the ``group`` was seen rebalancing
 ========================================  =========================================================================
-
-Laws:
 
 * Series are bounded: groups by the limit of the watch, states and causes by their lists, topics by `MOST_TOPICS` of a
   group; the lag of further topics is summed under the topic ``(other)``.

@@ -1,15 +1,10 @@
-"""The loop of a watch: polls, back-off while no broker answers, and a screen or lines.
+"""The loop of a watch: the Admin API polled by librdkafka (extra ``kafka``), back-off, and a screen or lines.
 
 Laws:
 
 * The first poll has to be answered, else the watch ends with what to check. Later ones may fail: they are shown, and
   tried again after twice the interval, then twice as long each time, ten seconds at most.
 * After `Watch.stop`, which a signal handler may call, the loop ends without waiting for the cluster.
-
-The Admin API of a cluster, polled by librdkafka (extra ``kafka``).
-
-Laws:
-
 * It asks and nothing else: ListGroups, DescribeGroups and ConsumerGroupDescribe, OffsetFetch, ListOffsets, with the
   FindCoordinator and Metadata they need. It sends no JoinGroup, Heartbeat, LeaveGroup or OffsetCommit, so no group has
   it as a member and none rebalances because of it.

@@ -1,11 +1,9 @@
-"""What one poll of the Admin API shows of the groups; plain data.
+"""What one poll of the Admin API shows of the groups, and why a group rebalances, as far as two polls differ.
 
 Laws:
 
 * A state has Kafka's name. Of a KIP-848 group librdkafka does not name Assigning and Reconciling; both are Reconciling.
 * A classic group shows assignments only while it is Stable: `SeenGroup.shows_assignments`.
-
-Why a group rebalances, as far as the difference between two descriptions shows it.
 
 | what differs                         | cause                                          | confidence |
 |--------------------------------------|------------------------------------------------|------------|

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from kcoord_wire.forensics.marshal.history import marshal_histories
+from kcoord_wire.forensics.marshal.claims import marshal_histories
 from kcoord_wire.forensics.marshal.reader import ClaimRules
 from tests.bench.marshal_spark import CHANGES, COORDINATION, PARTITIONS, _processor_seconds, write_log
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kcoord_wire.forensics.marshal.history import marshal_histories
+from kcoord_wire.forensics.marshal.claims import marshal_histories
 from kcoord_wire.forensics.marshal.reader import ClaimRules
 from kcoord_wire.forensics.model import GroupHistory, LogRow, table_of
 from kcoord_wire.records import Record, encode_batch

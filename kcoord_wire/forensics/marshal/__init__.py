@@ -1,3 +1,4 @@
-"""Histories of groups from Marshal's coordination topic."""
+"""Histories of groups from Marshal's coordination topic.
 
-__all__: list[str] = []
+To change how its log is explained: `reader` (claims), `claims` (rebalances), `live` (streams).
+"""

@@ -19,7 +19,7 @@ from dataclasses import replace
 from kcoord_wire.forensics.detectors import findings_of
 from kcoord_wire.forensics.detectors.finding import finding_of
 from kcoord_wire.forensics.detectors.marshal import Gap, free_partitions
-from kcoord_wire.forensics.marshal.history import member_life
+from kcoord_wire.forensics.marshal.claims import member_life
 from kcoord_wire.forensics.marshal.reader import MS_PER_S, ClaimRules, Part, PartitionReader, Sighting
 from kcoord_wire.forensics.model import NS_PER_MS, ClaimRow, Finding, GroupHistory, GroupSummary, Pause
 

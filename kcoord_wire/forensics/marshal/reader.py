@@ -1,4 +1,4 @@
-"""One coordination partition, from its records to the parts of histories.
+"""One coordination partition, from its records to the parts of histories, and whether a log is such a partition at all.
 
     reader = PartitionReader(3, ClaimRules())
     for record in records:                      # values of `COLUMNS`, in order of their offsets
@@ -17,14 +17,9 @@ Laws:
 Under the rules of the library, which read the clock, the reader's clock is the log's time: that of a member that reads
 each entry when it is appended.
 
-What one coordination partition shows, in rows that are small next to the log: the parts of which histories are made.
-
-A claim depends on the entries of its coordination partition alone, and on nothing of other partitions. Each partition
-can be read by itself, then; what is about a whole group is put together afterwards (`history`).
-
-Whether a log is a coordination topic of Marshal, by its values: the only place that decides it.
-
-A value of Marshal begins with the name of a message, its version and a time, as text, and has no key.
+A claim depends on the entries of its coordination partition alone, so that each can be read by itself, into `Part`,
+which is small next to the log; what is about a whole group is put together afterwards (`claims`). A value of Marshal
+begins with the name of a message, its version and a time, as text, and has no key.
 """
 
 from __future__ import annotations
@@ -143,7 +138,7 @@ _REFUSED_COMMITS: Final = (Outcome.HEARTBEAT_REFUSED, Outcome.RELEASE_REFUSED)
 
 
 @dataclass(slots=True)
-class _Held:
+class _LiveClaim:
     """A live claim.
 
     :ivar at_ms: log time of the last entry that renewed it
@@ -176,7 +171,7 @@ class PartitionReader:
         self._is_trimmed = False
         self._time_ms = 0
         self.now_ns = 0
-        self._held: dict[Place, _Held] = {}
+        self._held: dict[Place, _LiveClaim] = {}
         self._minutes: dict[Place, CommitRow] = {}
         self._seen: dict[tuple[str, str], Sighting] = {}
         self._parts: list[Part] = []
@@ -317,7 +312,7 @@ class PartitionReader:
         elif self._has_commits and outcome in _REFUSED_COMMITS:
             self._commit(place, message.instance_id, None)
 
-    def _heartbeat(self, place: Place, held: _Held | None, message: Any, outcome: Outcome) -> None:
+    def _heartbeat(self, place: Place, held: _LiveClaim | None, message: Any, outcome: Outcome) -> None:
         claim = self._world.claims[place]
         if held is None or outcome is Outcome.TAKEN_OVER:
             self._open(place, held, message, claim.token, self._how(place, held, message))
@@ -329,7 +324,7 @@ class PartitionReader:
         self._set_offset(row, claim.current_offset)
         held.at_ms, held.renewed_ms = self._time_ms, self._renewed_ms(claim)
 
-    def _how(self, place: Place, held: _Held | None, message: Any) -> str:
+    def _how(self, place: Place, held: _LiveClaim | None, message: Any) -> str:
         """Return how a claim began that no ClaimingPartition has begun."""
         if self._world.claims[place].token < 0:
             return "before the log"
@@ -344,12 +339,12 @@ class PartitionReader:
         now = self._time_ms // MS_PER_S if self._rules is Rules.LIBRARY else self._time_ms
         return "paused" if self._world.is_paused(place.group_id, self._partition, now) else "released"
 
-    def _open(self, place: Place, held: _Held | None, message: Any, token: int, began: str) -> None:
+    def _open(self, place: Place, held: _LiveClaim | None, message: Any, token: int, began: str) -> None:
         if held is not None:
             self._close(place, held, self._time_ms, "taken over")
         at_ns = self.now_ns
         row = ClaimRow(*place, message.client_id, message.instance_id, token, at_ns, None, began, "open")
-        self._held[place] = _Held(row, self._time_ms, self._renewed_ms(self._world.claims[place]))
+        self._held[place] = _LiveClaim(row, self._time_ms, self._renewed_ms(self._world.claims[place]))
 
     def _set_offset(self, row: ClaimRow, offset: int) -> None:
         if row.first_offset < 0:
@@ -359,15 +354,15 @@ class PartitionReader:
     def _renewed_ms(self, claim: Claim) -> int:
         return claim.heartbeat_ms if self._rules is Rules.DOCUMENT else claim.last_heartbeat * MS_PER_S
 
-    def _is_stale(self, held: _Held) -> bool:
+    def _is_stale(self, held: _LiveClaim) -> bool:
         """By the document more than two intervals old, by the library two; there, a time ahead is not live either."""
         age = self._time_ms - held.renewed_ms
         return age > self._limit_ms or (age == self._limit_ms and self._rules is Rules.LIBRARY)
 
-    def _close_stale(self, place: Place, held: _Held) -> None:
+    def _close_stale(self, place: Place, held: _LiveClaim) -> None:
         self._close(place, held, max(held.renewed_ms + self._limit_ms, held.at_ms), "stale")
 
-    def _close(self, place: Place, held: _Held, at_ms: int, ended: str) -> None:
+    def _close(self, place: Place, held: _LiveClaim, at_ms: int, ended: str) -> None:
         row = held.row
         row.to_ns, row.ended = max(record_time_ns(at_ms), row.from_ns), ended
         del self._held[place]

@@ -14,7 +14,7 @@ from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Identity, RemovedMe
 from kcoord_wire.forensics.refusal_advice import refusal_of
 from kcoord_wire.forensics.wire.joins import client_address
 from kcoord_wire.forensics.wire.signs import BEGIN, END, NS_PER_S, REFUSALS, UNKNOWN_SEQ, Moment
-from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind, Why
+from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace, StartKind
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition, TopicSize
 from kcoord_wire.protocol.error_codes import ErrorCode, describe_error
 
@@ -237,7 +237,7 @@ class Facts:
         """Whether the former life ended because it did not rejoin within the rebalance timeout, and this is the same
         process: it was rejected first, or it uses the same connection."""
         former = self.former_life
-        if former is None or former.why != Why.REBALANCE:
+        if former is None or former.why != LeaveReason.REBALANCE:
             return False
         return self.was_rejected or self.request.connection in former.connections
 
@@ -411,7 +411,7 @@ _WORDS: Final[Mapping[str, Callable[[Facts], object]]] = {
     "refused_times": lambda facts: f"{len(facts.refused)} times" if len(facts.refused) > 1 else "once",
     "former_generation": lambda facts: facts.trace.former_join.generation if facts.trace.former_join else "",
     "late_others": lambda facts: (
-        f" and {late - 1} more" if (late := sum(why == Why.SYNC for _, why in facts.trace.removed)) > 1 else ""
+        f" and {late - 1} more" if (late := sum(why == LeaveReason.SYNC for _, why in facts.trace.removed)) > 1 else ""
     ),
 }
 """Words of sentences that are no facts by themselves; all are empty if there is nothing to say."""

@@ -1,15 +1,10 @@
-"""Where the source lacks bytes of a group's connections, and how sure an explanation beside them may be.
+"""What the source does not show of a group: bytes of its connections (`Holes`), members on other hosts (`Coverage`).
 
 Laws:
 
 * Bytes of unknown connections may be of any group.
 * What follows from a member's silence is a guess where its own bytes are missing; what a frame shows is less certain
   where another frame before it may be missing.
-
-Whether members hold partitions of which the source shows nothing: a capture of one host, where others are elsewhere.
-
-Laws:
-
 * Others are there where the answer to JoinGroup names a leader, or the leader's list a member, that sent nothing in the
   source; where generations are missing between two that it has; in a KIP-848 group, where partitions of a subscribed
   topic are with no member that it shows.
@@ -25,7 +20,7 @@ from typing import Final
 from kcoord_wire.forensics.model import NS_PER_MS, Hole, Rebalance, SightingKind
 from kcoord_wire.forensics.wire.joins import Join, unshown_members
 from kcoord_wire.forensics.wire.kip848 import Epochs
-from kcoord_wire.forensics.wire.ownership import Holding
+from kcoord_wire.forensics.wire.ownership import HeldPartition
 from kcoord_wire.forensics.wire.signs import NS_PER_S
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind
 from kcoord_wire.forensics.wire.traffic import GroupTraffic
@@ -116,7 +111,7 @@ class Coverage:
         self.unshown = set[str]().union(*self._unshown)
         self.others_hold = _not_held(traffic, epochs)
 
-    def is_unseen(self, from_ns: int, following: Holding | None) -> bool:
+    def is_unseen(self, from_ns: int, following: HeldPartition | None) -> bool:
         """Whether others may have held a partition from a time on until its next holder got it, if there is one."""
         if self.others_hold and following is None:
             return True

@@ -1,13 +1,12 @@
-"""The state of a group as its coordinator has it, with the moves between states; `replay` drives it.
+"""The state of a group as its coordinator has it, and what may have started a rebalance whose start no frame shows.
 
-Law: a member id has one life at a time, and its removal is recorded once, in the rebalance that it caused or that
-caused it.
+Laws:
 
-What may have started a rebalance whose start no frame shows.
-
-Law: a candidate must fit all that was answered: a member with a later sign of life was not removed, and no member was
-joining while heartbeats were answered without error. The member of the candidate that fits is removed here, so that the
-replay goes on without it.
+* A member id has one life at a time, and its removal is recorded once, in the rebalance that it caused or that caused
+  it.
+* A candidate for a start that no frame shows must fit all that was answered: a member with a later sign of life was not
+  removed, and no member was joining while heartbeats were answered without error. The member of the candidate that fits
+  is removed here, so that the replay goes on without it.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from kcoord_wire.forensics.wire.trace import (
     PREPARING,
     STABLE,
     UNKNOWN_STATE,
-    Hindsight,
+    LeaveReason,
     MemberTrace,
     RebalanceTrace,
+    ResponseIndex,
     Start,
     StartKind,
-    Why,
     is_cooperative,
 )
 from kcoord_wire.forensics.wire.traffic import GroupRequest
 
 _IN_FLIGHT_NS: Final = 50 * NS_PER_MS  # a request may be on its way while the coordinator is lost
 _RETURN_NS: Final = 60 * NS_PER_S  # clients wait between two attempts to connect, ten seconds by default
-_CUT_OFF: Final = (Why.OUTAGE, Why.FAILOVER, Why.SESSION, Why.REBALANCE)
-_OUTLIVED: Final = (None, Why.FAILOVER)  # of a life that no rebalance has ended
+_CUT_OFF: Final = (LeaveReason.OUTAGE, LeaveReason.FAILOVER, LeaveReason.SESSION, LeaveReason.REBALANCE)
+_OUTLIVED: Final = (None, LeaveReason.FAILOVER)  # of a life that no rebalance has ended
 
 
 class GroupState:
@@ -57,8 +56,8 @@ class GroupState:
     :ivar is_loaded: no rebalance has started since that loss
     """
 
-    def __init__(self, hindsight: Hindsight) -> None:
-        self.hindsight = hindsight
+    def __init__(self, responses: ResponseIndex) -> None:
+        self.responses = responses
         self.rebalances: list[RebalanceTrace] = []
         self.traces: list[MemberTrace] = []
         self.states: list[tuple[str, Moment, int | None]] = []
@@ -70,7 +69,7 @@ class GroupState:
         self.leader: str | None = None
         self.join: Join | None = None
         self.rebalance: RebalanceTrace | None = None
-        self.lost: list[tuple[MemberTrace, Why]] = []
+        self.lost: list[tuple[MemberTrace, LeaveReason]] = []
         self.failover: Failover | None = None
         self.is_loaded = False
         self._by_connection: dict[str, list[MemberTrace]] = {}
@@ -113,11 +112,11 @@ class GroupState:
 
     def outage_behind(self, member: MemberTrace, at: Moment) -> OutageTrace | None:
         """The outage that cost a member its session. One that alone does not come back from it was gone by itself."""
-        outage = self.hindsight.outage_of(member, at.time_ns)
-        if outage is None or outage.end_ns is None or self.hindsight.returns(member, outage.begin_ns):
+        outage = self.responses.outage_of(member, at.time_ns)
+        if outage is None or outage.end_ns is None or self.responses.returns(member, outage.begin_ns):
             return outage
         others = [other for other in self.members.values() if other is not member]
-        is_alone = others and all(self.hindsight.returns(other, outage.begin_ns) for other in others)
+        is_alone = others and all(self.responses.returns(other, outage.begin_ns) for other in others)
         return None if is_alone else outage
 
     def admit(self, member: MemberTrace) -> MemberTrace:
@@ -134,7 +133,7 @@ class GroupState:
             MemberTrace(member_id, request.instance_id, request.client_id, request.host, at, is_new=False)
         )
 
-    def remove(self, member: MemberTrace, at: Moment, why: Why) -> None:
+    def remove(self, member: MemberTrace, at: Moment, why: LeaveReason) -> None:
         """End the life of a member, as far as the coordinator is concerned."""
         member.left, member.why = at, why
         member.parked = member.waits_sync = None
@@ -142,7 +141,7 @@ class GroupState:
             del self.members[member.member_id]
         if member.instance_id is not None and self.instances.get(member.instance_id) == member.member_id:
             del self.instances[member.instance_id]
-        if why != Why.REPLACED:
+        if why != LeaveReason.REPLACED:
             rebalance = self.rebalance if self.state == PREPARING else None
             (self.lost if rebalance is None else rebalance.removed).append((member, why))
 
@@ -151,8 +150,8 @@ class GroupState:
         for member in self.members.values():
             member.parked = member.waits_sync = None
             if member.member_id not in members:
-                member.left, member.why = at, Why.FAILOVER
-        self.members = {name: member for name, member in members.items() if member.why != Why.REPLACED}
+                member.left, member.why = at, LeaveReason.FAILOVER
+        self.members = {name: member for name, member in members.items() if member.why != LeaveReason.REPLACED}
         for member in self.members.values():
             member.left = member.why = None
             member.parked = member.waits_sync = None
@@ -275,7 +274,7 @@ class GroupState:
     def _blame_outage(self, start: Start, request: GroupRequest, lives: list[MemberTrace]) -> None:
         """Record the outage that a member comes back from, if it lost its place in it: it was in the group before, has
         asked nothing since, and its session was over, or it was rejected."""
-        outage = next((each for each in reversed(self.hindsight.outages) if each.begin_ns < request.due.time_ns), None)
+        outage = next((each for each in reversed(self.responses.outages) if each.begin_ns < request.due.time_ns), None)
         end_ns = request.due.time_ns if outage is None or outage.end_ns is None else outage.end_ns
         if outage is None or request.due.time_ns - end_ns > _RETURN_NS:
             return
@@ -287,7 +286,7 @@ class GroupState:
         if not was_there or life.since.time_ns >= outage.begin_ns:
             return False
         rejected = life.rejection is not None and life.rejection.asked.time_ns >= outage.begin_ns
-        answered_ns = self.hindsight.alive_before(life.member_id, request.due.time_ns - 1)
+        answered_ns = self.responses.alive_before(life.member_id, request.due.time_ns - 1)
         until_ns = outage.begin_ns if life.member_id == request.member_id else end_ns + LONG_NS
         return outage.costs_session(life.session_ms, rejected=rejected) and answered_ns <= until_ns
 
@@ -300,7 +299,7 @@ class GroupState:
 
     def _asked_before(self, lives: list[MemberTrace], request: GroupRequest) -> list[GroupRequest]:
         """The JoinGroup and SyncGroup requests of these lives before a request, in order."""
-        asked_by = self.hindsight.asked_by
+        asked_by = self.responses.asked_by
         own = [other for name in {life.member_id for life in lives} for other in asked_by.get(name, ())]
         nameless = [other for other in asked_by.get("", ()) if other.client == request.client]
         return sorted((other for other in (*own, *nameless) if other.due < request.due), key=lambda other: other.asked)
@@ -344,7 +343,7 @@ class UnseenStarts:
 
     def __init__(self, group: GroupState) -> None:
         self._group = group
-        self._hindsight = group.hindsight
+        self._responses = group.responses
         self.unanswered: list[GroupRequest] = []
         self.pending: set[str] = set()
         self.sync_due: tuple[int, Join] | None = None
@@ -365,7 +364,7 @@ class UnseenStarts:
         return [
             member
             for member in self._group.unsynced(join, at)
-            if not self._hindsight.is_listed_later(member.member_id, at)
+            if not self._responses.is_listed_later(member.member_id, at)
         ]
 
     def _expired_session(self, at: Moment, failover: Failover | None = None) -> Start | None:
@@ -378,19 +377,19 @@ class UnseenStarts:
         for member in self._group.members.values():
             if self._has_expired(member, at, failover):
                 outage = self._group.outage_behind(member, at)
-                self._group.remove(member, at, Why.SESSION if outage is None else Why.OUTAGE)
+                self._group.remove(member, at, LeaveReason.SESSION if outage is None else LeaveReason.OUTAGE)
                 leads = member.member_id == self._group.leader
                 return Start(StartKind.SESSION, at, member, leads=leads, outage=outage, inferred=True)
         return None
 
     def _has_expired(self, member: MemberTrace, at: Moment, failover: Failover | None) -> bool:
         session_ms, name = member.session_ms, member.member_id
-        if not session_ms or member.parked is not None or self._hindsight.last_alive(name) > at.time_ns:
+        if not session_ms or member.parked is not None or self._responses.last_alive(name) > at.time_ns:
             return False
         renewed_ns = member.alive_ns if failover is None else failover.begin.time_ns
-        last = max(renewed_ns, self._hindsight.alive_before(name, at.time_ns))
+        last = max(renewed_ns, self._responses.alive_before(name, at.time_ns))
         is_over = bool(last) and last + session_ms * NS_PER_MS <= at.time_ns + TOLERANCE_NS
-        return is_over and not self._hindsight.is_listed_later(name, at)
+        return is_over and not self._responses.is_listed_later(name, at)
 
     def _missing_sync(self, at: Moment) -> Start | None:
         due_ns, join = self.sync_due or (0, None)
@@ -400,12 +399,12 @@ class UnseenStarts:
         if not late:
             return None
         for member in late:
-            self._group.remove(member, at, Why.SYNC)
+            self._group.remove(member, at, LeaveReason.SYNC)
         leads = late[0].member_id == self._group.leader
         return Start(StartKind.SYNC, at, late[0], leads=leads, inferred=True)
 
     def _unanswered_request(self, at: Moment) -> Start | None:
-        heartbeats = self._hindsight.traffic.heartbeats
+        heartbeats = self._responses.traffic.heartbeats
         for request in self.unanswered:
             if request.due > at or heartbeats.is_calm(request.due.time_ns + CALM_NS, at.time_ns):
                 continue
@@ -416,11 +415,11 @@ class UnseenStarts:
 
     def _by_leave(self, request: GroupRequest, at: Moment) -> Start | None:
         leaver = next((each for each in request.leavers if each.member_id in self._group.members), None)
-        if leaver is None or self._hindsight.is_listed_later(leaver.member_id, at):
+        if leaver is None or self._responses.is_listed_later(leaver.member_id, at):
             return None
         member = self._group.members[leaver.member_id]
         member.leave = request
-        self._group.remove(member, request.due, Why.LEFT)
+        self._group.remove(member, request.due, LeaveReason.LEFT)
         return Start(StartKind.LEFT, request.due, member, request, leaver, inferred=True)
 
     def _by_join(self, request: GroupRequest) -> Start | None:
@@ -436,11 +435,11 @@ class UnseenStarts:
         return Start(StartKind.JOINED, request.due, None, request, inferred=True)
 
     def _vanished_member(self, at: Moment) -> Start | None:
-        join = self._hindsight.next_join(at)
+        join = self._responses.next_join(at)
         if join is None or not join.is_listed:
             return None
         for member in self._group.members.values():
-            is_silent = self._hindsight.last_alive(member.member_id) <= at.time_ns
+            is_silent = self._responses.last_alive(member.member_id) <= at.time_ns
             if member.member_id not in join.members and member.session_ms is None and is_silent:
                 return Start(StartKind.VANISHED, at, member, inferred=True)
         return None

@@ -2,8 +2,8 @@
 
     history = wire_history(exchanges, topics)    # tables of `Exchange` of one group, and of `Sighting`
 
-The way: `traffic` splits the exchanges, `failovers` and `joins` read the responses, `replay` plays the coordinator's
-part again and finds what started each rebalance, `causes` explains it with the first of the `rules` that holds, and
+The way: `traffic` splits the exchanges, `joins` reads the responses, `replay` plays the coordinator's
+part again and finds what started each rebalance, the first of the `rules` that holds explains it, and
 `ownership` follows the partitions. `kip848` reads the groups of the newer protocol.
 
 Laws:
@@ -11,13 +11,8 @@ Laws:
 * The order and the chunks of the input have no effect.
 * Any subset of a capture, with fields missing, gives a history. What cannot be determined is None, or `Cause.UNKNOWN`
   with little confidence, and `GroupSummary.blind` says so.
-
-Where the frames behind a claim are: the number of a packet in a capture, the byte of a recording.
-
-Laws:
-
-* Rules and detectors name a frame by source and seq; only this module looks its position up, once for a group.
-* Evidence that no single frame shows, and that from records of a log, keeps None.
+* Rules and detectors name a frame by source and seq; only `place_evidence` looks its position up (packet or byte).
+  Evidence that no single frame shows, and that from records of a log, keeps None.
 """
 
 from __future__ import annotations
@@ -51,11 +46,11 @@ from kcoord_wire.forensics.wire.kip848 import Epochs, read_epochs
 from kcoord_wire.forensics.wire.lag import commit_rows, note_growth, read_lag
 from kcoord_wire.forensics.wire.members import End, add_end, awaited_text, find_awaited, find_ends, member_rows
 from kcoord_wire.forensics.wire.outages import find_outages, outage_rows
-from kcoord_wire.forensics.wire.ownership import Holding, Owners, find_holdings, find_pauses, ownership_rows
+from kcoord_wire.forensics.wire.ownership import HeldPartition, Owners, find_holdings, find_pauses, ownership_rows
 from kcoord_wire.forensics.wire.replay import Replay
 from kcoord_wire.forensics.wire.rules import CauseFinder, Explanation
 from kcoord_wire.forensics.wire.signs import NS_PER_S, Moment
-from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, StartKind, Why
+from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace, StartKind
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Sightings, read_sightings, read_traffic
 from kcoord_wire.protocol.wording import first_of
 
@@ -133,8 +128,8 @@ class _WireGroup:
         finder = CauseFinder(traffic)
         explanations = [finder.explain(trace) for trace in self._traces]
         for member in self._replay.traces:
-            if member.why == Why.LEFT and finder.did_not_poll(member):
-                member.why = Why.POLL_TIMEOUT
+            if member.why == LeaveReason.LEFT and finder.did_not_poll(member):
+                member.why = LeaveReason.POLL_TIMEOUT
         self._lives: list[MemberTrace] = [*self._replay.traces, *self._epochs.lives]
         self._ends = find_ends(traffic, self._lives, self._outages)
         self._holes = Holes(traffic, self._lives)
@@ -199,7 +194,7 @@ class _WireGroup:
                 ]
                 rebalance.detail += own[-1] if own else ""
 
-    def _holdings(self) -> list[Holding]:
+    def _holdings(self) -> list[HeldPartition]:
         holdings = [*find_holdings(self._replay.traces, self._traffic.requests), *self._epochs.holdings]
         for holding in holdings:
             end = self._ends.get(holding.member)
@@ -207,7 +202,7 @@ class _WireGroup:
         return sorted(holdings, key=lambda holding: holding.order)
 
     def _pauses(
-        self, rebalances: list[Rebalance], holdings: list[Holding], coverage: Coverage
+        self, rebalances: list[Rebalance], holdings: list[HeldPartition], coverage: Coverage
     ) -> tuple[list[Pause], set[int]]:
         """Add the pauses to the rebalances; return them, and the numbers of the rebalances whose pauses are unknown."""
         spans = [(rebalance.started_ns, rebalance.ended_ns) for rebalance in rebalances]
@@ -322,7 +317,7 @@ def _rebalance(
         members_before=len(trace.before),
         members_after=len(trace.after),
         removed=[
-            removed_member(member, Why.POLL_TIMEOUT if _did_not_poll(member, why) else why)
+            removed_member(member, LeaveReason.POLL_TIMEOUT if _did_not_poll(member, why) else why)
             for member, why in trace.removed
         ],
     )
@@ -343,9 +338,9 @@ def _ended_text(trace: RebalanceTrace, ends: Mapping[MemberTrace, End]) -> str:
     return ends[member].text
 
 
-def _did_not_poll(member: MemberTrace, why: Why) -> bool:
+def _did_not_poll(member: MemberTrace, why: LeaveReason) -> bool:
     """Whether a removal by LeaveGroup turned out to be a poll timeout."""
-    return why == Why.LEFT and member.why == Why.POLL_TIMEOUT
+    return why == LeaveReason.LEFT and member.why == LeaveReason.POLL_TIMEOUT
 
 
 def _add_last_joiner(trace: RebalanceTrace, rebalance: Rebalance) -> None:

@@ -1,7 +1,8 @@
-"""The completed joins of a group, as its responses alone show them.
+"""What responses alone show: the completed joins of a group, and when its coordinator was lost or another took over.
 
 A join is complete when all parked JoinGroup requests are answered with the next generation. What started it is
-another matter: see `replay`.
+another matter: see `replay`. Three signs show a failover: responses that refuse (14 COORDINATOR_LOAD_IN_PROGRESS,
+15 COORDINATOR_NOT_AVAILABLE, 16 NOT_COORDINATOR), connections that end together, a generation number that went down.
 
 Laws:
 
@@ -9,13 +10,7 @@ Laws:
 * The same generation number again, or a lower one, is another join only where the coordinator can have forgotten the
   first: its leader's SyncGroup was not answered, the number went down, or another member leads, because the group was
   deleted when it was empty.
-
-The times at which a group's coordinator was lost, or another broker took over.
-
-Two signs show a failover: responses that refuse (14 COORDINATOR_LOAD_IN_PROGRESS, 15 COORDINATOR_NOT_AVAILABLE,
-16 NOT_COORDINATOR), and connections that end together. `joins` finds a third: a generation number that went down.
-
-Law: a coordinator that refuses and yet answers a request from before the refusal was not lost.
+* A coordinator that refuses and yet answers a request from before the refusal was not lost.
 """
 
 from __future__ import annotations

@@ -10,11 +10,6 @@ Laws:
   member that will return (epoch -2) keeps its partitions meanwhile.
 * The session timeout is the broker's (``group.consumer.session.timeout.ms``) and not on the wire: a member that falls
   silent is taken to have exceeded it, with less confidence.
-
-Members of KIP-848 groups: what their heartbeats say and are answered, and what may have raised the group's epoch.
-
-Laws:
-
 * A member joins with epoch 0 and leaves with -1, or with -2 if it is static and will return.
 * An epoch counts from the moment when the first member receives it; the epoch that the source begins with is not new.
 """
@@ -43,10 +38,10 @@ from kcoord_wire.forensics.model import (
 )
 from kcoord_wire.forensics.wire.facts import MAX_CITED, describe_member, evidence_of, identity_of, removed_member
 from kcoord_wire.forensics.wire.members import member_row
-from kcoord_wire.forensics.wire.ownership import Holding, Owners, fair_share
+from kcoord_wire.forensics.wire.ownership import HeldPartition, Owners, fair_share
 from kcoord_wire.forensics.wire.rules import EPOCH_RULES, UNKNOWN
 from kcoord_wire.forensics.wire.signs import END, NEVER_NS, NS_PER_S, Moment
-from kcoord_wire.forensics.wire.trace import MemberTrace, Why
+from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -54,7 +49,10 @@ _API: Final = "ConsumerGroupHeartbeat"
 _JOINS: Final = 0
 _LEAVES: Final = -1
 _LEAVES_FOR_NOW: Final = -2
-_REJECTIONS: Final = {ErrorCode.UNKNOWN_MEMBER_ID: Why.SESSION, ErrorCode.FENCED_MEMBER_EPOCH: Why.REBALANCE}
+_REJECTIONS: Final = {
+    ErrorCode.UNKNOWN_MEMBER_ID: LeaveReason.SESSION,
+    ErrorCode.FENCED_MEMBER_EPOCH: LeaveReason.REBALANCE,
+}
 
 
 class ReceivedEpoch(NamedTuple):
@@ -257,7 +255,7 @@ class EpochReader:
         self._names.add(member.member_id)
         self.counts.append(MemberCount(member.since, len(self.members)))
 
-    def _end(self, member: EpochMember, at: Moment, why: Why) -> None:
+    def _end(self, member: EpochMember, at: Moment, why: LeaveReason) -> None:
         if member.left is None:
             member.left, member.why = at, why
         if self.members.get(member.member_id) is member:
@@ -273,7 +271,7 @@ class EpochReader:
         if request.instance_id is not None:
             holder = next((old for old in reversed(self.lives) if old.instance_id == request.instance_id), None)
         if present is not None:
-            self._end(present, at, Why.SESSION if present.rejection is None else Why.REBALANCE)
+            self._end(present, at, LeaveReason.SESSION if present.rejection is None else LeaveReason.REBALANCE)
         member = self._begin(at, request, member_id, is_new=True)
         member.former = former
         self._senders[request] = member
@@ -283,7 +281,7 @@ class EpochReader:
         self, at: Moment, member: EpochMember, former: EpochMember | None, holder: EpochMember | None
     ) -> str:
         """Name the rule for a join, and correct what was recorded of the life before."""
-        if former is not None and former.why == Why.LEFT and former.leave is not None:
+        if former is not None and former.why == LeaveReason.LEFT and former.leave is not None:
             self._correct_leave(member, former)
             return "returned"
         if former is not None and former.rejection is not None:
@@ -291,14 +289,14 @@ class EpochReader:
         if holder is None or holder is former:
             return "new"
         if holder.left is None:
-            self._end(holder, at, Why.REPLACED)
+            self._end(holder, at, LeaveReason.REPLACED)
         else:
-            holder.why = Why.REPLACED
+            holder.why = LeaveReason.REPLACED
         return "replaced"
 
     def _correct_leave(self, member: EpochMember, former: EpochMember) -> None:
         """A member that left and returns under its id is the same process: it had not polled in time."""
-        former.why = Why.POLL_TIMEOUT
+        former.why = LeaveReason.POLL_TIMEOUT
         rule = EPOCH_RULES["did not poll"]
         for trigger in self.triggers:
             if trigger.request is former.leave:
@@ -307,7 +305,7 @@ class EpochReader:
 
     def _leave(self, at: Moment, request: GroupRequest, member: EpochMember) -> None:
         member.leave = request
-        self._end(member, at, Why.LEFT)
+        self._end(member, at, LeaveReason.LEFT)
         if not member.has_left_for_now:  # else it will return, and its partitions stay with it
             rule = "left unanswered" if request.answered is None else "left"
             self.triggers.append(new_trigger(rule, at, member, request))
@@ -346,7 +344,7 @@ class Epochs:
     states: list[StateInterval] = field(default_factory=list)
     members: list[MemberLife] = field(default_factory=list)
     lives: list[EpochMember] = field(default_factory=list)
-    holdings: list[Holding] = field(default_factory=list)
+    holdings: list[HeldPartition] = field(default_factory=list)
     unknown: int = 0
 
 
@@ -434,7 +432,7 @@ class EpochHistory:
             if member.left is None:
                 gone = self._silent_since(member, latest)
                 if gone is not None:
-                    member.left, member.why = gone, Why.SESSION
+                    member.left, member.why = gone, LeaveReason.SESSION
                     self._silenced.append(gone)
                     triggers.append(new_trigger("silent", gone, member, None))
             elif member.rejection is not None:
@@ -592,9 +590,9 @@ class EpochHistory:
 
     # ---- owners
 
-    def _holdings(self, member: EpochMember) -> list[Holding]:
-        held: dict[Partition, Holding] = {}
-        done: list[Holding] = []
+    def _holdings(self, member: EpochMember) -> list[HeldPartition]:
+        held: dict[Partition, HeldPartition] = {}
+        done: list[HeldPartition] = []
         moments = [(at, 1, assigned, epoch) for epoch, at, assigned in member.received if assigned is not None]
         moments += [(at, 0, owned, 0) for at, owned in member.reports]  # a report describes what was held before
         for at, is_assignment, partitions, epoch in sorted(moments, key=lambda moment: moment[:2]):
@@ -602,7 +600,7 @@ class EpochHistory:
                 done += _let_go(held, partitions, at)
             if is_assignment or not member.is_new:
                 for partition in sorted(partitions - held.keys()):
-                    held[partition] = Holding(partition, member, epoch or member.first_generation, at.time_ns)
+                    held[partition] = HeldPartition(partition, member, epoch or member.first_generation, at.time_ns)
         if member.left is not None:
             end = self._returned(member) if member.has_left_for_now else None
             for holding in held.values():
@@ -615,7 +613,7 @@ class EpochHistory:
         later = (other for other in self._read.lives if other.since > member.since)
         return next((other.since for other in later if other.instance_id == member.instance_id), None)
 
-    def _count_moves(self, span: _Span, holdings: list[Holding], owners: Owners) -> tuple[int, int]:
+    def _count_moves(self, span: _Span, holdings: list[HeldPartition], owners: Owners) -> tuple[int, int]:
         """Count the partitions that changed owner from the beginning of an epoch to the next.
 
         :param holdings: sorted by their beginning
@@ -669,7 +667,7 @@ class EpochHistory:
         return row
 
 
-def _let_go(held: dict[Partition, Holding], owned: frozenset[Partition], at: Moment) -> list[Holding]:
+def _let_go(held: dict[Partition, HeldPartition], owned: frozenset[Partition], at: Moment) -> list[HeldPartition]:
     """End the holdings that a report of the owned partitions no longer names."""
     gone = [partition for partition in held if partition not in owned and held[partition].from_ns < at.time_ns]
     for partition in gone:
@@ -695,4 +693,4 @@ def _acknowledged_at(member: EpochMember, first: int, span: _Span) -> Moment | N
 
 def _removed(triggers: Sequence[EpochTrigger]) -> list[RemovedMember]:
     members = (trigger.member for trigger in triggers if trigger.cause in _DEPARTURES)
-    return [removed_member(member, member.why or Why.LEFT) for member in members]
+    return [removed_member(member, member.why or LeaveReason.LEFT) for member in members]

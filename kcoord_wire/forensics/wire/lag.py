@@ -1,4 +1,4 @@
-"""How far a group is behind, partition by partition, from what a source shows in passing; and who changed its position.
+"""What a group commits, how far it is behind, partition by partition, and who changed its position.
 
     lag = read_lag(traffic, ownership, members)
 
@@ -14,13 +14,10 @@ Laws:
   a group has some `MAX_ROWS` rows. Resets and states are found in all commits, whatever the intervals.
 * An answer to OffsetFetch counts as a change of the committed offset only if the last commit had been answered before
   it was asked for.
+* Commits are counted in columns: none becomes an object.
 
-The commits of a group, counted by partition and interval in columns: no commit becomes an object.
-
-How a group does on a partition, by the rules of Burrow, from the last commits and the lag at each of them.
-
-The rules are those of Burrow's wiki, "Consumer Lag Evaluation Rules", in its order, over a window of the last
-`WINDOW` commits, at most one per second:
+The status of a partition follows from the rules of Burrow's wiki, "Consumer Lag Evaluation Rules", in its order, over a
+window of the last `WINDOW` commits, at most one per second:
 
 1. A lag of 0 in the window: OK.
 2. No commit for longer than the window spans, and not everything is read: STOPPED. Here for `LEAST_SILENCE_NS` at

@@ -1,12 +1,6 @@
-"""The members of a group as rows: their lives, what they offer, and the client library behind them.
+"""The members of a group as rows: their lives, how they ended, which library they run, and whom a rebalance waited for.
 
-Law: a library is named only where no other client in use sends the same. The facts are the versions at which each
-library is capped, and sentences that it alone writes. A broker caps versions too, so that a low version by itself
-proves nothing; a low one beside a high one of the same age does.
-
-When the process behind a member id ended or fell silent, which the coordinator learns only when its session is over.
-
-Laws:
+Laws of how a process ended, which the coordinator learns only when its session is over:
 
 * A member that sent LeaveGroup is not dead, and neither is one that sent anything later under its id, unless the
   coordinator had removed it by then: that one was silent, and came back.
@@ -17,15 +11,17 @@ Laws:
   whose JoinGroup or SyncGroup waits for an answer is not silent. If no member of the group was answered after the last
   sign although others were there, the coordinator was silent, not the member.
 
-Whom the join phase of a rebalance waited for: members that were dead or silent, or that joined late.
-
-Laws:
+Laws of waits:
 
 * The coordinator waits only for members that were in the group when the rebalance began: the wait begins when the last
   of them that joined at all, except the awaited one, had done so.
 * A member that was removed before the rebalance, or by what started it, was not waited for.
 * A member that joined late counts only where no other was missing for longer.
 * A member of which the source shows no request may have joined unseen: nothing is said of it.
+
+Law of libraries: one is named only where no other client in use sends the same. The facts are the versions at which
+each is capped, and sentences that it alone writes. A broker caps versions too, so that a low version by itself proves
+nothing; a low one beside a high one of the same age does.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ from typing import Final, NamedTuple
 from kcoord_wire.forensics.model import NS_PER_MS, Awaited, MemberLife, SightingKind
 from kcoord_wire.forensics.wire.outages import OutageTrace
 from kcoord_wire.forensics.wire.signs import NS_PER_S, REFUSALS
-from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, Why
+from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -60,7 +56,7 @@ _STREAMS: Final = "-StreamThread-"  # in the client ids of Kafka Streams, which 
 _ENDS: Final = frozenset({SightingKind.CLOSED, SightingKind.RESET})
 _NO_SIGN: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_MEMBER_EPOCH})
 _WAITING: Final = frozenset({"JoinGroup", "SyncGroup"})
-_BY_COORDINATOR: Final = frozenset({Why.TOO_LARGE, Why.FAILOVER, Why.OUTAGE})
+_BY_COORDINATOR: Final = frozenset({LeaveReason.TOO_LARGE, LeaveReason.FAILOVER, LeaveReason.OUTAGE})
 _SLACK_NS: Final = 500 * NS_PER_MS  # an outage is noticed with the next request
 
 
@@ -112,7 +108,7 @@ class _Ends:
         return max([*own, self._traffic.heartbeats.answered.last(name) or 0])
 
     def end_of(self, member: MemberTrace) -> End | None:
-        if member.why in (Why.LEFT, Why.POLL_TIMEOUT):
+        if member.why in (LeaveReason.LEFT, LeaveReason.POLL_TIMEOUT):
             return End(LEFT, None)
         if member.why in _BY_COORDINATOR:
             return None
@@ -176,7 +172,7 @@ class _Ends:
         last_ns = self._sign_before(member, until_ns)
         session_ms = member.session_ms or _DEFAULT_SESSION_MS
         is_long = until_ns - last_ns >= session_ms * NS_PER_MS * _SILENT_PART
-        if last_ns == 0 or not (is_long or member.why == Why.SESSION) or not self._is_served(member, last_ns):
+        if last_ns == 0 or not (is_long or member.why == LeaveReason.SESSION) or not self._is_served(member, last_ns):
             return None
         if self._is_out(last_ns, until_ns):
             return None

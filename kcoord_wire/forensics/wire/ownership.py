@@ -33,7 +33,7 @@ _NOTHING: Final[frozenset[Partition]] = frozenset()
 
 
 @dataclass(slots=True)
-class Holding:
+class HeldPartition:
     """A member held a partition.
 
     :ivar to_ns: None: to the end of the source
@@ -71,10 +71,10 @@ class _Holder:
 
     def __init__(self, member: MemberTrace) -> None:
         self._member = member
-        self._held: dict[Partition, Holding] = {}
-        self.holdings: list[Holding] = []
+        self._held: dict[Partition, HeldPartition] = {}
+        self.holdings: list[HeldPartition] = []
 
-    def follow(self, requests: list[GroupRequest]) -> list[Holding]:
+    def follow(self, requests: list[GroupRequest]) -> list[HeldPartition]:
         member = self._member
         for at, request in _moments(requests):
             if at >= member.since and (member.left is None or at <= member.left):
@@ -96,7 +96,7 @@ class _Holder:
     def _begin(self, partitions: Iterable[Partition], generation: int | None, now_ns: int) -> None:
         for partition in sorted(partitions):
             if partition not in self._held:
-                self._held[partition] = holding = Holding(partition, self._member, generation, now_ns)
+                self._held[partition] = holding = HeldPartition(partition, self._member, generation, now_ns)
                 self.holdings.append(holding)
 
     def _keep(self, partitions: frozenset[Partition], now_ns: int) -> None:
@@ -106,7 +106,7 @@ class _Holder:
             holding.to_ns = max(now_ns, holding.from_ns)
 
 
-def find_holdings(members: Sequence[MemberTrace], requests: Sequence[GroupRequest]) -> list[Holding]:
+def find_holdings(members: Sequence[MemberTrace], requests: Sequence[GroupRequest]) -> list[HeldPartition]:
     """Find what each member held."""
     by_member: dict[str, list[GroupRequest]] = defaultdict(list)
     for request in requests:
@@ -132,7 +132,7 @@ def _kept_while_joining(request: GroupRequest) -> frozenset[Partition]:
     return _NOTHING.union(*(offer.owned for offer in request.offers if offer.owned is not None))
 
 
-def ownership_rows(group_id: str, holdings: Iterable[Holding]) -> list[Ownership]:
+def ownership_rows(group_id: str, holdings: Iterable[HeldPartition]) -> list[Ownership]:
     """Return the rows of the ownership table, in order of time."""
     rows = [
         Ownership(
@@ -154,25 +154,25 @@ def ownership_rows(group_id: str, holdings: Iterable[Holding]) -> list[Ownership
 # ---- pauses
 
 
-Unseen = Callable[[int, Holding | None], bool]
+Unseen = Callable[[int, HeldPartition | None], bool]
 """Whether others, which the source does not show, may have held a partition between a time and its next holder."""
 
 
 def find_pauses(
     group_id: str,
-    holdings: Sequence[Holding],
+    holdings: Sequence[HeldPartition],
     spans: Sequence[tuple[int, int | None]],
     is_unseen: Unseen = lambda _from_ns, _following: False,
 ) -> tuple[list[Pause], list[int]]:
     """Find the times in which no member held a partition that had been held.
 
-    :param holdings: sorted by `Holding.order`
+    :param holdings: sorted by `HeldPartition.order`
     :param spans: begin and end of the rebalances, in order of number
     :return: the pauses, and the numbers of the rebalances whose pauses are not known
     """
     pauses = []
     unknown = []
-    last: Holding | None = None
+    last: HeldPartition | None = None
     for holding in [*holdings, None]:
         is_same = holding is not None and last is not None and holding.partition == last.partition
         following = holding if is_same else None
@@ -187,13 +187,17 @@ def find_pauses(
     return sorted(pauses, key=lambda pause: (pause.from_ns, pause.topic, pause.partition)), unknown
 
 
-def _outlasts(holding: Holding, last: Holding) -> bool:
+def _outlasts(holding: HeldPartition, last: HeldPartition) -> bool:
     end_ns, last_ns = holding.worked_until_ns, last.worked_until_ns
     return last_ns is not None and (end_ns is None or end_ns >= last_ns)
 
 
 def _pause(
-    group_id: str, last: Holding, from_ns: int, following: Holding | None, spans: Sequence[tuple[int, int | None]]
+    group_id: str,
+    last: HeldPartition,
+    from_ns: int,
+    following: HeldPartition | None,
+    spans: Sequence[tuple[int, int | None]],
 ) -> Pause:
     return Pause(
         group_id,
@@ -208,7 +212,7 @@ def _pause(
     )
 
 
-def _until(to_ns: int | None, following: Holding | None) -> int | None:
+def _until(to_ns: int | None, following: HeldPartition | None) -> int | None:
     """When a dead holder was removed, or its successor began."""
     ends = [end for end in (to_ns, None if following is None else following.from_ns) if end is not None]
     return min(ends, default=None)

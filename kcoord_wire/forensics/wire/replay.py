@@ -37,12 +37,12 @@ from kcoord_wire.forensics.wire.trace import (
     PREPARING,
     STABLE,
     UNKNOWN_STATE,
-    Hindsight,
+    LeaveReason,
     MemberTrace,
     RebalanceTrace,
+    ResponseIndex,
     Start,
     StartKind,
-    Why,
 )
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Leaver
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -98,7 +98,7 @@ class Replay(GroupState):
         failovers: list[Failover],
         outages: Sequence[OutageTrace] = (),
     ) -> None:
-        super().__init__(Hindsight(traffic, joins, failovers, outages))
+        super().__init__(ResponseIndex(traffic, joins, failovers, outages))
         self._traffic = traffic
         self._unseen = UnseenStarts(self)
         self._unshown = {name for join in joins for name in unshown_members(join, traffic)}
@@ -127,9 +127,9 @@ class Replay(GroupState):
     def _plan_requests(self) -> None:
         for request in self._traffic.requests:
             self._plan_request(request)
-        for join in self.hindsight.joins:
+        for join in self.responses.joins:
             self._plan(join.at, Rank.JOIN_COMPLETE, self._complete_join, join)
-        for failover in self.hindsight.failovers:
+        for failover in self.responses.failovers:
             self._plan(failover.begin, Rank.FAILOVER, self._fail_over, failover)
         modern = {request.who for request in self._traffic.requests if request.api == "ConsumerGroupHeartbeat"}
         modern |= self._traffic.heartbeats.modern
@@ -155,11 +155,11 @@ class Replay(GroupState):
     def _plan_silences(self) -> None:
         session_ns = {
             member_id: request.session_ms * NS_PER_MS
-            for member_id, request in self.hindsight.last_joins().items()
+            for member_id, request in self.responses.last_joins().items()
             if request.session_ms
         }
         heartbeats, horizon_ns = self._traffic.heartbeats, self._traffic.horizon_ns
-        for member_id, start_ns in heartbeats.silences(self.hindsight.alive, session_ns, horizon_ns):
+        for member_id, start_ns in heartbeats.silences(self.responses.alive, session_ns, horizon_ns):
             self._plan_timer(start_ns + session_ns[member_id], self._expire_session, member_id, start_ns)
 
     # ---- rebalances
@@ -188,7 +188,7 @@ class Replay(GroupState):
         """The coordinator begins a session anew without a request of the member."""
         member.alive_ns = max(member.alive_ns, now_ns)
         if member.session_ms:
-            after = self.hindsight.next_alive(member.member_id, now_ns)
+            after = self.responses.next_alive(member.member_id, now_ns)
             end = now_ns + member.session_ms * NS_PER_MS
             if (after is None or after > end) and end <= self._traffic.horizon_ns:
                 self._plan_timer(end, self._expire_session, member.member_id, now_ns)
@@ -199,11 +199,11 @@ class Replay(GroupState):
             return
         if any(member.parked is not None or member.instance_id is not None for member in self.members.values()):
             return
-        join = self.hindsight.next_join(at)
+        join = self.responses.next_join(at)
         if join is not None and (join.generation == (self.generation or 0) + 1 or at > join.at):
             return
         for member in list(self.members.values()):
-            self.remove(member, at, Why.REBALANCE)
+            self.remove(member, at, LeaveReason.REBALANCE)
         self._lose_members(None, at)
 
     def _lose_members(self, start: Start | None, at: Moment) -> None:
@@ -220,7 +220,7 @@ class Replay(GroupState):
             self.move(UNKNOWN_STATE, at)
         if self.members or rebalance is None or self.state != PREPARING:
             return
-        join = self.hindsight.next_join(at)
+        join = self.responses.next_join(at)
         expected = None if self.generation is None else self.generation + 1
         if rebalance.from_empty and join is not None and join.generation == expected:
             return  # others joined before the initial delay was over
@@ -258,8 +258,8 @@ class Replay(GroupState):
 
     def _reject_for_size(self, at: Moment, request: GroupRequest) -> None:
         member = self.members.get(request.member_id)
-        if member is not None and not self.hindsight.is_listed_later(request.member_id, at):
-            self.remove(member, at, Why.TOO_LARGE)
+        if member is not None and not self.responses.is_listed_later(request.member_id, at):
+            self.remove(member, at, LeaveReason.TOO_LARGE)
 
     def _parked_as(self, request: GroupRequest) -> str:
         """The member id under which a JoinGroup was parked; empty if it was not, or its id is not known."""
@@ -267,8 +267,8 @@ class Replay(GroupState):
             if request.error is None:
                 self._unseen.unanswered.append(request)
             return ""
-        who = self.hindsight.name_of(request)
-        if not who and self.hindsight.is_cut_off(request):
+        who = self.responses.name_of(request)
+        if not who and self.responses.is_cut_off(request):
             return f"?{request.connection}"  # the coordinator was lost before it sent the id
         if not who:
             self._unseen.unanswered.append(request)
@@ -290,14 +290,14 @@ class Replay(GroupState):
         return True
 
     def _was_parked_unanswered(self, request: GroupRequest) -> bool:
-        if self.hindsight.is_cut_off(request):
+        if self.responses.is_cut_off(request):
             return bool(request.member_id) or request.version < FIRST_VERSION_WITH_ID or request.instance_id is not None
-        join = self.hindsight.next_join(request.due)
+        join = self.responses.next_join(request.due)
         if join is not None:
             is_listed = join.is_listed and request.member_id in join.members
             return is_listed and request.member_id not in self.members
-        is_closed = self.hindsight.is_closed_after(request)
-        return not is_closed and bool(request.member_id) and self.hindsight.is_parked_to_the_end(request)
+        is_closed = self.responses.is_closed_after(request)
+        return not is_closed and bool(request.member_id) and self.responses.is_parked_to_the_end(request)
 
     def _start_by_join(self, at: Moment, request: GroupRequest, who: str, *, replaces: bool) -> Start | None:
         """Begin the rebalance that a parked JoinGroup starts or shows, or add to the one that is under way."""
@@ -316,7 +316,7 @@ class Replay(GroupState):
     def _admit_joining(self, at: Moment, request: GroupRequest, who: str, replaced: str | None) -> MemberTrace:
         old = self.members.get(replaced) if replaced is not None else None
         if old is not None:
-            self.remove(old, at, Why.REPLACED)
+            self.remove(old, at, LeaveReason.REPLACED)
         member = self.admit(self.new_member(request, who, at))
         if old is not None:
             member.former, member.held = old, old.held
@@ -329,7 +329,7 @@ class Replay(GroupState):
             old = self.members.get(replaced)
             member = self.new_member(request, who, at)
             if old is not None:
-                self.remove(old, at, Why.REPLACED)
+                self.remove(old, at, LeaveReason.REPLACED)
                 member.former, member.held = old, frozenset()
                 member.first_generation = member.last_generation = self.generation
             self.admit(member)
@@ -394,20 +394,20 @@ class Replay(GroupState):
         if join.is_listed:
             return member.member_id not in join.members
         is_waiting = member.parked is not None or member.instance_id is not None or member.member_id in self._unshown
-        return not is_waiting and self.hindsight.last_alive(member.member_id) <= at.time_ns
+        return not is_waiting and self.responses.last_alive(member.member_id) <= at.time_ns
 
-    def _why_absent(self, member: MemberTrace, at: Moment) -> Why:
+    def _why_absent(self, member: MemberTrace, at: Moment) -> LeaveReason:
         for request in self._unseen.unanswered:
             if request.api == "LeaveGroup" and any(each.member_id == member.member_id for each in request.leavers):
-                return Why.LEFT
+                return LeaveReason.LEFT
         is_unjoined = member.parked is not None and member.first_generation is None
         if member.instance_id is not None or is_unjoined:
-            return Why.SESSION  # a join does not remove static members, nor members whose JoinGroup is parked
-        last = max(self.hindsight.alive_before(member.member_id, at.time_ns), member.alive_ns)
+            return LeaveReason.SESSION  # a join does not remove static members, nor members whose JoinGroup is parked
+        last = max(self.responses.alive_before(member.member_id, at.time_ns), member.alive_ns)
         is_over = bool(member.session_ms) and last + (member.session_ms or 0) * NS_PER_MS <= at.time_ns
         if not is_over or member.parked is not None:
-            return Why.REBALANCE
-        return Why.SESSION if self.outage_behind(member, at) is None else Why.OUTAGE
+            return LeaveReason.REBALANCE
+        return LeaveReason.SESSION if self.outage_behind(member, at) is None else LeaveReason.OUTAGE
 
     # ---- SyncGroup
 
@@ -439,10 +439,10 @@ class Replay(GroupState):
         late = [
             member
             for member in self._unseen.late_for_sync(join, at)
-            if self.hindsight.last_alive(member.member_id) <= at.time_ns + CALM_NS
+            if self.responses.last_alive(member.member_id) <= at.time_ns + CALM_NS
         ]
         for member in late:
-            self.remove(member, at, Why.SYNC)
+            self.remove(member, at, LeaveReason.SYNC)
         if late:
             self._lose_members(Start(StartKind.SYNC, at, late[0], inferred=True), at)
 
@@ -454,7 +454,7 @@ class Replay(GroupState):
         for member, _ in gone:
             member.leave = request
             self.connect(member, request)
-            self.remove(member, at, Why.LEFT)
+            self.remove(member, at, LeaveReason.LEFT)
         if gone:
             member, leaver = gone[0]
             leads = member.member_id == self.leader
@@ -472,7 +472,7 @@ class Replay(GroupState):
             if request.answered is None or self.was_member(who):
                 return None
             return self.admit(MemberTrace(who, leaver.instance_id, request.client_id, request.host, at, is_new=False))
-        if request.answered is None and self.hindsight.last_alive(who) > at.time_ns + TOLERANCE_NS:
+        if request.answered is None and self.responses.last_alive(who) > at.time_ns + TOLERANCE_NS:
             self._unseen.unanswered.append(request)  # the coordinator has not received it
             return None
         return member
@@ -483,15 +483,15 @@ class Replay(GroupState):
         member = self.members.get(member_id)
         if member is None or not self._is_silent(member, at, start_ns):
             return
-        if self.hindsight.has_hole(member, start_ns, at.time_ns):
+        if self.responses.has_hole(member, start_ns, at.time_ns):
             return  # it may have left, or sent a heartbeat: only what the others are answered shows that it is gone
         if start_ns < self._loaded_ns:
             self._renew_session(member, self._loaded_ns)
             return
-        outage = self.hindsight.outage_between(start_ns, at.time_ns)
+        outage = self.responses.outage_between(start_ns, at.time_ns)
         if outage is not None and not self._outlasts(outage, member, at, start_ns):
             return
-        calm_ns = self.hindsight.calm_until_next_sign(at.time_ns)
+        calm_ns = self.responses.calm_until_next_sign(at.time_ns)
         if calm_ns is not None:  # no member was joining until then, so that it was still in the group
             unanswered = self._traffic.heartbeats.unanswered.before(member_id, at.time_ns, start_ns)
             end_ns = 0 if unanswered is None else unanswered + (member.session_ms or 0) * NS_PER_MS
@@ -499,7 +499,7 @@ class Replay(GroupState):
             return
         leads = member_id == self.leader
         cut_off = self.outage_behind(member, at)
-        self.remove(member, at, Why.SESSION if cut_off is None else Why.OUTAGE)
+        self.remove(member, at, LeaveReason.SESSION if cut_off is None else LeaveReason.OUTAGE)
         self._lose_members(Start(StartKind.SESSION, at, member, leads=leads, outage=cut_off, inferred=True), at)
 
     def _outlasts(self, outage: OutageTrace, member: MemberTrace, at: Moment, start_ns: int) -> bool:
@@ -513,9 +513,9 @@ class Replay(GroupState):
         if at.time_ns < outage.end_ns:
             self._plan_timer(outage.end_ns, self._expire_session, member.member_id, start_ns)
             return False
-        join = self.hindsight.next_join(at)
+        join = self.responses.next_join(at)
         if join is None:
-            return self.hindsight.is_rejected_after(member.member_id, outage.begin_ns)
+            return self.responses.is_rejected_after(member.member_id, outage.begin_ns)
         if join.generation > (self.generation or 0) + 1:
             return True
         if outage.kind == BROKER_DOWN:
@@ -525,9 +525,9 @@ class Replay(GroupState):
     def _is_silent(self, member: MemberTrace, at: Moment, start_ns: int) -> bool:
         if at.time_ns > self._traffic.horizon_ns or member.parked is not None or member.waits_sync is not None:
             return False
-        if start_ns < member.alive_ns or self.hindsight.last_alive(member.member_id) > at.time_ns + CALM_NS:
+        if start_ns < member.alive_ns or self.responses.last_alive(member.member_id) > at.time_ns + CALM_NS:
             return False
-        return self.state == UNKNOWN_STATE or not self.hindsight.is_listed_later(member.member_id, at)
+        return self.state == UNKNOWN_STATE or not self.responses.is_listed_later(member.member_id, at)
 
     def _see_first_sign(self, at: Moment, member_id: str) -> None:
         """A member whose join is not in the source."""
@@ -584,7 +584,7 @@ class Replay(GroupState):
     # ---- the coordinator is lost
 
     def _fail_over(self, at: Moment, failover: Failover) -> None:
-        following = self.hindsight.next_join(at)
+        following = self.responses.next_join(at)
         if self._was_written(following):
             self._become_stable(at)
         if self.state in (PREPARING, COMPLETING):

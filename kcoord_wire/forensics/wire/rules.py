@@ -2,8 +2,9 @@
 
 Laws:
 
-* The first rule that holds explains a rebalance (`causes.CauseFinder`): `RULES` is in order. Every kind of start has a
-  last rule that always holds.
+* The first rule that holds explains a rebalance (`CauseFinder`): `RULES` is in order. Every kind of start has a last
+  rule that always holds. Rebalances are explained in order, because rules ask what earlier ones were and which
+  partitions were assigned.
 * The cause is that of the start that moved the group out of its state. What came while the members were joining is
   in the detail and the evidence.
 * Confidence 1 is what the source says outright: a member id given and joined with, a LeaveGroup that was answered, a
@@ -15,14 +16,11 @@ To add a cause:
 
 * `model.Cause`; a rule here, at its place in `RULES` (and in `EPOCH_RULES` for KIP-848), with a `trace.StartKind` where
   it starts in a new way; what the rule asks for in `facts.Facts`.
-* Where records show it, log/classic.py and log/kip848.py, and the table in the docstring of log/history.py.
+* Where records show it, records/classic.py and records/kip848.py, and the table in the docstring of
+  records/reader.py.
 * Its colour and its text in report/page/keys.py; `FAULTS` in report/digest.py if it is one.
 * Truth: a row of `RULES` and a branch in tests/truth/labels.py, an act in tests/truth/scenarios.py, and what records
   cannot show in tests/truth/records.py; then ``python -m tests.truth.causes`` writes docs/causes.md.
-
-Explains the rebalances of a group: the first rule of `rules` that holds gives the cause.
-
-Law: rebalances are explained in order, because rules ask what earlier ones were and which partitions were assigned.
 """
 
 from __future__ import annotations

@@ -1,20 +1,13 @@
-"""Moments of a capture, and the units in which this package counts time.
-
-Law: moments sort by time, then by source and frame number, so that frames of one source that share a time stamp keep
-their order and the result does not depend on the order of the input.
-
-Signs of life: heartbeats and commits that succeeded, or have no response, as columns of numbers.
-
-Law: strings are replaced by their rank before sorting: a row is about 50 bytes, and ties break the same way for any
-order of the input.
-
-When a group's coordinator answered its members, and which requests waited for an answer.
+"""Moments of a capture, signs of life of members, and answers of the coordinator, as columns of numbers.
 
 Laws:
 
+* Moments sort by time, then by source and frame number, so that frames of one source that share a time stamp keep
+  their order and the result does not depend on the order of the input.
+* Heartbeats and commits never become objects: strings are replaced by their rank before sorting, a row is about 50
+  bytes, and ties break the same way for any order of the input. Only a request that waited for `LONG_NS` is one.
 * An answer that refuses because the broker does not coordinate the group now (14, 15, 16) is none; any other is one.
 * JoinGroup and SyncGroup wait for other members: how long they take says nothing about the coordinator.
-* A heartbeat never becomes an object, unless it waited for `LONG_NS`.
 """
 
 from __future__ import annotations

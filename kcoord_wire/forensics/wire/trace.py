@@ -1,13 +1,9 @@
-"""What the replay records: the life of each member id, what started each rebalance, and how the rebalance went.
-
-Law: `replay` fills these; every other module only reads them.
-
-What the whole source shows about one moment: which members gave a sign of life before and after, which join is next.
+"""What the replay records of members and rebalances, and what it may ask of the whole source (`ResponseIndex`).
 
 Laws:
 
-* Immutable.
-* Every question about a moment is a binary search, never a scan.
+* `replay` fills the traces; every other module only reads them.
+* The index is immutable, and each of its questions about a moment is a binary search, never a scan.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ UNKNOWN_STATE: Final = ""
 """The state before the first sign of the group: the source may begin in the middle of its life."""
 
 
-class Why(StrEnum):
+class LeaveReason(StrEnum):
     """Why a member id is no longer in the group, as in `model.MemberLife.why_left`."""
 
     LEFT = "left"
@@ -74,7 +70,7 @@ class MemberTrace:
     since: Moment
     is_new: bool
     left: Moment | None = None
-    why: Why | None = None
+    why: LeaveReason | None = None
     leave: GroupRequest | None = None
     joins: list[GroupRequest] = field(default_factory=list)
     parked: GroupRequest | None = None
@@ -191,7 +187,7 @@ class RebalanceTrace:
     loaded: Failover | None = None
     others: list[Start] = field(default_factory=list)
     joins: list[tuple[Moment, MemberTrace, GroupRequest]] = field(default_factory=list)
-    removed: list[tuple[MemberTrace, Why]] = field(default_factory=list)
+    removed: list[tuple[MemberTrace, LeaveReason]] = field(default_factory=list)
     join: Join | None = None
     generation: int | None = None
     after: dict[str, MemberTrace] = field(default_factory=dict)
@@ -208,7 +204,7 @@ CALM_NS: Final = 50 * NS_PER_MS
 """A heartbeat may be answered this long after the coordinator changed its state."""
 
 
-class Hindsight:
+class ResponseIndex:
     """Answers questions about the future of a moment, and about its past.
 
     :ivar asked_by: JoinGroup and SyncGroup requests by the member id in them

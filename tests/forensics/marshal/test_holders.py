@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kcoord_wire.forensics.marshal.history import Holders
+from kcoord_wire.forensics.marshal.claims import Holders
 from kcoord_wire.forensics.model import Cause, ClaimRow
 
 MS = 1_000_000

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from kcoord_wire.forensics.marshal.history import marshal_histories
+from kcoord_wire.forensics.marshal.claims import marshal_histories
 from kcoord_wire.forensics.marshal.live import LiveReader
 from kcoord_wire.forensics.marshal.reader import ClaimRules, Part
 from kcoord_wire.forensics.model import Finding, LogRow

@@ -6,7 +6,15 @@ import pytest
 
 from kcoord_wire.forensics.wire.group import GroupState, is_follower
 from kcoord_wire.forensics.wire.signs import Moment
-from kcoord_wire.forensics.wire.trace import PREPARING, STABLE, Hindsight, MemberTrace, Start, StartKind, Why
+from kcoord_wire.forensics.wire.trace import (
+    PREPARING,
+    STABLE,
+    LeaveReason,
+    MemberTrace,
+    ResponseIndex,
+    Start,
+    StartKind,
+)
 from kcoord_wire.forensics.wire.traffic import GroupRequest
 from tests.support.exchange_script import Script
 
@@ -17,7 +25,7 @@ def moment(ms: int) -> Moment:
 
 def group_of(script: Script) -> tuple[GroupState, list[GroupRequest]]:
     traffic = script.traffic()
-    return GroupState(Hindsight(traffic, [], [])), traffic.requests
+    return GroupState(ResponseIndex(traffic, [], [])), traffic.requests
 
 
 def member(name: str, instance_id: str | None = None) -> MemberTrace:
@@ -36,26 +44,26 @@ def test_members_removed_between_rebalances_belong_to_the_next() -> None:
     group, _ = group_of(Script())
     gone = group.admit(member("a"))
     group.move(STABLE, moment(1))
-    group.remove(gone, moment(2), Why.SESSION)
+    group.remove(gone, moment(2), LeaveReason.SESSION)
     rebalance = group.begin(Start(StartKind.SESSION, moment(2), gone))
-    assert (rebalance.removed, list(rebalance.before)) == ([(gone, Why.SESSION)], ["a"])
-    assert (gone.left, gone.why, group.members, group.was_member("a")) == (moment(2), Why.SESSION, {}, True)
+    assert (rebalance.removed, list(rebalance.before)) == ([(gone, LeaveReason.SESSION)], ["a"])
+    assert (gone.left, gone.why, group.members, group.was_member("a")) == (moment(2), LeaveReason.SESSION, {}, True)
 
 
 def test_a_replaced_member_is_removed_from_no_rebalance() -> None:
     group, _ = group_of(Script())
     old = group.admit(member("a", "i"))
-    group.remove(old, moment(1), Why.REPLACED)
+    group.remove(old, moment(1), LeaveReason.REPLACED)
     assert (group.lost, group.instances) == ([], {})
 
 
 def test_a_failover_restores_what_was_written() -> None:
     group, _ = group_of(Script())
     kept, lost = group.admit(member("a", "i")), group.admit(member("b"))
-    group.remove(kept, moment(1), Why.SESSION)
+    group.remove(kept, moment(1), LeaveReason.SESSION)
     group.restore(None, {"a": kept}, moment(2))
     assert (group.members, group.instances, group.state) == ({"a": kept}, {"i": "a"}, STABLE)
-    assert (kept.why, lost.why) == (None, Why.FAILOVER)
+    assert (kept.why, lost.why) == (None, LeaveReason.FAILOVER)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +92,7 @@ def test_the_former_life_of_a_client_is_found_by_its_connection() -> None:
     old = group.admit(member("old"))
     group.connect(old, request)
     assert group.new_member(request, "new", moment(5)).former is None, "it is still there"
-    group.remove(old, moment(4), Why.LEFT)
+    group.remove(old, moment(4), LeaveReason.LEFT)
     assert group.new_member(request, "new", moment(5)).former is old
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kcoord_wire.forensics.model import Cause
 from kcoord_wire.forensics.wire.kip848 import EpochReader, read_heartbeats
-from kcoord_wire.forensics.wire.trace import Why
+from kcoord_wire.forensics.wire.trace import LeaveReason
 from tests.support.exchange_script import Script
 
 
@@ -44,7 +44,7 @@ def test_a_fenced_member_that_joins_again_had_missed_something() -> None:
     script.consumer("c1", 100, 1, None, error_code=110)
     script.consumer("c1", 200, 0, 2, {}, topics=["orders"], owned={})
     reader = read(script)
-    assert [life.why for life in reader.lives] == [Why.REBALANCE, None]
+    assert [life.why for life in reader.lives] == [LeaveReason.REBALANCE, None]
     assert reader.triggers[-1].cause is Cause.REBALANCE_TIMEOUT
 
 
@@ -53,7 +53,7 @@ def test_an_instance_id_with_a_new_member_id_replaces_it() -> None:
     script.consumer("c1", 0, 0, 1, {}, topics=["orders"], owned={}, instance_id="i")
     script.consumer("c2", 100, 0, 2, {}, topics=["orders"], owned={}, instance_id="i")
     reader = read(script)
-    assert [life.why for life in reader.lives] == [Why.REPLACED, None]
+    assert [life.why for life in reader.lives] == [LeaveReason.REPLACED, None]
     assert reader.triggers[-1].cause is Cause.STATIC_REPLACED
 
 

@@ -13,8 +13,7 @@ Laws:
   a partition of its own: offsets of two would be taken for those of one.
 * A claim of the present is ``open``; one that was not renewed for two intervals of the log's time is stale, even if no
   entry says so.
-
-From the claims of a group to its generations, rebalances, ownership and pauses.
+* Claims in another order have the same result; a moment at which several entries have an effect is one change.
 
 A generation is an interval in which the same clients hold something; a client is the same after a restart, if it keeps
 its client id. Each change of that set is a rebalance, and a restart is one, too:
@@ -29,8 +28,6 @@ its client id. Each change of that set is a rebalance, and a restart is one, too
 | instance of the same client               |                        |                                          |
 
 (1) Only by the rules of the library.
-
-Laws: claims in another order have the same result; a moment at which several entries have an effect is one change.
 """
 
 from __future__ import annotations

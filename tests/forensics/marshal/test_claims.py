@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from kcoord_wire.forensics.analysis import analyze_records, tables_of
-from kcoord_wire.forensics.marshal.history import marshal_histories
+from kcoord_wire.forensics.marshal.claims import marshal_histories
 from kcoord_wire.forensics.marshal.reader import ClaimRules
 from kcoord_wire.forensics.model import ClaimRow, LogRow
 from tests.support.marshal_rows import NOW, generated_log, history_of, live_log, log_rows, table
