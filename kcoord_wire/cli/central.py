@@ -18,15 +18,13 @@ Laws:
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
-import sys
 import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
@@ -46,8 +44,15 @@ from kcoord_wire.cli.options import (
     topics_of,
     whole,
 )
-from kcoord_wire.cli.output import print_json, print_table, styled, table
-from kcoord_wire.cli.process import JsonLines, allow_many_connections, log_to_stderr, until_terminated
+from kcoord_wire.cli.output import print_event, print_json, print_table, styled, table
+from kcoord_wire.cli.process import (
+    JsonLines,
+    allow_many_connections,
+    log_to_stderr,
+    named_host,
+    stop_on_signals,
+    until_terminated,
+)
 from kcoord_wire.codec.fields import printable
 from kcoord_wire.kernel.net import address_text, parse_address
 
@@ -203,10 +208,8 @@ class Serve(Command):
                 auth=self.zookeeper_auth,
             )
             stack.callback(broker.stop)
-            try:
+            with named_host(f"--host {self.host}"):
                 broker.start()
-            except socket.gaierror as error:
-                raise ValueError(f"--host {self.host}: {error.strerror}") from error
             print(f"kcoord central serves on {broker.address}, ZooKeeper at {zookeeper}", flush=True)
             broker.wait()
 
@@ -289,7 +292,7 @@ class Consume(Command):
         :raises KeyboardInterrupt: after Ctrl-C, when the consumer has ended
         """
         log_to_stderr()
-        if asyncio.run(_consume(_settings(self), self.format, self.max_records)) == signal.SIGINT:
+        if asyncio.run(_consume(_settings(self), self.format, self.max_records)):
             raise KeyboardInterrupt
 
 
@@ -331,36 +334,24 @@ def _topic_count(args: Consume) -> str:
     return text
 
 
-async def _consume(settings: ConsumerSettings, form: str, most: int | None) -> int:
-    """Print records; return the signal that has ended it, 0 for none."""
+async def _consume(settings: ConsumerSettings, form: str, most: int | None) -> bool:
+    """Print records; return whether Ctrl-C has ended it."""
     from kcoord_wire.central.client import CentralConsumer
 
     loop = asyncio.get_running_loop()
-    received = 0
-
-    def stop(number: int) -> None:
-        nonlocal received
-        received = number
-        for each in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(each)
-            signal.signal(each, signal.SIG_DFL)
-        consumer.shutdown()
-        with suppress(OSError):  # stderr may be a pipe that is closed
-            print("waits for the coordinator's next ping; a second signal kills", file=sys.stderr, flush=True)
-
     with ThreadPoolExecutor(1, "printer") as thread:
         printer = _Printer(form, thread)
         consumer = CentralConsumer(settings, on_assigned=printer.assigned)
         async with consumer:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, partial(stop, number))
+            shutdown = partial(loop.call_soon_threadsafe, consumer.shutdown)
+            received = stop_on_signals(shutdown, "waits for the coordinator's next ping")
             count = 0
             async for record in consumer:
                 await loop.run_in_executor(thread, printer.record, record)
                 count += 1
                 if count == most:
                     consumer.shutdown()
-    return received
+    return received == [signal.SIGINT]
 
 
 class _Printer:
@@ -380,7 +371,7 @@ class _Printer:
         value = record.value.decode("utf-8", "backslashreplace")
         if self._is_json:
             fields = {"topic": topic, "partition": name, "offset": record.offset, "value": value}
-            _write_json("record", **fields, thread=record.thread)
+            print_event("record", **fields, thread=record.thread)
         else:
             print(topic, name, record.offset, printable(value), flush=True)
 
@@ -397,14 +388,9 @@ class _Printer:
     def _write_assignment(self, partitions: Iterable[Partition]) -> None:
         names = [f"{topic}/{name}" for topic, name in partitions]
         if self._is_json:
-            _write_json("assigned", partitions=names)
+            print_event("assigned", partitions=names)
         else:
             print("# assigned:", *map(printable, names) if names else ("none",), flush=True)
-
-
-def _write_json(kind: str, **fields: Any) -> None:
-    json.dump({"type": kind, **fields}, sys.stdout)
-    print(flush=True)
 
 
 # ---- the state

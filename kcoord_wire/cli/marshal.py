@@ -17,7 +17,6 @@ Laws:
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import time
@@ -36,7 +35,7 @@ from kcoord_wire.cli.options import (
     Seconds,
     UsageError,
 )
-from kcoord_wire.cli.output import print_json, print_table, styled, table
+from kcoord_wire.cli.output import print_event, print_json, print_table, styled, table
 from kcoord_wire.cli.process import log_to_stderr, stop_on_signals
 from kcoord_wire.codec.fields import printable
 
@@ -512,21 +511,16 @@ class _JsonPrinter(_Printer):
         fields = {"offset": record.offset, "timestamp": record.time_ms}
         key = None if record.key is None else _text(record.key)
         value = None if record.value is None else _text(record.value)
-        _write("record", record.tenure, **fields, key=key, value=value)
+        print_event("record", **record.tenure._asdict(), **fields, key=key, value=value)
 
     def gained(self, tenure: Tenure) -> None:
         """Write that a partition is held."""
-        _write("gained", tenure)
+        print_event("gained", **tenure._asdict())
 
     def lost(self, tenure: Tenure, why: LossReason) -> None:
         """Write that it is not held any more."""
-        _write("lost", tenure, why=why)
+        print_event("lost", **tenure._asdict(), why=why)
 
 
 def _text(data: bytes | None) -> str:
     return "-" if data is None else data.decode("utf-8", "backslashreplace")
-
-
-def _write(kind: str, tenure: Tenure, **fields: Any) -> None:
-    json.dump({"type": kind, **tenure._asdict(), **fields}, sys.stdout)
-    print(flush=True)

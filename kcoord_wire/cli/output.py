@@ -45,6 +45,12 @@ def print_json(value: Any) -> None:
     print(re.sub("[\x7f-\x9f\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
+def print_event(kind: str, **fields: Any) -> None:
+    """Print an event of a stream as one line of JSON, at once."""
+    json.dump({"type": kind, **fields}, sys.stdout)
+    print(flush=True)
+
+
 def table(title: str, *columns: str) -> Table:
     """An empty table.
 

@@ -1,4 +1,5 @@
-"""What the commands share that run until a signal: signals, the limit of open files, garbage, a log on stderr.
+"""What the commands share that run until a signal: signals, the limit of open files, garbage, certificates, a log on
+stderr.
 
 Laws:
 
@@ -15,8 +16,12 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    import ssl
 
 COLLECTED_AFTER = (10_000, 10, 20)  # new objects, young collections, and collections before a full one
 
@@ -42,7 +47,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     raise _Terminated
 
 
-def stop_on_signals(stop: Callable[[], None], meanwhile: str) -> list[int]:
+def stop_on_signals(stop: Callable[[], object], meanwhile: str) -> list[int]:
     """Let the first signal stop and the second kill; return the list to which the first one is added.
 
     :param meanwhile: what happens before the process ends, for stderr
@@ -81,6 +86,39 @@ def relax_gc() -> None:
     """
     gc.freeze()
     gc.set_threshold(*COLLECTED_AFTER)
+
+
+@contextmanager
+def named_host(option: str) -> Iterator[None]:
+    """Name the option whose host is unknown.
+
+    :raises ValueError: the block has met such a host
+    """
+    import socket
+
+    try:
+        yield
+    except socket.gaierror as error:
+        raise ValueError(f"{option}: {error.strerror}") from error
+
+
+def require_files(*paths: Path | None) -> None:
+    """Raise OSError for a file that cannot be read, with its name, which the errors of ssl do not have."""
+    for path in filter(None, paths):
+        path.open("rb").close()
+
+
+def load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
+    """Load a certificate chain and its key, which is in the same file if it has none of its own.
+
+    :raises ValueError: they are not PEM, or do not belong together
+    """
+    import ssl
+
+    try:
+        context.load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        raise ValueError(f"{certificate}: not a certificate with its key: {error}") from None
 
 
 def log_to_stderr(form: logging.Formatter | None = None) -> None:

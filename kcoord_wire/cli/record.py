@@ -10,7 +10,6 @@ Laws:
 
 from __future__ import annotations
 
-import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from kcoord_wire.cli.options import Command, Option, Seconds, Size, UsageError
 from kcoord_wire.cli.output import complain
-from kcoord_wire.cli.process import allow_many_connections, log_to_stderr, until_terminated
+from kcoord_wire.cli.process import (
+    allow_many_connections,
+    load_certificate,
+    log_to_stderr,
+    named_host,
+    require_files,
+    until_terminated,
+)
 from kcoord_wire.kernel.net import parse_address
 
 if TYPE_CHECKING:
@@ -122,7 +128,7 @@ class Record(Command):
         allow_many_connections()
         began: float | None = None
         try:
-            with until_terminated():
+            with named_host(f"--listen {self.listen}"), until_terminated():
                 recorder.start()
                 began = time.monotonic()
                 host = parse_address(self.listen)[0]
@@ -134,8 +140,6 @@ class Record(Command):
                 print(f"kcoord records on {recorder.address} what goes to {self.upstream}, in {self.out}", flush=True)
                 while not recorder.wait(self.progress):
                     _print_counters(recorder, began)
-        except socket.gaierror as error:
-            raise ValueError(f"--listen {self.listen}: {error.strerror}") from error
         finally:
             recorder.stop()
             if began is not None:
@@ -166,8 +170,7 @@ def _tls(args: Record) -> ssl.SSLContext | None:
         return None
     import ssl
 
-    for path in filter(None, (args.upstream_ca, args.upstream_cert, args.upstream_key)):
-        path.open("rb").close()  # names a missing file; ssl's own errors do not
+    require_files(args.upstream_ca, args.upstream_cert, args.upstream_key)
     try:
         context = ssl.create_default_context(cafile=args.upstream_ca)
     except ssl.SSLError as error:
@@ -176,8 +179,5 @@ def _tls(args: Record) -> ssl.SSLContext | None:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if args.upstream_cert is not None:
-        try:
-            context.load_cert_chain(args.upstream_cert, args.upstream_key, password="")
-        except ssl.SSLError as error:
-            raise ValueError(f"{args.upstream_cert}: not a certificate with its key: {error}") from None
+        load_certificate(context, args.upstream_cert, args.upstream_key)
     return context

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,16 @@ from kcoord_wire.cli.options import (
     parse_setting,
     topics_of,
 )
-from kcoord_wire.cli.process import JsonLines, allow_many_connections, log_to_stderr, relax_gc, until_terminated
+from kcoord_wire.cli.process import (
+    JsonLines,
+    allow_many_connections,
+    load_certificate,
+    log_to_stderr,
+    named_host,
+    relax_gc,
+    require_files,
+    until_terminated,
+)
 
 if TYPE_CHECKING:
     import ssl
@@ -225,7 +233,7 @@ class Serve(Command):
         log_to_stderr(_Lines() if self.log_format == "json" else None)
         allow_many_connections()
         try:
-            with until_terminated(), ExitStack() as stack:
+            with named_host(f"--host {self.host}"), until_terminated(), ExitStack() as stack:
                 coordinator.start()
                 relax_gc()
                 metrics = "" if coordinator.metrics_port is None else f", metrics on port {coordinator.metrics_port}"
@@ -233,8 +241,6 @@ class Serve(Command):
                 control = _control(coordinator, self, stack)
                 print(f"kcoord serves on {coordinator.address}, groups {kept}{metrics}{control}", flush=True)
                 coordinator.wait()
-        except socket.gaierror as error:
-            raise ValueError(f"--host {self.host}: {error.strerror}") from error
         except LogInUseError as error:
             raise ValueError(str(error)) from error
         except CorruptLogError as error:
@@ -267,15 +273,14 @@ def _tls(args: Serve) -> ssl.SSLContext | None:
     import ssl
 
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    for path in filter(None, (args.tls_cert, args.tls_key, args.tls_client_ca)):
-        path.open("rb").close()  # names a missing file; ssl's own errors do not
-    try:
-        context.load_cert_chain(args.tls_cert, args.tls_key, password="")
-        if args.tls_client_ca is not None:
+    require_files(args.tls_cert, args.tls_key, args.tls_client_ca)
+    load_certificate(context, args.tls_cert, args.tls_key)
+    if args.tls_client_ca is not None:
+        try:
             context.load_verify_locations(args.tls_client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except ssl.SSLError as error:
-        raise ValueError(f"{args.tls_cert}: not a certificate with its key: {error}") from None
+        except ssl.SSLError as error:
+            raise ValueError(f"{args.tls_client_ca}: not PEM certificates: {error}") from None
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
