@@ -13,9 +13,9 @@ from kcoord_wire.coordinator.core.apis import SERVED, api_of
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import Reply, Request, Resign, TopicsDeleted
+from kcoord_wire.coordinator.host import Runtime
 from kcoord_wire.coordinator.log.segments import TRANSACTIONS
 from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.coordinator.topics.catalog import TopicLimits
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.coordinator.transaction_flow import TransactionFlow

@@ -63,18 +63,18 @@ MAY_IMPORT = {
     "zookeeper": {"kernel"} | GROUND,
     "central": {"records", "zookeeper"} | MACHINES,
     "marshal": {"clients", "records", "coordinator.log"} | MACHINES,
-    "worlds": {"zookeeper"} | VIRTUAL,
+    "worlds": {"zookeeper", "coordinator", "coordinator.core"} | VIRTUAL,
     "worlds.proposal": {"worlds.group", "coordinator.core"} | VIRTUAL,
     "worlds.central": {"worlds", "zookeeper", "central"} | VIRTUAL,
     "worlds.rewrite": {"worlds", "worlds.central", "zookeeper", "central"} | VIRTUAL,
     "worlds.marshal": {"marshal"} | VIRTUAL,
-    "worlds.group": {"clients", "consumer", "coordinator", "coordinator.core", "coordinator.consumer_groups"}
+    "worlds.group": {"worlds", "clients", "consumer", "coordinator", "coordinator.core", "coordinator.consumer_groups"}
     | {"coordinator.log", "coordinator.security", "coordinator.topics"}
     | VIRTUAL,
     "worlds.consumer_groups": {"worlds.group", "consumer", "coordinator", "coordinator.core"}
     | {"coordinator.consumer_groups"}
     | VIRTUAL,
-    "worlds.transactions": {"records", "coordinator", "coordinator.core", "coordinator.consumer_groups"}
+    "worlds.transactions": {"worlds", "records", "coordinator", "coordinator.core", "coordinator.consumer_groups"}
     | {"coordinator.log", "coordinator.partitions", "coordinator.topics", "coordinator.transactions"}
     | VIRTUAL,
     "forensics": {

@@ -212,21 +212,21 @@ class Coordinator(Inspection):
         :raises ValueError: the name is not allowed or taken, the number of partitions is not from 1 to 100,000, or a
             config does not exist or cannot have its value
         """
-        self._call(lambda server: server.requests.topics.create(name, partitions, configs))
+        self._call(lambda server: server.host.topics.create(name, partitions, configs))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its records, and the offsets that groups have committed to it.
 
         :raises KeyError: the topic does not exist
         """
-        self._call(lambda server: server.requests.delete_topic(name))
+        self._call(lambda server: server.host.execute(server.host.topics.delete(name)))
 
     def add_partitions(self, name: str, count: int) -> int:
         """Give a topic `count` more partitions, and return how many it has then.
 
         :raises KeyError: the topic does not exist
         """
-        return self._call(lambda server: server.requests.topics.catalog.add_partitions(name, count))
+        return self._call(lambda server: server.host.topics.catalog.add_partitions(name, count))
 
     def _call(self, what: Callable[[Server], T]) -> T:
         """Call `what` in the thread of the loop, which owns the server."""

@@ -4,7 +4,7 @@ Laws:
 
 * A request passes, in this order, the session's admission, the bounds of its api, the faults, the permissions, the
   routing; the response passes routing, permissions and faults on its way back.
-* An answer that promises durability leaves after the append it waits for is on disk (runtime.py).
+* An answer that promises durability leaves after the append it waits for is on disk (host.py).
 * Without faults, permissions, SASL and other brokers a request costs nothing for them.
 * A Heartbeat with the bytes of the last one on its connection is not read again. It is answered likewise if the machine
   says that nothing has changed, else it takes the way of any request.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
@@ -24,34 +24,27 @@ from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, NotServedE
 from kcoord_wire.coordinator.connection import Beat, Connection, PeerLimits
 from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.brokers import route
-from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, TopicsDeleted, WriteMarkers
+from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.description import RebalanceLog
 from kcoord_wire.coordinator.fault_injection import CLEAN, FaultedExchange, Faults, Injection
+from kcoord_wire.coordinator.host import Host, HostIO, reload_pause
 from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.coordinator.log_view import LogView
 from kcoord_wire.coordinator.metrics import GroupCounts, Metrics, TransactionCounts
-from kcoord_wire.coordinator.runtime import Runtime
-from kcoord_wire.coordinator.scheduler import Clock
 from kcoord_wire.coordinator.security.authentication import FAILURE_DELAY_MS, Admission, Session
 from kcoord_wire.coordinator.security.authorization import split
 from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Permissions
-from kcoord_wire.coordinator.topics.topics import Topics, VerifiedProduce
-from kcoord_wire.coordinator.transaction_flow import TransactionFlow
-from kcoord_wire.coordinator.transactions.machine import TransactionMachine
+from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.messages.heartbeat import HeartbeatResponse
 from kcoord_wire.messages.produce import ProduceRequest
 from kcoord_wire.messages.sasl_handshake import SaslHandshakeRequest
-from kcoord_wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 
-_SASL_APIS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 # Compared for each request: numbers are twice as fast as the enum's members.
 _MAKE_IDS: Final = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.CONSUMER_GROUP_HEARTBEAT)})
-_TXN_OFFSET_COMMIT: Final = int(ApiKey.TXN_OFFSET_COMMIT)
+_SASL_APIS: Final = frozenset({int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)})
 _HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
 _VERSION_BITS: Final = 16
 _ID: Final = slice(4, 8)  # the correlation id: in a request's header, and in a response's frame
@@ -78,11 +71,7 @@ def _refuses(session: Session, api_key: int, start: int) -> bool:
 class Requests:
     """Answers the requests of all connections.
 
-    :ivar runtime: the group machine with its log
-    :ivar transactions: the transaction machine with its log
-    :ivar flow: what transactions need of groups and topics
-    :ivar topics: answers what is about neither
-    :ivar views: fill ``__consumer_offsets`` and ``__transaction_state`` for their readers
+    :ivar host: the machines
     :ivar permissions: who may do what; None allows everything
     :ivar faults: what goes wrong; None where nothing can
     :ivar rebalances: accounts of rebalances
@@ -94,50 +83,35 @@ class Requests:
         store: Store,
         topics: Topics,
         metrics: Metrics,
-        clock: Clock,
+        io: HostIO,
         *,
         transactions: Store,
         limits: PeerLimits,
         permissions: Permissions | None,
         faults: Faults | None,
+        pause: Callable[[int], int] = reload_pause,
     ) -> None:
         self.rebalances = RebalanceLog(metrics)
-        self.runtime = Runtime(machine, store, self._send, self.rebalances.report)
-        self.topics = topics
-        of_transactions = LogView(transactions, topics, topics.transactions, self.execute, self.submit_to_topics)
-        of_groups = LogView(store, topics, topics.offsets, self.execute, self._read_transactions)
-        self.views = (of_groups, of_transactions)
-        self.transactions = Runtime(
-            TransactionMachine(
-                topics,
-                machine.brokers.partition_of_group,
-                topics.new_producer_id,
-                machine.config,
-                machine.brokers.partition_of_transactions,
-            ),
-            transactions,
-            self._send,
-            self._write_markers,
-        )
-        self.flow = TransactionFlow(
-            transactions=self.transactions.submit,
-            groups=self.runtime.submit,
-            topics=self.submit_to_topics,
-            unverified=topics.unverified,
-            offsets_partition=machine.brokers.partition_of_group,
+        self.host = Host(
+            machine,
+            store,
+            topics,
+            io,
+            transactions=transactions,
             send=self._send,
             new_token=self._new_token,
+            report=self.rebalances.report,
+            wrote=lambda sync: metrics.count_sync(sync.seconds, sync.appends),
+            pause=pause,
         )
-        self._timed = (machine, topics, self.transactions.machine, self.flow)
         self.permissions = permissions
         self.faults = faults
         self._brokers = machine.brokers
-        self._group_requests = machine.serves - {WriteTxnMarkersRequest}  # that is for partitions, if a client sends it
-        self._routed = self._group_requests | self.transactions.machine.serves
-        self._transaction_requests = self.transactions.machine.serves  # all others are the topics'
+        self._routed = self.host.coordinated
+        self._topics = topics
         self._metrics = metrics
-        self._clock = clock
-        self._started_at = clock()
+        self._clock = io.now
+        self._started_at = io.now()
         self._max_plain_frame_size = limits.max_plain_frame_size
         self._codecs: dict[int, ApiCodec] = {}
         self._fallback = api_codec(ApiKey.API_VERSIONS, 0)
@@ -165,7 +139,7 @@ class Requests:
         if codec is self._fallback:
             if is_refused:
                 raise DecodeError("version", start, "RequestHeader", f"ApiVersions {version} during authentication")
-            connection.answer(self.topics.cluster.api_versions_fallback())
+            connection.answer(self._topics.cluster.api_versions_fallback())
             return
         client_id, at = read_client_id(body, start, length, codec.flexible_head)
         message, _ = codec.decode(body, at, False)
@@ -190,7 +164,7 @@ class Requests:
         """Return the codec of an api that is asked for the first time, or of an ApiVersions that is not served: that
         is answered in version 0, whatever it contains (KIP-511)."""
         api_key, version, _, length = REQUEST_HEAD.unpack_from(body, start)
-        if version in self.topics.cluster.served.get(api_key, range(0)):
+        if version in self._topics.cluster.served.get(api_key, range(0)):
             return self._codecs.setdefault(api_key << _VERSION_BITS | version, api_codec(api_key, version))
         if api_key == ApiKey.API_VERSIONS:
             return self._fallback
@@ -210,7 +184,7 @@ class Requests:
             and self.permissions is None
             and self._brokers.is_plain
             and (session is None or not _refuses(session, _HEARTBEAT, start))
-            and self.runtime.machine.repeat_heartbeat(beat.message, self._clock())
+            and self.host.groups.machine.repeat_heartbeat(beat.message, self._clock())
         )
         if is_answered:
             connection.write(beat.before + body[id_at:rest_at] + beat.after, _HEARTBEAT, 0)
@@ -221,27 +195,35 @@ class Requests:
         self._token = connection.token = token = self._token + 1
         self._waiting[token] = connection
         if self.permissions is not None:
-            session = connection.session
-            principal = ANONYMOUS if session is None or session.principal is None else session.principal
-            asked, connection.finish = split(self.permissions, message, codec.version, principal, self.topics.name_of)
-            if connection.finish is not None and isinstance(message, ProduceRequest) and message.acks == 0:
-                connection.close()  # Kafka's only way to report it
-                return
-            if asked is None:
-                self._send(token, None)
-                return
-            message = asked
-        if not self._brokers.is_plain and type(message) in self._routed:
+            message = self._permitted(self.permissions, connection, codec, message)
+        if message is not None and not self._brokers.is_plain and type(message) in self._routed:
             message = self._route(connection, codec, message)
-            if message is None:
+        if message is None:
+            if self._waiting.get(token) is connection:
                 self._send(token, None)
-                return
-        request = Request(token, message, codec.version, connection.client_id, connection.host, "", connection.broker)
-        self._hand_over(request, connection, codec.api_key)
+            return
+        unique = str(uuid.uuid4()) if codec.api_key in _MAKE_IDS and not message.member_id else ""
+        request = Request(
+            token, message, codec.version, connection.client_id, connection.host, unique, connection.broker
+        )
+        if codec.api_key in _SASL_APIS:
+            self._receive_sasl(connection, request)
+            return
+        self.host.submit(request)
         while copies > 1:  # the replies to further ones find no connection
             copies -= 1
-            again = replace(request, token=self._new_token())
-            self._hand_over(again, connection, codec.api_key)
+            self.host.submit(replace(request, token=self._new_token(), unique=unique and str(uuid.uuid4())))
+
+    def _permitted(self, permissions: Permissions, connection: Connection, codec: ApiCodec, message: Any) -> Any | None:
+        """Return what of a request its client may ask; None if nothing."""
+        session = connection.session
+        principal = ANONYMOUS if session is None or session.principal is None else session.principal
+        asked, connection.finish = split(permissions, message, codec.version, principal, self._topics.name_of)
+        if connection.finish is not None and isinstance(message, ProduceRequest) and message.acks == 0:
+            del self._waiting[connection.token]
+            connection.close()  # Kafka's only way to report it
+            return None
+        return asked
 
     def _route(self, connection: Connection, codec: ApiCodec, message: Any) -> Any | None:
         """Return what of a request the broker coordinates; None if nothing."""
@@ -251,58 +233,9 @@ class Requests:
             connection.finish = finish if outer is None else lambda response: outer(finish(response))
         return asked
 
-    def _hand_over(self, request: Request, connection: Connection, api_key: int) -> None:
-        if type(request.message) in self._group_requests:
-            if api_key in _MAKE_IDS and not request.message.member_id:
-                request.unique = str(uuid.uuid4())
-            if api_key == _TXN_OFFSET_COMMIT:
-                self.flow.commit_offsets(request, self._clock())
-            else:
-                self.runtime.submit(request, self._clock())
-        elif api_key in _SASL_APIS:
-            self._send(request.token, self._authenticate(connection.session, request.message, request.version))
-            if connection.session is not None:
-                self._after_authentication(connection, connection.session)
-        else:
-            self._hand_to_others(request, self._clock())
-
-    def _hand_to_others(self, request: Request, now: int) -> None:
-        message = request.message
-        if type(message) in self._transaction_requests:
-            self.transactions.submit(request, now)
-        elif isinstance(message, ProduceRequest) and message.transactional_id is not None:
-            self.flow.produce(request, now)
-        elif not self.views[0].holds(request):
-            self._read_transactions(request, now)
-
-    def _read_transactions(self, request: Request, now: int | None = None) -> None:
-        """Give the topics a request that reads no groups' log that has to be read before."""
-        if not self.views[1].holds(request):
-            self.submit_to_topics(request, now)
-
-    def _write_markers(self, effect: WriteMarkers) -> None:
-        self.flow.write_markers(effect, self._clock())
-
     def _new_token(self) -> int:
         self._token += 1
         return self._token
-
-    def submit_to_topics(self, event: Event | VerifiedProduce, now: int | None = None) -> None:
-        """Give the topics an event, and carry out its effects."""
-        self.execute(self.topics.handle(event, self._clock() if now is None else now))
-
-    def execute(self, effects: Iterable[Effect]) -> None:
-        """Carry out effects of the topics."""
-        now = self._clock()
-        for effect in effects:
-            if isinstance(effect, Reply):
-                self._send(effect.token, effect.message)
-            elif isinstance(effect, TopicsDeleted):
-                self.runtime.submit(effect, now)
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic. Errors as `Topics.delete`."""
-        self.execute(self.topics.delete(name))
 
     def injection(self, on: str, exchange: FaultedExchange) -> Injection:
         """Return what the faults in force do to the request of an exchange, or to the response; and count it."""
@@ -321,7 +254,7 @@ class Requests:
     def _send(self, token: int, message: Any) -> None:
         connection = self._waiting.pop(token, None)
         if connection is None:
-            self.flow.answered(token, message, self._clock())
+            self.host.flow.answered(token, message, self._clock())
             return
         if connection.finish is not None:
             finish, connection.finish = connection.finish, None
@@ -336,9 +269,15 @@ class Requests:
     def forget(self, connection: Connection) -> None:
         """A client has gone: its request stays in the group, the response is discarded."""
         if self._waiting.pop(connection.token, None) is not None:
-            self.topics.abandon(connection.token)
+            self._topics.abandon(connection.token)
 
     # ---- SASL
+
+    def _receive_sasl(self, connection: Connection, request: Request) -> None:
+        session = connection.session
+        self._send(request.token, self._authenticate(session, request.message, request.version))
+        if session is not None:
+            self._after_authentication(connection, session)
 
     def _authenticate(self, session: Session | None, message: Any, version: int) -> Any:
         if session is None:
@@ -361,35 +300,14 @@ class Requests:
         elif session.principal is not None:
             connection.raise_frame_limit()
 
-    # ---- time
-
-    @property
-    def deadline(self) -> int | None:
-        """When `tick` is due, in ms; None if nothing is."""
-        first: int | None = None
-        for machine in self._timed:
-            due = machine.deadline
-            if due is not None and (first is None or due < first):
-                first = due
-        return first
-
-    def tick(self) -> None:
-        """Let the machines do what is due."""
-        now = self._clock()
-        if (due := self.runtime.deadline) is not None and due <= now:
-            self.runtime.submit(Tick(), now)
-        if (due := self.topics.deadline) is not None and due <= now:
-            self.submit_to_topics(Tick(), now)
-        if (due := self.transactions.deadline) is not None and due <= now:
-            self.transactions.submit(Tick(), now)
-        self.flow.tick(now)
+    # ---- metrics
 
     def _count_groups(self) -> GroupCounts:
-        groups = list(self.runtime.machine.groups.values())
+        groups = list(self.host.groups.machine.groups.values())
         return GroupCounts(Counter(str(group.state) for group in groups), sum(len(group.members) for group in groups))
 
     def _count_transactions(self) -> TransactionCounts:
-        machine = self.transactions.machine
+        machine = self.host.transactions.machine
         states = Counter(transaction.state.value for transaction in list(machine.transactions.values()))
         return TransactionCounts(states, machine.begun, dict(machine.ended))
 

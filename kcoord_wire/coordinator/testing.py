@@ -64,7 +64,7 @@ class Inspection:
 
     def topics(self) -> dict[str, int]:
         """Return each topic with its number of partitions."""
-        return self._call(lambda server: {topic.name: len(topic.logs) for topic in server.requests.topics.catalog})
+        return self._call(lambda server: {topic.name: len(topic.logs) for topic in server.host.topics.catalog})
 
     def groups(self) -> list[GroupDescription]:
         """Return all groups as they are now, by id."""
@@ -91,7 +91,7 @@ class Inspection:
         """
 
         def report(server: Server) -> str:
-            now = server.clock()
+            now = server.scheduler.now()
             lines = [f"group {shown(each.group_id)}: {explain_group(each, (), now)}" for each in _describe_all(server)]
             accounts = server.requests.rebalances.accounts
             ended = [account for account in accounts if (account.ended_at or 0) >= since]
@@ -121,7 +121,7 @@ class Inspection:
                 raise KeyError(f"no group {group!r}")
             if not found.members:
                 raise ValueError(f"group {group!r} has no members")
-            server.requests.runtime.submit(Rebalance(group, reason), server.clock())
+            server.host.groups.submit(Rebalance(group, reason), server.scheduler.now())
             server.scheduler.settle()
 
         self._call(trigger)
@@ -131,11 +131,11 @@ class Inspection:
     @property
     def brokers(self) -> list[str]:
         """What each broker does, by node id: ``running``, ``paused`` or ``stopped``."""
-        return self._call(lambda server: [str(state) for state in server.cluster.states])
+        return self._call(lambda server: [str(state) for state in server.states])
 
     def coordinator_of(self, group: str) -> int:
         """Return the node id of the broker that coordinates a group; -1 if none runs."""
-        endpoint = self._call(lambda server: server.cluster.brokers.coordinator_of_group(group))
+        endpoint = self._call(lambda server: server.brokers.coordinator_of_group(group))
         return NO_LEADER if endpoint is None else endpoint.node_id
 
     def leader_of(self, topic: str, partition: int) -> int:
@@ -143,7 +143,7 @@ class Inspection:
 
         :raises KeyError: the topic or the partition does not exist
         """
-        found = self._call(lambda server: server.requests.topics.catalog.named(topic))
+        found = self._call(lambda server: server.host.topics.catalog.named(topic))
         if found is None or not 0 <= partition < len(found.leaders.of):
             raise KeyError(f"{topic}-{partition}")
         return found.leaders.of[partition]
@@ -155,7 +155,7 @@ class Inspection:
         :param to: its node id
         :raises ValueError: there is no such broker, or it does not run
         """
-        self._run(lambda server: server.cluster.move_coordinator(group, to))
+        self._run(lambda server: server.move_coordinator(group, to))
 
     def stop_broker(self, node: int) -> None:
         """Stop a broker: the others lead its partitions and coordinate its groups, its connections are closed, and
@@ -163,7 +163,7 @@ class Inspection:
 
         :raises ValueError: there is no such broker
         """
-        self._run(lambda server: server.cluster.stop(node))
+        self._run(lambda server: server.stop_broker(node))
 
     def restart_broker(self, node: int) -> None:
         """Start a stopped broker again, at its port; one that runs is stopped before. It leads what it led.
@@ -171,7 +171,7 @@ class Inspection:
         :raises ValueError: there is no such broker
         :raises OSError: another program has taken its port
         """
-        self._run(lambda server: server.cluster.restart(node))
+        self._run(lambda server: server.restart_broker(node))
 
     def pause_broker(self, node: int, failover_ms: int | None = None) -> None:
         """Pause a broker, like SIGSTOP: clients may connect, and nothing is read or answered. One that does not run
@@ -181,14 +181,14 @@ class Inspection:
             ``broker.session.timeout.ms``; None leaves it there
         :raises ValueError: there is no such broker
         """
-        self._call(lambda server: server.cluster.pause(node, failover_ms))
+        self._call(lambda server: server.pause_broker(node, failover_ms))
 
     def resume_broker(self, node: int) -> None:
         """Let a paused broker go on; it leads what it led. One that is not paused stays as it is.
 
         :raises ValueError: there is no such broker
         """
-        self._run(lambda server: server.cluster.resume(node))
+        self._run(lambda server: server.resume_broker(node))
 
     # ---- waits
 
@@ -258,7 +258,7 @@ class Inspection:
 
         def look(server: Server) -> GroupDescription | None:
             nonlocal written
-            runtime = server.requests.runtime
+            runtime = server.host.groups
             found = _describe(server, group)
             if found is None or not condition(found):
                 written = 0
@@ -448,22 +448,22 @@ def _remove_faults(server: Server, faults: tuple[Fault, ...]) -> None:
 
 
 def _describe(server: Server, group_id: str) -> GroupDescription | None:
-    group = server.requests.runtime.machine.groups.get(group_id)
-    return None if group is None else describe_group(group, server.requests.topics)
+    group = server.host.groups.machine.groups.get(group_id)
+    return None if group is None else describe_group(group, server.host.topics)
 
 
 def _describe_all(server: Server) -> list[GroupDescription]:
-    groups = server.requests.runtime.machine.groups
-    return [describe_group(groups[group_id], server.requests.topics) for group_id in sorted(groups)]
+    groups = server.host.groups.machine.groups
+    return [describe_group(groups[group_id], server.host.topics) for group_id in sorted(groups)]
 
 
 def _explain(server: Server, group_id: str) -> str:
     found = _describe(server, group_id)
     if found is None:
-        known = sorted(server.requests.runtime.machine.groups)
+        known = sorted(server.host.groups.machine.groups)
         names = ", ".join(map(repr, known[:_MOST_GROUPS])) + (" ..." if len(known) > _MOST_GROUPS else "")
         return f"there is no such group; there are {names or 'no groups'}"
-    return explain_group(found, server.requests.rebalances.accounts, server.clock())
+    return explain_group(found, server.requests.rebalances.accounts, server.scheduler.now())
 
 
 def _clock_time(ms: int) -> str:

@@ -11,8 +11,8 @@ from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceReport, Request
 from kcoord_wire.coordinator.core.machine import GroupMachine
+from kcoord_wire.coordinator.host import Runtime
 from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.kernel.disk import MemoryDisk
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.scripted import Topics, protocols, subscribed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from kcoord_wire.coordinator.scheduler import Scheduler, steady_clock
 
@@ -21,9 +20,15 @@ class Machines:
         self.deadline = None
         self.ticked.set()
 
-    def commit(self, then: Callable[[], None]) -> bool:
+    def commit(self) -> bool:
         self.commits += 1
         return False
+
+
+def started(machines: Machines) -> Scheduler:
+    scheduler = Scheduler(in_memory=True)
+    scheduler.host = machines
+    return scheduler
 
 
 class Connection:
@@ -38,7 +43,7 @@ class Connection:
 def test_events_of_one_iteration_are_settled_once() -> None:
     async def main() -> int:
         machines = Machines()
-        scheduler = Scheduler(machines, [machines], steady_clock())
+        scheduler = started(machines)
         for _ in range(5):
             scheduler.settle_soon()
         await asyncio.sleep(0)
@@ -52,9 +57,9 @@ def test_answered_connections_go_on_before_the_write() -> None:
     async def main() -> list[str]:
         machines = Machines()
         happened: list[str] = []
-        scheduler = Scheduler(machines, [machines], steady_clock())
+        scheduler = started(machines)
         scheduler.ready += [Connection(happened, "a"), Connection(happened, "b")]
-        machines.commit = lambda then: bool(happened.append("commit"))  # type: ignore[method-assign]
+        machines.commit = lambda: bool(happened.append("commit"))  # type: ignore[method-assign]
         scheduler.settle()
         return happened
 
@@ -65,8 +70,8 @@ def test_watchers_look_when_all_is_settled() -> None:
     async def main() -> list[str]:
         machines = Machines()
         happened: list[str] = []
-        scheduler = Scheduler(machines, [machines], steady_clock())
-        machines.commit = lambda then: bool(happened.append("commit"))  # type: ignore[method-assign]
+        scheduler = started(machines)
+        machines.commit = lambda: bool(happened.append("commit"))  # type: ignore[method-assign]
 
         def look() -> None:
             happened.append("look")
@@ -84,9 +89,9 @@ def test_connections_answered_by_a_write_go_on_at_once() -> None:
     async def main() -> list[str]:
         machines = Machines()
         happened: list[str] = []
-        scheduler = Scheduler(machines, [machines], steady_clock())
+        scheduler = started(machines)
         answers = [Connection(happened, "a")]
-        machines.commit = lambda then: scheduler.ready.extend(answers[len(happened) :])  # type: ignore[method-assign]
+        machines.commit = lambda: scheduler.ready.extend(answers[len(happened) :])  # type: ignore[method-assign]
         scheduler.settle()
         return happened
 
@@ -97,7 +102,7 @@ def test_a_busy_connection_waits_for_others() -> None:
     async def main() -> list[str]:
         machines = Machines()
         happened: list[str] = []
-        scheduler = Scheduler(machines, [machines], steady_clock())
+        scheduler = started(machines)
         scheduler.wait_for_others(Connection(happened, "busy"))
         happened.append("other")
         await asyncio.sleep(0)
@@ -109,11 +114,10 @@ def test_a_busy_connection_waits_for_others() -> None:
 def test_the_earliest_deadline_decides() -> None:
     async def main() -> int:
         machines = Machines()
-        clock = steady_clock()
-        scheduler = Scheduler(machines, [machines], clock)
-        machines.deadline = clock() + 3_600_000
+        scheduler = started(machines)
+        machines.deadline = scheduler.now() + 3_600_000
         scheduler.settle()
-        machines.deadline = clock() + 1
+        machines.deadline = scheduler.now() + 1
         scheduler.settle()
         await asyncio.wait_for(machines.ticked.wait(), 30)
         scheduler.close()

@@ -26,8 +26,8 @@ from kcoord_wire.coordinator.core.events import (
 )
 from kcoord_wire.coordinator.core.groups import Group, Member, Move, State
 from kcoord_wire.coordinator.core.machine import GroupMachine
+from kcoord_wire.coordinator.host import Runtime
 from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.coordinator.runtime import Runtime
 from kcoord_wire.kernel.virtual import disk as virtual_disk
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.worlds.group import cluster

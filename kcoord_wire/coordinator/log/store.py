@@ -29,6 +29,7 @@ Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import EIO
@@ -287,21 +288,27 @@ class Sync:
 
     :ivar batches: the batches
     :ivar last: number of the last append
+    :ivar appends: how many they are
+    :ivar seconds: how long the write has taken
     """
 
-    __slots__ = ("_store", "batches", "last")
+    __slots__ = ("_store", "appends", "batches", "last", "seconds")
 
-    def __init__(self, store: Store, batches: list[Waiting], last: int) -> None:
+    def __init__(self, store: Store, batches: list[Waiting], last: int, appends: int) -> None:
         self._store = store
         self.batches = batches
         self.last = last
+        self.appends = appends
+        self.seconds = 0.0
 
     def run(self) -> None:
         """Write and fsync. May run in any thread, while `Store.append` is called.
 
         :raises OSError: nothing more can be written before `Store.recover`
         """
+        began = time.monotonic()
         self._store._write(self)
+        self.seconds = time.monotonic() - began
 
 
 class Store:
@@ -395,7 +402,7 @@ class Store:
         """Return what was appended since the last sync; None if nothing was, or the last sync has not ended."""
         if self._under_way is not None or self._taken == self._appended:
             return None
-        self._under_way = Sync(self, self._waiting, self._appended)
+        self._under_way = Sync(self, self._waiting, self._appended, self._appended - self._taken)
         self._taken = self._appended
         self._waiting = []
         return self._under_way

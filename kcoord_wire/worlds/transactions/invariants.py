@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import events
-from kcoord_wire.coordinator.requests import Requests
+from kcoord_wire.coordinator.host import Host
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
 from kcoord_wire.coordinator.transactions.model import PREPARED, TRANSITIONS, State, Transaction, transaction_record
 from kcoord_wire.kernel.virtual.clock import VirtualClock
@@ -95,7 +95,7 @@ class Invariants:
         self._group = group
         self._fences: dict[int, int] = {}
         self.readers = [PartitionReader(each, self._fences, self._is_decided) for each in outputs]
-        self._requests: Requests | None = None
+        self._host: Host | None = None
         self._is_loaded, self._loaded_at = False, 0
         self._durable: dict[str, m.TransactionLogValue] = {}
         self._latest: dict[str, m.TransactionLogValue] = {}
@@ -108,17 +108,17 @@ class Invariants:
 
     # ---- what happens
 
-    def began(self, requests: Requests) -> None:
+    def began(self, host: Host) -> None:
         """A boot begins."""
-        self._requests = requests
+        self._host = host
         self._is_loaded = False
         self._states = {}
 
     def ended(self) -> None:
         """The process has been killed."""
-        if self._requests is not None:
-            self._advance(self._requests)  # markers may have been written since the last check
-        self._requests = None
+        if self._host is not None:
+            self._advance(self._host)  # markers may have been written since the last check
+        self._host = None
         self._is_loaded = False
 
     def attempt_began(self, attempt: Attempt) -> None:
@@ -185,9 +185,9 @@ class Invariants:
         for name, value in loaded.items():
             self._to_disk(name, value)
 
-    def _advance(self, requests: Requests) -> None:
+    def _advance(self, host: Host) -> None:
         """Take note of what is on disk now."""
-        while self._appended and self._appended[0].append <= requests.transactions.durable:
+        while self._appended and self._appended[0].append <= host.transactions.durable:
             _, name, value = self._appended.popleft()
             self._to_disk(name, value)
 
@@ -214,21 +214,21 @@ class Invariants:
 
         :raises ViolationError: with the name of the law
         """
-        requests = self._requests
-        if requests is None:
+        host = self._host
+        if host is None:
             return
-        self._advance(requests)
+        self._advance(host)
         for reader in self.readers:
-            reader.check(requests)
+            reader.check(host)
         for outcome in self._completed:  # its markers may have been written in this step, and none after it
             self._decided[outcome] = False
         self._completed.clear()
-        self._check_offsets(requests)
+        self._check_offsets(host)
         if self._is_loaded:
-            self._check_open(requests.transactions.machine.transactions)
+            self._check_open(host.transactions.machine.transactions)
             self._checks += 1
             if self._checks % _DESCRIBED_EVERY == 0:
-                self.check_descriptions(requests)
+                self.check_descriptions(host)
 
     def _check_open(self, transactions: Mapping[str, Transaction]) -> None:
         now = self._clock.time_ms
@@ -245,8 +245,8 @@ class Invariants:
                     text = f"{reader.partition} has an open one of {producer_id}, the coordinator has {found}"
                     raise ViolationError("no hanging", text)
 
-    def _check_offsets(self, requests: Requests) -> None:
-        group = requests.runtime.machine.groups.get(self._group)
+    def _check_offsets(self, host: Host) -> None:
+        group = host.groups.machine.groups.get(self._group)
         if group is not self._seen_group:  # it was read from the log, which may not have what was committed last
             self._seen_group = group
             self.committed = {}
@@ -272,9 +272,9 @@ class Invariants:
 
     # ---- what tools see
 
-    def check_descriptions(self, requests: Requests) -> None:
+    def check_descriptions(self, host: Host) -> None:
         """Compare what tools see with the log."""
-        machine = requests.transactions.machine
+        machine = host.transactions.machine
         ask = m.DescribeTransactionsRequest(transactional_ids=sorted(self._latest))
         for each in _answer(machine.handle(events.Request(0, ask, 0), self._clock.time_ms)).transaction_states:
             value = self._latest[each.transactional_id]
@@ -287,11 +287,11 @@ class Invariants:
         states = {(each.transactional_id, each.transaction_state) for each in listed.transaction_states}
         if states != {(name, _state(value).value) for name, value in self._latest.items()}:
             raise ViolationError("described", f"{states} are listed, the log has others")
-        self._check_producers(requests)
+        self._check_producers(host)
 
-    def _check_producers(self, requests: Requests) -> None:
+    def _check_producers(self, host: Host) -> None:
         for reader in self.readers:
-            topic = requests.topics.catalog.named(reader.partition[0])
+            topic = host.topics.catalog.named(reader.partition[0])
             assert topic is not None
             described = topic.logs[reader.partition[1]].producers()
             found = {each.producer_id: each.current_txn_start_offset for each in described}
@@ -302,9 +302,9 @@ class Invariants:
 
     def check_end(self) -> None:
         """Check what must hold when no producer is left and all transactions have ended."""
-        requests = self._requests
-        assert requests is not None, "the process runs at the end"
-        self.check_descriptions(requests)
+        host = self._host
+        assert host is not None, "the process runs at the end"
+        self.check_descriptions(host)
         visible: dict[str, dict[bytes, Partition]] = {}
         for reader in self.readers:
             for _, value in reader.visible:

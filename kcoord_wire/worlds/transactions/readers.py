@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import Reply, Request
+from kcoord_wire.coordinator.host import Host
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
-from kcoord_wire.coordinator.requests import Requests
 from kcoord_wire.kernel.virtual.violation import ViolationError
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import ControlType, RecordBatch, decode_control_record, read_records
@@ -62,13 +62,13 @@ class PartitionReader:
         self._position = 0  # of the consumer
         self._consumed: list[_Written] = []
 
-    def check(self, requests: Requests) -> None:
+    def check(self, host: Host) -> None:
         """Read on.
 
         :raises ViolationError: with the name of the law
         """
         topic, number = self.partition
-        found = requests.topics.catalog.named(topic)
+        found = host.topics.catalog.named(topic)
         assert found is not None
         log = found.logs[number]
         if log.end_offset < self._end:
@@ -80,7 +80,7 @@ class PartitionReader:
             self._end = log.end_offset
         self._check_stable(log)
         if self._stable > self._position:
-            self._consume(requests, found.leaders.of[number])
+            self._consume(host, found.leaders.of[number])
 
     def _take(self, batch: RecordBatch) -> None:
         producer_id, epoch = batch.producer_id, batch.producer_epoch
@@ -121,9 +121,9 @@ class PartitionReader:
 
     # ---- the consumer
 
-    def _consume(self, requests: Requests, broker: int) -> None:
+    def _consume(self, host: Host, broker: int) -> None:
         """Fetch what has become stable."""
-        got = self.read(requests, broker, self._position)
+        got = self.read(host, broker, self._position)
         self._consumed += got
         expected = list(takewhile(lambda record: record.offset < self._stable, self.visible))
         if self._consumed != expected:
@@ -132,7 +132,7 @@ class PartitionReader:
             raise ViolationError("read committed", f"{text}{missing} are missing, or the order is another")
         self._position = self._stable
 
-    def read(self, requests: Requests, broker: int, position: int, max_bytes: int = _ALL) -> list[_Written]:
+    def read(self, host: Host, broker: int, position: int, max_bytes: int = _ALL) -> list[_Written]:
         """Return what a read_committed consumer gets from an offset on.
 
         :param broker: the leader
@@ -140,7 +140,7 @@ class PartitionReader:
         """
         got: list[_Written] = []
         while position < self._stable:
-            answer = self._fetch(requests, broker, position, max_bytes)
+            answer = self._fetch(host, broker, position, max_bytes)
             batches = [batch for batch in read_records(answer.records or b"") if isinstance(batch, RecordBatch)]
             if answer.error_code or not batches:
                 raise ViolationError("read committed", f"{self._name} at {position}: {ErrorCode(answer.error_code)}")
@@ -148,14 +148,14 @@ class PartitionReader:
             position = batches[-1].last_offset + 1
         return got
 
-    def _fetch(self, requests: Requests, broker: int, position: int, max_bytes: int) -> m.FetchResponsePartitionData:
+    def _fetch(self, host: Host, broker: int, position: int, max_bytes: int) -> m.FetchResponsePartitionData:
         topic, number = self.partition
         wanted = m.FetchRequestFetchPartition(partition=number, fetch_offset=position, partition_max_bytes=max_bytes)
         fetch = m.FetchRequest(
             isolation_level=1, max_bytes=_ALL, topics=[m.FetchRequestFetchTopic(topic=topic, partitions=[wanted])]
         )
         request = Request(0, fetch, FETCH_VERSION, broker=broker)
-        (reply,) = requests.topics.handle(request, 0)
+        (reply,) = host.topics.handle(request, 0)
         assert isinstance(reply, Reply)
         (answer,) = reply.message.responses[0].partitions
         assert isinstance(answer, m.FetchResponsePartitionData)
