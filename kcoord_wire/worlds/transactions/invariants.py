@@ -97,6 +97,7 @@ class Invariants:
         self.readers = [PartitionReader(each, self._fences, self._is_decided) for each in outputs]
         self._host: Host | None = None
         self._is_loaded, self._loaded_at = False, 0
+        self._loading: frozenset[int] = frozenset()  # partitions of ids that have moved
         self._durable: dict[str, m.TransactionLogValue] = {}
         self._latest: dict[str, m.TransactionLogValue] = {}
         self._appended: deque[_Kept] = deque()
@@ -112,6 +113,7 @@ class Invariants:
         """A boot begins."""
         self._host = host
         self._is_loaded = False
+        self._loading = frozenset()
         self._states = {}
 
     def ended(self) -> None:
@@ -146,10 +148,12 @@ class Invariants:
                 self._note(before, effect.records)
         states = {name: transaction.state for name, transaction in machine.transactions.items()}
         if isinstance(event, events.Load):
-            self._check_loaded(machine)
-            self._is_loaded, self._loaded_at = True, self._clock.time_ms
+            self._check_loaded(machine, event.partitions)
+            self._loading = frozenset() if event.partitions is None else self._loading - event.partitions
+            self._is_loaded, self._loaded_at = not self._loading, self._clock.time_ms
         elif isinstance(event, events.Resign):
             self._is_loaded = False
+            self._loading = frozenset() if event.partitions is None else self._loading | event.partitions
         else:
             self._check_moves(states)
         self._states = states
@@ -173,15 +177,22 @@ class Invariants:
 
     # ---- the coordinator's log
 
-    def _check_loaded(self, machine: TransactionMachine) -> None:
-        loaded = {name: _value(each) for name, each in machine.transactions.items()}
-        for name in self._durable.keys() | loaded.keys():
+    def _check_loaded(self, machine: TransactionMachine, partitions: frozenset[int] | None) -> None:
+        """What was read is what had to be there, of all ids or of those that have moved."""
+        assert self._host is not None, "a boot has begun"
+        partition_of = self._host.brokers.partition_of_transactions
+
+        def is_read(name: str) -> bool:
+            return partitions is None or partition_of(name) in partitions
+
+        loaded = {name: _value(each) for name, each in machine.transactions.items() if is_read(name)}
+        for name in filter(is_read, self._durable.keys() | loaded.keys()):
             possible = [self._durable.get(name), *(kept.value for kept in self._appended if name == kept[1])]
             found = loaded.get(name)
             if found not in possible:
                 raise ViolationError("log is complete", f"{name}: read {found}, expected one of {possible}")
-        self._appended.clear()
-        self._latest = dict(loaded)
+        self._appended = deque(kept for kept in self._appended if not is_read(kept[1]))
+        self._latest = {name: value for name, value in self._latest.items() if not is_read(name)} | loaded
         for name, value in loaded.items():
             self._to_disk(name, value)
 
