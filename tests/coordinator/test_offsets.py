@@ -12,8 +12,8 @@ from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import Load, Request, Resign
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.core.offsets import DeletedTopics
-from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.host import Runtime
+from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.kernel.disk import MemoryDisk
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.group_states import STATES, group_in, versions
