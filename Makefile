@@ -27,23 +27,26 @@ SUITE := tests $(addprefix --ignore=,$(OUTSIDE))
 
 # What `make check` leaves out besides the tests marked `slow`: what starts processes, Spark or clients, and what draws
 # thousands of inputs. Whole files, so that they are not even collected.
-SLOW := tests/bench tests/fuzz tests/incidents tests/spark tests/truth tests/test_documents.py tests/test_packaging.py
-SLOW += tests/central/test_delivery.py tests/central/test_hostile.py tests/central/test_hostile_coordinators.py
-SLOW += tests/cli/test_marshal.py tests/marshal/test_client.py tests/marshal/test_delivery.py tests/marshal/test_set_position.py
-SLOW += tests/cli/test_marshal_admin.py
-SLOW += tests/marshal/test_file_log.py tests/marshal/test_kafka_log.py tests/marshal/test_log_contract.py tests/marshal/test_topics_contract.py
-SLOW += tests/cli/test_central.py tests/cli/test_serve.py tests/cli/test_control.py
-SLOW += tests/assignors/test_assignors.py tests/assignors/test_check.py tests/assignors/test_sticky.py tests/codec/test_columns_parity.py
-SLOW += tests/codec/test_frames.py tests/codec/test_hostile.py tests/codec/test_parity.py tests/consumer/test_client.py tests/consumer/test_membership.py
-SLOW += tests/consumer/test_faults.py tests/consumer/test_virtual_time.py tests/consumer/test_hostile.py
-SLOW += tests/coordinator/test_clients.py tests/coordinator/test_crash.py tests/coordinator/test_security_clients.py
-SLOW += tests/coordinator/test_socket_hostile.py tests/forensics/test_incidents.py tests/forensics/records/test_scenarios.py
-SLOW += tests/records/test_compression.py tests/records/test_decoding.py tests/worlds tests/kernel/virtual
-SLOW += tests/forensics/exchanges tests/forensics/records tests/forensics/wire/test_history.py
-SLOW += tests/records/test_properties.py tests/recorder/test_recording.py tests/report/test_charts.py
-SLOW += tests/report/test_data.py tests/report/test_document.py tests/report/test_json_form.py
-SLOW += tests/central/test_ensemble.py tests/zookeeper/test_client.py tests/zookeeper/test_contract.py tests/zookeeper/test_elections.py
-SLOW += tests/recorder/test_proxy.py tests/codec/test_columns_hostile.py tests/codec/test_view.py tests/forensics/sources/test_corrupt.py
+SLOW := tests/assignors/test_assignors.py tests/assignors/test_check.py tests/assignors/test_sticky.py
+SLOW += tests/central/test_client.py tests/central/test_delivery.py tests/central/test_ensemble.py
+SLOW += tests/central/test_hostile.py tests/central/test_hostile_coordinators.py tests/cli/test_analyze.py
+SLOW += tests/cli/test_central.py tests/cli/test_control.py tests/cli/test_marshal.py tests/cli/test_marshal_admin.py
+SLOW += tests/cli/test_rolling_bounce.py tests/cli/test_serve.py tests/codec/test_collector.py
+SLOW += tests/codec/test_columns.py tests/codec/test_columns_hostile.py tests/codec/test_columns_parity.py
+SLOW += tests/codec/test_frames.py tests/codec/test_hostile.py tests/codec/test_parity.py tests/codec/test_view.py
+SLOW += tests/consumer/test_client.py tests/consumer/test_faults.py tests/consumer/test_hostile.py
+SLOW += tests/consumer/test_membership.py tests/consumer/test_virtual_time.py tests/coordinator/test_clients.py
+SLOW += tests/coordinator/test_crash.py tests/coordinator/test_security_clients.py
+SLOW += tests/coordinator/test_socket_hostile.py tests/coordinator/test_store.py tests/forensics/exchanges
+SLOW += tests/forensics/records tests/forensics/sources/test_corrupt.py tests/forensics/test_damage_alone.py
+SLOW += tests/forensics/test_incidents.py tests/forensics/wire/test_history.py tests/fuzz tests/incidents
+SLOW += tests/kernel/virtual tests/marshal/test_client.py tests/marshal/test_delivery.py
+SLOW += tests/marshal/test_file_log.py tests/marshal/test_kafka_log.py tests/marshal/test_log_contract.py
+SLOW += tests/marshal/test_set_position.py tests/marshal/test_topics_contract.py tests/recorder/test_proxy.py
+SLOW += tests/recorder/test_recording.py tests/records/test_compression.py tests/records/test_decoding.py
+SLOW += tests/records/test_properties.py tests/report/test_charts.py tests/report/test_data.py
+SLOW += tests/report/test_document.py tests/report/test_json_form.py tests/spark tests/test_documents.py tests/truth
+SLOW += tests/worlds tests/zookeeper/test_client.py tests/zookeeper/test_contract.py tests/zookeeper/test_elections.py
 
 # What runs once more with the pure codec: `kw.encode`, `kw.decode` and the registry use one codec per process. The other
 # tests of the codec have both in one process; everything else sees messages, never bytes, and cannot tell them apart.

@@ -95,6 +95,7 @@ def test_values(name: str) -> None:
             assert codec.encode(message) == vector.data, (codec.name, vector)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_prefixes_and_trailing_bytes(name: str) -> None:
     codec = registry[name]
@@ -117,6 +118,7 @@ def test_prefixes_and_trailing_bytes(name: str) -> None:
             assert one.decode_prefix(b"\xff" + data + b"\xff", 1, True) == (whole[1], len(data) + 1), (one.name, vector)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_changed_byte_is_read_or_refused_with_its_place(name: str) -> None:
     rng = random.Random(name)
