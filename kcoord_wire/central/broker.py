@@ -39,7 +39,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
@@ -55,8 +55,8 @@ from kcoord_wire.central.served_topics import GeneratedTopics, OwnTopics, Record
 from kcoord_wire.central.server import Server
 from kcoord_wire.central.status import StatusReader, coordinator_status
 from kcoord_wire.kernel.background import Background
-from kcoord_wire.kernel.hosts import monotonic_ms
-from kcoord_wire.kernel.machines import BrokerAddress, Machine
+from kcoord_wire.kernel.driver import Driver, monotonic_ms
+from kcoord_wire.kernel.machines import BrokerAddress, Machine, Tick
 from kcoord_wire.kernel.net import WILDCARD_HOSTS, address_text, local_address
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.client import ZooKeeperRegistry
@@ -66,38 +66,41 @@ from kcoord_wire.zookeeper.model import Ask, Deliver
 
 
 class LoopMemory:
-    """A ZooKeeper of its own and the one client of it, in the loop that runs where this is made."""
+    """A ZooKeeper of its own and the one client of it, in the loop that runs where this is made; a `Machine`."""
 
     def __init__(self, deliver: Deliver, *, timeout_ms: int) -> None:
         self._link = MemoryLink(MemoryZooKeeper(), deliver, timeout_ms=timeout_ms)
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.Handle | None = None
-        self._is_closed = False
+        self._driver = Driver(self, execute=lambda *_: None, failed=_raise)
 
     async def start(self, within: float = 0.0) -> None:
         """Connect, which always succeeds; the first event is ``CONNECTED``."""
-        self._wake(0)
+        self._wake()
 
     def ask(self, ask: Ask) -> None:
         """Execute a request in the next iteration of the loop."""
         self._link.ask(ask)
-        self._wake(0)
+        self._wake()
 
     async def close(self) -> None:
         """Stop; no event follows."""
-        self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._driver.stop()
 
-    def _wake(self, due: int) -> None:
-        if not self._is_closed:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_later(max(0.0, due / 1000 - time.monotonic()), self._advance)
+    @property
+    def deadline(self) -> int:
+        """See `Machine`."""
+        return self._link.deadline
 
-    def _advance(self) -> None:
-        self._link.advance(time.monotonic_ns() // 1_000_000)
-        self._wake(self._link.deadline)
+    def handle(self, _event: Tick, now: int) -> Sequence[Any]:
+        """See `Machine`."""
+        self._link.advance(now)
+        return ()
+
+    def _wake(self) -> None:
+        asyncio.get_running_loop().call_soon(self._driver.deliver, Tick())
+
+
+def _raise(error: Exception, _cause: object) -> None:
+    raise error
 
 
 SettingsT = TypeVar("SettingsT")

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
@@ -37,7 +36,7 @@ from kcoord_wire.central.frames import decode_to_consumer, draft_frame
 from kcoord_wire.central.server import LOG
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.kernel import machines
-from kcoord_wire.kernel.hosts import log_note, monotonic_ms
+from kcoord_wire.kernel.driver import Driver, log_event
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.kernel.net import LogLimiter, address_text
 from kcoord_wire.messages import central as m
@@ -85,10 +84,7 @@ class CentralConsumer:
         self._fetcher = fetcher or BrokerFetcher(settings.group_id, settings.consumer_id)
         self._on_assigned = on_assigned
         self._loop: asyncio.AbstractEventLoop
-        self._now = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._events: deque[events.ConsumerEvent] = deque()
-        self._is_handling = False
+        self._driver: Driver
         self._moved: dict[Partition, int] = {}  # not yet passed to the machine
         self._links: dict[int, _Link] = {}
         self._opening: set[asyncio.Task[None]] = set()
@@ -106,6 +102,7 @@ class CentralConsumer:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
+        self._driver = Driver(self.machine, execute=self._execute, failed=self._fail)
         self._deliver(Tick())
         return self
 
@@ -192,46 +189,19 @@ class CentralConsumer:
     # ---- the machine
 
     def _deliver(self, event: events.ConsumerEvent) -> None:
-        """Pass an event to the machine; one at a time, although effects may cause events."""
-        if self._has_ended:
-            return
-        self._events.append(event)
-        if self._is_handling:
-            return
-        self._is_handling = True
-        try:
-            while self._events and not self._has_ended:
-                self._handle(self._events.popleft())
-        except Exception as error:  # a fault of the machine: the application gets it
-            self._failure = error
-            self._end()
-        finally:
-            self._is_handling = False
-        self._wind()
-
-    def _handle(self, event: events.ConsumerEvent) -> None:
-        self._now = max(self._now, monotonic_ms())
+        """Pass an event to the machine, after the positions that have moved."""
         if self._moved:
             moved, self._moved = self._moved, {}
-            self._execute_all(events.Progress(moved))
-        self._execute_all(event)
+            self._driver.deliver(events.Progress(moved))
+        self._driver.deliver(event)
 
-    def _execute_all(self, event: events.ConsumerEvent) -> None:
-        for effect in self.machine.handle(event, self._now):
-            _EFFECTS[type(effect)](self, effect)
+    def _execute(self, _machine: Any, effect: events.ConsumerEffect, _cause: None) -> None:
+        _EFFECTS[type(effect)](self, effect)
 
-    def _wind(self) -> None:
-        """Set the timer to the machine's deadline."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        deadline = self.machine.deadline
-        if deadline is not None and not self._has_ended:
-            delay = max(0, deadline - monotonic_ms()) / 1000
-            self._timer = self._loop.call_later(delay, self._tick)
-
-    def _tick(self) -> None:
-        self._deliver(Tick())
+    def _fail(self, error: Exception, _cause: None) -> None:
+        """A fault of the machine, or of a function of the application: the application gets it."""
+        self._failure = error
+        self._end()
 
     # ---- effects
 
@@ -291,7 +261,7 @@ class CentralConsumer:
 
     def _note(self, effect: machines.LogEvent) -> None:
         if effect.level < logging.WARNING or self._warnings.allows_line():
-            log_note(LOG, effect)
+            log_event(LOG, effect)
 
     def _ended(self, _effect: machines.Ended) -> None:
         self._end()
@@ -299,8 +269,7 @@ class CentralConsumer:
     def _end(self) -> None:
         self._has_ended = True
         self._fetcher.stop()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._driver.stop()
         self._news.set()
 
     def _note_position(self, partition: Partition, offset: int) -> None:

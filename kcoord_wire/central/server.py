@@ -6,8 +6,7 @@ connections, requests to ZooKeeper, log lines. Fetches do not pass through the m
 
 Laws:
 
-* A machine sees the events of one connection in their order, and after its own `Close` none. `now` is monotonic.
-* One timer runs at most, at the earliest deadline of any machine.
+* A machine sees the events of one connection in their order, and after its own `Close` none.
 * An unsolicited answer, bytes that do not decode, a peer that exceeds its `Limits`: that connection is closed, with the
   reason in the log, and no other is affected. A peer cannot fill the log (`LogLimiter`).
 * An error of a machine closes the connection of the peer whose message caused it. One that no peer caused ends the
@@ -29,8 +28,8 @@ from typing import Any, Final
 from kcoord_wire.central.connection import Connection, Dialect, Limits
 from kcoord_wire.central.frames import DraftDialect
 from kcoord_wire.errors import DecodeError, EncodeError
-from kcoord_wire.kernel.hosts import log_note, monotonic_ms
-from kcoord_wire.kernel.machines import Close, Disconnected, LogEvent, Machine, Received, Send, Tick
+from kcoord_wire.kernel.driver import Driver, log_event
+from kcoord_wire.kernel.machines import Close, Disconnected, LogEvent, Machine, Received, Send
 from kcoord_wire.kernel.net import LogLimiter
 from kcoord_wire.zookeeper.model import Ask, Registry, RegistryEvent, Replied
 
@@ -65,7 +64,7 @@ class Server:
         self.connections: dict[int, Connection] = {}
         self.dropped = 0
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._machines: tuple[Machine, ...] = ()
+        self._driver = Driver(execute=self._execute, failed=self._fail)
         self._answerers = answerers
         self._most = self.limits.max_connections
         self._per_host: Counter[str] = Counter()
@@ -75,9 +74,6 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._listener: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0
-        self._settles = False
         self._refusals = LogLimiter()
         self._warnings = LogLimiter()
 
@@ -101,7 +97,7 @@ class Server:
         """
         assert self._listener is not None
         self._machine = machine
-        self._machines = (*others, machine)
+        self._driver.machines = (*others, machine)
         self._registry = registry
         await self._listener.start_serving()
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -111,10 +107,9 @@ class Server:
 
     async def close(self, grace_ms: int = 1_000) -> None:
         """Close the connections, in order and after `grace_ms` at once; the machines see no further event."""
-        self._machines = ()
-        for timer in (self._sweeper, self._timer):
-            if timer is not None:
-                timer.cancel()
+        self._driver.stop()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         if self._listener is not None:
             self._listener.close()
         for connection in list(self.connections.values()):
@@ -139,10 +134,9 @@ class Server:
         if isinstance(event, Replied):
             asked = self._asked.pop(event.token, None)
             if asked is not None:
-                self._run(asked[0], replace(event, token=asked[1]))
-            return
-        for machine in self._machines:
-            self._run(machine, event)
+                self._driver.deliver(replace(event, token=asked[1]), to=asked[0])
+        else:
+            self._driver.deliver(event)
 
     def opened(self, connection: Connection) -> None:
         """Count a connection whose peer has connected."""
@@ -159,8 +153,8 @@ class Server:
         if not self._per_host[connection.host]:
             del self._per_host[connection.host]
         self._closing.discard(connection)
-        if self.connections.pop(connection.number, None) is not None and self._machines:
-            self._run(self._machine, Disconnected(connection.number))
+        if self.connections.pop(connection.number, None) is not None and self._driver.machines:
+            self._driver.deliver(Disconnected(connection.number), to=self._machine)
 
     def receive(self, connection: Connection, body: bytes) -> None:
         """Decode a frame, and pass it on."""
@@ -172,10 +166,10 @@ class Server:
         except DecodeError as error:
             self.refuse(connection, error)
             return
-        except Exception:
-            self._blame(connection)
+        except Exception as error:
+            self._blame(connection, error)
             return
-        self._run(self._machine, Received(connection.number, message), connection)
+        self._driver.deliver(Received(connection.number, message), to=self._machine, cause=connection)
 
     def refuse(self, connection: Connection, error: object) -> None:
         """Close a connection for a fault of its peer; the machine gets `Disconnected`."""
@@ -183,22 +177,12 @@ class Server:
 
     # ---- the machines
 
-    def _run(self, machine: Machine, event: Any, cause: Connection | None = None) -> None:
-        if self.failed.done():
-            return
-        try:
-            effects = machine.handle(event, monotonic_ms())
-        except Exception as error:
-            if cause is None:
-                self.failed.set_exception(error)
-                return
-            self._blame(cause)
-            return
-        for effect in effects:
-            self._execute(machine, effect, cause)
-        if not self._settles:
-            self._settles = True
-            self._loop.call_soon(self._settle)
+    def _fail(self, error: Exception, cause: Connection | None) -> None:
+        if cause is not None:
+            self._blame(cause, error)
+        elif not self.failed.done():
+            self._driver.stop()
+            self.failed.set_exception(error)
 
     def _execute(self, machine: Machine, effect: Any, cause: Connection | None) -> None:
         if isinstance(effect, Send):
@@ -211,7 +195,7 @@ class Server:
             self._registry.ask(Ask(self._last_token, effect.request))
         elif isinstance(effect, LogEvent):
             if cause is None or effect.level < logging.WARNING or self._warnings.allows_line():
-                log_note(LOG, effect)
+                log_event(LOG, effect)
         elif isinstance(effect, Close):
             connection = self.connections.get(effect.connection)
             if connection is not None:
@@ -225,30 +209,9 @@ class Server:
             return
         connection.send(frame)
 
-    def _settle(self) -> None:
-        """Set the timer, once for all events that the loop receives in one iteration."""
-        self._settles = False
-        deadlines = (machine.deadline for machine in self._machines)
-        due = min((deadline for deadline in deadlines if deadline is not None), default=None)
-        if due is None or (self._timer is not None and self._timer_at <= due):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = due
-        self._timer = self._loop.call_later(max(0, due - monotonic_ms()) / 1000, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        now = monotonic_ms()
-        for machine in self._machines:
-            if machine.deadline is not None and machine.deadline <= now:
-                self._run(machine, Tick())
-        if not self._settles:
-            self._settle()
-
-    def _blame(self, connection: Connection) -> None:
-        """Close the connection whose message has raised the exception that is being handled."""
-        LOG.exception("a message of %s has failed", connection.host)
+    def _blame(self, connection: Connection, error: Exception) -> None:
+        """Close the connection whose message has raised an error."""
+        LOG.error("a message of %s has failed", connection.host, exc_info=error)
         self._drop(connection, "its message has failed")
 
     # ---- connections
@@ -267,7 +230,7 @@ class Server:
         """Close a connection for a fault of its peer."""
         self.dropped += 1
         if self._refusals.allows_line():
-            log_note(LOG, LogEvent(logging.WARNING, "connection closed", {"peer": connection.host, "reason": reason}))
+            log_event(LOG, LogEvent(logging.WARNING, "connection closed", {"peer": connection.host, "reason": reason}))
         connection.abort()
 
     def _sweep(self, interval: float) -> None:

@@ -34,7 +34,7 @@ from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.consumer.requests import assign_checked
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.errors import EncodeError
-from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.kernel.driver import Driver
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -85,8 +85,9 @@ class Membership:
         self._notify = notify
         self._report = report
         self._timeout_ms = max(settings.request_timeout_ms, settings.max_poll_interval_ms) + _SPARE_MS
-        self._now = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._driver = Driver(
+            self.machine, execute=self._carry_out, failed=self._fail, clock=lambda: int(self._loop.time() * 1000)
+        )
         self._coordinator: Connection | None = None
         self._address = ("", 0)  # the coordinator's
         self._parked: asyncio.Future[Any] | None = None
@@ -100,19 +101,9 @@ class Membership:
 
     def deliver(self, event: events.MemberEvent) -> None:
         """Give the machine an event and carry out the effects."""
-        if self.failure is not None:
-            return
-        self._now = max(self._now, int(self._loop.time() * 1000))
-        try:
-            effects = self.machine.handle(event, self._now)
-        except Exception as error:  # `AssignorHookError`, or a fault of the machine
-            self._fail(error)
-            return
-        for effect in effects:
-            self._carry_out(effect)
-        self._wind()
+        self._driver.deliver(event)
 
-    def _carry_out(self, effect: events.MemberEffect) -> None:
+    def _carry_out(self, _machine: Any, effect: events.MemberEffect, _cause: None) -> None:
         match effect:
             case events.Send():
                 self._send(effect)
@@ -134,9 +125,10 @@ class Membership:
             case _:
                 self._notify(effect)
 
-    def _fail(self, error: Exception) -> None:
-        """End the membership for this reason."""
+    def _fail(self, error: Exception, _cause: None = None) -> None:
+        """End the membership for this reason; of the machine's errors that is an `AssignorHookError`, or a fault."""
         self.failure = error
+        self._driver.stop()
         if self.machine.owned:
             self._notify(events.Lost(self.machine.owned))
         self._drop_connection()
@@ -148,19 +140,6 @@ class Membership:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    def _wind(self) -> None:
-        """Set the timer to the machine's deadline."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        deadline = self.machine.deadline
-        if deadline is not None and self.failure is None:
-            self._timer = self._loop.call_at(deadline / 1000, self._tick, deadline)
-
-    def _tick(self, deadline: int) -> None:
-        self._now = max(self._now, deadline)  # the loop may call a little early
-        self.deliver(Tick())
 
     # ---- requests
 
@@ -333,8 +312,7 @@ class Membership:
 
     async def close(self) -> None:
         """Close the connection and end everything."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._driver.stop()
         leading = list(self._tasks)
         self._drop_connection()
         self._give_up_commits()

@@ -44,7 +44,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kcoord_wire.kernel.hosts import monotonic_ms
+from kcoord_wire.kernel.driver import monotonic_ms
 from kcoord_wire.kernel.machines import LogEvent, Shutdown, Tick
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.hosting import LogHost

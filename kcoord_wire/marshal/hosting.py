@@ -2,7 +2,7 @@
 
 Laws:
 
-* The machine gets `WallClock` first, and again after the wall clock was set; `now` is that of `hosts.monotonic_ms`.
+* The machine gets `WallClock` first, and again after the wall clock was set; `now` is that of `driver.monotonic_ms`.
 * `CaughtUp` comes after the `Entries` below its end. Where no broker says what the end is, it is asked for again.
 * Events come one after the other, never within the handling of another.
 * Nothing runs but in `step` and `handle`, so one thread owns machine and log.
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kcoord_wire.codec.registry import encode
-from kcoord_wire.kernel.hosts import log_note, monotonic_ms
+from kcoord_wire.kernel.driver import log_event, monotonic_ms
 from kcoord_wire.kernel.machines import Ended, LogEvent, Machine, Shutdown, Tick
 from kcoord_wire.kernel.net import LogLimiter
 from kcoord_wire.marshal.admin import (
@@ -172,7 +172,7 @@ class LogHost:
     def note(self, note: LogEvent) -> None:
         """Log it; warnings are limited."""
         if note.level < logging.WARNING or self._warnings.allows_line():
-            log_note(LOG, note)
+            log_event(LOG, note)
 
     def _appended(self, result: Appended | AppendFailed) -> None:
         self._appending -= 1

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kcoord_wire.kernel.hosts import monotonic_ms
+from kcoord_wire.kernel.driver import monotonic_ms
 from tests.support.central_cluster import SESSION_MS, Broker, Cluster, Fetch, two_owners
 from tests.support.tcp_proxy import TcpProxy
 

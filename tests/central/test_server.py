@@ -13,7 +13,7 @@ import pytest
 from kcoord_wire.central.connection import Limits
 from kcoord_wire.central.server import Server
 from kcoord_wire.kernel.background import Background
-from kcoord_wire.kernel.hosts import monotonic_ms
+from kcoord_wire.kernel.driver import monotonic_ms
 from kcoord_wire.kernel.machines import Close, Disconnected, LogEvent, Received, Send, Tick
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.model import Ask, Fired, Outcome, Read, Replied

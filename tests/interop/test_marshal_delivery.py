@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kcoord_wire.cli.main import main
-from kcoord_wire.kernel.hosts import monotonic_ms
+from kcoord_wire.kernel.driver import monotonic_ms
 from kcoord_wire.marshal.events import Delivery
 from kcoord_wire.marshal.kafka_log import create_topic
 from tests.support.kafka_broker import KafkaBroker, make_topics, wait_for_producer_ids

@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.retry import KazooRetry
 
-from kcoord_wire.kernel.hosts import monotonic_ms
+from kcoord_wire.kernel.driver import monotonic_ms
 from kcoord_wire.zookeeper.ensemble import Ensemble, free_ports
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, CONSUMERS, COORDINATOR
 from kcoord_wire.zookeeper.leadership import LeaderRecord, parse_leader

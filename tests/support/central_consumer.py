@@ -24,7 +24,7 @@ from typing import Any
 from kcoord_wire.central.client import CentralConsumer
 from kcoord_wire.central.draft.events import CentralError, ConsumerSettings, Fence, Partition
 from kcoord_wire.central.fetcher import BrokerFetcher, Inbox
-from kcoord_wire.kernel.hosts import monotonic_ms
+from kcoord_wire.kernel.driver import monotonic_ms
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.kernel.net import parse_address
 from kcoord_wire.messages import central as m

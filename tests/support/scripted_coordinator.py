@@ -111,7 +111,7 @@ async def running_broker(
     await coordinator.server.serve(coordinator, registry=coordinator)
     coordinator.broker = BrokerAddress(1, "127.0.0.1", port)
     try:
-        coordinator.server._settle()  # sets the timer of the first ping
+        coordinator.server._driver.wind()  # sets the timer of the first ping
         yield coordinator
     finally:
         await coordinator.server.close()
