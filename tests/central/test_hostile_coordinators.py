@@ -186,7 +186,7 @@ def test_endless_requests_are_answered_without_being_kept() -> None:
         ):
             await eventually(lambda: len(hostile.answers) == 600)
             assert hostile.registrations == 1
-            assert len(consumer._events) == 0
+            assert len(consumer._driver._events) == 0
             consumer.shutdown()
             consumer.shutdown()
 

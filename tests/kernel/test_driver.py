@@ -51,7 +51,7 @@ def run(scenario: Any) -> None:
     VirtualWorld().run(scenario())
 
 
-def test_an_event_that_an_effect_causes_comes_after_it_and_errors_go_to_the_owner() -> None:
+def test_effects_events_come_after_and_errors_go_to_the_owner() -> None:
     async def scenario() -> None:
         carried: list[Any] = []
         failed: list[Any] = []
