@@ -10,8 +10,7 @@ from kcoord_wire.assignors import ASSIGNORS, MemberSubscription
 from kcoord_wire.assignors.plugins import PluginError, find_assignor, installed_plugins
 
 MODULE = """
-from kcoord_wire.assignors import (Assignor, RebalanceProtocol)
-from kcoord_wire.assignors import range as round_robin
+from kcoord_wire.assignors import Assignor, RebalanceProtocol, round_robin
 
 MINE = Assignor("mine", RebalanceProtocol.EAGER, round_robin)
 NO_ASSIGNOR = "mine"
