@@ -1,4 +1,9 @@
-"""The lag of a group from commits and fetches: rows, owners, resets of every kind, growth while it rebalances."""
+"""The lag of a group from commits and fetches: rows, owners, resets of every kind, growth while it rebalances.
+
+Commits by partition and interval.
+
+Burrow's questions: OK, WARN, STALLED, STOPPED, and where a source cannot say.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.forensics.model import ResetKind
+from kcoord_wire.forensics.model import LagStatus, OffsetsCommitted, ResetKind
 from kcoord_wire.forensics.wire import lag
-from tests.support.exchange_script import Script, at
+from kcoord_wire.forensics.wire.lag import WINDOW, Committed, lag_status
+from tests.support.exchange_script import MS, START, Script, at
 
 
 def group(**owners: dict[str, list[int]]) -> Script:
@@ -159,3 +165,66 @@ def test_the_lag_that_a_rebalance_brings_is_above_what_was_usual() -> None:
     first, second = script.history().rebalances
     assert (first.lag_grown, first.caught_up_ns) == (None, None)
     assert (second.lag_grown, second.caught_up_ns) == (70 - 4, at(28_000))
+
+
+def test_commits_are_counted_by_partition_and_interval() -> None:
+    script = Script()
+    for ms, offset, error in ((1_000, 5, 0), (2_000, 6, 0), (3_000, 7, 27), (61_000, 9, 0)):
+        offsets = [OffsetsCommitted("orders", 0, offset, error)]
+        script.add("OffsetCommit", "c1", ms, ms, generation_id=1, offsets=offsets, error_code=error)
+    rows = script.history().commits
+    seconds = [(row.from_ns - START // (1_000 * MS) * 1_000 * MS) // (1_000 * MS) for row in rows]
+    assert seconds == [1, 2, 3, 61]
+    assert {row.from_ns % (1_000 * MS) for row in rows} == {0}
+    found = [(row.commits, row.errors, row.first_offset, row.last_offset) for row in rows]
+    assert found == [(1, 0, 5, 5), (1, 0, 6, 6), (0, 1, -1, -1), (1, 0, 9, 9)]
+    assert {row.member_id for row in rows} == {"c1-id"}
+
+
+@pytest.mark.parametrize(("minutes", "interval_s"), [(1, 1), (5, 1), (6, 10), (60, 10), (61, 60)])
+def test_the_interval_grows_with_the_source(minutes: int, interval_s: int) -> None:
+    script = Script()
+    for ms, offset in ((0, 5), (1, 6), (minutes * 60_000, 9)):
+        offsets = [OffsetsCommitted("orders", 0, offset, 0)]
+        script.add("OffsetCommit", "c1", ms, ms, generation_id=1, offsets=offsets, error_code=0)
+    rows = script.history().commits
+    assert {row.interval_s for row in rows} == {interval_s}
+    assert sum(row.commits for row in rows) == 3
+    assert {row.from_ns % (interval_s * 1_000 * MS) for row in rows} == {0}
+
+
+SECOND = 1_000_000_000
+
+
+def window(offsets: list[int], lags: list[int]) -> list[Committed]:
+    return [Committed(5 * n * SECOND, offset, lag) for n, (offset, lag) in enumerate(zip(offsets, lags, strict=True))]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "lags", "now_s", "status", "since_s"),
+    [
+        ([1, 2, 3, 4], [9, 8, 9, 9], 16, LagStatus.OK, None),
+        ([1, 2, 3, 4], [9, 0, 9, 9], 16, LagStatus.OK, None),
+        ([1, 2, 3, 4], [5, 5, 6, 7], 16, LagStatus.WARN, 0),
+        ([4, 4, 4, 4], [5, 5, 6, 7], 16, LagStatus.STALLED, 0),
+        ([4, 4, 4, 4], [5, 5, 5, 5], 16, LagStatus.STALLED, 0),
+        ([1, 2, 3, 4], [5, 5, 4, 7], 46, LagStatus.STOPPED, 15),
+        ([1, 2, 3, 4], [5, 5, 4, 7], 45, LagStatus.OK, None),
+        ([1, 2], [5, 6], 6, LagStatus.UNKNOWN, None),
+        ([1], [5], 31, LagStatus.STOPPED, 0),
+    ],
+)
+def test_the_rules(offsets: list[int], lags: list[int], now_s: int, status: LagStatus, since_s: int | None) -> None:
+    since = None if since_s is None else since_s * SECOND
+    assert lag_status(window(offsets, lags), lags[-1], now_s * SECOND) == (status, since)
+
+
+def test_whoever_has_read_everything_is_ok() -> None:
+    assert lag_status(window([1], [5]), 0, 999 * SECOND) == (LagStatus.OK, None)
+    assert lag_status([], None, 0) == lag_status([], 7, 0) == (LagStatus.UNKNOWN, None)
+
+
+def test_only_the_last_commits_count() -> None:
+    lags = [0, *range(1, WINDOW + 1)]
+    found = lag_status(window(list(range(WINDOW + 1)), lags), lags[-1], 51 * SECOND)
+    assert found == (LagStatus.WARN, 5 * SECOND)

@@ -1,4 +1,9 @@
-"""Heartbeats and commits as columns."""
+"""Heartbeats and commits as columns.
+
+The order of moments.
+
+When members were answered, and what waited.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,8 @@ import pyarrow as pa
 
 from kcoord_wire.forensics.model import Cause, Exchange, table_of
 from kcoord_wire.forensics.wire.history import wire_history
-from tests.support.exchange_script import MS, Script, at
+from kcoord_wire.forensics.wire.signs import BEGIN, END, UNKNOWN_SEQ, Moment, broker_address, end_of
+from tests.support.exchange_script import MS, Script, at, two_members
 
 
 def test_heartbeats_stay_columns() -> None:
@@ -60,3 +66,41 @@ def test_the_first_sign_says_who_a_member_is() -> None:
     first = script.traffic().heartbeats.first
     assert list(first) == ["c1-id", "c2-id"]
     assert (first["c2-id"].generation, first["c2-id"].instance_id, first["c2-id"].host) == (7, "i", "10.0.0.2")
+
+
+def test_frames_with_one_time_stamp_keep_their_order() -> None:
+    assert sorted([Moment(5, "b", 1), Moment(5, "a", 9), Moment(4, "z", 7)]) == [(4, "z", 7), (5, "a", 9), (5, "b", 1)]
+
+
+def test_a_timer_ends_behind_every_frame_of_its_time() -> None:
+    assert Moment(5, "zzz", UNKNOWN_SEQ) < end_of(5) < Moment(6, "", 0)
+    assert BEGIN < end_of(5) < END
+
+
+def test_refusals_are_no_answers() -> None:
+    script = two_members()
+    script.beat("c1", 1_000, 1)
+    script.beat("c1", 2_000, 1, error=16)
+    script.beat("c1", 3_000, 1, error=27, connection="10.0.0.1:4000-10.0.9.8:9092#2")
+    service = script.traffic().service
+    assert (service.last_answer(at(2_500)), service.next_answer(at(1_000))) == (at(1_000), at(3_000))
+    assert (service.next_answer(at(3_000)), service.last_answer(at(-1))) == (None, None)
+    assert (service.broker_before(at(2_500)), service.broker_after(at(2_500))) == ("10.0.9.9:9092", "10.0.9.8:9092")
+
+
+def test_only_requests_that_are_answered_at_once_can_wait() -> None:
+    script = two_members()
+    script.add("Heartbeat", "c1", 1_000, 4_000, generation_id=1)
+    script.add("OffsetCommit", "c2", 5_000, None)
+    script.add("Heartbeat", "c2", 6_000, 6_100, generation_id=1)
+    script.join("c1", 7_000, 17_000, 2)
+    waits = script.traffic().service.waits
+    assert [(wait.api, wait.asked_ns, wait.answered_ns) for wait in waits] == [
+        ("Heartbeat", at(1_000), at(4_000)),
+        ("OffsetCommit", at(5_000), None),
+    ]
+
+
+def test_a_broker_is_in_the_name_of_the_connection() -> None:
+    assert broker_address("10.0.0.1:4000-10.0.9.9:9092#3") == "10.0.9.9:9092"
+    assert broker_address("[::1]:4000-[fd00::9]:9092#0") == "[fd00::9]:9092"
