@@ -281,26 +281,26 @@ OWN = {"consumer.session.timeout.ms": "50000"}
 
 def test_the_number_of_groups_with_configs_is_bounded() -> None:
     room = ConfigQuota({(GROUP, f"g{number}"): OWN for number in range(MOST_OWNERS - 1)})
-    room.take((GROUP, "last"), OWN)
+    room.reserve((GROUP, "last"), OWN)
     with pytest.raises(Refused, match="no room for more") as refused:
-        room.take((GROUP, "more"), OWN)
+        room.reserve((GROUP, "more"), OWN)
     assert refused.value.error == ErrorCode.POLICY_VIOLATION
-    room.take((GROUP, "last"), {"consumer.session.timeout.ms": "60000", "consumer.heartbeat.interval.ms": "5000"})
-    room.take((GROUP, "g0"), {})
-    room.take((GROUP, "more"), OWN)
+    room.reserve((GROUP, "last"), {"consumer.session.timeout.ms": "60000", "consumer.heartbeat.interval.ms": "5000"})
+    room.reserve((GROUP, "g0"), {})
+    room.reserve((GROUP, "more"), OWN)
 
 
 def test_the_size_of_configs_is_bounded() -> None:
     room = ConfigQuota({})
-    room.take((4, ""), {"large": "x" * (MOST_CHARACTERS - 100)})
+    room.reserve((4, ""), {"large": "x" * (MOST_CHARACTERS - 100)})
     with pytest.raises(Refused, match="characters together"):
-        room.take((GROUP, "g"), {"large": "x" * 100})
-    room.take((4, ""), {"large": "x"})
-    room.take((GROUP, "g"), {"large": "x" * 100})
+        room.reserve((GROUP, "g"), {"large": "x" * 100})
+    room.reserve((4, ""), {"large": "x"})
+    room.reserve((GROUP, "g"), {"large": "x" * 100})
 
 
 def test_nothing_to_remove_takes_no_room() -> None:
     room = ConfigQuota({})
     for number in range(MOST_OWNERS + 1):
-        room.take((GROUP, f"g{number}"), {})
-    room.take((GROUP, "g"), OWN)
+        room.reserve((GROUP, f"g{number}"), {})
+    room.reserve((GROUP, "g"), OWN)

@@ -450,7 +450,7 @@ class GroupMachine(RebalancingMachine):
 
     def _forget_deleted(self, partitions: frozenset[int] | None) -> None:
         """Forget the offsets of topics that were deleted while the groups of these partitions were read."""
-        for names, read in self._deleted.take(self._all_partitions() if partitions is None else partitions):
+        for names, read in self._deleted.read(self._all_partitions() if partitions is None else partitions):
             own = {name: group for name, group in self.groups.items() if self.brokers.partition_of_group(name) in read}
             offsets.forget_topics(self._effects, own, self._pending, names)
 

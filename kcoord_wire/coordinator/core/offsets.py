@@ -23,8 +23,8 @@ Source: KIP-98, KIP-211 (retention), KIP-447, KIP-496 (OffsetDelete); Kafka's `O
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import (
@@ -75,7 +75,7 @@ class DeletedTopics:
         if loading:
             self._missing[loading] = self._missing.get(loading, frozenset()) | names
 
-    def take(self, read: frozenset[int]) -> list[tuple[frozenset[str], frozenset[int]]]:
+    def read(self, read: frozenset[int]) -> list[tuple[frozenset[str], frozenset[int]]]:
         """Note that partitions have been read; return names with those of them in which they are to be forgotten."""
         noted, self._missing = self._missing, {}
         for loading, names in noted.items():
@@ -161,16 +161,18 @@ MAX_INT64: Final = (1 << 63) - 1
 
 
 class _Asked(NamedTuple):
-    """A partition that a commit is for.
+    """A partition that a request to commit or to delete is for.
 
     :ivar position: of its topic in the request
+    :ivar topic: the request's part for its topic
     :ivar name: of its topic; None where no topic has the id
+    :ivar item: the request's part for it
     """
 
     position: int
-    topic: m.OffsetCommitRequestTopic
+    topic: Any
     name: str | None
-    item: m.OffsetCommitRequestPartition
+    item: Any
 
 
 _Outcome = tuple[_Asked, ErrorCode]
@@ -189,7 +191,7 @@ def commit(
     if request.version < GROUP_OFFSETS_FROM:
         effects.reply(request, refusal(message, request.version, ErrorCode.UNSUPPORTED_VERSION))
         return None
-    existing, unknown = _find_partitions(topics, request, message)
+    existing, unknown = _find_partitions(topics, message.topics, by_id=request.version >= TOPIC_IDS_FROM)
     if not existing:
         effects.reply(request, _commit_answer(unknown, []))
         return None
@@ -209,13 +211,14 @@ def commit(
             return None
     for asked in existing:
         item, name = asked.item, asked.name or ""
-        text = item.committed_metadata or ""
-        if len(text.encode("utf-16-le")) // 2 > config.offset_metadata_max_bytes:  # Java counts UTF-16 units
+        if _has_long_metadata(item, config):
             outcomes.append((asked, ErrorCode.OFFSET_METADATA_TOO_LARGE))
             continue
         has_time = request.version == TIMESTAMP_VERSION and item.commit_timestamp >= 0
         at = item.commit_timestamp if has_time else effects.now
-        committed = Committed(item.committed_offset, item.committed_leader_epoch, text, at, expires)
+        committed = Committed(
+            item.committed_offset, item.committed_leader_epoch, item.committed_metadata or "", at, expires
+        )
         group.offsets.setdefault(name, {})[item.partition_index] = committed
         pending.supersede(group.group_id, name, item.partition_index, committed)
         records.append(offset_record(group, name, item.partition_index, committed))
@@ -237,14 +240,19 @@ def _refused_partition(
     )
 
 
+def _has_long_metadata(item: Any, config: GroupConfig) -> bool:
+    units = len((item.committed_metadata or "").encode("utf-16-le")) // 2  # as Java counts
+    return units > config.offset_metadata_max_bytes
+
+
 def _find_partitions(
-    topics: TopicNames, request: Request, message: m.OffsetCommitRequest
+    topics: TopicNames, asked_topics: Sequence[Any], *, by_id: bool
 ) -> tuple[list[_Asked], list[_Outcome]]:
-    """Return the partitions of a commit that exist, and the errors of the others."""
+    """Return the partitions of a request that exist, and the errors of the others."""
     existing: list[_Asked] = []
     unknown: list[_Outcome] = []
-    for position, topic in enumerate(message.topics):
-        name = topics.name_of(topic.topic_id) if request.version >= TOPIC_IDS_FROM else topic.name
+    for position, topic in enumerate(asked_topics):
+        name = topics.name_of(topic.topic_id) if by_id else topic.name
         count = None if name is None else topics.partitions(name)
         error = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for item in topic.partitions:
@@ -304,126 +312,94 @@ def fetch(
     again: otherwise a short request could ask for an answer larger than memory.
     """
     if request.version < GROUP_OFFSETS_FROM:
-        effects.reply(request, refusal(message, request.version, ErrorCode.UNSUPPORTED_VERSION))
-    elif request.version >= BATCH_FETCH_FROM:
-        after = max((effects.written(groups.get(asked.group_id)) for asked in message.groups), default=0)
-        answers = _fetch_groups(groups, topics, message.groups, by_id=request.version >= TOPIC_IDS_FROM)
-        if message.require_stable:
-            for answer in answers:
-                _refuse_unstable(pending, answer.group_id, answer.topics, topics.name_of)
-        effects.reply(request, m.OffsetFetchResponse(groups=answers), after)
-    else:
-        group = groups.get(message.group_id)
-        wanted = None if message.topics is None else [(topic.name, topic.partition_indexes) for topic in message.topics]
-        found = [
-            m.OffsetFetchResponseTopic(name=name, partitions=_partitions(m.OffsetFetchResponsePartition, partitions))
-            for name, partitions in _look_up(group, wanted)
-        ]
-        if message.require_stable:
-            _refuse_unstable(pending, message.group_id, found, topics.name_of)
-        effects.reply(request, m.OffsetFetchResponse(topics=found), effects.written(group))
+        return effects.reply(request, refusal(message, request.version, ErrorCode.UNSUPPORTED_VERSION))
+    is_batch = request.version >= BATCH_FETCH_FROM
+    wanted: Sequence[Any] = message.groups if is_batch else [message]  # which is like the part for one group
+    after = max((effects.written(groups.get(asked.group_id)) for asked in wanted), default=0)
+    answers = []
+    returned_whole: set[str] = set()
+    for asked in wanted:
+        unstable = pending.of_group(asked.group_id) if message.require_stable else set()
+        answers.append(
+            _fetch_group(groups.get(asked.group_id), topics, asked, returned_whole, unstable, request.version)
+        )
+    if is_batch:
+        return effects.reply(request, m.OffsetFetchResponse(groups=answers), after)
+    found: Any = answers[0].topics
+    return effects.reply(request, m.OffsetFetchResponse(topics=found), after)
 
 
-def _refuse_unstable(
-    pending: PendingOffsets, group_id: str, topics: Iterable[Any], name_of: Callable[[uuid.UUID], str | None]
-) -> None:
-    """Replace offsets that a transaction which is open may change (KIP-447)."""
-    unstable = pending.of_group(group_id)
-    for topic in topics if unstable else ():
-        name = topic.name or name_of(topic.topic_id)
-        for item in topic.partitions:
-            if (name, item.partition_index) in unstable:
-                item.committed_offset, item.committed_leader_epoch, item.metadata = NO_OFFSET, NO_EPOCH, ""
-                item.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+def _fetch_group(
+    group: BaseGroup | None,
+    topics: TopicNames,
+    asked: Any,
+    returned_whole: set[str],
+    unstable: Set[tuple[str, int]],
+    version: int,
+) -> m.OffsetFetchResponseGroup:
+    """Return what is committed for a group.
+
+    :param returned_whole: groups of which all offsets were returned; this adds to them
+    :param unstable: partitions whose offset a transaction which is open may change (KIP-447)
+    """
+    answer = m.OffsetFetchResponseGroup(group_id=asked.group_id)
+    if asked.topics is None and asked.group_id in returned_whole:
+        answer.error_code = ErrorCode.INVALID_REQUEST
+    elif version >= BATCH_FETCH_FROM and group is not None:
+        answer.error_code = group.check_fetch(asked.member_id, asked.member_epoch)
+    if not answer.error_code:
+        answer.topics = _fetch_topics(group, topics, asked.topics, unstable, version)
+    if asked.topics is None and answer.topics:
+        returned_whole.add(asked.group_id)
+    return answer
+
+
+def _wanted_topics(
+    topics: TopicNames, offsets: Mapping[str, Iterable[int]], wanted: Sequence[Any] | None, by_id: bool
+) -> list[tuple[str | None, uuid.UUID | None, Iterable[int]]]:
+    """Return name, id and partitions of the topics that are asked for."""
+    if wanted is None:
+        known = [(name, topics.id_of(name), partitions) for name, partitions in offsets.items()]
+        return [each for each in known if not by_id or each[1] is not None]  # no id can name a deleted topic
+    if not by_id:
+        return [(topic.name, None, topic.partition_indexes) for topic in wanted]
+    found = [(topics.name_of(topic.topic_id), topic.topic_id, topic.partition_indexes) for topic in wanted]
+    return sorted(found, key=lambda each: each[0] is None)
 
 
 _NOTHING: Final = Committed(NO_OFFSET, NO_EPOCH, "", -1, FOREVER)
-_Found = list[tuple[str, list[tuple[int, Committed]]]]
-P = TypeVar("P")
-
-
-def _look_up(group: BaseGroup | None, wanted: Sequence[tuple[str, Sequence[int]]] | None) -> _Found:
-    """Return what is committed for the partitions wanted; for None, for all there are."""
-    offsets = {} if group is None else group.offsets
-    if wanted is None:
-        return [(topic, list(partitions.items())) for topic, partitions in offsets.items()]
-    return [
-        (topic, [(index, offsets.get(topic, {}).get(index, _NOTHING)) for index in indexes])
-        for topic, indexes in wanted
-    ]
-
-
-def _partitions(kind: Callable[..., P], partitions: Sequence[tuple[int, Committed]]) -> list[P]:
-    """Return partitions of an answer: before version 8 they are of another class, with the same fields."""
-    return [
-        kind(
-            partition_index=index,
-            committed_offset=committed.offset,
-            committed_leader_epoch=committed.leader_epoch,
-            metadata=committed.metadata,
-        )
-        for index, committed in partitions
-    ]
-
-
-def _fetch_groups(
-    groups: Mapping[str, BaseGroup], topics: TopicNames, wanted: Sequence[m.OffsetFetchRequestGroup], *, by_id: bool
-) -> list[m.OffsetFetchResponseGroup]:
-    answers = []
-    returned_whole = set()
-    for asked in wanted:
-        answer = m.OffsetFetchResponseGroup(group_id=asked.group_id)
-        group = groups.get(asked.group_id)
-        error = ErrorCode.NONE if group is None else group.check_fetch(asked.member_id, asked.member_epoch)
-        if asked.topics is None and asked.group_id in returned_whole:
-            answer.error_code = ErrorCode.INVALID_REQUEST
-        elif error:
-            answer.error_code = error
-        else:
-            answer.topics = _fetch_topics(group, topics, asked.topics, by_id)
-        if asked.topics is None and answer.topics:
-            returned_whole.add(asked.group_id)
-        answers.append(answer)
-    return answers
 
 
 def _fetch_topics(
-    group: BaseGroup | None, topics: TopicNames, wanted: Sequence[m.OffsetFetchRequestTopics] | None, by_id: bool
-) -> list[m.OffsetFetchResponseTopics]:
+    group: BaseGroup | None,
+    topics: TopicNames,
+    wanted: Sequence[Any] | None,
+    unstable: Set[tuple[str, int]],
+    version: int,
+) -> list[Any]:
+    """Return what is committed for the topics wanted, those without a name last; for None, for all there are."""
+    make_topic: Any = m.OffsetFetchResponseTopics if version >= BATCH_FETCH_FROM else m.OffsetFetchResponseTopic
+    make: Any = m.OffsetFetchResponsePartitions if version >= BATCH_FETCH_FROM else m.OffsetFetchResponsePartition
+    by_id = version >= TOPIC_IDS_FROM
+    offsets = {} if group is None else group.offsets
     answers = []
-    names = None
-    unknown: list[m.OffsetFetchRequestTopics] = []
-    if wanted is not None:
-        names = []
-        for topic in wanted:
-            name = topics.name_of(topic.topic_id) if by_id else topic.name
-            if name is None:
-                unknown.append(topic)
-            else:
-                names.append((name, topic.partition_indexes))
-    for name, partitions in _look_up(group, names):
-        found = _partitions(m.OffsetFetchResponsePartitions, partitions)
-        answer = m.OffsetFetchResponseTopics(name=name, partitions=found)
-        if by_id:
-            topic_id = topics.id_of(name)
-            if topic_id is None:
-                continue  # the topic has been deleted: no id can name it
-            answer.topic_id = topic_id
-            answer.name = ""
-        answers.append(answer)
-    return [*answers, *map(_unknown_topic, unknown)]
-
-
-def _unknown_topic(topic: m.OffsetFetchRequestTopics) -> m.OffsetFetchResponseTopics:
-    return m.OffsetFetchResponseTopics(
-        topic_id=topic.topic_id,
-        partitions=[
-            m.OffsetFetchResponsePartitions(
-                partition_index=index, committed_offset=NO_OFFSET, error_code=ErrorCode.UNKNOWN_TOPIC_ID
+    for name, topic_id, indexes in _wanted_topics(topics, offsets, wanted, by_id):
+        answer = make_topic(topic_id=topic_id) if by_id else make_topic(name=name)
+        for index in indexes:
+            error = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
+            if (name, index) in unstable:
+                error = ErrorCode.UNSTABLE_OFFSET_COMMIT
+            committed = _NOTHING if error else offsets.get(name or "", {}).get(index, _NOTHING)
+            item = make(
+                partition_index=index,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                metadata=committed.metadata,
+                error_code=error,
             )
-            for index in topic.partition_indexes
-        ],
-    )
+            answer.partitions.append(item)
+        answers.append(answer)
+    return answers
 
 
 # ---- OffsetDelete, retention
@@ -446,35 +422,22 @@ def delete(
         return effects.reply(request, refusal(message, request.version, ErrorCode.GROUP_ID_NOT_FOUND), effects.deleted)
     if not group.is_empty and group.protocol_type != CONSUMER:
         return effects.reply(request, refusal(message, request.version, ErrorCode.NON_EMPTY_GROUP))
-    existing, outcomes = _find_to_delete(topics, message)
+    existing, outcomes = _find_partitions(topics, message.topics, by_id=False)
     records: list[LogRecord] = []
-    for name, index in existing:
+    for asked in existing:
+        name, index = asked.topic.name, asked.item.partition_index
         subscribed = group.is_subscribed(name)
-        outcomes.append((name, index, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE))
+        outcomes.append((asked, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE))
         if not subscribed and _forget(group, pending, name, index):
             records.append(offset_tombstone(group, name, index))
     if records:
         effects.append(group, records)
-    return effects.reply(request, _delete_answer(outcomes), group.written)
-
-
-def _find_to_delete(
-    topics: TopicNames, message: m.OffsetDeleteRequest
-) -> tuple[list[tuple[str, int]], list[tuple[str, int, ErrorCode]]]:
-    """Return the partitions that exist, and the errors of the others."""
-    wanted = [(topic.name, item.partition_index) for topic in message.topics for item in topic.partitions]
-    counts = {name: topics.partitions(name) or 0 for name, _ in wanted}
-    existing = [(name, index) for name, index in wanted if 0 <= index < counts[name]]
-    unknown = [(name, index) for name, index in wanted if not 0 <= index < counts[name]]
-    return existing, [(name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for name, index in unknown]
-
-
-def _delete_answer(outcomes: Sequence[tuple[str, int, ErrorCode]]) -> m.OffsetDeleteResponse:
     answers: dict[str, m.OffsetDeleteResponseTopic] = {}
-    for name, index, error in outcomes:
-        answer = answers.setdefault(name, m.OffsetDeleteResponseTopic(name=name))
-        answer.partitions.append(m.OffsetDeleteResponsePartition(partition_index=index, error_code=error))
-    return m.OffsetDeleteResponse(topics=list(answers.values()))
+    for asked, error in outcomes:
+        answer = answers.setdefault(asked.topic.name, m.OffsetDeleteResponseTopic(name=asked.topic.name))
+        part = m.OffsetDeleteResponsePartition(partition_index=asked.item.partition_index, error_code=error)
+        answer.partitions.append(part)
+    return effects.reply(request, m.OffsetDeleteResponse(topics=list(answers.values())), group.written)
 
 
 def _forget(group: BaseGroup, pending: PendingOffsets, topic: str, partition: int) -> bool:
@@ -582,8 +545,7 @@ def _refuses_offset(
         return ErrorCode.UNKNOWN_TOPIC_ID
     if not 0 <= item.partition_index < count:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    length = len((item.committed_metadata or "").encode("utf-16-le")) // 2  # as Java counts
-    return ErrorCode.OFFSET_METADATA_TOO_LARGE if length > config.offset_metadata_max_bytes else ErrorCode.NONE
+    return ErrorCode.OFFSET_METADATA_TOO_LARGE if _has_long_metadata(item, config) else ErrorCode.NONE
 
 
 def _may_commit_in_transaction(

@@ -57,7 +57,7 @@ class ConfigQuota:
         self._sizes = {owner: _size(owner, own) for owner, own in configs.items()}
         self._total = sum(self._sizes.values())
 
-    def take(self, owner: Owner, new: Mapping[str, str]) -> None:
+    def reserve(self, owner: Owner, new: Mapping[str, str]) -> None:
         """Note what a broker or group is to have in place of what it had.
 
         :raises Refused: POLICY_VIOLATION, it is more than there is room for
@@ -268,7 +268,7 @@ class Configuration:
     def _alter_all(self, asked: Any, change: _Change) -> list[dict[str, Any]]:
         """Alter what a request asks for, and return the fields of each part of the answer."""
         outcomes: list[dict[str, Any]] = []
-        room = ConfigQuota(self._catalog.configs)
+        quota = ConfigQuota(self._catalog.configs)
         altered: dict[Owner, dict[str, str]] = {}
         times = Counter((wanted.resource_type, wanted.resource_name) for wanted in asked.resources)
         for wanted in asked.resources:
@@ -284,7 +284,7 @@ class Configuration:
                 owner = wanted.resource_type, wanted.resource_name
                 new = self._altered(wanted, change)
                 if wanted.resource_type != Resource.TOPIC:
-                    room.take(owner, new)
+                    quota.reserve(owner, new)
                 altered[owner] = new
             except Refused as refused:
                 outcome |= {"error_code": refused.error, "error_message": refused.detail}
