@@ -339,9 +339,6 @@ def test_no_exchange_gives_an_empty_history() -> None:
     assert (history.group.group_id, history.rebalances, history.members) == ("", [], [])
 
 
-PLACED = Path(__file__).parents[1] / "data" / "captures"
-
-
 def facts_of(path: Path) -> list[Evidence]:
     (history,) = analyze([path]).histories
     found = [fact for row in [*history.rebalances, *history.findings] for fact in row.evidence]
@@ -352,7 +349,7 @@ def facts_of(path: Path) -> list[Evidence]:
 @pytest.mark.parametrize("name", ["eager_range", "aiokafka"])
 def test_a_fact_of_a_capture_has_the_number_of_its_packet(name: str) -> None:
     """The packet of that number, counted from 1, was captured when the frame was complete."""
-    path = PLACED / f"{name}.pcap"
+    path = CAPTURES / f"{name}.pcap"
     with path.open("rb") as file:
         times = [packet.time_ns for packet in read_packets(file, lambda damage: None)]
     facts = facts_of(path)
@@ -363,7 +360,7 @@ def test_a_fact_of_a_capture_has_the_number_of_its_packet(name: str) -> None:
 
 
 def test_a_fact_of_a_recording_has_the_byte_of_its_record(tmp_path: Path) -> None:
-    record_capture(tmp_path, PLACED / "eager_range.pcap")
+    record_capture(tmp_path, CAPTURES / "eager_range.pcap")
     (path,) = recording_files(tmp_path)
     records = {found.position: found for found in read_recording(path) if isinstance(found, Recorded)}
     placed = [fact for fact in facts_of(path) if fact.position is not None]
