@@ -71,7 +71,7 @@ from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.codec.registry import decode_request, decode_response, peek_request
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.kernel.net import address_text, looks_like
+from kcoord_wire.kernel.net import address_text, guess_protocol
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
 from kcoord_wire.messages.rewrite.rewrite_join_group import RewriteJoinGroupResponse
@@ -550,7 +550,7 @@ class _Reader:
         self._report.foreign_connections += 1
         if introduction.size:
             ends = "-".join(address_text(*endpoint) for endpoint in connection.endpoints)
-            error = f"a connection without a Kafka request, left out: {ends}{looks_like(introduction.first_bytes)}"
+            error = f"a connection without a Kafka request, left out: {ends}{guess_protocol(introduction.first_bytes)}"
             yield RawFrame(*introduction.events[0].at, "", "damage", error=error, lost=introduction.size)
 
     def _refuse(self, event: StreamEvent) -> Iterator[RawFrame]:

@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol, cast
 
 from kcoord_wire.codec.framing import SIZE_BYTES, Framer
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.kernel.net import looks_like
+from kcoord_wire.kernel.net import guess_protocol
 
 BURST: Final = 64  # frames of one connection that are handled before another connection is
 BURST_SECONDS: Final = 0.005  # likewise, where they cost much
@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
                 self._owner.receive(self, data[SIZE_BYTES:])  # the whole of one frame: the common case
                 return
             if size > limit and len(data) >= SIZE_BYTES:
-                self._owner.refuse(self, f"a frame of {size} bytes{looks_like(data)}")
+                self._owner.refuse(self, f"a frame of {size} bytes{guess_protocol(data)}")
                 return
             self._framer = Framer(limit)
         self._bodies = self._framer.feed(data)

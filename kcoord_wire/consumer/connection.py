@@ -27,7 +27,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.consumer import errors
 from kcoord_wire.consumer.settings import Sasl, SaslError, sasl_tokens
-from kcoord_wire.kernel.net import address_text, looks_like
+from kcoord_wire.kernel.net import address_text, guess_protocol
 from kcoord_wire.protocol.api_keys import ApiKey, api_name
 from kcoord_wire.protocol.error_codes import ErrorCode, describe_error
 
@@ -230,7 +230,7 @@ class Connection(asyncio.Protocol):
                 if self.lost.done():
                     return
         except kw.WireError as error:
-            self._end(self._foreign(error, "" if self._wire.versions else looks_like(data)))
+            self._end(self._foreign(error, "" if self._wire.versions else guess_protocol(data)))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._gone.done():

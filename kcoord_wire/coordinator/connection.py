@@ -34,7 +34,7 @@ from kcoord_wire.coordinator.oversized import OversizedError, OversizedProduce, 
 from kcoord_wire.coordinator.scheduler import Scheduler
 from kcoord_wire.coordinator.security.authentication import Session
 from kcoord_wire.errors import DecodeError, EncodeError
-from kcoord_wire.kernel.net import looks_like
+from kcoord_wire.kernel.net import guess_protocol
 from kcoord_wire.messages.heartbeat import HeartbeatRequest
 
 HELD: Final = -1
@@ -216,7 +216,7 @@ class Connection(asyncio.Protocol):
                 return
             self._framer = self._new_framer()
             if len(data) >= _SIZE_BYTES and not self._framer.may_read(size):
-                owner.refuse(self, f"a frame of {size} bytes{looks_like(data)}")
+                owner.refuse(self, f"a frame of {size} bytes{guess_protocol(data)}")
                 return
         if self._oversized is None:
             self._bodies = self._framer.feed(data)

@@ -50,7 +50,7 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), parse_port(port)
 
 
-def looks_like(start: bytes) -> str:
+def guess_protocol(start: bytes) -> str:
     """Return what the first bytes of a connection look like if not Kafka's protocol: text to append to an error.
 
     :param start: at least four bytes, where the size of a frame was expected

@@ -25,7 +25,7 @@ from kcoord_wire.capture.fetches import FetchWalk
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, SIZE_BYTES, frame
 from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.codec.registry import MessageCodec
-from kcoord_wire.kernel.net import address_text, looks_like
+from kcoord_wire.kernel.net import address_text, guess_protocol
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey, api_name
 from kcoord_wire.recorder.bodies import AddressError, CentralTraffic, FetchNumbers, rewrite_addresses, rewrite_message
 from kcoord_wire.recorder.context import NUMBERS, RECORDED, REWRITTEN, TRACKED, RelayContext
@@ -161,7 +161,7 @@ class Relay:
         """Handle bytes of one side that are not a frame; return whether the connection continues."""
         self.context.counters.foreign += 1
         side = "client" if end is self.client else "broker"
-        text = f"{self.name}: the {side} does not speak Kafka: {why}{looks_like(data)}"
+        text = f"{self.name}: the {side} does not speak Kafka: {why}{guess_protocol(data)}"
         if self.context.rewrites:
             self.context.warn(f"{text}; closed")
             end.close(at_once=True)  # and the other one, when what came before has been written

@@ -2,8 +2,7 @@
 
 Only `write_html` needs altair and vl-convert, only `print_summary` needs rich.
 
-To show a cause, give it a colour and a sentence in `page.keys`, and words in `digest.fault_sentence` where it is a
-fault.
+What is said of a cause, and its colour, stand in `forensics.causes`.
 """
 
 from __future__ import annotations

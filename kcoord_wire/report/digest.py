@@ -36,6 +36,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from typing import Final, NamedTuple
 
+from kcoord_wire.forensics.causes import CAUSES
 from kcoord_wire.forensics.detectors import SEVERITIES, by_importance
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
@@ -219,10 +220,7 @@ def _state(row: PartitionState, first_ns: int) -> str:
     return f"{shown(row.topic)}-{row.partition} {row.status}{since}"
 
 
-FAULTS: Final = frozenset(
-    {Cause.POLL_TIMEOUT, Cause.SESSION_EXPIRED, Cause.SYNC_EXPIRED, Cause.REBALANCE_TIMEOUT}
-    | {Cause.COORDINATOR_FAILOVER, Cause.OUTAGE, Cause.GROUP_TOO_LARGE, Cause.REFUSED}
-)
+FAULTS: Final = frozenset(cause for cause, facts in CAUSES.items() if facts.is_fault)
 """Causes that are no part of normal work."""
 
 _COSTLY_MS: Final = 30_000  # partition time, or length, from which a rebalance by a fault is a warning

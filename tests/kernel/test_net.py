@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.kernel import net
-from kcoord_wire.kernel.net import LogLimiter, address_text, local_address, looks_like, parse_address, parse_port
+from kcoord_wire.kernel.net import LogLimiter, address_text, guess_protocol, local_address, parse_address, parse_port
 
 
 @pytest.mark.parametrize("address", [("localhost", 9092), ("10.0.0.1", 0), ("::1", 65_535), ("", 1)])
@@ -44,7 +44,7 @@ def test_a_wildcard_listener_is_reached_by_loopback() -> None:
     ],
 )
 def test_foreign_protocols_are_recognized(start: bytes, text: str) -> None:
-    assert looks_like(start) == text
+    assert guess_protocol(start) == text
 
 
 def test_log_lines_are_limited_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from kcoord_wire.forensics.causes import CAUSES
 from kcoord_wire.forensics.model import Cause, GroupHistory
 from kcoord_wire.report.page import keys
 from kcoord_wire.report.page.data import page_data
 from kcoord_wire.report.page.document import FOLDER, SCRIPTS
-from kcoord_wire.report.page.keys import ABOUT, COLOURS, OTHER, GroupClock
+from kcoord_wire.report.page.keys import OTHER, GroupClock
 from tests.support.histories import MS, SECOND, START, incident, kip_848, losses, summary, typical
 
 SCRIPT = "\n".join((FOLDER / name).read_text("utf-8") for name in SCRIPTS)
@@ -88,7 +89,7 @@ def themes() -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("theme", themes(), ids=["light", "dark"])
 def test_colours_contrast_with_their_background(theme: dict[str, str]) -> None:
-    for colour in [*COLOURS.values(), OTHER]:
+    for colour in [*(facts.colour for facts in CAUSES.values()), OTHER]:
         assert contrast(colour, theme["ground"]) >= 3
     for ink in ("ink", "quiet", "link", "critical", "warning", "info"):
         for ground in ("ground", "panel"):
@@ -99,5 +100,5 @@ def test_colours_contrast_with_their_background(theme: dict[str, str]) -> None:
 
 
 def test_every_cause_has_a_colour_and_a_sentence() -> None:
-    assert set(COLOURS) == set(ABOUT) == set(Cause)
-    assert len(set(COLOURS.values()) - {OTHER}) >= len(Cause) - 1
+    assert set(CAUSES) == set(Cause)
+    assert len({facts.colour for facts in CAUSES.values()} - {OTHER}) >= len(Cause) - 1

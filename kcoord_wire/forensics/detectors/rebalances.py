@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow.compute as pc
 
+from kcoord_wire.forensics.causes import CAUSES
 from kcoord_wire.forensics.detectors.finding import (
     MINUTE_NS,
     DetectorResult,
@@ -47,26 +48,6 @@ STORM_THRESHOLD: Final = 10
 STORM_CRITICAL: Final = 30
 
 _JOINS: Final = frozenset({Cause.NEW_MEMBER})
-_ANY_ADVICE: Final = "Look at the members that set off most of the rebalances, and at what they have in common."
-_ADVICE: Final[dict[str, str]] = {  # by the commonest cause
-    Cause.POLL_TIMEOUT: "The application does too much between two polls: fetch less at once (max.poll.records), or "
-    "raise max.poll.interval.ms above what a batch takes.",
-    Cause.SESSION_EXPIRED: "Members die, stand still, or lose their network: look at those processes first. A longer "
-    "session timeout helps only where they come back by themselves.",
-    Cause.SYNC_EXPIRED: "The leader's assignor is too slow for so many members and partitions, or the leader is gone.",
-    Cause.REBALANCE_TIMEOUT: "Members join too late: look what they do between two polls when a rebalance begins.",
-    Cause.NEW_MEMBER: "Processes start again and again: look at their supervisor (crashes, failed liveness probes, an "
-    "autoscaler that follows the lag of the rebalances).",
-    Cause.MEMBER_LEFT: "Processes are stopped and started again and again: look at their supervisor, or at an "
-    "autoscaler that follows the lag of the rebalances.",
-    Cause.COOPERATIVE_FOLLOW_UP: "The assignor does not come to rest: update the client libraries, the leader's first.",
-    Cause.LEADER_REJOINED: "The leader asks for rebalances: look at its log, and at topics that come and go.",
-    Cause.TOPICS_CHANGED: "Topics or partitions change all the time, or members disagree on them: look at what creates "
-    "topics, and whether a pattern matches more than it should.",
-    Cause.SUBSCRIPTION_CHANGED: "A member changes its subscription all the time: subscribe once to all topics.",
-    Cause.COORDINATOR_FAILOVER: "The coordinator's broker is lost again and again: look at brokers, not at members.",
-    Cause.REFUSED: "Members are refused: see the finding about the error.",
-}
 _LEAVES: Final = frozenset({Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED})
 
 
@@ -93,7 +74,7 @@ def storm(seen: Seen) -> Iterator[DetectorResult]:
         to_ns=last.ended_ns or last.started_ns,
         text=f"{len(worst)} rebalances in {minutes:.0f} min beyond its members' first joins and leaves: "
         f"{', '.join(f'{count} x {cause}' for cause, count in causes)}; {client} set off {times} of them",
-        advice=_ADVICE.get(causes[0][0], _ANY_ADVICE),
+        advice=CAUSES.get(causes[0][0], CAUSES[Cause.UNKNOWN]).in_a_storm,
         value=len(worst),
         threshold=STORM_THRESHOLD,
         rebalances=[rebalance.number for rebalance in worst],

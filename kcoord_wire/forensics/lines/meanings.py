@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from kcoord_wire.forensics.causes import CAUSES
 from kcoord_wire.forensics.lines.broker import cause_of_client, judge_reason
 from kcoord_wire.forensics.lines.reader import Parsed, parse_line
-from kcoord_wire.forensics.model import Cause
 
 NO, YES, REPEATED = "no", "yes", "if it repeats"
 
@@ -241,22 +241,6 @@ MEANINGS: Final[Mapping[str, Meaning]] = MappingProxyType(
 )
 """The meaning of each kind of line."""
 
-_CAUSES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        Cause.NEW_MEMBER: (NO, "A start or a scale-out is fine; the same client again and again is a crash loop."),
-        Cause.MEMBER_LEFT: (NO, "A close or a deploy is fine. Its client's log says why it left."),
-        Cause.POLL_TIMEOUT: (YES, _POLL),
-        Cause.SESSION_EXPIRED: (YES, _SESSION),
-        Cause.COOPERATIVE_FOLLOW_UP: (NO, "The second round of a cooperative rebalance; a third is a loop."),
-        Cause.TOPICS_CHANGED: (NO, "Who created or deleted topics or partitions?"),
-        Cause.SUBSCRIPTION_CHANGED: (NO, "The member's subscription, or what it owns, is another than before."),
-        Cause.LEADER_REJOINED: (NO, "The leader may have seen topics change, or it lost its coordinator."),
-        Cause.STATIC_REPLACED: (NO, "A static member was restarted with another subscription or assignor."),
-        Cause.SYNC_EXPIRED: (YES, "These members joined and never asked for their assignment: they hang or died."),
-        Cause.GROUP_TOO_LARGE: (YES, "The broker's group.max.size is smaller than the group."),
-    }
-)
-
 
 def explain_line(line: str) -> Explained | None:
     """Return what a line means; None for a line of no known kind."""
@@ -273,7 +257,7 @@ def _meaning(parsed: Parsed) -> Meaning:
     if not reason:
         return meaning
     cause = judge_reason(reason).cause if parsed.kind == "preparing" else cause_of_client(reason)
-    if cause is None or cause not in _CAUSES or parsed.kind not in ("preparing", "left", "leaving", "rejoin_requested"):
+    facts = None if cause is None else CAUSES[cause]
+    if facts is None or facts.stated is None or parsed.kind not in ("preparing", "left", "leaving", "rejoin_requested"):
         return meaning
-    is_error, look = _CAUSES[cause]
-    return Meaning(f"{meaning.says} The reason: {cause}.", is_error, look)
+    return Meaning(f"{meaning.says} The reason: {cause}.", YES if facts.is_fault else NO, facts.stated)

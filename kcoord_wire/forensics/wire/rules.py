@@ -14,11 +14,10 @@ Laws:
 
 To add a cause:
 
-* `model.Cause`; a rule here, at its place in `RULES` (and in `EPOCH_RULES` for KIP-848), with a `trace.StartKind` where
-  it starts in a new way; what the rule asks for in `facts.Facts`.
+* `model.Cause`, and its row in `causes.CAUSES`; a rule here, at its place in `RULES` (and in `EPOCH_RULES` for
+  KIP-848), with a `trace.StartKind` where it starts in a new way; what the rule asks for in `facts.Facts`.
 * Where records show it, records/classic.py and records/kip848.py, and the table in the docstring of
   records/reader.py.
-* Its colour and its text in report/page/keys.py; `FAULTS` in report/digest.py if it is one.
 * Truth: a row of `RULES` and a branch in tests/truth/labels.py, an act in tests/truth/scenarios.py, and what records
   cannot show in tests/truth/records.py; then ``python -m tests.truth.causes`` writes docs/causes.md.
 """

@@ -22,13 +22,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from kcoord_wire.forensics.causes import CAUSES
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Loss, Rebalance
 from kcoord_wire.protocol.wording import counted
 from kcoord_wire.report.digest import Card, Digest, awaited, cards_of, digests, lag_sentence, nameless
 from kcoord_wire.report.formatting import duration, iso, name_if_known, name_of, place_text, shown, utc
 from kcoord_wire.report.page.keys import (
-    ABOUT,
-    COLOURS,
     OTHER,
     FindingKeys,
     GroupClock,
@@ -113,7 +112,7 @@ def page_data(
             _group(digest, limits, rows, steps, chars)
             for digest, rows, steps in zip(kept, shares, step_shares, strict=True)
         ],
-        "causes": {str(cause): {"colour": colour, "about": ABOUT[cause]} for cause, colour in COLOURS.items()},
+        "causes": {str(cause): {"colour": facts.colour, "about": facts.about} for cause, facts in CAUSES.items()},
         "other": OTHER,
         "cut": cut,
         "losses": [
