@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tests.incidents.hall import Hall, Scene
 from tests.incidents.labels import Act
-from tests.support.clients.members import PATIENCE
+from tests.support.clients.heard import PATIENCE
 
 PREFERRED: Final = 0
 """The election type of ElectLeaders (KIP-460) that takes the first replica of the list."""

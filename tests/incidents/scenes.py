@@ -27,7 +27,8 @@ from confluent_kafka.admin import (
 import kcoord_wire as kw
 from tests.incidents.hall import Scene
 from tests.support.clients.connect_worker import ConnectWorker
-from tests.support.clients.members import PATIENCE, Member
+from tests.support.clients.heard import PATIENCE
+from tests.support.clients.members import Member
 from tests.support.wire import Wire
 
 UNKNOWN_VERSION: Final = 9

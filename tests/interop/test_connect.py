@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.clients.connect_worker import ConnectWorker
-from tests.support.clients.members import PATIENCE
+from tests.support.clients.heard import PATIENCE
 from tests.support.clients.served import Served
 from tests.support.kafka_broker import class_path, compile_java, make_topics
 

@@ -26,9 +26,10 @@ import kcoord_wire as kw
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import Cause, GroupHistory, Rebalance
 from kcoord_wire.recorder.proxy import Recorder
+from tests.support.clients.heard import PATIENCE
 from tests.support.clients.java import java_client
 from tests.support.clients.life_cycle import Figures, at_once
-from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, KCOORD, PATIENCE, Member
+from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, KCOORD, Member
 from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics
 from tests.support.stage import LONG_MS, PARTITIONS, Stage
 from tests.support.wire import Wire

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import kcoord_wire as kw
-from tests.support.clients.members import PATIENCE, Client, Member
+from tests.support.clients.heard import PATIENCE
+from tests.support.clients.members import Client, Member
 from tests.support.wire import Wire
 
 PARTITIONS = 4

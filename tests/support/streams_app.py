@@ -5,17 +5,13 @@ The program is tests/support/java/StreamsCount.java.
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final
 
-from tests.support.clients.members import PATIENCE
+from tests.support.clients.heard import PATIENCE, Heard
 from tests.support.kafka_broker import class_path, compile_java, java, log_file
 
 SESSION_MS: Final = 10_000
@@ -75,62 +71,28 @@ class Application:
         return sorted(active) == self.tasks and set(standby) >= set(stored)
 
 
-class Instance:
-    """One process of the application. As a context manager it is killed at the end of the block, if it still runs.
+class Instance(Heard):
+    """One process of the application.
 
     :ivar said: its state and tasks, as it wrote them last
     """
 
     def __init__(self, command: Sequence[str], name: str, news: threading.Condition) -> None:
         self.name = name
-        self.said: dict[str, object] = {}
+        self.said: dict[str, Any] = {}
         self.active: list[str] = []
         self.standby: list[str] = []
-        self._news = news
-        with log_file(name).open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.kill()
-
-    def freeze(self) -> None:
-        """Stop it by SIGSTOP, as a machine does that is moved."""
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it run again."""
-        self._process.send_signal(signal.SIGCONT)
+        super().__init__(command, news=news, log=log_file(name))
 
     def close(self) -> None:
         """Terminate it and wait until it has closed."""
-        self._process.terminate()
-        self._process.wait(_STOP_SECONDS)
+        self.end(_STOP_SECONDS)
 
-    def kill(self) -> None:
-        """End it by SIGKILL."""
-        self._process.kill()
-        self._process.wait()
-        self._reader.join(PATIENCE)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+    def heed(self, event: dict[str, Any]) -> None:
+        self.said, self.active, self.standby = event, event["active"], event["standby"]
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            said = json.loads(line)
-            with self._news:
-                self.said, self.active, self.standby = said, said["active"], said["standby"]
-                self._news.notify_all()
-        with self._news:
-            self.said, self.active, self.standby = {"ended": self._process.wait()}, [], []
-            self._news.notify_all()
+    def heed_end(self) -> None:
+        self.said, self.active, self.standby = {"ended": self._process.wait()}, [], []
 
 
 # ---- the verdict

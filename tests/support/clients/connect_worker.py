@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final
 
 from kcoord_wire.zookeeper.ensemble import free_ports
-from tests.support.clients.members import PATIENCE
+from tests.support.clients.heard import PATIENCE, Heard
 from tests.support.kafka_broker import class_path, java, log_file
 
 _STOP_SECONDS = 30
@@ -39,7 +35,7 @@ class TaskEvent:
     next: int
 
 
-class ConnectWorker:
+class ConnectWorker(Heard):
     """One worker, which is a member of its group with and without connectors.
 
     :param name: its client id
@@ -84,18 +80,7 @@ class ConnectWorker:
         classes = [str(connectors)] if connectors else []
         command = java(os.pathsep.join([*classes, class_path("connect-runtime")]), main, str(path))
         self.events: list[TaskEvent] = []
-        with log_file(f"{group}-{name}").open("wb") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.kill()
+        super().__init__(command, log=log_file(f"{group}-{name}"))
 
     @property
     def running(self) -> list[int]:
@@ -119,18 +104,7 @@ class ConnectWorker:
 
     def leave(self) -> None:
         """Stop it as an operator does; it leaves its group."""
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait(_STOP_SECONDS)
+        self.end(_STOP_SECONDS)
 
-    def kill(self) -> None:
-        """End it by SIGKILL, with its tasks."""
-        self._process.kill()
-        self._process.wait()
-        self._reader.join(PATIENCE)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.events.append(TaskEvent(at=time.monotonic(), **json.loads(line)))
+    def heed(self, event: dict[str, Any]) -> None:
+        self.events.append(TaskEvent(at=time.monotonic(), **event))

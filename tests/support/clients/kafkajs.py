@@ -6,7 +6,8 @@ import fcntl
 import shutil
 from typing import Final
 
-from tests.support.clients.members import ROOT, Client
+from tests.support.clients.heard import ROOT
+from tests.support.clients.members import Client
 from tests.support.go_programs import run
 from tests.support.kafka_broker import tool
 

@@ -15,7 +15,8 @@ from itertools import chain
 from typing import Self
 
 from kcoord_wire.coordinator import Coordinator, GroupConfig
-from tests.support.clients.members import PATIENCE, Client, Member, Record
+from tests.support.clients.heard import PATIENCE
+from tests.support.clients.members import Client, Member, Record
 
 HEARTBEAT_MS = 500
 CONFIG = GroupConfig(min_session_timeout_ms=1000, initial_rebalance_delay_ms=200)

@@ -9,19 +9,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-ROOT = Path(__file__).parents[3]
-PATIENCE = 90.0  # seconds: far more than anything takes, for a machine that is busy with other things
+from tests.support.clients.heard import PATIENCE, Heard
 
 Record = tuple[int, int, str]
 """Partition, offset, value."""
@@ -79,8 +74,8 @@ KIP_848: Mapping[str, Any] = {
 """Options that make the Java client and librdkafka members of KIP-848; they refuse the classic ones beside these."""
 
 
-class Member:
-    """One client program. As a context manager it is killed at the end of the block, if it still runs.
+class Member(Heard):
+    """One client program.
 
     :param options: the settings of lines.py
     """
@@ -97,23 +92,8 @@ class Member:
         self._expected = 0  # this many records were awaited
         self._again: set[int] = set()  # partitions of which records may come again
         self.changed = time.monotonic()  # when it last reported what it owns
-        self._news = threading.Condition()
-        self._process = subprocess.Popen(
-            [*client.command, json.dumps(options)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, **client.environment},
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.kill()
+        environment = {**os.environ, **client.environment}
+        super().__init__([*client.command, json.dumps(options)], stdin=subprocess.PIPE, environment=environment)
 
     # ---- commands
 
@@ -150,23 +130,6 @@ class Member:
         assert stdin is not None
         stdin.write(json.dumps({"do": do, **fields}) + "\n")
         stdin.flush()
-
-    def kill(self) -> None:
-        """End the process by SIGKILL and reap it: nothing of it is sent to anyone."""
-        self._process.kill()
-        self._process.wait()
-        self._reader.join(PATIENCE)
-        for pipe in self._process.stdin, self._process.stdout:
-            assert pipe is not None
-            pipe.close()
-
-    def stop(self) -> None:
-        """Stop the process by SIGSTOP, as a virtual machine does that is moved, or a debugger."""
-        self._process.send_signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """Let it run again."""
-        self._process.send_signal(signal.SIGCONT)
 
     # ---- waiting
 
@@ -208,18 +171,10 @@ class Member:
 
     # ---- events
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            event = json.loads(line)
-            with self._news:
-                self._take(event)
-                self._news.notify_all()
-        with self._news:
-            self._ended = True
-            self._news.notify_all()
+    def heed_end(self) -> None:
+        self._ended = True
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def heed(self, event: dict[str, Any]) -> None:
         match event["event"]:
             case "owns":
                 self.owned.append(sorted(event["partitions"]))

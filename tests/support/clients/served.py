@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support.clients.heard import ROOT
 from tests.support.clients.life_cycle import Place
-from tests.support.clients.members import ROOT
 
 
 class Served:
