@@ -1,34 +1,19 @@
-"""A member by aiokafka. See lines.py for what it speaks.
-
-Its event loop runs while a command is served and while it polls, and it polls all the time.
-"""
+"""A member by aiokafka. See lines.py for what it speaks."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from tests.support.clients.lines import Member, Settings, serve
-
-
-class SlowRange(RangePartitionAssignor):  # type: ignore[misc]
-    """An assignor that asks another service first, which takes its time."""
-
-    @classmethod
-    def assign(cls, *arguments: Any) -> Any:
-        time.sleep(5)
-        return super().assign(*arguments)
-
+from tests.support.clients.lines import AsyncMember, serve, slow
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,
-    "slow-range": SlowRange,
+    "slow-range": slow(RangePartitionAssignor),
     "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
 }
@@ -39,34 +24,18 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         self.member = member
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        self.member.own(self.member.owned | {partition.partition for partition in assigned})
+        self.member.gain(assigned)
 
     async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        self.member.own(self.member.owned - {partition.partition for partition in revoked})
+        self.member.lose(revoked)
 
 
-class AiokafkaMember(Member):
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.runner = asyncio.Runner()
-
-    def join(self) -> None:
-        self.runner.run(self.start())
-
+class AiokafkaMember(AsyncMember):
     async def start(self) -> None:
-        options = {
-            "bootstrap_servers": self.settings.bootstrap,
-            "client_id": self.settings.client_id,
-            "group_id": self.settings.group,
-            "group_instance_id": self.settings.instance_id,
-            "partition_assignment_strategy": [ASSIGNORS[self.settings.assignor]],
-            "session_timeout_ms": self.settings.session_timeout_ms,
-            "heartbeat_interval_ms": self.settings.heartbeat_interval_ms,
-            "rebalance_timeout_ms": self.settings.rebalance_timeout_ms,
-            "auto_offset_reset": "earliest",
-            "enable_auto_commit": False,
-        }
-        self.consumer = AIOKafkaConsumer(**self.settings.over(options))
+        options = self.settings.common(
+            [ASSIGNORS[self.settings.assignor]], rebalance_timeout_ms=self.settings.rebalance_timeout_ms
+        )
+        self.consumer = AIOKafkaConsumer(**options)
         self.subscribe([self.settings.topic])
         await self.consumer.start()
 
@@ -75,9 +44,6 @@ class AiokafkaMember(Member):
             self.consumer.unsubscribe()
             return
         self.consumer.subscribe(topics, listener=Listener(self))
-
-    def stall(self, seconds: float) -> None:
-        self.runner.run(asyncio.sleep(seconds))
 
     def poll(self) -> list[tuple[int, int, str]]:
         polled = self.runner.run(self.consumer.getmany(timeout_ms=50))

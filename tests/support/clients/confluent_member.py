@@ -42,10 +42,10 @@ class ConfluentMember(Member):
         self.consumer.subscribe(topics, on_assign=self.assigned, on_revoke=self.revoked)
 
     def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self.own(self.owned | {partition.partition for partition in partitions})
+        self.gain(partitions)
 
     def revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self.own(self.owned - {partition.partition for partition in partitions})
+        self.lose(partitions)
 
     def poll(self) -> list[tuple[int, int, str]]:
         polled = []

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
 from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from tests.support.clients.lines import Member, serve
-
-
-class SlowRange(RangePartitionAssignor):  # type: ignore[misc]
-    """An assignor that asks another service first, which takes its time."""
-
-    @classmethod
-    def assign(cls, *arguments: Any) -> Any:
-        time.sleep(5)
-        return super().assign(*arguments)
-
+from tests.support.clients.lines import Member, serve, slow
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,
-    "slow-range": SlowRange,
+    "slow-range": slow(RangePartitionAssignor),
     "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
@@ -37,28 +24,18 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         self.member = member
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        self.member.own(self.member.owned | {partition.partition for partition in assigned})
+        self.member.gain(assigned)
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        self.member.own(self.member.owned - {partition.partition for partition in revoked})
+        self.member.lose(revoked)
 
 
 class KafkaPythonMember(Member):
-    def options(self) -> dict[str, Any]:
-        return {"bootstrap_servers": self.settings.bootstrap, "client_id": self.settings.client_id}
-
     def join(self) -> None:
-        options = self.options() | {
-            "group_id": self.settings.group,
-            "group_instance_id": self.settings.instance_id,
-            "partition_assignment_strategy": [ASSIGNORS[self.settings.assignor]],
-            "session_timeout_ms": self.settings.session_timeout_ms,
-            "heartbeat_interval_ms": self.settings.heartbeat_interval_ms,
-            "max_poll_interval_ms": self.settings.rebalance_timeout_ms,
-            "auto_offset_reset": "earliest",
-            "enable_auto_commit": False,
-        }
-        self.consumer = KafkaConsumer(**self.settings.over(options))
+        options = self.settings.common(
+            [ASSIGNORS[self.settings.assignor]], max_poll_interval_ms=self.settings.rebalance_timeout_ms
+        )
+        self.consumer = KafkaConsumer(**options)
         # A refresh of metadata that is under way when it subscribes is one without the topic, and the next one comes in
         # five minutes: a leader assigns nothing then.
         self.consumer.partitions_for_topic(self.settings.topic)
@@ -92,7 +69,8 @@ class KafkaPythonMember(Member):
         self.consumer.close()
 
     def produce(self, records: list[tuple[int, str]]) -> list[int]:
-        producer = KafkaProducer(**self.options(), acks="all", enable_idempotence=True)
+        bootstrap, name = self.settings.bootstrap, self.settings.client_id
+        producer = KafkaProducer(bootstrap_servers=bootstrap, client_id=name, acks="all", enable_idempotence=True)
         sent = [producer.send(self.settings.topic, value.encode(), partition=partition) for partition, value in records]
         producer.flush(30)
         offsets = [future.get(30).offset for future in sent]

@@ -1,16 +1,11 @@
-"""A member by this package's own consumer. See lines.py for what it speaks.
-
-Its event loop runs while a command is served and while it polls, and it polls all the time.
-"""
+"""A member by this package's own consumer. See lines.py for what it speaks."""
 
 from __future__ import annotations
-
-import asyncio
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer, ConsumerSettings, RebalanceListener
 from kcoord_wire.consumer.connection import ConnectionSettings
-from tests.support.clients.lines import Member, Settings, serve
+from tests.support.clients.lines import AsyncMember, serve
 from tests.support.clients.producing import produce
 
 
@@ -19,34 +14,18 @@ class Listener(RebalanceListener):
         self.member = member
 
     def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        self.member.own(self.member.owned | {partition.partition for partition in partitions})
+        self.member.gain(partitions)
 
     def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        self.member.own(self.member.owned - {partition.partition for partition in partitions})
+        self.member.lose(partitions)
 
 
-class KcoordMember(Member):
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.runner = asyncio.Runner()
-
-    def join(self) -> None:
-        self.runner.run(self.start())
-
+class KcoordMember(AsyncMember):
     async def start(self) -> None:
-        options = {
-            "bootstrap_servers": self.settings.bootstrap,
-            "client_id": self.settings.client_id,
-            "group_id": self.settings.group,
-            "group_instance_id": self.settings.instance_id,
-            "partition_assignment_strategy": self.settings.assignor.split(","),
-            "session_timeout_ms": self.settings.session_timeout_ms,
-            "heartbeat_interval_ms": self.settings.heartbeat_interval_ms,
-            "max_poll_interval_ms": self.settings.rebalance_timeout_ms,
-            "auto_offset_reset": "earliest",
-            "enable_auto_commit": False,
-        }
-        self.consumer = Consumer(ConsumerSettings(**self.settings.over(options)))
+        options = self.settings.common(
+            self.settings.assignor.split(","), max_poll_interval_ms=self.settings.rebalance_timeout_ms
+        )
+        self.consumer = Consumer(ConsumerSettings(**options))
         self.consumer.subscribe([self.settings.topic], Listener(self))
 
     def subscribe(self, topics: list[str]) -> None:
@@ -57,9 +36,6 @@ class KcoordMember(Member):
             self.consumer.subscribe(topics)
         else:
             await self.consumer.unsubscribe()
-
-    def stall(self, seconds: float) -> None:
-        self.runner.run(asyncio.sleep(seconds))
 
     def rebalance(self, reason: str) -> None:
         self.consumer.enforce_rebalance(reason)

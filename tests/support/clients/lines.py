@@ -32,6 +32,7 @@ A command that fails is answered with ``{"event": "failed", "do": ..., "text": .
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -40,7 +41,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +68,23 @@ class Settings:
     heartbeat_interval_ms: int
     rebalance_timeout_ms: int
     options: dict[str, Any] = field(default_factory=dict)
+
+    def common(self, assignors: list[Any], **others: Any) -> dict[str, Any]:
+        """The options that the libraries written in Python call alike."""
+        return self.over(
+            {
+                "bootstrap_servers": self.bootstrap,
+                "client_id": self.client_id,
+                "group_id": self.group,
+                "group_instance_id": self.instance_id,
+                "partition_assignment_strategy": assignors,
+                "session_timeout_ms": self.session_timeout_ms,
+                "heartbeat_interval_ms": self.heartbeat_interval_ms,
+                "auto_offset_reset": "earliest",
+                "enable_auto_commit": False,
+                **others,
+            }
+        )
 
     def over(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options of a consumer with those of the test over them."""
@@ -101,6 +119,14 @@ class Member(ABC):
             self._next = {partition: offset for partition, offset in self._next.items() if partition in partitions}
             self.owned = partitions
             emit("owns", partitions=sorted(partitions))
+
+    def gain(self, partitions: Iterable[Any]) -> None:
+        """Report that it owns these as well; each has its number as `partition`."""
+        self.own(self.owned | {each.partition for each in partitions})
+
+    def lose(self, partitions: Iterable[Any]) -> None:
+        """Report that it does not own these any more."""
+        self.own(self.owned - {each.partition for each in partitions})
 
     @abstractmethod
     def join(self) -> None:
@@ -173,6 +199,34 @@ class Member(ABC):
                 following = {partition: offset + 1 for partition, offset, _ in polled}
                 self._next.update({partition: following[partition] for partition in following.keys() & self.owned})
                 emit("records", records=polled)
+
+
+class AsyncMember(Member):
+    """A member on an event loop, which runs while a command is served and while it polls; it polls all the time."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.runner = asyncio.Runner()
+
+    def join(self) -> None:
+        self.runner.run(self.start())
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Start the consumer."""
+
+    def stall(self, seconds: float) -> None:
+        self.runner.run(asyncio.sleep(seconds))
+
+
+def slow(assignor: Any) -> Any:
+    """The assignor, asking another service first, which takes its time."""
+
+    def assign(cls: Any, *arguments: Any) -> Any:
+        time.sleep(5)
+        return assignor.assign(*arguments)
+
+    return type("Slow", (assignor,), {"assign": classmethod(assign)})
 
 
 def serve(make: Callable[[Settings], Member]) -> None:
