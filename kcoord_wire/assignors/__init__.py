@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kcoord_wire.assignors.claims import generation_user_data, sticky_user_data
 from kcoord_wire.assignors.model import (
     NO_RACKS,
     Assign,
@@ -34,7 +33,7 @@ from kcoord_wire.assignors.model import (
     list_partitions,
 )
 from kcoord_wire.assignors.range import range_assign, round_robin
-from kcoord_wire.assignors.sticky import cooperative_sticky, sticky
+from kcoord_wire.assignors.sticky import cooperative_sticky, generation_user_data, sticky, sticky_user_data
 
 __all__ = [
     "ASSIGNORS",

@@ -24,12 +24,12 @@ from kcoord_wire.assignors.model import (
     Assignment,
     Kind,
     MemberSubscription,
+    Nearness,
     Racks,
     in_order,
     kinds_of,
     topics_by_subscribers,
 )
-from kcoord_wire.assignors.nearness import Nearness
 
 
 def range_assign(

@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.assignors import ASSIGNORS, Assignor, MemberSubscription, RebalanceProtocol, range_assign, sticky
-from kcoord_wire.assignors import range as round_robin
+from kcoord_wire.assignors import (
+    ASSIGNORS,
+    Assignor,
+    MemberSubscription,
+    RebalanceProtocol,
+    range_assign,
+    round_robin,
+    sticky,
+)
 from kcoord_wire.assignors.check import assert_assignor, check_assignor
 from kcoord_wire.assignors.rules import PROMISES, Rule
 

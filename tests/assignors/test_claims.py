@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.assignors import MemberSubscription
-from kcoord_wire.assignors.claims import (
+from kcoord_wire.assignors.sticky import (
     Claim,
     generation_user_data,
     holdings,

@@ -1,4 +1,4 @@
-"""Any subscriptions: balanced as far as they allow, and nothing moves that need not."""
+"""Any subscriptions: balanced as far as they allow, nothing moves that need not, and chains of moves."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import random
 import pytest
 
 from kcoord_wire.assignors import MemberSubscription, Partitions
-from kcoord_wire.assignors.leveling import level
-from kcoord_wire.assignors.model import kinds_of
-from kcoord_wire.assignors.nearness import Nearness
+from kcoord_wire.assignors.leveling import Exchanges, level
+from kcoord_wire.assignors.model import Nearness, kinds_of
 
 Held = list[dict[str, list[int]]]
 
@@ -88,3 +87,49 @@ def test_what_was_moved_needlessly_goes_back() -> None:
 def test_free_partitions_go_to_members_near_a_replica(racks: list[str | None], expected: list[Partitions]) -> None:
     given, _ = run({"a": 4, "b": 2}, ["a", "ab", "b"], [{}, {}, {}], racks, a=["r2", "r1", "r2", "r1"], b=["r1"] * 2)
     assert given == expected
+
+
+# Members 0 to 3; topic 0: members 0 and 1, topic 1: members 1 and 2, topic 2: members 2 and 3.
+SUBSCRIBERS = [[0, 1], [1, 2], [2, 3]]
+
+
+def chain(load: list[int], gained: dict[int, int], former: int, present: int) -> object:
+    """The chain where some members have gained a partition of one topic each."""
+    gained_by = [{gained[member]} if member in gained else set[int]() for member in range(len(load))]
+    return Exchanges(load, SUBSCRIBERS, gained_by).chain(former, present)
+
+
+def test_a_present_holder_with_more_gets_nothing_for_it() -> None:
+    assert chain([1, 2, 2, 2], {}, former=0, present=1) == (0, [], 0)
+
+
+def test_the_former_holder_passes_one_on_to_the_present_one() -> None:
+    assert chain([2, 2, 2, 2], {0: 0}, former=0, present=1) == (0, [(0, 0, 1)], 1)
+
+
+def test_a_chain_leads_over_other_members() -> None:
+    assert chain([2, 2, 2, 2], {0: 0, 1: 1, 2: 2}, former=0, present=3) == (0, [(2, 2, 3), (1, 1, 2), (0, 0, 1)], 3)
+
+
+def test_a_chain_ends_at_a_member_with_fewer() -> None:
+    assert chain([2, 2, 1, 2], {0: 0, 1: 1}, former=0, present=3) == (0, [(1, 1, 2), (0, 0, 1)], 2)
+
+
+def test_a_member_with_more_than_the_former_holder_may_begin() -> None:
+    assert chain([2, 3, 2, 2], {1: 1, 2: 2}, former=0, present=3) == (1, [(2, 2, 3), (1, 1, 2)], 3)
+
+
+def test_without_a_chain_nothing_moves() -> None:
+    assert chain([2, 2, 2, 2], {0: 0, 2: 2}, former=0, present=3) is None
+
+
+def test_a_vain_search_is_not_repeated_until_something_has_moved() -> None:
+    load, gained_by = [2, 2, 2, 2], [set[int](), set[int](), {2}, set[int]()]
+    exchanges = Exchanges(load, SUBSCRIBERS, gained_by)
+    assert exchanges.chain(0, 3) is None
+    gained_by[0].add(0)
+    assert exchanges.chain(0, 1) == (0, [(0, 0, 1)], 1), "another first member is another search"
+    gained_by[0].clear()
+    load[1] = 3
+    gained_by[1].add(1)
+    assert exchanges.chain(0, 3) == (1, [(2, 2, 3), (1, 1, 2)], 3)

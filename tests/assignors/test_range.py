@@ -1,9 +1,11 @@
-"""range is Kafka's: compared with recorded results of Kafka 3.9, and with kafka-python."""
+"""range and roundrobin are Kafka's: compared with recorded results of Kafka 3.9, and with kafka-python."""
 
 from __future__ import annotations
 
 import time
 import warnings
+
+import pytest
 
 from kcoord_wire.assignors import MemberSubscription, range_assign
 from tests.support.assignments import (
@@ -15,14 +17,15 @@ from tests.support.assignments import (
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas by importlib.resources.read_text
     from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 
-def test_the_result_is_that_of_kafka() -> None:
-    assert list(differs_from_kafka("range")) == []
-
-
-def test_the_result_is_that_of_kafka_python() -> None:
-    assert list(differs_from_kafka_python("range", RangePartitionAssignor)) == []
+@pytest.mark.parametrize(
+    ("name", "peer"), [("range", RangePartitionAssignor), ("roundrobin", RoundRobinPartitionAssignor)]
+)
+def test_the_result_is_that_of_kafka_and_kafka_python(name: str, peer: type) -> None:
+    assert list(differs_from_kafka(name)) == []
+    assert list(differs_from_kafka_python(name, peer)) == []
 
 
 def test_the_result_with_racks_is_that_of_kafka() -> None:

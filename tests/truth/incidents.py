@@ -27,8 +27,8 @@ from kcoord_wire.assignors import (
     RebalanceProtocol,
     group_partitions,
     list_partitions,
+    round_robin,
 )
-from kcoord_wire.assignors import range as round_robin
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.worlds.group import cluster
 from kcoord_wire.worlds.group.cluster import Cluster

@@ -31,7 +31,7 @@ from kcoord_wire.assignors import (
     group_partitions,
     list_partitions,
 )
-from kcoord_wire.assignors.claims import with_generation_from_user_data
+from kcoord_wire.assignors.sticky import with_generation_from_user_data
 from kcoord_wire.clients.bugs import CLIENT_BUGS
 from kcoord_wire.consumer import events
 from kcoord_wire.consumer.machine import MemberMachine
