@@ -4,6 +4,9 @@
 - `read_raw_frames`: the same frames undecoded, with the damage of the file in its place
 - `RawConversation`, `FrameDecoder`: the two halves, for the bytes of one connection from any source
 
+Bytes go through `pcap` (packets of a file), `packets` (segments, tunnels), `tcp` (streams), `splitter` (frames) and
+`conversation` (a connection). What Fetch shows without its records: `fetches`.
+
 dpkt dissects the packets; it comes with the extra ``capture``, without which they raise `MissingLibraryError`.
 """
 

@@ -73,7 +73,7 @@ def absent(column: pa.Array) -> NDArray[np.bool_]:
     return found
 
 
-def take(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
+def take_or_null(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
     """Return the rows of those numbers; null for -1."""
     return column.take(pa.array(rows, mask=rows < 0))
 

@@ -44,7 +44,7 @@ class CentralFrames:
         self._losses, self._counts = losses, counts
         self._connections: dict[_Key, CentralReader | None] = {}  # None: not the draft's
 
-    def take(self, frames: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.RecordBatch]:
+    def set_aside(self, frames: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.RecordBatch]:
         """Return the frames of all other connections, and the rows of `Exchange` and `Sighting` of the draft's."""
         codes, keys = connection_codes(frames)
         self._decide(frames, codes, keys)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from kcoord_wire.codec.columns import ColumnDecoder
-from kcoord_wire.forensics.exchanges.arrow import absent, as_type, filled, take
+from kcoord_wire.forensics.exchanges.arrow import absent, as_type, filled, take_or_null
 from kcoord_wire.forensics.exchanges.pairing import BatchMemory
 from kcoord_wire.forensics.model import Exchange, arrow_schema
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
@@ -148,7 +148,7 @@ def decode_pairs(
     cut = ~absent(frames.column("error"))
     client_ids = asked = pa.nulls(len(requests))
     if key != ApiKey.METADATA:
-        found = request.decode(take(bodies, np.where(cut[requests], -1, requests)))
+        found = request.decode(take_or_null(bodies, np.where(cut[requests], -1, requests)))
         note_errors(found.column("error"), requests, api, "request", memory)
         asked, client_ids = found.column(f"{api}Request"), found.column("client_id")
         if asked.null_count:
@@ -158,7 +158,7 @@ def decode_pairs(
             asked, client_ids, hosts = asked.filter(kept), client_ids.filter(kept), hosts.filter(kept)
     whole = np.where(responses < 0, -1, np.where(cut[responses], -1, responses))
     software = memory.software(requests)
-    found = response.decode(take(bodies, whole), keys=key, versions=pa.array(versions))
+    found = response.decode(take_or_null(bodies, whole), keys=key, versions=pa.array(versions))
     note_errors(found.column("error"), responses, api, "response", memory)
     answered = found.column(f"{api}Response")
     return Decoded(
@@ -191,22 +191,22 @@ def assembled(pairs: Decoded, columns: dict[str, pa.Array], of: NDArray[np.int64
     hosts, software, client_ids, versions = pairs.hosts, pairs.software, pairs.client_ids, pairs.versions
     if of is not None:
         requests, responses, versions = requests[of], responses[of], versions[of]
-        hosts, software, client_ids = take(hosts, of), take(software, of), take(client_ids, of)
+        hosts, software, client_ids = take_or_null(hosts, of), take_or_null(software, of), take_or_null(client_ids, of)
     frames = pairs.frames
     columns = columns | {
         "api": pa.repeat(pa.scalar(pairs.api), len(requests)),
         "api_version": pa.array(versions),
-        "source": take(frames.column("source"), requests),
-        "seq": take(frames.column("seq"), requests),
-        "answer_seq": take(frames.column("seq"), responses),
-        "position": take(frames.column("position"), requests),
-        "answer_position": take(frames.column("position"), responses),
-        "connection": take(frames.column("connection"), requests),
+        "source": take_or_null(frames.column("source"), requests),
+        "seq": take_or_null(frames.column("seq"), requests),
+        "answer_seq": take_or_null(frames.column("seq"), responses),
+        "position": take_or_null(frames.column("position"), requests),
+        "answer_position": take_or_null(frames.column("position"), responses),
+        "connection": take_or_null(frames.column("connection"), requests),
         "client_id": client_ids,
         "client_host": hosts,
         "software": software,
-        "asked_ns": take(frames.column("time_ns"), requests),
-        "answered_ns": take(frames.column("time_ns"), responses),
+        "asked_ns": take_or_null(frames.column("time_ns"), requests),
+        "answered_ns": take_or_null(frames.column("time_ns"), responses),
     }
     schema = arrow_schema(Exchange)
     made = []

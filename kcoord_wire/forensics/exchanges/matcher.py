@@ -51,7 +51,7 @@ from kcoord_wire.forensics.exchanges.arrow import (
     lists,
     only_batch,
     records,
-    take,
+    take_or_null,
 )
 from kcoord_wire.forensics.exchanges.central import CentralFrames, rewrite_joins
 from kcoord_wire.forensics.exchanges.decode import APIS, Decoded, decode_pairs
@@ -140,7 +140,7 @@ class Matcher:
         return joined(exchanges, arrow_schema(Exchange)), joined(topics, arrow_schema(Sighting))
 
     def _feed(self, frames: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        frames, exchanges, sightings = self._central.take(frames)
+        frames, exchanges, sightings = self._central.set_aside(frames)
         rows, topics = self._feed_kafka(frames)
         return joined([rows, exchanges], arrow_schema(Exchange)), joined([topics, sightings], arrow_schema(Sighting))
 
@@ -307,7 +307,9 @@ class _Batch:
                 self._counts["exchanges"] += int(of_rewrite.sum())
                 asked, answered = asked[~of_rewrite], answered[~of_rewrite]
             versions = (self.words[asked] & 0xFFFF).astype(np.uint16).view(np.int16)
-            pairs = decode_pairs(key, self.rows, asked, answered, versions, take(hosts, self.codes[asked]), self.memory)
+            pairs = decode_pairs(
+                key, self.rows, asked, answered, versions, take_or_null(hosts, self.codes[asked]), self.memory
+            )
             if key == ApiKey.METADATA:
                 self._note_topics(pairs)
             elif len(pairs):

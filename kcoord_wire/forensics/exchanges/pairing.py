@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from kcoord_wire.capture.fetches import FetchSession
 from kcoord_wire.codec.pending import PendingRequests
-from kcoord_wire.forensics.exchanges.arrow import take
+from kcoord_wire.forensics.exchanges.arrow import take_or_null
 from kcoord_wire.forensics.model import Loss, Sighting
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class BatchMemory:
         for index in np.flatnonzero(self._seqs[rows] <= since[codes]).tolist():  # before it, or in a later file
             is_known[index] = self._known(stated[codes[index]], int(rows[index])) is not None
         names = pa.array([None if each is None else each[1] for each in stated], pa.string())
-        return take(names, np.where(is_known, codes, -1))
+        return take_or_null(names, np.where(is_known, codes, -1))
 
     def topic_name(self, row: int, topic_id: bytes) -> str:
         """Return the topic's name as the connection had it before that row; else ``id:`` and the id in hex."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.codec.columns import ColumnDecoder
-from kcoord_wire.forensics.exchanges.arrow import Flat, absent, child, flatten, joined, lists, records, take
+from kcoord_wire.forensics.exchanges.arrow import Flat, absent, child, flatten, joined, lists, records, take_or_null
 from kcoord_wire.forensics.exchanges.decode import Decoded, assembled, note_errors
 from kcoord_wire.forensics.exchanges.pairing import BatchMemory
 from kcoord_wire.forensics.model import Exchange, arrow_schema
@@ -136,7 +136,9 @@ def _places(topics: Flat, rows: NDArray[np.int64], memory: BatchMemory) -> _Plac
                     given[index] = memory.topic_name(int(rows[topics.row[index]]), id_)
             names = pa.array(given, pa.string())
     inner = flatten(child(topics.values, "partitions"))
-    return _Places(topics.row[inner.row], take(names, inner.row), child(inner.values, "partition_index"), inner.values)
+    return _Places(
+        topics.row[inner.row], take_or_null(names, inner.row), child(inner.values, "partition_index"), inner.values
+    )
 
 
 def _same(left: _Places, right: _Places) -> bool:
@@ -171,9 +173,11 @@ def _offset_commits(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
     within = _Places(wanted.row, wanted.topic, wanted.partition, None)
     if not answered.all():
         picked = np.flatnonzero(answered)
-        within = _Places(wanted.row[picked], take(wanted.topic, picked), take(wanted.partition, picked), None)
+        within = _Places(
+            wanted.row[picked], take_or_null(wanted.topic, picked), take_or_null(wanted.partition, picked), None
+        )
     if _same(within, given):
-        errors = take(codes, np.where(answered, np.cumsum(answered) - 1, -1))
+        errors = take_or_null(codes, np.where(answered, np.cumsum(answered) - 1, -1))
     else:
         by_place = dict(zip(given.labels(), codes.to_pylist(), strict=True))
         errors = pa.array([by_place.get(place) for place in wanted.labels()], pa.int16())
@@ -218,11 +222,11 @@ def _offset_fetches(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
     single, several = (np.flatnonzero(wanted) for wanted in (~of_groups, of_groups))
     made = []
     if len(single):
-        answered = take(pairs.answered, single)
+        answered = take_or_null(pairs.answered, single)
         offsets, places = _fetched(child(answered, "topics"), pairs.responses[single], memory)
         codes = child(places.values, "error_code")
         columns = {
-            "group_id": take(child(pairs.asked, "group_id"), single),
+            "group_id": take_or_null(child(pairs.asked, "group_id"), single),
             "error_code": _first_errors(codes, places.row, child(answered, "error_code")),
             "offsets": offsets,
         }
@@ -233,13 +237,13 @@ def _offset_fetches(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
 
 
 def _offset_fetches_of_groups(pairs: Decoded, several: NDArray[np.int64], memory: BatchMemory) -> pa.RecordBatch:
-    wanted = flatten(child(take(pairs.asked, several), "groups"))
-    given = flatten(child(take(pairs.answered, several), "groups"))
+    wanted = flatten(child(take_or_null(pairs.asked, several), "groups"))
+    given = flatten(child(take_or_null(pairs.answered, several), "groups"))
     group_ids, given_ids = child(wanted.values, "group_id"), child(given.values, "group_id")
     of = several[wanted.row]
     answer = np.full(len(wanted), -1)
     in_order = np.flatnonzero(pairs.has_answer[of])
-    if len(in_order) == len(given) and take(group_ids, in_order).equals(given_ids):
+    if len(in_order) == len(given) and take_or_null(group_ids, in_order).equals(given_ids):
         answer[in_order] = np.arange(len(given))
     else:
         by_name = {
@@ -247,7 +251,7 @@ def _offset_fetches_of_groups(pairs: Decoded, several: NDArray[np.int64], memory
         }
         names = zip(wanted.row.tolist(), group_ids.to_pylist(), strict=True)
         answer = np.array([by_name.get(place, -1) for place in names], np.int64)
-    answers = take(given.values, answer)
+    answers = take_or_null(given.values, answer)
     offsets, places = _fetched(child(answers, "topics"), pairs.responses[of], memory)
     epochs = child(wanted.values, "member_epoch")
     columns = {
@@ -303,7 +307,7 @@ def _generations(stated: pa.Array, user_data: pa.Array, assignors: pa.Array) -> 
     if not len(rows):
         return stated
     found = stated.to_numpy(zero_copy_only=False).astype(np.float64)
-    tails = pc.binary_slice(take(user_data, rows), -_GENERATION_BYTES).to_pylist()
+    tails = pc.binary_slice(take_or_null(user_data, rows), -_GENERATION_BYTES).to_pylist()
     found[rows] = np.frombuffer(b"".join(tails), ">i4")
     return pa.array(found, mask=np.isnan(found)).cast(pa.int32())
 
@@ -338,7 +342,7 @@ def _joins(pairs: Decoded, memory: BatchMemory) -> pa.RecordBatch:
     offered = records({"assignor": names, "subscription": subscriptions})
     given = child(answered, "members")
     members = flatten(given)
-    metadata, chosen = child(members.values, "metadata"), take(child(answered, "protocol_name"), members.row)
+    metadata, chosen = child(members.values, "metadata"), take_or_null(child(answered, "protocol_name"), members.row)
     subscriptions = _subscriptions(metadata, chosen, consumers[members.row], pairs.responses[members.row], memory)
     listed = records(
         {

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcoord_wire.forensics.exchanges.arrow import absent, as_type, child, filled, flatten, lists, records, take
+from kcoord_wire.forensics.exchanges.arrow import absent, as_type, child, filled, flatten, lists, records, take_or_null
 
 LISTS = st.lists(st.none() | st.lists(st.integers(0, 9), max_size=3), max_size=5)
 
@@ -27,7 +27,7 @@ def test_a_nested_list_keeps_the_outermost_row() -> None:
 
 
 def test_take_gives_null_for_minus_one() -> None:
-    assert take(pa.array(["a", "b"]), np.array([1, -1, 0])).to_pylist() == ["b", None, "a"]
+    assert take_or_null(pa.array(["a", "b"]), np.array([1, -1, 0])).to_pylist() == ["b", None, "a"]
 
 
 def test_as_type_matches_fields_by_name_and_fills_nulls() -> None:
