@@ -17,29 +17,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from kcoord_wire.central.connection import Connection, Dialect, Limits
 from kcoord_wire.central.frames import DraftDialect
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.kernel.driver import Driver, log_event
+from kcoord_wire.kernel.listening import BACKLOG, Sweeper, all_closed, most_connections
 from kcoord_wire.kernel.machines import Close, Disconnected, LogEvent, Machine, Received, Send
 from kcoord_wire.kernel.net import LogLimiter
 from kcoord_wire.zookeeper.model import Ask, Registry, RegistryEvent, Replied
 
 Answerers = Mapping[type, Callable[[Any], Any]]
 """What answers the requests that are not for the coordinator's machine, at once, by the class of the request."""
-
-BACKLOG: Final = 1024
-SPARE_FILES: Final = 64  # open files left for ZooKeeper and the log
-SWEEPS: Final = 8  # in the shortest of the time limits, so that it is exceeded by an eighth at most
-CLOSING_SECONDS: Final = 0.01  # between two looks at whether the connections have closed
 
 LOG: Final = logging.getLogger("kcoord_wire.central")
 LOG.addHandler(logging.NullHandler())  # silent unless logging is configured
@@ -73,7 +66,7 @@ class Server:
         self._asked: dict[int, tuple[Machine, int]] = {}
         self._loop = asyncio.get_running_loop()
         self._listener: asyncio.Server | None = None
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweeper: Sweeper | None = None
         self._refusals = LogLimiter()
         self._warnings = LogLimiter()
 
@@ -100,27 +93,24 @@ class Server:
         self._driver.machines = (*others, machine)
         self._registry = registry
         await self._listener.start_serving()
-        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._most = min(self.limits.max_connections, max(files - SPARE_FILES, SPARE_FILES))
         limits = self.limits
-        self._sweep(min(limits.frame_ms, limits.unread_ms, limits.idle_ms) / 1000 / SWEEPS)
+        self._most = most_connections(limits.max_connections)
+        times = (limits.frame_ms, limits.unread_ms, limits.idle_ms)
+        self._sweeper = Sweeper(lambda: [*self.connections.values(), *self._closing], self._drop, times)
 
     async def close(self, grace_ms: int = 1_000) -> None:
         """Close the connections, in order and after `grace_ms` at once; the machines see no further event."""
         self._driver.stop()
         if self._sweeper is not None:
-            self._sweeper.cancel()
+            self._sweeper.close()
         if self._listener is not None:
             self._listener.close()
         for connection in list(self.connections.values()):
             self._end(connection)
-        until = time.monotonic() + grace_ms / 1000
-        while self._closing and time.monotonic() < until:
-            await asyncio.sleep(CLOSING_SECONDS)
+        await all_closed(self._closing, grace_ms)
         for connection in list(self._closing):
             connection.abort()
-        while self._closing:  # until their sockets are closed: a restart needs the port
-            await asyncio.sleep(CLOSING_SECONDS)
+        await all_closed(self._closing, float("inf"))  # until their sockets are closed: a restart needs the port
 
     def host_of(self, number: int) -> str:
         """Return the address of a connection's peer; empty if it has ended."""
@@ -232,11 +222,3 @@ class Server:
         if self._refusals.allows_line():
             log_event(LOG, LogEvent(logging.WARNING, "connection closed", {"peer": connection.host, "reason": reason}))
         connection.abort()
-
-    def _sweep(self, interval: float) -> None:
-        now = time.monotonic()
-        for connection in [*self.connections.values(), *self._closing]:
-            why = connection.overdue(now)
-            if why is not None:
-                self._drop(connection, why)
-        self._sweeper = self._loop.call_later(interval, partial(self._sweep, interval))

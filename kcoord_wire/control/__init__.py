@@ -4,6 +4,9 @@
         print(control.url, control.token)
 
 `kcoord serve --control PORT` is the same from the command line, `kcoord control` its client.
+
+To add an operation: a row in `operations`, from which `server` routes, the OpenAPI description is made and `kcoord
+control` asks; the page: ``live.js``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,14 @@
     async with Coordinator(topics={"orders": 12}) as c:  # a real socket, for any client
         consumer = KafkaConsumer("orders", bootstrap_servers=c.address, group_id="billing")
 
-`kcoord_wire.simulation` runs the same machine on a virtual clock.
+`kcoord_wire.worlds` runs the same `host` on a virtual clock. A request goes through `listener` and `connection` (bytes),
+`requests` (SASL, faults, permissions, routing) and `host` (machines and logs); `scheduler` says who goes on.
+
+* To change what a broker's stop, pause or return does: `server`; who leads what: `core.brokers`.
+* To change writes, compaction, reading again or moves, or when readers see an internal topic: `host`.
+* To change what clients may cost: `connection.PeerLimits`; a Produce beyond the limit of a frame: `oversized`.
+* To change what tests ask: `testing`; what a group or a rebalance looks like: `description`.
+* To add a sample for Prometheus: `metrics`. To add a fault: `fault_injection`.
 
 Names are imported when they are first used: the machine needs Python alone, the server the extra ``serve``.
 """

@@ -411,10 +411,9 @@ class Connection(asyncio.Protocol):
 
     # ---- bounds
 
-    def overdue(self) -> str | None:
-        """Return why the connection has to be closed now; None if it may stay."""
+    def overdue(self, now: float) -> str | None:
+        """Return why the connection has to be closed now, in monotonic seconds; None if it may stay."""
         limits = self._owner.limits
-        now = time.monotonic()
         idle_ms = (now - self.active_at) * 1000
         if self.session is not None and self.session.principal is None:
             return "unauthenticated" if idle_ms > limits.unauthenticated_ms else None

@@ -13,10 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import resource
 import socket
 import ssl
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -25,16 +23,12 @@ from kcoord_wire.coordinator.api_codec import NotServedError
 from kcoord_wire.coordinator.connection import Connection, ConnectionOwner, PeerLimits
 from kcoord_wire.coordinator.metrics import Metrics
 from kcoord_wire.coordinator.security.authentication import Session, Users
+from kcoord_wire.kernel.listening import BACKLOG, Sweeper, all_closed, most_connections
 from kcoord_wire.kernel.net import LogLimiter
 
-SPARE_FILES: Final = 64  # open files left for the log and the metrics
-BACKLOG: Final = 1024
 ACCEPT_AT_ONCE: Final = 64  # connections with TLS that are accepted before others are served
 ACCEPT_AGAIN_SECONDS: Final = 1.0  # after the system has refused to accept one
-SWEEPS: Final = 8  # in the shortest of the time limits, so that it is exceeded by an eighth at most
-SHORTEST_SWEEP_SECONDS: Final = 0.02
 MOST_NOT_SERVED: Final = 1_000  # apis with versions and clients that are logged; the names come from clients
-CLOSING_SECONDS: Final = 0.01  # between two looks at whether the connections have closed
 
 _log = logging.getLogger("kcoord_wire.coordinator")
 
@@ -74,7 +68,7 @@ class Listener:
         self._plain: asyncio.Server | None = None
         self._tls_sockets: list[socket.socket] = []
         self._handshakes: dict[Connection, asyncio.Task[None]] = {}
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._sweeper: Sweeper | None = None
         self._share = share
         self._tls: ssl.SSLContext | None = None
         self._is_paused = False
@@ -95,8 +89,7 @@ class Listener:
             plain.close()
             return await self.listen(host, chosen, tls)
         self._plain = plain
-        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)  # a connection takes one; the log must not go without
-        self._most = min(self.limits.max_connections, max((files - SPARE_FILES) // self._share, SPARE_FILES))
+        self._most = most_connections(self.limits.max_connections, self._share)
         self._tls = tls
         if tls is not None:
             for bound in plain.sockets:
@@ -106,8 +99,8 @@ class Listener:
                 self._tls_sockets.append(listening)
                 self._accept_more(listening, tls)
         limits = self.limits
-        shortest_ms = min(limits.frame_ms, limits.unread_ms, limits.idle_ms, limits.unauthenticated_ms)
-        self._sweep(max(SHORTEST_SWEEP_SECONDS, shortest_ms / 1000 / SWEEPS))
+        times = (limits.frame_ms, limits.unread_ms, limits.idle_ms, limits.unauthenticated_ms)
+        self._sweeper = Sweeper(lambda: () if self._is_paused else self.connections, self._drop, times)
         return chosen
 
     def pause(self) -> None:
@@ -144,13 +137,11 @@ class Listener:
         """Close the connections: in order, and after `grace_ms` at once."""
         for connection in list(self.connections):
             connection.close()
-        until = time.monotonic() + grace_ms / 1000
-        while self.connections and time.monotonic() < until:
-            await asyncio.sleep(CLOSING_SECONDS)
+        await all_closed(self.connections, grace_ms)
         for connection in list(self.connections):
             connection.abort()
         if self._sweeper is not None:
-            self._sweeper.cancel()
+            self._sweeper.close()
 
     # ---- TLS
 
@@ -241,13 +232,6 @@ class Listener:
             self._drop(greatest, "too many bytes held", f"{greatest.held} of {self._held}")
 
     # ---- bounds
-
-    def _sweep(self, interval: float) -> None:
-        for connection in () if self._is_paused else list(self.connections):
-            why = connection.overdue()
-            if why is not None:
-                self._drop(connection, why)
-        self._sweeper = self._loop.call_later(interval, self._sweep, interval)
 
     def _drop(self, connection: Connection, reason: str, detail: str = "") -> None:
         if not connection.is_closing:

@@ -14,7 +14,6 @@ Source: kafka/storage `LogManager.java` (the lock file); POSIX `fsync`.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from io import BytesIO
 from operator import itemgetter
@@ -315,6 +314,8 @@ class FileDisk(FolderDisk):
 
     def __init__(self, path: Path | str) -> None:
         super().__init__(Path(path))
+        import fcntl  # is missing on Windows, where disks in memory work
+
         lock = self._folder / _LOCK
         self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
