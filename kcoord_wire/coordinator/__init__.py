@@ -3,7 +3,7 @@
     async with Coordinator(topics={"orders": 12}) as c:  # a real socket, for any client
         consumer = KafkaConsumer("orders", bootstrap_servers=c.address, group_id="billing")
 
-`kcoord_wire.worlds` runs the same `host` on a virtual clock. A request goes through `listener` and `connection` (bytes),
+`kcoord_wire.worlds` runs the same `host` on a virtual clock. Requests pass `listener` and `connection` (bytes),
 `requests` (SASL, faults, permissions, routing) and `host` (machines and logs); `scheduler` says who goes on.
 
 * To change what a broker's stop, pause or return does: `server`; who leads what: `core.brokers`.
