@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import registry
-from kcoord_wire.coordinator.core.apis import Kind, Operation, refusal
+from kcoord_wire.coordinator.core.apis import APIS, Api, Kind, Operation, item_class, refusal
 from kcoord_wire.coordinator.security import authorization
 from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Permissions, Rule
 from kcoord_wire.kernel.settings import SettingsError
+from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -235,64 +237,98 @@ def test_list_groups_leaves_out() -> None:
 # ---- apis that ask about topics
 
 
-def commit(*names: str, group: str = "billing", by_id: bool = False) -> m.OffsetCommitRequest:
-    partitions = [m.OffsetCommitRequestPartition(partition_index=n, committed_offset=9) for n in (0, 1)]
-    topics = [
-        m.OffsetCommitRequestTopic(
-            name="" if by_id else name, topic_id=IDS[name] if by_id else uuid.UUID(int=0), partitions=partitions
-        )
-        for name in names
-    ]
-    return m.OffsetCommitRequest(group_id=group, topics=topics)
+EVERYTHING = Permissions(
+    [Rule((ALICE,), frozenset(Operation), ("billing",), ("orders",), transactional_ids=("pay-1",), cluster=True)]
+)
+TOPIC_LISTS = [
+    (api, path)
+    for api in APIS.values()
+    for path in api.parts.split()
+    if api.each is not None and api.each[0] is Kind.TOPIC and api.key not in (ApiKey.METADATA, ApiKey.OFFSET_FETCH)
+]
+IDS_FROM = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13, ApiKey.OFFSET_COMMIT: 10, ApiKey.TXN_OFFSET_COMMIT: 6}
+REFUSED = {
+    ApiKey.PRODUCE: {"base_offset": -1},
+    ApiKey.FETCH: {"records": b""},
+    ApiKey.DELETE_RECORDS: {"low_watermark": -1},
+}
+NUMBERS = ("partition", "partition_index", "index")
 
 
-@pytest.mark.parametrize("version", range(11))
-def test_offset_commit(version: int) -> None:
-    by_id = version == 10
-    request = commit("secret", "orders", by_id=by_id)
-    allowed, finish = split(request, version)
-    key = (lambda topic: name_of(topic.topic_id)) if by_id else (lambda topic: topic.name)
-    assert [key(topic) for topic in allowed.topics] == ["orders"]
-    done = m.OffsetCommitResponseTopic(
-        name=allowed.topics[0].name,
-        topic_id=allowed.topics[0].topic_id,
-        partitions=[m.OffsetCommitResponsePartition(partition_index=n) for n in (0, 1)],
-    )
-    whole = finish(m.OffsetCommitResponse(topics=[done]))
-    assert [(key(topic), [p.error_code for p in topic.partitions]) for topic in whole.topics] == [
-        ("secret", [NO_TOPIC, NO_TOPIC]),
-        ("orders", [0, 0]),
-    ]
-    assert split(commit("orders", by_id=by_id), version)[1] is None
-    allowed, finish = split(commit("secret", by_id=by_id), version)
-    assert allowed is None
-    assert [p.error_code for p in finish(None).topics[0].partitions] == [NO_TOPIC, NO_TOPIC]
-    allowed, finish = split(commit("orders", "secret", group="x", by_id=by_id), version)
-    assert allowed is None
-    assert {p.error_code for topic in finish(None).topics for p in topic.partitions} == {NO_GROUP}
+def ask(api: Api, path: str, version: int, *names: str, **fields: Any) -> Any:
+    """A request for these topics, with partition 4 of each where it names partitions."""
+    topics, _, partitions = (each.partition("=")[0] for each in path.partition("."))
+    item = item_class(api.request, topics)
+    asked = []
+    for name in names:
+        by_id = version >= IDS_FROM.get(api.key, 99)
+        field = "topic_id" if by_id else "topic" if "topic" in get_type_hints(item) else "name"
+        topic = item(**{field: IDS[name] if by_id else name}) if item is not str else name
+        if partitions:
+            part = item_class(item, partitions)
+            numbers = {number: 4 for number in NUMBERS if number in get_type_hints(part)}
+            setattr(topic, partitions, [4 if part is int else part(**numbers)])
+        asked.append(topic)
+    given = {"group_id": "billing", "transactional_id": "pay-1", **fields}
+    known = {name: value for name, value in given.items() if name in get_type_hints(api.request)}
+    return api.request(**{topics: asked}, **known)
+
+
+def named(part: Any) -> str | None:
+    """The topic that a part of a request or an answer names."""
+    if isinstance(part, str):
+        return part
+    return getattr(part, "topic", "") or getattr(part, "name", "") or name_of(part.topic_id)
+
+
+def leaves(part: Any) -> list[Any]:
+    """The parts of an answer that have the errors of a topic."""
+    return [part] if hasattr(part, "error_code") else getattr(part, "partitions", None) or part.partition_responses
+
+
+@pytest.mark.parametrize(("api", "path"), TOPIC_LISTS, ids=lambda each: getattr(each, "key", each))
+def test_a_list_of_topics_is_split(api: Api, path: str) -> None:
+    batch = next(each for each in api.batches if path.startswith(each.name))
+    for version in api.versions:
+        request = ask(api, path, version, "secret", "orders", "secret")
+        allowed, finish = split(request, version, EVERYTHING)
+        assert [named(each) for each in batch.items(allowed)] == ["orders"]
+        assert replace(allowed, **{batch.name: batch.items(request)}) == request
+        (done,) = (batch.refuse(each, version, 0) for each in batch.items(allowed))
+        whole = getattr(finish(api.response(**{batch.answers: [done]})), batch.answers)
+        assert [named(each) for each in whole] == ["secret", "orders", "secret"]
+        assert [leaf.error_code for each in whole for leaf in leaves(each)] == [NO_TOPIC, 0, NO_TOPIC]
+        for leaf in leaves(whole[0]):
+            assert {name: getattr(leaf, name) for name in REFUSED.get(api.key, {})} == REFUSED.get(api.key, {})
+            number = [getattr(leaf, name) for name in NUMBERS if hasattr(leaf, name)]
+            assert number in ([4], [])
+        if hasattr(api.response(), "error_code"):
+            failed = api.response(error_code=70)
+            assert finish(failed) == failed
+        assert split(ask(api, path, version, "secret"), version, EVERYTHING)[0] is None
+        mine = ask(api, path, version, "orders")
+        assert split(mine, version, EVERYTHING)[0] is mine
+
+
+@pytest.mark.parametrize(
+    ("api", "path"),
+    [each for each in TOPIC_LISTS if each[0].group],
+    ids=lambda each: getattr(each, "key", each),
+)
+def test_a_group_goes_before_its_topics(api: Api, path: str) -> None:
+    for version in api.versions:
+        request = ask(api, path, version, "orders", "secret", group_id="other")
+        allowed, finish = split(request, version, EVERYTHING)
+        assert allowed is None
+        answer = finish(None)
+        parts = [leaf.error_code for topic in answer.topics for leaf in leaves(topic)]
+        assert {getattr(answer, "error_code", 0), *parts} - {0} == {NO_GROUP}
 
 
 def test_an_unknown_topic_id_is_the_machines_to_refuse() -> None:
-    request = commit("orders", by_id=True)
-    request.topics[0].topic_id = uuid.UUID(int=99)
+    topic = m.OffsetCommitRequestTopic(topic_id=uuid.UUID(int=99))
+    request = m.OffsetCommitRequest(group_id="billing", topics=[topic])
     assert split(request, 10) == (request, None)
-
-
-def test_offset_delete() -> None:
-    topics = [
-        m.OffsetDeleteRequestTopic(name=name, partitions=[m.OffsetDeleteRequestPartition(partition_index=3)])
-        for name in ("orders", "secret")
-    ]
-    allowed, finish = split(m.OffsetDeleteRequest(group_id="billing", topics=topics), 0)
-    assert [topic.name for topic in allowed.topics] == ["orders"]
-    done = m.OffsetDeleteResponseTopic(name="orders", partitions=[m.OffsetDeleteResponsePartition(partition_index=3)])
-    assert errors(finish(m.OffsetDeleteResponse(topics=[done])).topics) == {"orders": [0], "secret": [NO_TOPIC]}
-    whole = m.OffsetDeleteResponse(error_code=69)
-    assert finish(whole) == whole
-    allowed, finish = split(m.OffsetDeleteRequest(group_id="billing-2", topics=topics), 0)
-    assert (allowed, finish(None).error_code) == (None, NO_GROUP)
-    allowed, finish = split(m.OffsetDeleteRequest(group_id="billing", topics=topics[1:]), 0)
-    assert (allowed, errors(finish(None).topics)) == (None, {"secret": [NO_TOPIC]})
 
 
 @pytest.mark.parametrize("version", range(8))
@@ -434,80 +470,6 @@ def test_metadata_with_authorized_operations() -> None:
     read, write, describe = 1 << 3, 1 << 4, 1 << 8
     operations = [topic.topic_authorized_operations for topic in finish(answer).topics]
     assert operations == [read | write | describe, read | describe, -(2**31)]
-
-
-def fetch(*names: str, version: int) -> m.FetchRequest:
-    by_id = version >= 13
-    topics = [
-        m.FetchRequestFetchTopic(
-            topic="" if by_id else name,
-            topic_id=IDS[name] if by_id else uuid.UUID(int=0),
-            partitions=[m.FetchRequestFetchPartition(partition=4)],
-        )
-        for name in names
-    ]
-    return m.FetchRequest(topics=topics, max_wait_ms=500)
-
-
-@pytest.mark.parametrize("version", range(19))
-def test_fetch(version: int) -> None:
-    allowed, finish = split(fetch("orders", "secret", version=version), version)
-    assert [topic.topic or name_of(topic.topic_id) for topic in allowed.topics] == ["orders"]
-    assert allowed.max_wait_ms == 500
-    part = m.FetchResponseFetchableTopicResponse(
-        topic=allowed.topics[0].topic,
-        topic_id=allowed.topics[0].topic_id,
-        partitions=[m.FetchResponsePartitionData(partition_index=4, records=b"x")],
-    )
-    whole = finish(m.FetchResponse(responses=[part])).responses
-    assert whole[0] == part
-    refused = whole[1].partitions[0]
-    assert whole[1].topic or name_of(whole[1].topic_id) == "secret"
-    assert (refused.partition_index, refused.error_code, refused.records) == (4, NO_TOPIC, b"")
-    failed = m.FetchResponse(error_code=70)
-    assert finish(failed) == failed
-    assert split(fetch("secret", version=version), version)[0] is None
-    assert split(fetch("orders", version=version), version)[1] is None
-
-
-@pytest.mark.parametrize("version", range(14))
-def test_produce(version: int) -> None:
-    by_id = version == 13
-    topics = [
-        m.ProduceRequestTopicProduceData(
-            name="" if by_id else name,
-            topic_id=IDS[name] if by_id else uuid.UUID(int=0),
-            partition_data=[m.ProduceRequestPartitionProduceData(index=2, records=b"r")],
-        )
-        for name in ("orders-2", "orders")
-    ]
-    allowed, finish = split(m.ProduceRequest(acks=1, topic_data=topics), version)
-    assert allowed.topic_data == topics[1:]
-    done = m.ProduceResponseTopicProduceResponse(
-        name="orders", partition_responses=[m.ProduceResponsePartitionProduceResponse(index=2, base_offset=7)]
-    )
-    first, second = finish(m.ProduceResponse(responses=[done])).responses
-    assert (first.partition_responses[0].error_code, first.partition_responses[0].base_offset) == (NO_TOPIC, -1)
-    assert second == done
-    assert split(m.ProduceRequest(topic_data=topics[:1]), version)[0] is None
-    assert split(m.ProduceRequest(topic_data=topics[1:]), version)[1] is None
-
-
-def test_list_offsets_and_leader_epochs() -> None:
-    for version in range(12):
-        listed = [m.ListOffsetsRequestListOffsetsTopic(name=name) for name in ("secret", "orders")]
-        listed[0].partitions = [m.ListOffsetsRequestListOffsetsPartition(partition_index=1)]
-        allowed, finish = split(m.ListOffsetsRequest(topics=listed), version)
-        assert [topic.name for topic in allowed.topics] == ["orders"]
-        answer = m.ListOffsetsResponse(topics=[m.ListOffsetsResponseListOffsetsTopicResponse(name="orders")])
-        assert errors(finish(answer).topics) == {"secret": [NO_TOPIC], "orders": []}
-    for version in range(5):
-        epochs = [m.OffsetForLeaderEpochRequestOffsetForLeaderTopic(topic=name) for name in ("orders", "secret")]
-        epochs[1].partitions = [m.OffsetForLeaderEpochRequestOffsetForLeaderPartition(partition=1)]
-        allowed, finish = split(m.OffsetForLeaderEpochRequest(topics=epochs), version)
-        found = m.OffsetForLeaderEpochResponseOffsetForLeaderTopicResult(topic="orders")
-        whole = finish(m.OffsetForLeaderEpochResponse(topics=[found]))
-        assert errors(whole.topics, name="topic") == {"orders": [], "secret": [NO_TOPIC]}
 
 
 def test_init_producer_id() -> None:
@@ -687,19 +649,6 @@ ADMIN = Permissions(
 )
 
 
-@pytest.mark.parametrize("version", [0, 4, 7])
-def test_create_topics(version: int) -> None:
-    topic = m.CreateTopicsRequestCreatableTopic
-    request = m.CreateTopicsRequest(topics=[topic(name="secret"), topic(name="orders")])
-    allowed, finish = split(request, version, ADMIN)
-    assert [each.name for each in allowed.topics] == ["orders"]
-    made = m.CreateTopicsResponseCreatableTopicResult(name="orders")
-    answers = finish(m.CreateTopicsResponse(topics=[made])).topics
-    assert [(each.name, each.error_code) for each in answers] == [("secret", NO_TOPIC), ("orders", 0)]
-    allowed, finish = split(m.CreateTopicsRequest(topics=[topic(name="secret")]), version, ADMIN)
-    assert allowed is None
-
-
 def test_configs_of_a_created_topic_may_be_hidden() -> None:
     permissions = Permissions([rule("create", topics="orders")])
     request = m.CreateTopicsRequest(topics=[m.CreateTopicsRequestCreatableTopic(name="orders")])
@@ -730,15 +679,6 @@ def test_delete_topics(version: int) -> None:
     answers = finish(m.DeleteTopicsResponse(responses=[done])).responses
     expected = [("secret", NO_TOPIC), ("orders", 0), (None, NO_TOPIC)]
     assert [(each.name, each.error_code) for each in answers] == expected[: len(answers)]
-
-
-def test_create_partitions() -> None:
-    topic = m.CreatePartitionsRequestCreatePartitionsTopic
-    allowed, finish = split(m.CreatePartitionsRequest(topics=[topic(name="secret"), topic(name="orders")]), 3, ADMIN)
-    assert [each.name for each in allowed.topics] == ["orders"]
-    done = m.CreatePartitionsResponseCreatePartitionsTopicResult(name="orders")
-    answers = finish(m.CreatePartitionsResponse(results=[done])).results
-    assert [(each.name, each.error_code) for each in answers] == [("secret", NO_TOPIC), ("orders", 0)]
 
 
 RESOURCES = [(2, "orders"), (2, "secret"), (32, "billing"), (32, "other"), (4, "0")]

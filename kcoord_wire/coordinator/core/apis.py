@@ -144,7 +144,7 @@ class BatchedApi:
         self.name, _, name = first.partition("=")
         self.answers = name or self.name
         self._answered = answered
-        item, part = _item_class(asked, self.name), _item_class(answered, self.answers)
+        item, part = item_class(asked, self.name), item_class(answered, self.answers)
         ids = [field for field in get_type_hints(part) if field in _MATCHED]
         known = get_type_hints(item)
         if is_dataclass(item):
@@ -246,7 +246,7 @@ def _code_field(names: Iterable[str]) -> str | None:
     return "error_code" if "error_code" in codes else next(iter(codes), None)
 
 
-def _item_class(cls: type, name: str) -> Any:
+def item_class(cls: type, name: str) -> Any:
     """Return the class of the items of a field that is a list."""
     hint = get_type_hints(cls)[name]
     while arguments := get_args(hint):
