@@ -1,15 +1,41 @@
-"""The steps of "Consuming a New Partition" and of a restart, each with its name, by members in virtual time."""
+"""The steps of "Consuming a New Partition" and of a restart, each with its name, by members in virtual time.
+
+Members that balance, in virtual time: handoffs that work, and those that are cut short at each step.
+
+Rounds of giving, from any state, converge, stop, and leave no member empty, also where members see old states.
+"""
 
 from __future__ import annotations
 
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kcoord_wire.marshal import events
+from kcoord_wire.marshal.claiming import Give, View, plan_gives, receivers
+from kcoord_wire.marshal.context import Context
+from kcoord_wire.marshal.events import (
+    Append,
+    Balance,
+    Delivered,
+    LossReason,
+    MemberSettings,
+    Processed,
+    StartFetching,
+    StopFetching,
+)
 from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.messages.marshal import ClaimingPartition, HandingOver, Heartbeat, ReleasingPartition
+from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.state import Claim, Handoff, Member, Place, Rules
+from kcoord_wire.messages.marshal import ClaimingPartition, HandingOver, Heartbeat, Presence, ReleasingPartition
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 
 INTERVAL = 10_000
@@ -283,3 +309,478 @@ def test_a_partition_given_up_cools_down() -> None:
     assert "given it up" in "".join(a.machine.describe().values())
     assert world.run_until(lambda: world.held_by("orders", 0) is a, 2_000)
     assert len(world.entries(ReleasingPartition)) == 1
+
+
+BALANCE = Balance(round_ms=1_000, handoff_ms=20_000)
+
+
+def _world(partitions: int, **settings: Any) -> MarshalScript:
+    return MarshalScript({"orders": partitions}, **({"greedy": True, "presence": True, "balance": BALANCE} | settings))
+
+
+def _announced(world: MarshalScript) -> Callable[[], bool]:
+    return lambda: bool(world.entries(HandingOver))
+
+
+def _two(world: MarshalScript) -> tuple[ScriptedMember, ScriptedMember]:
+    """A member that holds everything, and a newcomer."""
+    a = world.start("a")
+    world.run(2_000)
+    return a, world.start("b")
+
+
+def _stopped(member: ScriptedMember) -> list[StopFetching]:
+    return [effect for effect in member.done(StopFetching) if effect.why is LossReason.HANDED_OVER]
+
+
+# ---- presence
+
+
+def test_presence_is_sent_without_holding_anything() -> None:
+    world = _world(0)
+    world.start("a", max_claims=3)
+    world.run(3 * INTERVAL)
+    times = [entry.time_ms for entry in world.entries(Presence)]
+    assert all(INTERVAL // 4 <= after - before < INTERVAL for before, after in itertools.pairwise(times))
+    assert len(times) >= 4
+    assert world.entries(Presence)[0].message.max_claims == 3
+
+
+def test_presence_and_balance_are_off_by_default() -> None:
+    world = MarshalScript({"orders": 4}, greedy=True)
+    _two(world)
+    world.run(5 * INTERVAL)
+    assert world.shares() == {"a": 4, "b": 0}
+    assert world.entries(Presence) == world.entries(HandingOver) == []
+
+
+def test_balance_without_presence_is_refused() -> None:
+    with pytest.raises(ValueError, match="sends Presence"):
+        Context(MemberSettings("g", "c", "i", ("t",), 1, balance=BALANCE))
+
+
+def test_two_of_one_client_do_not_silence_each_other_for_ever() -> None:
+    world = _world(2)
+    world.start("a")
+    world.run(2_000)
+    world.start("a2", client="a")
+    world.run(8 * INTERVAL)
+    assert sum(world.shares().values()) == 2
+    assert world.entries(Presence)[-1].time_ms > world.now - INTERVAL
+
+
+# ---- balance
+
+
+@pytest.mark.parametrize("rules", Rules)
+def test_newcomer_gets_its_share_and_then_all_stay_still(rules: Rules) -> None:
+    world = _world(8, rules=rules)
+    _two(world)
+    assert world.run_until(lambda: sorted(world.shares().values())[0] >= 3, 8 * BALANCE.round_ms)
+    world.run(2 * BALANCE.handoff_ms)
+    before, handoffs = world.shares(), len(world.entries(HandingOver))
+    world.run(5 * INTERVAL)
+    assert world.shares() == before
+    assert len(world.entries(HandingOver)) == handoffs
+    assert sum(before.values()) == 8
+
+
+def test_members_that_come_one_by_one_end_even() -> None:
+    world = _world(12)
+    for index in range(5):
+        world.start(f"m{index}", wall_error_ms=1_000 * index)
+        world.run(500)
+    world.run(30_000)
+    assert sum(world.shares().values()) == 12
+    assert max(world.shares().values()) - min(world.shares().values()) <= 2
+    before = world.shares()
+    world.run(30_000)
+    assert world.shares() == before
+
+
+def test_members_that_know_nothing_of_it_are_given_nothing() -> None:
+    world = _world(4)
+    world.start("a")
+    world.run(2_000)
+    world.start("go", presence=False, balance=None)
+    world.run(5 * INTERVAL)
+    assert world.shares() == {"a": 4, "go": 0}
+
+
+# ---- one handoff
+
+
+def test_handoff_gives_the_processed_prefix_to_the_successor() -> None:
+    world = _world(2)
+    a, b = _two(world)
+    tenure, first = list(a.fetching.items())[-1]
+    for each, offset in a.fetching.items():
+        world.give(a, Delivered(each, [offset, offset + 1, offset + 2], offset + 3))
+        world.give(a, Processed(each, [offset, offset + 2]))
+    assert world.run_until(lambda: bool(_stopped(a)), 5_000)
+    stop = _stopped(a)[0]
+    given = stop.tenure
+    assert (given.topic, given.token >= 0) == (tenure.topic, True)
+    assert stop.deadline - a.machine.context.now == pytest.approx(BALANCE.handoff_ms // 2, abs=100)
+    world.run(2_000)
+    assert world.entries(ReleasingPartition) == []  # the application still works on a record
+    world.give(a, Processed(given, [first + 1]))
+    assert world.run_until(lambda: bool(b.fetching), 200)
+    (started,) = b.done(StartFetching)
+    assert (started.tenure.partition, started.offset) == (given.partition, first + 3)
+    assert started.tenure.token > given.token
+
+
+def test_drain_ends_at_half_of_the_handoff_s_time() -> None:
+    world = _world(2)
+    a, b = _two(world)
+    world.work(a, 5, processed=2)
+    assert world.run_until(lambda: bool(_stopped(a)), 5_000)
+    assert not world.run_until(lambda: bool(b.fetching), BALANCE.handoff_ms // 2 - 200)
+    assert world.run_until(lambda: bool(b.fetching), 400)
+    assert [effect.offset for effect in b.done(StartFetching)] == [2]
+
+
+def test_others_wait_for_the_successor_until_the_handoff_expires() -> None:
+    world = _world(2)
+    a, b = _two(world)
+    world.start("c", presence=False, balance=None)
+    assert world.run_until(lambda: bool(_stopped(a)), 5_000)
+    world.kill(b)
+    until = world.now + BALANCE.handoff_ms
+    assert world.run_until(lambda: sum(world.shares().values()) == 2, 2 * BALANCE.handoff_ms)
+    assert until - 1_500 <= world.now <= until + 2_000
+
+
+def test_successor_claims_at_once_after_the_release() -> None:
+    world = _world(2, pass_ms=8_000)
+    _a, b = _two(world)
+    assert world.run_until(lambda: bool(world.entries(ReleasingPartition)), 20_000)
+    assert world.run_until(lambda: bool(b.fetching), 200)
+
+
+# ---- handoffs that are cut short
+
+
+def test_announcement_that_was_lost_leaves_the_partition() -> None:
+    world = _world(2)
+    world.fate = lambda _member, message: LOST if isinstance(message, HandingOver) else Fate()
+    a, _b = _two(world)
+    assert world.run_until(lambda: bool(a.noted("handoff given up")), 10_000)
+    world.run(INTERVAL)
+    assert world.shares() == {"a": 2, "b": 0}
+    assert a.done(StopFetching) == []
+
+
+def test_announcement_without_an_answer_counts_if_it_landed() -> None:
+    world = _world(2)
+    world.fate = lambda _member, message: Fate((5,), None) if isinstance(message, HandingOver) else Fate()
+    _two(world)
+    assert world.run_until(lambda: world.shares() == {"a": 1, "b": 1}, 10_000)
+
+
+def test_handoff_to_a_member_that_is_silent_is_given_up() -> None:
+    world = _world(2)
+    world.fate = lambda _member, message: Fate((12_000,), 12_001) if isinstance(message, HandingOver) else Fate()
+    a, b = _two(world)
+    assert world.run_until(lambda: any(isinstance(each.message, HandingOver) for each in a.done(Append)), 5_000)
+    world.kill(b)
+    world.run(13_000)
+    assert a.noted("handoff given up")[0].facts["reason"] == "the successor is not heard of"
+    assert world.shares()["a"] == 2
+
+
+def test_shutdown_during_a_handoff_releases_to_the_successor() -> None:
+    world = _world(2)
+    a, b = _two(world)
+    world.work(a, 5, processed=2)
+    assert world.run_until(lambda: bool(_stopped(a)), 5_000)
+    world.shut_down(a)
+    assert world.run_until(lambda: len(b.fetching) == 2, BALANCE.handoff_ms)
+    assert not a.is_alive
+
+
+# ---- the lessons of KCL
+
+
+def test_kcl_1765_an_expired_handoff_makes_nothing_available() -> None:
+    world = _world(1)
+    a = world.start("a")
+    world.run(2_000)
+    message = world.entries(Heartbeat)[-1].message
+    who = {"client_id": "a", "instance_id": message.instance_id, "group_id": "group", "topic": "orders"}
+    announced = HandingOver(time=world.now // 1_000, to_instance_id="i-b", deadline=world.now // 1_000 + 3, **who)
+    world.land(world.entries(Heartbeat)[-1].partition, announced)
+    world.run(5_000)  # the handoff has expired, its holder beats on
+    world.start("b")
+    world.run(3 * INTERVAL)
+    assert world.shares() == {"a": 1, "b": 0}
+    assert all(entry.message.client_id == "a" for entry in world.entries(ClaimingPartition))
+    world.kill(a)
+    assert world.run_until(lambda: world.shares()["b"] == 1, 4 * INTERVAL)
+
+
+def test_kcl_1765_an_expired_handoff_binds_nobody() -> None:
+    world = _world(2)
+    a, b = _two(world)
+    assert world.run_until(_announced(world), 5_000)
+    world.kill(b)
+    world.run(BALANCE.handoff_ms + 1_000)
+    c = world.start("c")
+    world.shut_down(a)
+    assert world.run_until(lambda: len(c.fetching) == 2, 2_000)
+
+
+def test_kcl_1729_no_heartbeat_follows_the_release() -> None:
+    world = _world(2)
+    a, b = _two(world)
+    world.work(a, 5, processed=2)
+    assert world.run_until(lambda: bool(b.fetching), 20_000)
+    (released,) = world.entries(ReleasingPartition)
+    world.run(3 * INTERVAL)
+    later = [entry for entry in world.entries(Heartbeat) if entry.offset > released.offset]
+    given = released.message.partition
+    assert all(entry.message.instance_id == "i-b" for entry in later if entry.message.partition == given)
+
+
+def test_kcl_1729_heartbeats_go_on_while_the_application_drains() -> None:
+    world = _world(2, heartbeat_interval_ms=4_000)
+    a, b = _two(world)
+    world.work(a, 5, processed=2)
+    assert world.run_until(lambda: bool(_stopped(a)), 5_000)
+    assert world.run_until(lambda: bool(b.fetching), BALANCE.handoff_ms)
+    assert [stop.why for stop in a.done(StopFetching)] == [LossReason.HANDED_OVER]  # it did not expire
+
+
+def test_kcl_1729_a_release_that_cannot_land_ends_at_the_fence() -> None:
+    world = _world(2)
+    a, b = _two(world)
+    assert world.run_until(_announced(world), 5_000)
+    world.fate = lambda member, message: LOST if member is a else Fate()
+    assert world.run_until(lambda: len(b.fetching) == 2, 4 * INTERVAL)
+    assert world.shares() == {"a": 0, "b": 2}
+
+
+def test_kcl_1718_a_restart_does_not_inherit_the_handoff() -> None:
+    world = _world(2)
+    a, b = _two(world)
+    assert world.run_until(_announced(world), 5_000)
+    world.kill(a)
+    world.kill(b)
+    again = world.start("a2", client="a")
+    assert world.run_until(lambda: len(again.fetching) == 2, 1_000)
+    world.run(2 * BALANCE.handoff_ms)
+    assert world.shares()["a2"] == 2
+    assert all(claim.handoff is None for claim in again.machine.context.state.claims.values())
+
+
+def test_kcl_1718_a_restarted_successor_is_not_waited_for() -> None:
+    world = _world(2)
+    a, b = _two(world)
+    world.work(a, 5, processed=2)
+    assert world.run_until(lambda: bool(_stopped(a)), 5_000)
+    world.kill(b)
+    again = world.start("b2", client="b")
+    assert world.run_until(lambda: len(again.fetching) == 1, 2 * BALANCE.handoff_ms)
+
+
+def _play(seed: int) -> MarshalScript:
+    """Members that come and go while appends fail, land late, land twice; then nothing fails any more."""
+    draw = random.Random(seed)
+    world = _world(6, balance=Balance(hysteresis=0, round_ms=1_000, handoff_ms=6_000))
+    fates = (Fate(), Fate(), Fate(), LOST, Fate((5,), None), Fate((2_000,), None), Fate((5, 3_000)))
+    world.fate = lambda *_: draw.choice(fates)
+    for step in range(25):
+        alive = [each for each in world.members.values() if each.is_alive]
+        if len(alive) < 2 or draw.random() < 0.2:
+            world.start(f"m{step}")
+        elif draw.random() < 0.15:
+            draw.choice((world.kill, world.shut_down))(draw.choice(alive))
+        for each in alive:
+            world.work(each, 2, processed=draw.randint(0, 2))
+        world.run(draw.choice((500, 2_000)))
+    world.fate = lambda *_: Fate()
+    return world
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_partition_stays_unclaimed_whatever_fails(seed: int) -> None:
+    world = _play(seed)
+    assert world.run_until(lambda: sum(world.shares().values()) == 6, 6 * INTERVAL)
+
+
+NOW = 1_000_000
+TOKENS = 1_000
+
+
+def _view(
+    holders: Sequence[str], limits: dict[str, int | None], handoffs: dict[int, str] | None = None, late_ms: int = 0
+) -> View:
+    """What the log shows: who holds each partition (empty for free), who has sent Presence, what is handed over."""
+    state = WorldState(Rules.DOCUMENT)
+    for partition, holder in enumerate(holders):
+        claim = Claim(Place("g", "t", partition), holder, holder, token=partition)
+        if holder:
+            claim.last_heartbeat, claim.heartbeat_ms = NOW // 1000, NOW
+        if handoffs and partition in handoffs:
+            claim.handoff = Handoff(handoffs[partition], NOW - late_ms)
+        state.claims[claim.place] = claim
+    state.members["g", "t"] = {each: Member(each, each, NOW, limit) for each, limit in limits.items()}
+    return View(state, "g", "t", len(holders), NOW, NOW)
+
+
+def _gives(view: View, who: str, balance: Balance | None = None, giving: dict[int, str] | None = None) -> list[Give]:
+    return plan_gives(view, who, balance or Balance(), giving or {})
+
+
+def test_newcomer_with_nothing_is_given_the_newest() -> None:
+    assert _gives(_view("aaab", {"a": 0, "b": 0, "c": 0}), "a") == [Give(2, "c")]
+
+
+def test_difference_within_the_hysteresis_stays() -> None:
+    view = _view("aaaabb", {"a": 0, "b": 0})
+    assert _gives(view, "a") == []
+    assert _gives(view, "a", Balance(hysteresis=0)) == [Give(3, "b")]
+
+
+def test_one_partition_is_never_passed_on() -> None:
+    assert _gives(_view("a", {"a": 0, "b": 0}), "a", Balance(hysteresis=0)) == []
+
+
+def test_members_without_presence_keep_theirs_and_get_none() -> None:
+    view = _view("gggggaab", {"a": 0, "b": 0, "g": None, "h": None})
+    assert all(_gives(view, each) == [] for each in "abgh")
+
+
+def test_max_claims_of_the_receiver_is_respected() -> None:
+    assert _gives(_view("aaaaab", {"a": 0, "b": 1}), "a") == []
+    assert _gives(_view("aaaaab", {"a": 0, "b": 2}), "a") == [Give(4, "b")]
+
+
+def test_free_partitions_count_for_those_with_the_fewest() -> None:
+    assert _gives(_view(["a", "a", "a", "", "", ""], {"a": 0, "b": 0}), "a") == []
+
+
+def test_ongoing_handoffs_count_for_the_successor_and_the_limit() -> None:
+    limits: dict[str, int | None] = {"a": 0, "b": 0}
+    assert _gives(_view("aaaaaa", limits, {5: "b"}), "a") == []
+    assert _gives(_view("aaaaaa", limits), "a", giving={5: "b"}) == []
+    assert _gives(_view("aaaaaa", limits, {5: "b"}), "a", Balance(gives_per_round=2)) == [Give(4, "b")]
+
+
+def test_expired_handoff_counts_for_the_holder() -> None:
+    assert _gives(_view("aaaaaa", {"a": 0, "b": 0}, {5: "b"}, late_ms=1), "a") == [Give(5, "b")]
+
+
+def test_silent_members_and_former_processes_are_given_nothing() -> None:
+    view = _view("aaaaaa", {"a": 0, "b": 0, "b2": 0, "c": 0})
+    members = view.state.members["g", "t"]
+    members["b"].client_id = members["b2"].client_id = "b"
+    members["b"].seen_ms -= 1
+    members["c"].seen_ms -= 60_000
+    assert receivers(view) == {"a": 0, "b2": 0}
+    assert _gives(view, "a") == [Give(5, "b2")]
+
+
+@dataclass
+class _Group:
+    """Members that all balance, and what each of them sees: the present, or the state of one round ago.
+
+    A handoff that was announced in one round is done in the next.
+    """
+
+    holders: list[str]
+    limits: dict[str, int | None]
+    balance: Balance
+    handoffs: dict[int, str] = field(default_factory=dict)
+    moves: int = 0
+
+    def round(self, seen: Sequence[tuple[list[str], dict[int, str]]]) -> int:
+        """Let all plan at once; return how many partitions they begin to give."""
+        present = self.present()
+        done, self.handoffs = self.handoffs, {}
+        planned: dict[int, str] = {}
+        for who, (holders, handoffs) in zip(self.limits, seen, strict=True):
+            # A member knows of itself: what it holds, and what it has announced.
+            known = [now if who in (was, now) else was for was, now in zip(holders, present[0], strict=True)]
+            own = {partition: to for partition, to in present[1].items() if present[0][partition] == who}
+            gives = _gives(_view(known, self.limits, handoffs | own), who, self.balance, own)
+            assert len(gives) + len(own) <= max(self.balance.gives_per_round, len(own))
+            assert all(self.holders[give.partition] == who and give.partition not in own for give in gives)
+            planned |= dict(gives)
+        for partition, to in done.items():
+            self.holders[partition] = to
+        self.handoffs = planned
+        self.moves += len(planned)
+        return len(planned)
+
+    def present(self) -> tuple[list[str], dict[int, str]]:
+        """What a member sees that has read everything."""
+        return self.holders.copy(), self.handoffs.copy()
+
+    def counts(self) -> dict[str, int]:
+        found = Counter(self.holders)
+        return {each: found[each] for each, limit in self.limits.items() if limit is not None}
+
+
+@st.composite
+def _groups(draw: st.DrawFn) -> _Group:
+    present = [f"p{i}" for i in range(draw(st.integers(1, 7)))]
+    foreign = [f"go{i}" for i in range(draw(st.integers(0, 2)))]
+    limits: dict[str, int | None] = {each: draw(st.sampled_from([0, 0, 0, 2, 5])) for each in present}
+    holders = draw(st.lists(st.sampled_from(present + foreign), min_size=1, max_size=30))
+    balance = Balance(draw(st.integers(0, 2)), draw(st.integers(1, 3)))
+    return _Group(holders, limits | dict.fromkeys(foreign), balance)
+
+
+def _check_even(group: _Group) -> None:
+    counts = group.counts()
+    fullest = max(counts.values())
+    for each, count in counts.items():
+        limit = group.limits[each]
+        if not limit or count < limit:
+            assert fullest - count < 2 + group.balance.hysteresis
+            assert count > 0 or fullest < 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(_groups())
+def test_rounds_with_the_same_view_converge_and_stay_still(group: _Group) -> None:
+    before, counts = group.holders.copy(), group.counts()
+    still = 0
+    for _ in range(2 * len(before) + 3):
+        still = 0 if group.round([group.present()] * len(group.limits)) or group.handoffs else still + 1
+    assert still >= 2
+    _check_even(group)
+    assert group.moves <= len(before)
+    for each, count in group.counts().items():
+        limit = group.limits[each]
+        assert not limit or count <= max(limit, counts[each])
+    for was, now in zip(before, group.holders, strict=True):
+        assert was == now or not was.startswith("go")
+
+
+@settings(max_examples=60, deadline=None)
+@given(_groups(), st.data())
+def test_rounds_with_old_views_converge_and_stay_still(group: _Group, data: st.DataObject) -> None:
+    old, still = group.present(), 0
+    for _ in range(6 * len(group.holders) + 6):
+        present = group.present()
+        seen = [old if data.draw(st.booleans()) else present for _ in group.limits]
+        still = 0 if group.round(seen) or present[1] else still + 1
+        old = present
+        if still == 3:
+            break
+    assert still == 3
+    _check_even(group)
+
+
+@pytest.mark.parametrize(("members", "each"), [(2, 8), (8, 8), (20, 3), (63, 1)])
+def test_newcomer_gets_its_share_within_bounded_rounds(members: int, each: int) -> None:
+    present = [f"p{i}" for i in range(members)]
+    balance = Balance()
+    group = _Group([who for who in present for _ in range(each)], dict.fromkeys([*present, "new"], 0), balance)
+    share = members * each // (members + 1)
+    for _ in range(share + 1):
+        group.round([group.present()] * len(group.limits))
+    assert group.counts()["new"] >= share - balance.hysteresis

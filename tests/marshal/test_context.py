@@ -1,10 +1,13 @@
-"""What the parts of a member share: stamps, jitter and the estimate of the log's time."""
+"""What the parts of a member share: stamps, jitter and the estimate of the log's time.
+
+How far clocks are off, by the times in messages.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.marshal.context import Context, TopicPartition
+from kcoord_wire.marshal.context import Clocks, Context, TopicPartition
 from kcoord_wire.marshal.events import MemberSettings
 from kcoord_wire.marshal.state import Entry, Rules
 from kcoord_wire.messages.marshal import Heartbeat
@@ -68,3 +71,37 @@ def test_the_log_s_time_of_an_old_log_is_the_wall_clock() -> None:
 
 def test_the_library_judges_by_the_wall_clock_in_seconds() -> None:
     assert context_of(rules=Rules.LIBRARY).log_now(0) == WALL // 1_000
+
+
+LANDED = 1_795_000_000_900
+
+
+def test_a_right_clock_is_not_reported() -> None:
+    clocks = Clocks(5_000)
+    for seconds in range(100):
+        landed = LANDED + seconds * 1_000
+        assert clocks.measure("c", "i", landed // 1_000, landed + 1_500) is None
+    assert clocks.senders["i"].ahead_ms == -2_400
+
+
+def test_a_clock_that_is_ahead_is_reported_once() -> None:
+    clocks = Clocks(5_000)
+    sender = clocks.measure("c", "i", LANDED // 1_000 + 60, LANDED)
+    assert sender is not None
+    assert (sender.client_id, sender.instance_id, sender.ahead_ms) == ("c", "i", 59_100)
+    assert clocks.measure("c", "i", LANDED // 1_000 + 60, LANDED) is None
+
+
+def test_one_late_landing_does_not_make_a_clock_slow() -> None:
+    clocks = Clocks(5_000)
+    assert clocks.measure("c", "i", LANDED // 1_000 - 60, LANDED) is None
+    assert clocks.measure("c", "i", LANDED // 1_000, LANDED) is None
+    assert clocks.measure("c", "i", LANDED // 1_000 - 60, LANDED) is None
+    assert clocks.measure("c", "i", LANDED // 1_000 - 60, LANDED) is not None
+
+
+def test_only_a_clock_that_is_surely_ahead_is_corrected() -> None:
+    clocks = Clocks(5_000)
+    clocks.measure("slow", "s", LANDED // 1_000 - 60, LANDED)
+    clocks.measure("fast", "f", LANDED // 1_000 + 60, LANDED)
+    assert [clocks.surely_ahead_ms(name) for name in ("s", "f", "unknown")] == [0, 59_100, 0]

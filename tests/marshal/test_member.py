@@ -1,4 +1,9 @@
-"""Whole members over a log in memory, in virtual time: restarts, a paused group, foreign peers, faults at random."""
+"""Whole members over a log in memory, in virtual time: restarts, a paused group, foreign peers, faults at random.
+
+Garbage in the log: skipped, counted, reported once per kind, never fatal.
+
+Which of two processes with one client id yields.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +16,15 @@ from hypothesis import strategies as st
 from kcoord_wire.kernel.machines import Ended, Shutdown
 from kcoord_wire.marshal import events
 from kcoord_wire.marshal.events import LossReason, StopFetching
-from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.marshal.values import read_value
+from kcoord_wire.marshal.log import RawEntry, coordination_partition
+from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.member import MISPLACED, ClientIdReuse, Refusals
+from kcoord_wire.marshal.state import Entry, Outcome, Rules
+from kcoord_wire.marshal.values import read_entry, read_value
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
+from tests.support.marshal_garbage import GARBAGE
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
+from tests.support.marshal_world import TOPIC, claim
 
 INTERVAL = 10_000
 
@@ -442,3 +452,114 @@ def test_no_two_members_hold_one_partition_at_one_time(steps: list[tuple[Any, ..
     run.world.run(110_000)
     held = [run.world.held_by("orders", partition) for partition in range(3)]
     assert None not in held, [member.machine.describe() for member in run.members]
+
+
+@pytest.mark.parametrize("rules", list(Rules))
+def test_garbage_changes_nothing(rules: Rules) -> None:
+    state = WorldState(rules, partitions=1)
+    state.apply(Entry(0, 0, 1_000, True, claim("a1", time=1)), 1)
+    before = repr((state.claims, state.members, state.pauses))
+    for offset, (value, _) in enumerate(GARBAGE.values(), start=1):
+        entry = read_entry(RawEntry(0, offset, 1_000, True, value))
+        assert state.apply(entry, 1) is Outcome.SKIPPED
+    assert repr((state.claims, state.members, state.pauses)) == before
+
+
+def test_each_kind_is_reported_once_on_each_partition() -> None:
+    refusals, noted = Refusals(), []
+    for partition in (0, 1):
+        for _ in range(3):
+            for offset, (value, _) in enumerate(GARBAGE.values()):
+                note = refusals.skipped(read_entry(RawEntry(partition, offset, -1, False, value)))
+                noted += [] if note is None else [note]
+    kinds = {kind for _, kind in GARBAGE.values()}
+    assert sorted((note.facts["kind"], note.facts["partition"]) for note in noted) == sorted(
+        (kind, partition) for kind in kinds for partition in (0, 1)
+    )
+    assert sum(refusals.counts.values()) == 2 * 3 * len(GARBAGE)
+    assert all(len(note.facts["reason"]) < 300 for note in noted)
+
+
+def test_a_misplaced_message_is_a_kind_of_its_own() -> None:
+    refusals = Refusals()
+    wrong = Entry(1 - coordination_partition(TOPIC, 2), 7, -1, False, claim("a1"))
+    note = refusals.skipped(wrong)
+    assert note is not None
+    assert (note.facts["kind"], note.facts["offset"]) == (MISPLACED, 7)
+    assert TOPIC in note.facts["reason"]
+    assert refusals.skipped(wrong) is None
+
+
+def test_a_member_holds_what_it_holds_between_garbage() -> None:
+    world = MarshalScript({"orders": 2}, partitions=1)
+    a = world.start("a", greedy=True)
+    assert world.run_until(lambda: world.shares() == {"a": 2}, 3_000)
+    for _ in range(2):
+        for value, _ in GARBAGE.values():
+            world.land(0, read_value(value))
+    world.run(60_000)
+    assert world.shares() == {"a": 2}
+    assert len(world.entries(ClaimingPartition)) == 2
+    assert len(a.noted("entry skipped")) == len({kind for _, kind in GARBAGE.values()})
+
+
+def seen_by(instance_id: str) -> ClientIdReuse:
+    return ClientIdReuse("g", "c", instance_id, INTERVAL)
+
+
+def beat(
+    reader: ClientIdReuse, sender: str, time_ms: int, *, is_after_start: bool = True, kind: type = Heartbeat
+) -> None:
+    message = kind(group_id="g", client_id="c", instance_id=sender)
+    reader.see(message, time_ms, time_ms, is_after_start=is_after_start)
+
+
+def test_the_one_heard_of_first_yields() -> None:
+    older, newer = seen_by("a"), seen_by("b")
+    for reader in (older, newer):
+        beat(reader, "a", 1_000)
+        beat(reader, "b", 2_000)
+        beat(reader, "a", 2_500)
+    assert older.rival(2_500) == "b"
+    assert newer.rival(2_500) == ""
+
+
+def test_the_later_one_yields_to_one_that_goes_on() -> None:
+    newer = seen_by("b")
+    beat(newer, "a", 1_000)
+    beat(newer, "b", 2_000)
+    beat(newer, "a", 2_000 + INTERVAL)
+    assert newer.rival(2_000 + INTERVAL) == ""
+    beat(newer, "a", 2_001 + INTERVAL)
+    assert newer.rival(2_001 + INTERVAL) == "a"
+
+
+def test_a_former_process_is_no_rival() -> None:
+    reader = seen_by("b")
+    beat(reader, "a", 1_000, is_after_start=False)
+    beat(reader, "b", 2_000)
+    assert reader.rival(2_000) == ""
+
+
+def test_a_rival_that_was_silent_for_two_intervals_is_gone() -> None:
+    reader = seen_by("a")
+    beat(reader, "a", 1_000)
+    beat(reader, "b", 2_000)
+    assert reader.rival(2_000 + 2 * INTERVAL) == "b"
+    assert reader.rival(2_001 + 2 * INTERVAL) == ""
+
+
+def test_releases_of_the_one_that_yields_are_no_sign_of_life() -> None:
+    reader = seen_by("b")
+    beat(reader, "a", 1_000)
+    beat(reader, "b", 2_000)
+    beat(reader, "a", 3_000 + INTERVAL, kind=ReleasingPartition)
+    assert reader.rival(3_000 + INTERVAL) == ""
+
+
+def test_other_clients_and_groups_are_no_rivals() -> None:
+    reader = seen_by("a")
+    beat(reader, "a", 1_000)
+    for group, client in (("g", "d"), ("h", "c")):
+        reader.see(Heartbeat(group_id=group, client_id=client, instance_id="b"), 2_000, 2_000, is_after_start=True)
+    assert reader.rival(2_000) == ""

@@ -1,10 +1,15 @@
-"""rebalance(group), section 9: each step of the document, with StopFetcher and StartFetcher."""
+"""rebalance(group), section 9: each step of the document, with StopFetcher and StartFetcher.
+
+Rebalances by closed connections, the older passage (section 2).
+
+Rebalance handlers: a group has one, a task is queued once, so many groups rebalance at once.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.central.draft.events import Partition
+from kcoord_wire.central.draft.events import Partition, RebalanceBy
 from kcoord_wire.central.draft.subscription import format_topics
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import GroupRecord, parse_group
@@ -281,3 +286,177 @@ def test_rebalance_after_an_unreadable_offset_begins_anew(cluster: DraftCluster)
     consumer.disconnect()
     cluster.zookeeper.write(SetData("/consumers/g/offsets/orders/1-0", b"18"))
     assert cluster.consumer("a").started_with[Partition("orders", "1-0")] == 17
+
+
+@pytest.fixture
+def cluster_socket_rebalance() -> DraftCluster:
+    cluster_socket_rebalance = DraftCluster(rebalance_by=RebalanceBy.SOCKETS, offset_commit_interval_ms=60_000)
+    cluster_socket_rebalance.add_topic("orders", 4)
+    return cluster_socket_rebalance
+
+
+def owned(consumer: Consumer) -> dict[Partition, int]:
+    return consumer.owned(consumer.got(m.RegisterConsumerResponse)[-1])
+
+
+def test_the_response_has_the_partitions(cluster_socket_rebalance: DraftCluster) -> None:
+    consumer = cluster_socket_rebalance.consumer("a")
+    assert owned(consumer) == {Partition("orders", f"1-{number}"): -2 for number in range(4)}
+    assert cluster_socket_rebalance.owners() == {f"1-{number}": "a-0" for number in range(4)}
+
+
+def test_a_new_consumer_closes_the_connections_of_the_others(cluster_socket_rebalance: DraftCluster) -> None:
+    first, other = cluster_socket_rebalance.consumer("a"), cluster_socket_rebalance.consumer("x", group="other")
+    second = cluster_socket_rebalance.consumer("b")
+    assert (first.is_open, second.is_open, other.is_open) == (False, True, True)
+    assert second.inbox == []
+
+
+def test_the_responses_wait_until_all_have_registered_again(cluster_socket_rebalance: DraftCluster) -> None:
+    cluster_socket_rebalance.consumer("a")
+    second = cluster_socket_rebalance.consumer("b")
+    third = cluster_socket_rebalance.consumer("c")
+    cluster_socket_rebalance.run(3_000)
+    assert second.inbox == third.inbox == []
+    first = cluster_socket_rebalance.consumer("a")
+    assert [len(owned(consumer)) for consumer in (first, second, third)] == [2, 1, 1]
+    assert sorted(cluster_socket_rebalance.owners().values()) == ["a-0", "a-0", "b-0", "c-0"]
+
+
+def test_a_missing_consumer_is_waited_for_a_session_timeout(cluster_socket_rebalance: DraftCluster) -> None:
+    cluster_socket_rebalance.consumer("a", session_timeout_ms=9_000)
+    second = cluster_socket_rebalance.consumer("b")
+    cluster_socket_rebalance.run(8_999)
+    assert second.inbox == []
+    cluster_socket_rebalance.run(1)
+    assert len(owned(second)) == 4
+
+
+def test_a_failed_consumer_is_replaced_by_those_that_come_back(cluster_socket_rebalance: DraftCluster) -> None:
+    cluster_socket_rebalance.consumer("a")
+    second = cluster_socket_rebalance.consumer("b")
+    first = cluster_socket_rebalance.consumer("a")
+    second.disconnect()
+    cluster_socket_rebalance.run(0)
+    assert not first.is_open
+    first = cluster_socket_rebalance.consumer("a")
+    assert len(owned(first)) == 4
+    assert set(cluster_socket_rebalance.owners().values()) == {"a-0"}
+
+
+def test_a_consumer_that_leaves_while_it_waits_is_not_missed(cluster_socket_rebalance: DraftCluster) -> None:
+    cluster_socket_rebalance.consumer("a")
+    second = cluster_socket_rebalance.consumer("b")
+    second.disconnect()
+    first = cluster_socket_rebalance.consumer("a")
+    assert len(owned(first)) == 4
+    assert cluster_socket_rebalance.brokers[1].noted("rebalance attempt failed") == []
+
+
+def test_a_group_that_does_not_come_back_keeps_its_owners(cluster_socket_rebalance: DraftCluster) -> None:
+    cluster_socket_rebalance.consumer("a")
+    cluster_socket_rebalance.consumer("b").disconnect()
+    cluster_socket_rebalance.run(20_000)
+    assert set(cluster_socket_rebalance.owners().values()) == {"a-0"}
+    assert len(owned(cluster_socket_rebalance.consumer("a"))) == 4
+
+
+def test_a_consumer_without_partitions_is_answered_at_once(cluster_socket_rebalance: DraftCluster) -> None:
+    cluster_socket_rebalance.add_topic("single", 1)
+    first = cluster_socket_rebalance.consumer("a", topics=format_topics({"single": 1}))
+    second = cluster_socket_rebalance.consumer("b", topics=format_topics({"single": 1}))
+    assert (first.is_open, len(owned(first)), owned(second)) == (True, 1, {})
+
+
+def test_offsets_of_pings_are_where_the_next_owner_begins(cluster_socket_rebalance: DraftCluster) -> None:
+    first = cluster_socket_rebalance.consumer("a")
+    first.positions = {Partition("orders", f"1-{number}"): 30 + number for number in range(4)}
+    cluster_socket_rebalance.run(2_000)
+    second = cluster_socket_rebalance.consumer("b")
+    cluster_socket_rebalance.consumer("a")
+    assert owned(second) == {Partition("orders", "1-2"): 32, Partition("orders", "1-3"): 33}
+    assert cluster_socket_rebalance.committed() == {"1-0": 30, "1-1": 31, "1-2": 32, "1-3": 33}
+
+
+def test_pings_begin_with_the_answer(cluster_socket_rebalance: DraftCluster) -> None:
+    cluster_socket_rebalance.consumer("a")
+    second = cluster_socket_rebalance.consumer("b")
+    cluster_socket_rebalance.run(5_000)
+    assert second.inbox == []
+    cluster_socket_rebalance.consumer("a")
+    cluster_socket_rebalance.run(2_000)
+    assert len(second.got(m.PingRequest)) == 1
+
+
+def test_answers_to_requests_of_the_later_passages_are_strange(cluster_socket_rebalance: DraftCluster) -> None:
+    consumer = cluster_socket_rebalance.consumer("a")
+    consumer.send(m.StopFetcherResponse(consumer_id="a"))
+    cluster_socket_rebalance.run(0)
+    assert not consumer.is_open
+
+
+def test_a_group_that_does_not_come_back_is_forgotten(cluster_socket_rebalance: DraftCluster) -> None:
+    cluster_socket_rebalance.consumer("a")
+    cluster_socket_rebalance.add_topic("orders", 5)
+    cluster_socket_rebalance.run(70_000)
+    term = cluster_socket_rebalance.brokers[1].machine.term
+    assert term is not None
+    assert term.groups.by_id == {}
+
+
+def hold(cluster: DraftCluster, groups: int) -> list[Consumer]:
+    """Register a consumer in each group; none answers StopFetcher."""
+    consumers = []
+    for number in range(groups):
+        consumer = Consumer(cluster, cluster.brokers[1], "a")
+        consumer.answers.discard(m.StopFetcherRequest)
+        consumer.register(f"g{number}")
+        consumers.append(consumer)
+    cluster.run(0)
+    return consumers
+
+
+@pytest.mark.parametrize("handlers", [1, 3, 8])
+def test_as_many_groups_rebalance_at_once_as_there_are_handlers(handlers: int) -> None:
+    cluster = DraftCluster(rebalance_handlers=handlers)
+    cluster.add_topic("orders", 1)
+    consumers = hold(cluster, 40)
+    busy = [consumer for consumer in consumers if consumer.got(m.StopFetcherRequest)]
+    assert len(busy) == handlers
+    busy[0].answer(m.StopFetcherRequest())
+    cluster.run(0)
+    assert len([consumer for consumer in consumers if consumer.got(m.StopFetcherRequest)]) == handlers + 1
+
+
+def test_every_queued_group_has_its_turn() -> None:
+    cluster = DraftCluster(rebalance_handlers=2)
+    cluster.add_topic("orders", 1)
+    for number in range(20):
+        cluster.consumer("a", group=f"g{number}")
+    assert all(len(cluster.owners(f"g{number}")) == 1 for number in range(20))
+
+
+def test_no_answers_delay_no_group_of_another_handler() -> None:
+    cluster = DraftCluster(rebalance_handlers=4)
+    cluster.add_topic("orders", 1)
+    hold(cluster, 1)  # g0, at the last handler
+    for number in (1, 4, 5):
+        assert len(cluster.consumer("a", group=f"g{number}").started_with) == 1
+
+
+def test_a_group_that_waits_is_queued_once() -> None:
+    cluster = DraftCluster(rebalance_handlers=1)
+    cluster.add_topic("orders", 1)
+    hold(cluster, 1)
+    for name in ("x", "y", "z"):
+        cluster.consumer(name, group="waits")
+    cluster.add_topic("orders", 5)
+    assert cluster.brokers[1].machine.describe().queues == (("waits", "g0"),)
+
+
+def test_a_group_has_the_same_handler_in_every_process() -> None:
+    """The built-in hash of text is another one in each process."""
+    cluster = DraftCluster(rebalance_handlers=4)
+    cluster.add_topic("orders", 1)
+    hold(cluster, 8)
+    assert cluster.brokers[1].machine.describe().queues == (("g7",), ("g3",), ("g6",), ("g2",))
