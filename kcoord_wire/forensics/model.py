@@ -714,15 +714,15 @@ class MemberLife:
     client_id: str | None
     client_host: str | None
     joined_ns: int
-    left_ns: int | None
-    why_left: str | None
-    last_seen_ns: int
-    first_generation_id: int | None
-    last_generation_id: int | None
-    session_timeout_ms: int | None
-    rebalance_timeout_ms: int | None
-    assignors: list[str]
-    topics: list[str]
+    left_ns: int | None = None
+    why_left: str | None = None
+    last_seen_ns: int = 0
+    first_generation_id: int | None = None
+    last_generation_id: int | None = None
+    session_timeout_ms: int | None = None
+    rebalance_timeout_ms: int | None = None
+    assignors: list[str] = field(default_factory=list)
+    topics: list[str] = field(default_factory=list)
     protocol: str = "classic"
     library: str | None = None
     software: str | None = None

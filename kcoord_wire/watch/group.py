@@ -464,15 +464,8 @@ class GroupWatch:
             client_id=member.client_id,
             client_host=member.client_host,
             joined_ns=now,
-            left_ns=None,
-            why_left=None,
             last_seen_ns=now,
-            first_generation_id=None,
-            last_generation_id=None,
-            session_timeout_ms=None,
-            rebalance_timeout_ms=None,
             assignors=[seen.assignor] if seen.assignor else [],
-            topics=[],
             protocol=seen.protocol,
         )
 

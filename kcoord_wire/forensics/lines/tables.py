@@ -81,22 +81,15 @@ class GroupTables(HistoryBuilder):
         if life is None:
             client_id = row.client_id or client_of(member_id)
             life = MemberLife(
-                self.group_id,
-                member_id,
-                row.instance_id,
-                client_id,
-                row.client_host,
-                row.time_ns,
-                None,
-                None,
-                row.time_ns,
-                row.generation_id,
-                None,
-                None,
-                None,
-                [],
-                [],
-                self.protocol,
+                group_id=self.group_id,
+                member_id=member_id,
+                instance_id=row.instance_id,
+                client_id=client_id,
+                client_host=row.client_host,
+                joined_ns=row.time_ns,
+                last_seen_ns=row.time_ns,
+                first_generation_id=row.generation_id,
+                protocol=self.protocol,
             )
             self.members[member_id] = life
             self.lives.append(life)

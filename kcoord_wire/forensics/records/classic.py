@@ -162,8 +162,6 @@ class ClassicRecords:
             client_id=member.client_id,
             client_host=host_of(member.client_host),
             joined_ns=record.first_sign,
-            left_ns=None,
-            why_left=None,
             last_seen_ns=record.at,
             first_generation_id=record.generation,
             last_generation_id=record.generation,

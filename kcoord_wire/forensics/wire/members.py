@@ -262,10 +262,6 @@ def member_row(group_id: str, member: MemberTrace, last_seen_ns: int) -> MemberL
         last_seen_ns=last_seen_ns,
         first_generation_id=member.first_generation,
         last_generation_id=member.last_generation,
-        session_timeout_ms=None,
-        rebalance_timeout_ms=None,
-        assignors=[],
-        topics=[],
     )
 
 
