@@ -121,6 +121,7 @@ def test_only_what_matches_counts() -> None:
         ),
         kw.DescribeGroupsRequest(groups=["x", "g"]),
         kw.DeleteGroupsRequest(groups_names=["g"]),
+        kw.ConsumerGroupDescribeRequest(group_ids=["x", "g"]),
         kw.OffsetDeleteRequest(group_id="g"),
         kw.FindCoordinatorRequest(key="g"),
         kw.FindCoordinatorRequest(coordinator_keys=["x", "g"]),
