@@ -7,6 +7,11 @@ Laws:
 * The order of the mappings in the input does not change the result.
 * `range_assign` and `round_robin` give what Kafka's own assignors give without racks. `sticky` is defined by its
   properties (balanced first, then sticky); its choices among equals differ from Kafka's.
+
+To add an assignor: a function in a module here, then a row of `ASSIGNORS` (for KIP-848 in `server.py`),
+docs/assignors.md, and `KEPT` in tests/assignors/test_check.py; one of another package is an entry point (`plugins.py`).
+Equal subscriptions go the way of `equal.py`, others that of `leveling.py`.
+To add a rule for assignors: `rules.py`, and a planted assignor in tests/assignors/test_check.py.
 """
 
 from __future__ import annotations
