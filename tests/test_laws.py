@@ -77,14 +77,8 @@ MAY_IMPORT = {
     "worlds.transactions": {"worlds", "records", "coordinator", "coordinator.core", "coordinator.consumer_groups"}
     | {"coordinator.log", "coordinator.partitions", "coordinator.topics", "coordinator.transactions"}
     | VIRTUAL,
-    "forensics": {
-        "forensics.sources",
-        "forensics.exchanges",
-        "forensics.wire",
-        "forensics.records",
-        "forensics.detectors",
-    }
-    | {"forensics.marshal", "forensics.lines"}
+    "forensics": {"forensics.sources", "forensics.exchanges", "forensics.wire", "forensics.records"}
+    | {"forensics.detectors", "forensics.marshal", "forensics.lines"}
     | GROUND,
     "forensics.sources": {"forensics", "forensics.lines", "forensics.marshal", "clients"} | FRAMES,
     "forensics.lines": {"forensics"} | GROUND,
@@ -94,7 +88,7 @@ MAY_IMPORT = {
     "forensics.marshal": {"forensics", "forensics.detectors", "marshal", "messages"} | GROUND,
     "forensics.detectors": {"forensics", "clients"} | GROUND,
     "control": {"", "kernel", "coordinator", "coordinator.core"},
-    "watch": {"clients", "forensics", "forensics.detectors", "forensics.records", "kernel", "report"} | GROUND,
+    "watch": {"clients", "forensics", "forensics.detectors", "kernel", "report"} | GROUND,
     "report": {"codec", "forensics", "forensics.detectors"} | GROUND,
     "spark": {"kernel", "schema", "forensics", "forensics.sources", "forensics.exchanges", "forensics.wire"}
     | {"forensics.records", "forensics.lines", "forensics.marshal", "forensics.detectors"}
