@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +81,37 @@ def test_make_targets_exist() -> None:
     assert [(name, word) for name, word in unknown if word not in targets] == []
 
 
-def test_the_paths_of_the_architecture_exist() -> None:
-    """Paths in ARCHITECTURE.md count from the repository, the package, or the coordinator."""
-    places = (ROOT, ROOT / "kcoord_wire", ROOT / "kcoord_wire" / "coordinator")
-    paths = re.findall(r"`([\w./]+/[\w.]*|[\w/]+\.py)`", TEXTS["ARCHITECTURE.md"])
+def test_the_architecture_names_what_exists() -> None:
+    """Paths count from the repository, the package, the coordinator or forensics/wire; other names are defined."""
+    text = TEXTS["ARCHITECTURE.md"]
+    package = ROOT / "kcoord_wire"
+    places = (ROOT, package, package / "coordinator", package / "forensics" / "wire")
+    paths = re.findall(r"`([\w./]+/[\w.]*|[\w/]+\.py)`", text)
     assert len(paths) > 20
     assert [path for path in paths if not any((place / path).exists() for place in places)] == []
+    sources = "\n".join(path.read_text("utf-8") for path in [ROOT / "tests" / "test_laws.py", *package.rglob("*.py")])
+    names = set(re.findall(r"`([A-Z]\w+|[a-z]+(?:_[a-z]+)+)`", text))
+    assert len(names) > 15
+    assert {name for name in names if not re.search(rf"\b(?:class|def) {name}\b|^{name}\b", sources, re.M)} == set()
+    assert len(text.splitlines()) <= 100
+
+
+def test_the_extras_of_the_readme_are_those_that_pip_installs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = {name: set(map(_library, names)) for name, names in project["optional-dependencies"].items()}
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", TEXTS["README.md"], re.M)
+    assert {name for name, _ in rows} == set(extras) - {"native", "test", "dev"}
+    for name, listed in rows:
+        wanted = {"`analyze`" if "analyze" in library else library for library in extras[name]}
+        for inner in [each for each in wanted if each.startswith("kcoord_wire")]:
+            wanted.remove(inner)
+            for each in re.findall(r"\w+", inner.partition("[")[2]):
+                wanted |= extras[each]
+        assert set(listed.split(", ")) == wanted, name
+
+
+def _library(requirement: str) -> str:
+    return re.split(r"[<>=;! ]", requirement)[0]
 
 
 def test_the_readme_is_short() -> None:
