@@ -98,7 +98,7 @@ test: lint ## the verdict on a change: lint, the whole suite, and again with the
 
 proof: setup ## the long proofs at full size: kills, faults of real clusters, steps and members of simulations, random inputs
 	KCOORD_WIRE_DRAWS=random KCOORD_WIRE_EXAMPLES=1000 $(PYTEST) $(SUITE) -m hypothesis -o faulthandler_timeout=7260
-	KCOORD_WIRE_FAULT_ROUNDS=100 KCOORD_WIRE_KILLS=200 KCOORD_WIRE_STEPS=1000000 KCOORD_WIRE_MEMBERS=10000 KCOORD_WIRE_SEEDS=4000 \
+	KCOORD_WIRE_FAULT_ROUNDS=100 KCOORD_WIRE_KILLS=200 KCOORD_WIRE_STEPS=1000000 KCOORD_WIRE_MEMBERS=10000 KCOORD_WIRE_SEARCH=1 \
 	$(PYTEST) tests/central/test_ensemble.py tests/coordinator/test_crash.py tests/kernel/virtual tests/worlds tests/assignors -o faulthandler_timeout=7260
 
 lint: setup ## ruff, mypy, and whether the generated files are those that the schemas give

@@ -63,10 +63,9 @@ MAY_IMPORT = {
     "zookeeper": {"kernel"} | GROUND,
     "central": {"records", "zookeeper"} | MACHINES,
     "marshal": {"clients", "records", "coordinator.log"} | MACHINES,
-    "worlds": {"zookeeper", "coordinator", "coordinator.core"} | VIRTUAL,
-    "worlds.proposal": {"worlds.group", "coordinator.core"} | VIRTUAL,
-    "worlds.central": {"worlds", "zookeeper", "central"} | VIRTUAL,
-    "worlds.rewrite": {"worlds", "worlds.central", "zookeeper", "central"} | VIRTUAL,
+    "worlds": {"coordinator", "coordinator.core"} | VIRTUAL,
+    "worlds.proposal": {"worlds.group", "consumer", "coordinator.core"} | VIRTUAL,
+    "worlds.central": {"zookeeper", "central"} | VIRTUAL,
     "worlds.marshal": {"marshal"} | VIRTUAL,
     "worlds.group": {"worlds", "clients", "consumer", "coordinator", "coordinator.core", "coordinator.consumer_groups"}
     | {"coordinator.log", "coordinator.security", "coordinator.topics"}
@@ -74,7 +73,14 @@ MAY_IMPORT = {
     "worlds.consumer_groups": {"worlds.group", "consumer", "coordinator", "coordinator.core"}
     | {"coordinator.consumer_groups"}
     | VIRTUAL,
-    "worlds.transactions": {"worlds", "records", "coordinator", "coordinator.core", "coordinator.consumer_groups"}
+    "worlds.transactions": {
+        "worlds",
+        "consumer",
+        "records",
+        "coordinator",
+        "coordinator.core",
+        "coordinator.consumer_groups",
+    }
     | {"coordinator.log", "coordinator.partitions", "coordinator.topics", "coordinator.transactions"}
     | VIRTUAL,
     "forensics": {"forensics.sources", "forensics.exchanges", "forensics.wire", "forensics.records"}
@@ -122,10 +128,9 @@ STATE_MACHINES = (
     "central.draft.consumer",
     "central.rewrite.member",
     "central.rewrite.coordinator",
-    "worlds.consumer_groups.member",
+    "consumer.consumer_group_member",
     "worlds.transactions.transformer",
     "worlds.proposal.all_members",
-    "worlds.proposal.subscription_hash",
     "worlds.proposal.single_assignor",
     "watch.group",
     "watch.groups",

@@ -32,8 +32,7 @@ from kcoord_wire.cli.output import complain, print_json, print_table, styled, ta
 if TYPE_CHECKING:
     from kcoord_wire.forensics.group_shape import Fact
     from kcoord_wire.report.page.charts import LinePlot
-    from kcoord_wire.worlds.group.bounce_account import BounceResult
-    from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload
+    from kcoord_wire.worlds.group.rolling_bounce import BounceResult, BounceWorkload
 
 PROTOCOLS: Final = ("eager", "sticky", "cooperative", "static", "consumer")
 TOPIC: Final = "events"

@@ -23,30 +23,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from kcoord_wire.cli.options import Argument, Command, Option, Positive, UsageError, decimal, whole
 
 if TYPE_CHECKING:
     from kcoord_wire.clients.bugs import ClientBug
-    from kcoord_wire.kernel.virtual.script import Script
-    from kcoord_wire.worlds.marshal.anomalies import Anomaly
-    from kcoord_wire.worlds.marshal.script import MarshalScript
-
-
-class Report(Protocol):
-    """What a script that broke no law returns; besides these, what `Totals.counted` names."""
-
-    @property
-    def steps(self) -> int:
-        """Number of events delivered."""
-
-    @property
-    def settled_ms(self) -> int:
-        """How long after the last fault everything had settled."""
+    from kcoord_wire.kernel.virtual.scripts import Report, Script
 
 
 class Outcome(NamedTuple):
@@ -81,11 +66,11 @@ class Totals:
     """What the runs so far add up to.
 
     :ivar expected: the law that may be broken; empty for none
-    :ivar counted: field of the reports that is summed up
+    :ivar counted: which of the reports' counts is summed up
     :ivar found: the runs that broke it
     :ivar failed: seeds of those that broke another
-    :ivar anomalies: how often what went wrong that is no law, by kind
-    :ivar seeds_of: the seeds that showed it
+    :ivar others: the sums of the reports' other counts, by name
+    :ivar seeds_of: the seeds whose reports have them
     """
 
     seeds: int
@@ -98,18 +83,18 @@ class Totals:
     slowest_ms: int = 0
     failed: list[int] = field(default_factory=list)
     found: list[Outcome] = field(default_factory=list)
-    anomalies: Counter[Anomaly] = field(default_factory=Counter)
-    seeds_of: dict[Anomaly, list[int]] = field(default_factory=dict)
+    others: Counter[str] = field(default_factory=Counter)
+    seeds_of: dict[str, list[int]] = field(default_factory=dict)
 
     def add(self, outcome: Outcome) -> None:
         """Count a run."""
         self.done += 1
         if outcome.report is not None:
             self.steps += outcome.report.steps
-            self.count += getattr(outcome.report, self.counted)
+            self.count += outcome.report.counts.get(self.counted, 0)
             self.slowest_ms = max(self.slowest_ms, outcome.report.settled_ms)
-            for kind, count in getattr(outcome.report, "anomalies", {}).items():
-                self.anomalies[kind] += count
+            for kind in outcome.report.counts.keys() - {self.counted}:
+                self.others[kind] += outcome.report.counts[kind]
                 self.seeds_of.setdefault(kind, []).append(outcome.seed)
         elif outcome.law == self.expected:
             self.found.append(outcome)
@@ -129,8 +114,8 @@ class Totals:
 class World(Command):
     """Random scripts of a world, by seed.
 
-    :cvar WORLD: module in `kcoord_wire.worlds` whose `script.random_script` makes a seed's script
-    :cvar COUNTED: field of the scripts' reports that the summary has
+    :cvar WORLD: a key of `kcoord_wire.worlds.WORLDS`
+    :cvar COUNTED: which of the reports' counts the summary has
     :cvar ALLOWED: the law that the options may allow to be broken, and what a run that does so shows
     """
 
@@ -159,7 +144,9 @@ class World(Command):
 
         :raises ValueError: a law was broken
         """
-        make_script = partial(import_module(f"kcoord_wire.worlds.{self.WORLD}.script").random_script, **self.options)
+        from kcoord_wire.worlds import script_maker
+
+        make_script = partial(script_maker(self.WORLD), **self.options)
         totals = Totals(len(self.seeds), self.ALLOWED[0] if self.allows else "", self.COUNTED)
         try:
             self._run(partial(_try_seed, make_script), totals)
@@ -201,8 +188,8 @@ def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent ends the workers
 
 
-def _try_seed(make_script: Callable[[int], Script[Any, Any]], seed: int) -> Outcome:
-    from kcoord_wire.kernel.virtual.script import SimulationFailure, run_script
+def _try_seed(make_script: Callable[[int], Script[Any]], seed: int) -> Outcome:
+    from kcoord_wire.kernel.virtual.scripts import SimulationFailure, run_script
 
     try:
         return Outcome(seed, run_script(make_script(seed)))
@@ -274,7 +261,7 @@ class ConsumerGroups(World):
           all runs of three with one perturbation: 367,799 states
     """
 
-    WORLD: ClassVar[str] = "consumer_groups"
+    WORLD: ClassVar[str] = "consumer-groups"
 
     search: Annotated[bool, Option("search all runs breadth first instead of random ones", section="search")] = False
     members: Annotated[Positive, Option("", "N", section="search")] = 2
@@ -297,8 +284,7 @@ class ConsumerGroups(World):
         if not self.search:
             super().run()
             return
-        from kcoord_wire.worlds.consumer_groups.search import search
-        from kcoord_wire.worlds.consumer_groups.states import Bounds
+        from kcoord_wire.worlds.consumer_groups.search import Bounds, search
 
         bounds = Bounds(
             members=self.members,
@@ -356,18 +342,19 @@ class Marshal(World):
 
     def conclude(self, totals: Totals, make_script: Callable[[int], Any]) -> None:
         """Print how often what went wrong, with a short script of each kind."""
-        for kind, count in sorted(totals.anomalies.items()):
+        for kind, count in sorted(totals.others.items()):
             seeds = totals.seeds_of[kind]
             print(f"\n{kind}: {count:,} in {len(seeds)} runs; the shortest script of the first of them:")
             print(_shortest(make_script(min(seeds)), kind))
 
 
-def _shortest(script: MarshalScript, kind: Anomaly) -> str:
+def _shortest(script: Script[Any], kind: str) -> str:
     """Return a short script that shows an anomaly, as Python."""
-    from kcoord_wire.kernel.virtual.script import SimulationFailure, run_script
+    from kcoord_wire.kernel.virtual.scripts import SimulationFailure, run_script
+    from kcoord_wire.worlds.marshal.marshal_laws import Anomaly
 
     try:
-        run_script(replace(script, looks_for=kind))
+        run_script(script.with_options(looks_for=Anomaly(kind)))
     except SimulationFailure as failure:
         return str(failure)
     raise AssertionError(f"seed {script.seed} has shown {kind} and does not any more")

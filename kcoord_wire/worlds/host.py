@@ -22,7 +22,7 @@ from kcoord_wire.coordinator.host import DurableLog, Host
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.kernel.virtual.clock import NEVER, VirtualClock
 from kcoord_wire.kernel.virtual.disk import PowerCutError, VirtualDisk
-from kcoord_wire.kernel.virtual.violation import ViolationError
+from kcoord_wire.kernel.virtual.scripts import ViolationError
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ import pytest
 
 from kcoord_wire.cli.rolling_bounce import captured_group
 from kcoord_wire.recorder.recording import RecordingWriter
-from kcoord_wire.worlds.group.cluster import Cluster
 from kcoord_wire.worlds.group.rolling_bounce import PROTOCOLS, BounceWorkload, simulate_bounce
+from kcoord_wire.worlds.group.world import Cluster
 from tests.support.clusters import QUICK
 from tests.support.conversations import CAPTURES
 from tests.support.recordings import recording_tap

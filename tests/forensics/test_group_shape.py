@@ -10,8 +10,8 @@ import pytest
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.group_shape import Fact, shape_of
 from kcoord_wire.recorder.recording import RecordingWriter
-from kcoord_wire.worlds.group.cluster import Cluster
 from kcoord_wire.worlds.group.members import MemberOptions
+from kcoord_wire.worlds.group.world import Cluster
 from tests.support.clusters import QUICK
 from tests.support.conversations import CAPTURES
 from tests.support.recordings import recording_tap

@@ -11,7 +11,7 @@ import pytest
 
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.model import Cause, Finding, GroupHistory
-from kcoord_wire.worlds.group.cluster import Cluster
+from kcoord_wire.worlds.group.world import Cluster
 from tests.truth import incidents
 from tests.truth.labels import labels_of
 from tests.truth.pipeline import exchanges_of, histories_of

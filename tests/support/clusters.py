@@ -6,8 +6,7 @@ import hashlib
 from typing import Final
 
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.worlds.group.cluster import Cluster
-from kcoord_wire.worlds.group.script import random_script
+from kcoord_wire.worlds.group.world import random_script
 
 QUICK: Final = GroupConfig(initial_rebalance_delay_ms=0)
 SHORT: Final = {"session_timeout_ms": 6_000, "rebalance_timeout_ms": 20_000, "heartbeat_interval_ms": 1_000}
@@ -15,10 +14,8 @@ SHORT: Final = {"session_timeout_ms": 6_000, "rebalance_timeout_ms": 20_000, "he
 
 def digest(seed: int) -> str:
     """Return a hash of everything that members sent and received, and of every start and crash."""
-    script = random_script(seed)
-    with Cluster(seed, topics=script.topics, config=GroupConfig(**script.config), segment_bytes=2_000) as sim:
-        for action in script.actions:
-            sim.run(max(action.at - sim.now, 0))
-            action.play(sim)
+    script = random_script(seed).with_options(segment_bytes=2_000)
+    with script.open() as sim:
+        script.play(sim)
         text = "\n".join(str(line) for line in sim.trace if line.what in ("sends", "gets", "crashes", "starts"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -30,7 +30,7 @@ from kcoord_wire.coordinator.host import Runtime
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.kernel.virtual import disk as virtual_disk
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.group import cluster
+from kcoord_wire.worlds.group import world as cluster
 
 Patch = pytest.MonkeyPatch
 

@@ -7,14 +7,15 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from kcoord_wire.kernel.virtual.scripts import Row, with_odds
 from kcoord_wire.marshal import machine
 from kcoord_wire.marshal.claiming import Claiming
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.events import Delivery, Fetched, LossReason, StartFetching, StopFetching
-from kcoord_wire.marshal.holding import AtMostOnce, Holding, Prefix
+from kcoord_wire.marshal.holding import AckTracker, AtMostOnce, Holding
 from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.state import Claim, Entry, Freshness, Outcome
-from kcoord_wire.worlds.marshal.script import ODDS, WRITERS
+from kcoord_wire.worlds.marshal.marshal_world import ROWS, WRITERS
 
 Patch = pytest.MonkeyPatch
 
@@ -89,14 +90,14 @@ def starts_again_at_zero(patch: Patch) -> None:
 
 def counts_gaps_of_the_prefix(patch: Patch) -> None:
     """The position is behind the last processed record, also if earlier ones were not processed."""
-    correct = Prefix.processed
+    correct = AckTracker.processed
 
-    def planted(self: Prefix, offset: int) -> None:
+    def planted(self: AckTracker, offset: int) -> None:
         correct(self, offset)
         for earlier in [each for each in self._unprocessed if each < offset]:
             del self._unprocessed[earlier]
 
-    patch.setattr(Prefix, "processed", planted)
+    patch.setattr(AckTracker, "processed", planted)
 
 
 def does_not_determine_the_state_again(patch: Patch) -> None:
@@ -201,16 +202,16 @@ class Planted(NamedTuple):
     """A bug.
 
     :ivar laws: that it breaks: one of them, whichever comes first in a run
-    :ivar odds: of the actions that bring it out, in percent
+    :ivar rows: of the actions that bring it out
     """
 
     laws: Sequence[str]
     plant: Callable[[Patch], None]
-    odds: Sequence[tuple[int, str]] = ODDS
+    rows: Sequence[Row] = ROWS
     delivery: Delivery = Delivery.AT_LEAST_ONCE
 
 
-_PAUSES: Final = ((40, "pause"), (30, "trouble"), (20, "member"), (10, "lead"))
+_PAUSES: Final = with_odds(ROWS, pause=40, trouble=30, member=20, lead=10)
 PLANTED: Final = (
     Planted(("one holder", "repeats"), fences_too_late, _PAUSES),
     Planted(("one holder", "repeats"), goes_on_after_the_fence, _PAUSES),

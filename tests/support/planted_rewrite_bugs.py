@@ -15,8 +15,9 @@ from kcoord_wire.central.rewrite.group import Group, GroupState, Shard
 from kcoord_wire.central.rewrite.layout import GroupMetadata, shard_path
 from kcoord_wire.central.rewrite.member import MemberPhase, RewriteMember
 from kcoord_wire.central.rewrite.membership import Membership
+from kcoord_wire.kernel.virtual.scripts import Row, with_odds
 from kcoord_wire.messages import OffsetCommitRequest
-from kcoord_wire.worlds.rewrite.script import ODDS
+from kcoord_wire.worlds.central.rewrite_world import ROWS
 from kcoord_wire.zookeeper.model import ANY_VERSION, Check, Multi, SetData, Write
 
 Patch = pytest.MonkeyPatch
@@ -165,15 +166,15 @@ class Planted(NamedTuple):
     """A bug.
 
     :ivar law: that it breaks
-    :ivar odds: of the actions that bring it out, in percent
+    :ivar rows: of the actions that bring it out
     """
 
     law: str
     plant: Callable[[Patch], None]
-    odds: Sequence[tuple[int, str]] = ODDS
+    rows: Sequence[Row] = ROWS
 
 
-_MEMBERS_DIE: Final = ((40, "pause"), (40, "member"), (20, "cut"))
+_MEMBERS_DIE: Final = with_odds(ROWS, pause=40, member=40, cut=20)
 PLANTED: Final = (
     Planted("one owner", assigns_a_partition_twice),
     Planted("members only", does_not_wait_for_all_members),

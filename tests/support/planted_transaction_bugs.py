@@ -26,9 +26,9 @@ from kcoord_wire.coordinator.transactions import machine
 from kcoord_wire.coordinator.transactions import model as records
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
 from kcoord_wire.coordinator.transactions.model import PREPARED, Move, State, Transaction
-from kcoord_wire.kernel.virtual.script import Do
+from kcoord_wire.kernel.virtual.scripts import Do, Script
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.transactions.script import TransactionScript
+from kcoord_wire.worlds.transactions.world import TransactionCluster
 
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]
@@ -297,55 +297,68 @@ def fails_where_nothing_is_open(patch: Patch) -> None:
     patch.setattr(PartitionLog, "end_transaction", planted)
 
 
-BUGS: list[tuple[Plant, str, int]] = [
-    (marker_before_the_outcome_is_on_disk, "decided first", 0),
-    (answers_before_the_write, "whole|fenced", 7),
-    (time_out_keeps_the_epoch, "whole", 11),
-    (kafka_14402, "no hanging", 0),
-    (late_offsets_are_taken, "settles", 0),
-    (no_aborted_index, "read committed", 0),
-    (aborted_index_is_lost_at_restart, "read committed", 0),
-    (open_transactions_are_lost_at_restart, "stable offset", 0),
-    (stable_offset_is_the_end, "stable offset", 0),
-    (offsets_before_the_marker, "offsets together", 0),
-    (offsets_of_the_aborted_count, "offsets together|exactly once", 0),
-    (pending_offsets_are_lost_at_restart, "exactly once", 1),
-    (pending_offsets_are_compacted_away, "exactly once", 24),
-    (unstable_offsets_are_fetched, "offsets together", 6),
-    (duplicates_are_stored, "written once", 2),
-    (decision_is_lost_at_restart, "log is complete", 1),
-    (decision_is_changed_at_restart, "decision stands", 1),
-    (markers_are_not_repeated_after_a_restart, "settles", 1),
-    (failed_markers_count_as_written, "no hanging", 3),
-    (time_outs_end_with_the_process, "on time", 2),
-    (superseded_markers_are_written, "decided first", 242),
-    (old_epochs_are_accepted, "fenced|offsets together", 0),
-    (partitions_keep_no_epochs, "fenced", 27),
-    (initialises_while_markers_are_written, "transitions", 0),
-    (describes_what_was, "described", 0),
-    (time_outs_are_carried_out_on_demand, "ends", 0),
-    (restart_forgets_the_last_record, "log stays", 0),
-    (fails_where_nothing_is_open, "never fails", 0),
-    (markers_of_groups_are_not_kept, "exactly once|settles", 0),
+PLANTED: list[tuple[Plant, str]] = [
+    (marker_before_the_outcome_is_on_disk, "decided first"),
+    (answers_before_the_write, "whole|fenced"),
+    (time_out_keeps_the_epoch, "whole"),
+    (kafka_14402, "no hanging"),
+    (late_offsets_are_taken, "settles"),
+    (no_aborted_index, "read committed"),
+    (aborted_index_is_lost_at_restart, "read committed"),
+    (open_transactions_are_lost_at_restart, "stable offset"),
+    (stable_offset_is_the_end, "stable offset"),
+    (offsets_before_the_marker, "offsets together"),
+    (offsets_of_the_aborted_count, "offsets together|exactly once"),
+    (pending_offsets_are_lost_at_restart, "exactly once"),
+    (pending_offsets_are_compacted_away, "exactly once"),
+    (unstable_offsets_are_fetched, "offsets together"),
+    (duplicates_are_stored, "written once"),
+    (decision_is_lost_at_restart, "log is complete"),
+    (decision_is_changed_at_restart, "decision stands"),
+    (markers_are_not_repeated_after_a_restart, "settles"),
+    (failed_markers_count_as_written, "no hanging"),
+    (time_outs_end_with_the_process, "on time"),
+    (superseded_markers_are_written, "decided first"),
+    (old_epochs_are_accepted, "fenced|offsets together"),
+    (partitions_keep_no_epochs, "fenced"),
+    (initialises_while_markers_are_written, "transitions"),
+    (describes_what_was, "described"),
+    (time_outs_are_carried_out_on_demand, "ends"),
+    (restart_forgets_the_last_record, "log stays"),
+    (fails_where_nothing_is_open, "never fails"),
+    (markers_of_groups_are_not_kept, "exactly once|settles"),
 ]
-"""Each with the laws that it breaks, and the seed from which on it is found."""
+"""Each with the laws that it breaks."""
 
 
-def swapping_script(seed: int) -> TransactionScript:
+def swaps_while_the_disk_is_full(seed: int) -> Script[TransactionCluster]:
     """Sources change hands while the markers of their transactions wait for the disk, which few random runs do."""
     names = ("t1", "t2", "t3")
-    actions = [Do(at=0, call="start", arguments=(name,)) for name in names]
-    actions.append(Do(at=200, call="slow_down", arguments=(4_000, 30, 0.1, 0.1)))
-    actions += [Do(at=500 + 600 * turn, call="fill_disk", arguments=("records", 300)) for turn in range(5)]
-    for turn in range(30):
-        one, other = names[turn % 3], names[(turn + 1) % 3]
-        actions.append(Do(at=300 + 100 * turn, call="swap", arguments=(one, other)))
-    actions.sort(key=lambda do: do.at)
-    ids = dict.fromkeys(names, 1)
-    return TransactionScript(
-        seed=seed, ids=ids, outputs=2, brokers=2, abort_odds=0.0, segment_bytes=1_000, actions=actions
-    )
+    actions = [*(Do(0, "start", name) for name in names), Do(200, "slow_down", 4_000, 30, 0.1, 0.1)]
+    actions += [Do(500 + 600 * turn, "fill_disk", "records", 300) for turn in range(5)]
+    actions += [Do(300 + 100 * turn, "swap", names[turn % 3], names[(turn + 1) % 3]) for turn in range(30)]
+    options = {"ids": dict.fromkeys(names, 1), "outputs": 2, "abort_odds": 0.0, "segment_bytes": 1_000}
+    return Script(TransactionCluster, seed, {**options, "timeout_ms": 3_000}, actions)
 
 
-SCRIPTS: Mapping[Plant, Callable[[int], TransactionScript]] = {unstable_offsets_are_fetched: swapping_script}
-"""What finds a bug, where that is not `random_script`."""
+def disks_fill_and_fail(seed: int) -> Script[TransactionCluster]:
+    """The brokers are killed and both disks fail while markers are to be written."""
+    options = {"ids": {"t1": 2, "t2": 2, "t3": 2}, "outputs": 2, "brokers": 1, "abort_odds": 0.0, "timeout_ms": 3_000}
+    actions = [
+        Do(0, "start", "t1"),
+        Do(0, "start", "t3"),
+        Do(9, "pause", "t3", 200),
+        Do(31, "kill_brokers", 200, 0, 1, "records"),
+        Do(57, "fill_disk", "logs", 1_000),
+        Do(167, "fail_disk", "logs", 10, 3),
+        Do(305, "fill_disk", "records", 50),
+        Do(314, "move", ("groups", "applications", 0), 0),
+    ]
+    return Script(TransactionCluster, seed, options, actions)
+
+
+FOUND: Mapping[str, Callable[[int], Script[TransactionCluster]]] = {
+    "unstable_offsets_are_fetched": swaps_while_the_disk_is_full,
+    "superseded_markers_are_written": disks_fill_and_fail,
+}
+"""Scripts for what random ones seldom bring about."""

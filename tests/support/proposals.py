@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from kcoord_wire.worlds.proposal import MemberOptions, ProposalCluster
-from kcoord_wire.worlds.proposal.coordinator import Coordinator, Phase
-from kcoord_wire.worlds.proposal.events import Strategy, Subscription
-from kcoord_wire.worlds.proposal.variants import ROUND_ROBIN
-from kcoord_wire.worlds.proposal.wire import Moved
+from kcoord_wire.worlds.proposal.coordinator import Coordinator, Phase, Strategy, Subscription
+from kcoord_wire.worlds.proposal.proposal_world import Moved
+from kcoord_wire.worlds.proposal.single_assignor import ROUND_ROBIN
 
 VARIANTS: Final = ("all_members", "subscription_hash", "single_assignor")
 

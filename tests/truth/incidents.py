@@ -30,8 +30,8 @@ from kcoord_wire.assignors import (
     round_robin,
 )
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.worlds.group import cluster
-from kcoord_wire.worlds.group.cluster import Cluster
+from kcoord_wire.worlds.group import world as cluster
+from kcoord_wire.worlds.group.world import Cluster
 from tests.truth.world import Recorder, quick
 
 MINUTE = 60_000

@@ -18,7 +18,7 @@ from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
 from kcoord_wire.forensics.model import Cause
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS, TraceLine
 from kcoord_wire.messages import JoinGroupResponse, LeaveGroupRequest, SyncGroupRequest
-from kcoord_wire.worlds.group.cluster import Cluster
+from kcoord_wire.worlds.group.world import Cluster
 
 RULES: Final = MappingProxyType(
     {

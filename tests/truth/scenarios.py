@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from kcoord_wire.forensics.model import Cause
-from kcoord_wire.worlds.group.cluster import Cluster
+from kcoord_wire.worlds.group.world import Cluster
 from tests.truth.world import Crowd, Recorder, Shape, quick
 
 SETTLE = -1

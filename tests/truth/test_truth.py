@@ -18,8 +18,7 @@ from kcoord_wire.forensics.model import Cause, GroupHistory, GroupSummary, Rebal
 from kcoord_wire.forensics.wire.rules import RULES as WIRE_RULES
 from kcoord_wire.forensics.wire.rules import UNKNOWN
 from kcoord_wire.messages import FindCoordinatorRequest, JoinGroupRequest, LeaveGroupRequest, MetadataRequest
-from kcoord_wire.worlds.group.cluster import Cluster
-from kcoord_wire.worlds.group.script import random_script
+from kcoord_wire.worlds.group.world import Cluster, random_script
 from tests.truth import causes, report
 from tests.truth.__main__ import main
 from tests.truth.labels import RULES, Label, labels_of
@@ -44,11 +43,9 @@ NOT_PLAYED = {Cause.UNKNOWN, Cause.REFUSED, Cause.OUTAGE}
 
 def lived(seed: int, tap: Recorder | None) -> tuple[str, int]:
     """A digest of the whole trace of a random life, and its last moment."""
-    script = random_script(seed)
-    with Cluster(seed, topics=script.topics, config=GroupConfig(**script.config), tap=tap) as sim:
-        for action in script.actions:
-            sim.run(max(action.at - sim.now, 0))
-            action.play(sim)
+    script = random_script(seed).with_options(tap=tap)
+    with script.open() as sim:
+        script.play(sim)
         sim.run(20_000)
         return hashlib.sha256("\n".join(map(str, sim.trace)).encode()).hexdigest(), sim.steps
 

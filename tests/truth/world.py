@@ -24,8 +24,8 @@ from kcoord_wire.coordinator.fault_injection import Fault
 from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema
 from kcoord_wire.messages import LeaveGroupRequest, LeaveGroupRequestMemberIdentity
 from kcoord_wire.records import SegmentReader
-from kcoord_wire.worlds.group.cluster import Cluster
 from kcoord_wire.worlds.group.members import MemberProcess
+from kcoord_wire.worlds.group.world import Cluster
 
 MS = 1_000_000  # nanoseconds
 METADATA = b"\x00\x03"  # the api key that a request begins with
@@ -362,7 +362,7 @@ class Crowd:
         if leader is not None:
             client_id = leader.member.settings.client_id
             rule = Fault(api="SyncGroup", on="response", action="disconnect", count=1, client_id=client_id)
-            self.sim.meddle(rule)
+            self.sim.inject_fault(rule)
             self.start()
 
     def replace_static(self) -> None:
@@ -453,7 +453,7 @@ class Crowd:
             count=self.random.randint(1, 3),
             delay_ms=self.random.choice([50, 700, 3_000]) if action == "delay" else 0,
         )
-        self.sim.meddle(fault)
+        self.sim.inject_fault(fault)
 
 
 def quick(delay_ms: int = 0, **settings: int) -> GroupConfig:

@@ -9,9 +9,8 @@ Laws:
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVarTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVarTuple
 
 EPOCH_MS: Final = 1_700_000_000_000
 """When virtual time begins, in ms since the Unix epoch."""
@@ -23,12 +22,16 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class TraceLine(NamedTuple):
-    """A line of the trace.
+    """A line of the trace, which prints as four columns: time, who, what, detail.
+
+    Every world writes ``starts``, ``crashes``, ``pauses``, ``resumes`` and ``is cut off`` of a process, and ``loses``
+    and ``heals`` of the ``cluster``. ``sends`` and ``gets`` have a message. What else happens in a protocol has the
+    name of an effect in lower case (``assigned``, ``revoking``), or what its machine notes (``elected``).
 
     :ivar at: ms since the start
-    :ivar who: a process's name, or another part of the system: ``coordinator``, ``cluster``
-    :ivar what: ``sends``, ``gets``, ``assigned``, ``crashes`` ...
-    :ivar detail: a message or whatever else belongs to it; None for nothing
+    :ivar who: a process's name, or another part of the system: ``coordinator``, ``zookeeper``, ``cluster`` for all
+    :ivar what: what it does, a verb or a phrase
+    :ivar detail: a message, a duration in ms, or whatever else belongs to it; None for nothing
     """
 
     at: int
@@ -106,49 +109,3 @@ class VirtualClock:
     def clear(self) -> None:
         """Forget everything that is planned."""
         self._plans.clear()
-
-
-class VirtualSystem:
-    """A simulated system with a clock of its own. After ``with`` nothing more happens in it."""
-
-    def __init__(self) -> None:
-        self._clock = VirtualClock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._clock.clear()
-
-    @property
-    def now(self) -> int:
-        """Virtual ms since the start."""
-        return self._clock.now
-
-    @property
-    def steps(self) -> int:
-        """Number of events delivered so far."""
-        return self._clock.steps
-
-    @property
-    def trace(self) -> Sequence[TraceLine]:
-        """What has happened, oldest first."""
-        return self._clock.trace
-
-    def run(self, ms: int) -> None:
-        """Let time pass.
-
-        :raises ValueError: `ms` is negative
-        :raises ViolationError: a law was broken
-        """
-        self._clock.run(ms)
-
-    def run_until(self, holds: Callable[[], bool], within_ms: int = 300_000) -> int:
-        """Let time pass until `holds` returns True; return the virtual ms that took.
-
-        :raises TimeoutError: `holds` has not returned True within `within_ms`
-        :raises ViolationError: a law was broken
-        """
-        return self._clock.run_until(holds, within_ms)

@@ -11,12 +11,11 @@ Laws:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from kcoord_wire.kernel.virtual.clock import VirtualClock
-from kcoord_wire.kernel.virtual.processes import P, Process, ProcessCluster
+from kcoord_wire.kernel.virtual.processes import Process
 
 _FIRST_PORT: Final = 32_768  # of the ephemeral ports of Linux
 _PORTS: Final = 28_000
@@ -35,6 +34,29 @@ class Server(Protocol):
         """Whether the server takes connections."""
 
 
+@dataclass(slots=True)
+class ProcessServer:
+    """A server that one process at a time is, through all its boots.
+
+    :ivar name: of the process
+    :ivar host: its address
+    :ivar number: of the broker
+    :ivar boot: see `Server`
+    :ivar process: of the present boot; None while it is down
+    """
+
+    name: str
+    host: str
+    number: int = 1
+    boot: int = 0
+    process: Process | None = field(default=None, repr=False)
+
+    @property
+    def is_up(self) -> bool:
+        """See `Server`."""
+        return self.process is not None
+
+
 @dataclass(slots=True, eq=False)
 class Connection:
     """A connection from a process to a server.
@@ -42,18 +64,22 @@ class Connection:
     :ivar process: the client
     :ivar server: the other end
     :ivar name: ``client_ip:port-server_ip:port#n``
+    :ivar number: n, different for each connection
     :ivar boot: which boot of the server it leads to; 0 before its first message has arrived there
     :ivar is_open: False once it was closed or reset
+    :ivar is_held: whether the process still has its end
     :ivar is_broken: a cut has swallowed messages; the next one finds no connection
     :ivar up_at: when the last message to the server arrives, in ms since the Unix epoch
     :ivar down_at: when the last message to the process arrives, in ms since the Unix epoch
     """
 
     process: Process
-    server: Server
+    server: Any
     name: str
+    number: int
     boot: int = 0
     is_open: bool = True
+    is_held: bool = True
     is_broken: bool = False
     up_at: int = 0
     down_at: int = 0
@@ -79,13 +105,17 @@ class Network(ABC, Generic[ConnectionT]):
     """Carries messages between processes and servers. A protocol derives its own, which says what arrival means.
 
     :param latency_ms: least and most that a message takes
+    :param kind: of the connections
     :ivar loss: see `Loss`
+    :ivar open: the connections that are open, oldest first; the values are None
     """
 
-    def __init__(self, clock: VirtualClock, latency_ms: tuple[int, int]) -> None:
+    def __init__(self, clock: VirtualClock, latency_ms: tuple[int, int], kind: type[ConnectionT] | None = None) -> None:
         self.loss = Loss()
+        self.open: dict[ConnectionT, None] = {}
         self._clock = clock
         self._latency = latency_ms
+        self._kind: Any = kind or Connection
         self._hosts: dict[str, str] = {}
         self._connections = 0
 
@@ -103,21 +133,14 @@ class Network(ABC, Generic[ConnectionT]):
     def disconnected(self, connection: ConnectionT) -> None:
         """The process has noticed that its connection was reset."""
 
-    @abstractmethod
     def closing(self, connection: ConnectionT) -> None:
         """Called before an open connection is closed or reset."""
 
-    # ---- for protocols whose processes have several connections at a time
+    def heal(self) -> None:
+        """End all faults of the network."""
+        self.loss = Loss()
 
-    def is_held(self, connection: ConnectionT) -> bool:
-        """Return whether the process still has its end of a connection."""
-        return connection.process.connection is connection
-
-    def release(self, connection: ConnectionT) -> None:
-        """The process has its end of a connection no longer."""
-        connection.process.connection = None
-
-    # ---- addresses
+    # ---- addresses and connections
 
     def host_of(self, name: str) -> str:
         """Return the address of a process: one for each name, in the order of the first calls."""
@@ -131,6 +154,16 @@ class Network(ABC, Generic[ConnectionT]):
         self._connections += 1
         port = _FIRST_PORT + self._connections % _PORTS
         return f"{host}:{port}-{server}#{self._connections}"
+
+    def connect(self, process: Process, server: Server, address: str) -> ConnectionT:
+        """Return a new connection of a process; nothing is sent yet.
+
+        :param address: of the server, ``ip:port``
+        """
+        name = self.name_connection(process.host, address)
+        connection: ConnectionT = self._kind(process, server, name, self._connections)
+        self.open[connection] = None
+        return connection
 
     # ---- messages
 
@@ -160,7 +193,7 @@ class Network(ABC, Generic[ConnectionT]):
         return True
 
     def _reach_process(self, connection: ConnectionT, *message: Any) -> None:
-        if self.is_held(connection) and connection.process.is_alive:
+        if connection.is_held and connection.process.is_alive:
             self.returned(connection, *message)
 
     def _draw_latency(self, connection: ConnectionT) -> int:
@@ -186,10 +219,27 @@ class Network(ABC, Generic[ConnectionT]):
     # ---- the ends of connections
 
     def close(self, connection: ConnectionT) -> None:
-        """Close a connection from the process's side: the process does not get `disconnected` for it."""
+        """End a connection; the process does not get `disconnected` for it."""
         if connection.is_open:
             self.closing(connection)
             connection.is_open = False
+            self.open.pop(connection, None)
+
+    def hang_up(self, connection: ConnectionT) -> None:
+        """The process closes its end of a connection, or was killed."""
+        self._release(connection)
+        self.close(connection)
+
+    def hang_up_all(self, process: Process) -> None:
+        """A process was killed: its connections are closed."""
+        for connection in [each for each in self.open if each.process is process and each.is_held]:
+            self.hang_up(connection)
+        process.connection = None
+
+    def _release(self, connection: ConnectionT) -> None:
+        connection.is_held = False
+        if connection.process.connection is connection:
+            connection.process.connection = None
 
     def reset(self, connection: ConnectionT) -> None:
         """End a connection; the process notices after the latency of a message."""
@@ -198,47 +248,18 @@ class Network(ABC, Generic[ConnectionT]):
         self._clock.at(notices_at, self._notice_reset, connection)
 
     def _notice_reset(self, connection: ConnectionT) -> None:
-        if self.is_held(connection):
-            self.release(connection)
+        if connection.is_held:
+            self._release(connection)
             self.disconnected(connection)
 
-    def server_crashed(self, connections: Iterable[ConnectionT]) -> None:
-        """Reset the connections that led to a server; those of processes that are cut off turn out broken later."""
-        for connection in connections:
-            if connection.is_open and connection.process.cut_until <= self._clock.time_ms:
-                self.reset(connection)
+    def end(self, connection: ConnectionT) -> None:
+        """The server closes a connection, or has crashed."""
+        self.reset(connection)
+
+    def crashed(self, server: Server) -> None:
+        """End the connections that led to a server; those of processes that are cut off turn out broken later."""
+        for connection in [each for each in self.open if each.server is server and each.boot]:
+            if connection.process.cut_until <= self._clock.time_ms:
+                self.end(connection)
             else:
                 connection.is_broken = True
-
-
-NetworkT = TypeVar("NetworkT", bound=Network[Any])
-
-
-class NetworkCluster(ProcessCluster[P], Generic[P, NetworkT]):
-    """A simulated system whose processes reach their servers by one network, which is `_wire`."""
-
-    _wire: NetworkT
-
-    def _kill(self, process: P) -> None:
-        super()._kill(process)
-        self._hang_up(process)
-
-    def _hang_up(self, process: P) -> None:
-        if process.connection is not None:
-            self._wire.close(process.connection)
-            process.connection = None
-
-    def partition(self, name: str, ms: int) -> None:
-        """Cut a process off from its servers: the network carries nothing between them."""
-        process = self._working(name)
-        if process is not None:
-            process.cut_off(ms)
-
-    def lose(self, ms: int, drop: float = 0.0, reset: float = 0.0) -> None:
-        """Make the network lossy for so long.
-
-        :param drop: probability that a message vanishes
-        :param reset: probability that a message vanishes and its connection is reset
-        """
-        self._clock.record("cluster", "loses", (ms, drop, reset))
-        self._wire.loss = Loss(self._clock.time_ms + ms, drop, reset)

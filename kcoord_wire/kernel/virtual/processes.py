@@ -11,12 +11,11 @@ Laws:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from kcoord_wire.kernel.machines import Machine, Tick
-from kcoord_wire.kernel.virtual.clock import NEVER, VirtualClock, VirtualSystem
+from kcoord_wire.kernel.virtual.clock import NEVER, VirtualClock
 
 if TYPE_CHECKING:
     from kcoord_wire.kernel.virtual.network import Connection
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 _TICK: Final = Tick()
 
 
-class Process(ABC):
+class Process:
     """A process that runs one state machine. A protocol derives its own from this and carries out the effects.
 
     :ivar name: as in the script
@@ -65,15 +64,13 @@ class Process(ABC):
         self._inbox: list[Any] = []
         self._wakes_at = NEVER
 
-    @abstractmethod
     def carry_out(self, effect: Any) -> None:
         """Do what the machine wants."""
+        raise NotImplementedError(type(self).__name__)
 
-    @abstractmethod
     def handled(self) -> None:
         """Called when the machine has handled an event and its effects were carried out."""
 
-    @abstractmethod
     def changed(self) -> None:
         """Called when the process was paused, resumed or killed."""
 
@@ -152,37 +149,3 @@ class Process(ABC):
         """End the process. Its machine gets no further event."""
         self.is_alive = False
         self.changed()
-
-
-P = TypeVar("P", bound=Process)
-
-
-class ProcessCluster(VirtualSystem, Generic[P]):
-    """A simulated system with processes that scripts name.
-
-    :ivar processes: by name; what starts again has a new process
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.processes: dict[str, P] = {}
-
-    def _working(self, name: str) -> P | None:
-        process = self.processes.get(name)
-        return process if process is not None and process.is_working else None
-
-    def crash(self, name: str) -> None:
-        """Kill a process. The others only see its connections close."""
-        process = self._working(name)
-        if process is not None:
-            self._kill(process)
-
-    def _kill(self, process: P) -> None:
-        self._clock.record(process.name, "crashes")
-        process.kill()
-
-    def pause(self, name: str, ms: int) -> None:
-        """Pause a process; what reaches it waits until it resumes."""
-        process = self._working(name)
-        if process is not None:
-            process.pause(ms)

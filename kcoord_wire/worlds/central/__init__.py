@@ -1,4 +1,4 @@
-"""The 0.8 draft on a virtual clock: brokers, ZooKeeper, consumers and the network between them, in one thread.
+"""The two designs on ZooKeeper in the simulated world: the 0.8 draft, and the consumer rewrite.
 
 with CentralCluster(seed=7, topics={"orders": 3}, brokers=2, consumers=2) as sim:
     sim.run_until(sim.is_settled)
@@ -7,6 +7,7 @@ with CentralCluster(seed=7, topics={"orders": 3}, brokers=2, consumers=2) as sim
     print(sim.owners(), sim.invariants.deposed_messages)
 """
 
-from kcoord_wire.worlds.central.cluster import CentralCluster
+from kcoord_wire.worlds.central.draft_world import CentralCluster
+from kcoord_wire.worlds.central.rewrite_world import RewriteCluster
 
-__all__ = ["CentralCluster"]
+__all__ = ["CentralCluster", "RewriteCluster"]

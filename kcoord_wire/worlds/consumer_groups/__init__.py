@@ -6,6 +6,6 @@ all runs of a few members up to a bound.
 
 from __future__ import annotations
 
-from kcoord_wire.worlds.consumer_groups.cluster import ConsumerGroupCluster
+from kcoord_wire.worlds.consumer_groups.consumer_group_world import ConsumerGroupCluster
 
 __all__ = ["ConsumerGroupCluster"]

@@ -16,14 +16,21 @@ from random import Random
 from typing import Any, Final
 
 from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.consumer import consumer_group_member as events
+from kcoord_wire.consumer.consumer_group_member import Partition
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS
-from kcoord_wire.worlds.consumer_groups import member as events
-from kcoord_wire.worlds.consumer_groups.cluster import ConsumerGroupCluster, MemberProcess
-from kcoord_wire.worlds.consumer_groups.member import Partition
-from kcoord_wire.worlds.group.bounce_account import BounceResult, Work, WorkEvent
-from kcoord_wire.worlds.group.opening import Opening
-from kcoord_wire.worlds.group.rolling_bounce import WORK, Bounce, BounceWorkload, why_restless
+from kcoord_wire.worlds.consumer_groups.consumer_group_world import ConsumerGroupCluster, MemberProcess
+from kcoord_wire.worlds.group.members import Opening
+from kcoord_wire.worlds.group.rolling_bounce import (
+    WORK,
+    Bounce,
+    BounceResult,
+    BounceWorkload,
+    Work,
+    WorkEvent,
+    why_restless,
+)
 
 LABEL: Final = "consumer"
 """Of the result: ``group.protocol=consumer``."""
@@ -59,10 +66,6 @@ class _BounceCluster(ConsumerGroupCluster):
         super().__init__(seed, topics=workload.topics, options=options, config=config)
 
     # ---- what a bounce asks
-
-    def is_settled(self) -> bool:
-        """Return whether every partition has one owner, and all members are in the group epoch."""
-        return self.has_converged()
 
     def is_busy(self, name: str) -> bool:
         """Return whether an instance opens or closes partitions, or is about to."""

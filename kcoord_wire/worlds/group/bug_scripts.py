@@ -20,11 +20,11 @@ from typing import Any, Final
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.clients.bugs import CLIENT_BUGS
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.kernel.virtual.script import Action
-from kcoord_wire.worlds.group.acts import Join, LeaveGroup, Meddle
-from kcoord_wire.worlds.group.cluster import Cluster
+from kcoord_wire.coordinator.fault_injection import Fault
+from kcoord_wire.kernel.virtual.scripts import Do, Script
 from kcoord_wire.worlds.group.members import MemberOptions
 from kcoord_wire.worlds.group.wire import Tap
+from kcoord_wire.worlds.group.world import Cluster
 
 _CONFIG: Final = GroupConfig(initial_rebalance_delay_ms=0)
 _COOPERATIVE: Final = ("cooperative-sticky",)
@@ -65,7 +65,7 @@ class BugScript:
     """
 
     kind: str
-    actions: Sequence[Action[Cluster]]
+    actions: Sequence[Do]
     ends_ms: int = 60_000
     topics: Mapping[str, int] = field(default_factory=lambda: {"orders": 6})
 
@@ -76,15 +76,15 @@ class BugScript:
         return replace(self, actions=actions)
 
 
-def _without(action: Action[Cluster], bug: str, fixed: str | None) -> Action[Cluster]:
-    if not isinstance(action, Join) or bug not in action.options.bugs:
+def _without(action: Do, bug: str, fixed: str | None) -> Do:
+    if action.call != "start" or bug not in action.arguments[1].bugs:
         return action
-    options = action.options
+    name, options = action.arguments
     software = options.software
     if fixed is not None and software is not None:
         software = f"{software.partition(' ')[0]} {fixed}"
     left = tuple(name for name in options.bugs if name != bug)
-    return replace(action, options=replace(options, bugs=left, software=software))
+    return Do(action.at, "start", name, replace(options, bugs=left, software=software))
 
 
 def play_bug(bug: str, *, is_present: bool = True, seed: int = 0, tap: Tap | None = None) -> tuple[Cluster, Damage]:
@@ -98,9 +98,7 @@ def play_bug(bug: str, *, is_present: bool = True, seed: int = 0, tap: Tap | Non
     """
     script = BUG_SCRIPTS[bug] if is_present else BUG_SCRIPTS[bug].without(bug)
     with Cluster(seed, topics=script.topics, config=_CONFIG, tap=tap, may_break_one_owner=True) as sim:
-        for action in sorted(script.actions, key=lambda action: action.at):
-            sim.run(max(action.at - sim.now, 0))
-            action.play(sim)
+        Script(Cluster, seed, actions=script.actions).play(sim)
         sim.run(script.ends_ms - sim.now)
         return sim, damage_of(sim)
 
@@ -146,7 +144,7 @@ def _is_clumped(sim: Cluster, topic: str) -> bool:
 # ---- the scripts
 
 
-def _join(at: int, name: str, software: str | None, *bugs: str, **options: Any) -> Join:
+def _join(at: int, name: str, software: str | None, *bugs: str, **options: Any) -> Do:
     """A member with short timeouts. Its subscription has no generation before KIP-792 (Java 3.4, librdkafka 2.2)."""
     given: dict[str, Any] = {
         "assignors": _COOPERATIVE,
@@ -159,35 +157,35 @@ def _join(at: int, name: str, software: str | None, *bugs: str, **options: Any) 
         "bugs": bugs,
         "subscription_version": 1 if software is not None and software.startswith(_BEFORE_KIP_792) else 3,
     }
-    return Join(at=at, name=name, options=MemberOptions(**{**given, **options}))
+    return Do(at, "start", name, MemberOptions(**{**given, **options}))
 
 
-def _loses_its_id(software: str, *bugs: str) -> list[Action[Cluster]]:
+def _loses_its_id(software: str, *bugs: str) -> list[Do]:
     """The JoinGroup of ``late`` arrives when it has been removed and others have its partitions."""
     return [
         _join(0, "leader", software, *bugs),
         _join(1_000, "late", software, *bugs),
-        Meddle(at=10_000, api="JoinGroup", action="delay", delay_ms=14_000, client_id="late"),
+        Do(10_000, "inject_fault", Fault("delay", api="JoinGroup", delay_ms=14_000, client_id="late", count=1)),
         _join(10_000, "third", software, *bugs),
     ]
 
 
-def _is_late_for_sync(software: str, *bugs: str) -> list[Action[Cluster]]:
+def _is_late_for_sync(software: str, *bugs: str) -> list[Do]:
     """The SyncGroup of ``late`` arrives when the next rebalance has begun."""
     return [
         _join(0, "leader", software, *bugs),
         _join(1_000, "late", software, *bugs),
-        Meddle(at=10_000, api="SyncGroup", action="delay", delay_ms=2_000, client_id="late"),
+        Do(10_000, "inject_fault", Fault("delay", api="SyncGroup", delay_ms=2_000, client_id="late", count=1)),
         _join(10_000, "third", software, *bugs),
         _join(11_500, "fourth", software, *bugs),
     ]
 
 
-def _three(software: str, *bugs: str, **options: Any) -> list[Action[Cluster]]:
+def _three(software: str, *bugs: str, **options: Any) -> list[Do]:
     return [_join(5_000 * at, name, software, *bugs, **options) for at, name in enumerate(("first", "second", "third"))]
 
 
-def _unequal(software: str | None, *bugs: str, **options: Any) -> list[Action[Cluster]]:
+def _unequal(software: str | None, *bugs: str, **options: Any) -> list[Do]:
     """Members of two topics, of which the second has fewer partitions than members."""
     wanted = (("orders",), ("orders", "refunds"), ("refunds",), ("refunds",))
     return [
@@ -240,7 +238,7 @@ BUG_SCRIPTS: Final[Mapping[str, BugScript]] = MappingProxyType(
             kind="rebalances",
             actions=[
                 *_three("librdkafka 1.8.2", "librdkafka#3891", client="librdkafka"),
-                LeaveGroup(at=30_000, name="first"),
+                Do(30_000, "leave", "first"),
             ],
             topics={"orders": 3},
         ),
@@ -266,7 +264,7 @@ BUG_SCRIPTS: Final[Mapping[str, BugScript]] = MappingProxyType(
                     assignors=("cooperative-sticky", "range"),
                     commit_ms=None,
                 ),
-                LeaveGroup(at=10_000, name="eager"),
+                Do(10_000, "leave", "eager"),
             ],
         ),
         "aiokafka#1176": BugScript(

@@ -27,8 +27,8 @@ from kcoord_wire.coordinator.host import DurableLog, Runtime
 from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
-from kcoord_wire.kernel.virtual.violation import ViolationError
-from kcoord_wire.worlds.group.invariants import Invariants, Watched
+from kcoord_wire.kernel.virtual.scripts import ViolationError
+from kcoord_wire.worlds.group.laws import Invariants, Watched
 from kcoord_wire.worlds.host import VirtualHost
 
 _ENDPOINTS: Final = [Endpoint(1, "127.0.0.1", 9092), Endpoint(2, "127.0.0.1", 9092)]  # connections know their broker

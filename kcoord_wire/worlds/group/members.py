@@ -4,6 +4,15 @@ Laws:
 
 * Two working members of one generation never hold the same partition: that breaks ``one owner`` (`Invariants`).
 * A committed offset is committed once, so that it says which commit it comes from.
+
+Which process holds which partition, and how long partitions had no holder.
+
+An application that opens its partitions beside its work, as Kafka Streams restores state (KAFKA-10199).
+
+Laws:
+
+* One partition is opened at a time, in the order of their assignment; a batch goes in the order of topic and number.
+* A partition that is dropped before it is open is never reported, and takes no time from then on.
 """
 
 from __future__ import annotations
@@ -12,21 +21,125 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from kcoord_wire.assignors import ASSIGNORS, TopicPartition
 from kcoord_wire.consumer import events
 from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.processes import Process
-from kcoord_wire.kernel.virtual.script import source_of
+from kcoord_wire.kernel.virtual.scripts import source_of
 from kcoord_wire.messages import JoinGroupRequest, SyncGroupRequest
 from kcoord_wire.worlds.group.client_bugs import SWITCHES
-from kcoord_wire.worlds.group.invariants import Invariants
-from kcoord_wire.worlds.group.opening import Opening
-from kcoord_wire.worlds.group.ownership import Idle, Ownership
-from kcoord_wire.worlds.group.topics import VirtualTopics
-from kcoord_wire.worlds.group.wire import MemberConnection, Wire
+from kcoord_wire.worlds.group.laws import Invariants
+from kcoord_wire.worlds.group.wire import GroupNetwork, MemberConnection, VirtualTopics
+
+
+class Opening:
+    """The partitions of one process that are not open yet.
+
+    :param ms: how long one takes
+    :param opened: called with each when it is open
+    """
+
+    __slots__ = ("_clock", "_ms", "_opened", "_serial", "_waiting")
+
+    def __init__(self, clock: VirtualClock, ms: int, opened: Callable[[TopicPartition], None]) -> None:
+        self._clock = clock
+        self._ms = ms
+        self._opened = opened
+        self._waiting: list[TopicPartition] = []  # the first is being opened
+        self._serial = 0  # of the opening that is under way
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        """Open these after those that wait already."""
+        is_idle = not self._waiting
+        self._waiting += sorted(partitions)
+        if is_idle:
+            self._begin()
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Do not open these any more."""
+        dropped = set(partitions)
+        is_first_dropped = bool(self._waiting) and self._waiting[0] in dropped
+        self._waiting = [partition for partition in self._waiting if partition not in dropped]
+        if is_first_dropped:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._serial += 1
+        if self._waiting:
+            self._clock.after(self._ms, self._end, self._serial)
+
+    def _end(self, serial: int) -> None:
+        if serial == self._serial:
+            partition = self._waiting.pop(0)
+            self._begin()
+            self._opened(partition)
+
+
+class Idle(NamedTuple):
+    """Time without a holder, in ms, summed over the partitions.
+
+    :ivar revoked: after a rebalance took a partition from a member that lived on: what eager members stop for
+    :ivar abandoned: after the holder had left, crashed or was removed
+    """
+
+    revoked: int
+    abandoned: int
+
+
+ProcessT = TypeVar("ProcessT", bound=Process)
+
+
+class Ownership(Generic[ProcessT]):
+    """The holder of each partition. Times count from the first holder of a partition on."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self._holders: dict[TopicPartition, ProcessT] = {}
+        self._orphaned: dict[TopicPartition, tuple[int, bool]] = {}  # since when, and whether it was revoked
+        self._idle = Idle(0, 0)
+
+    def holder(self, partition: TopicPartition) -> ProcessT | None:
+        """Return the process that holds a partition."""
+        return self._holders.get(partition)
+
+    def held_by(self, process: ProcessT) -> list[TopicPartition]:
+        """Return the partitions that a process holds."""
+        return [partition for partition, holder in self._holders.items() if holder is process]
+
+    def take(self, process: ProcessT, partition: TopicPartition) -> None:
+        """A process holds a partition from now on."""
+        self._holders[partition] = process
+        orphaned = self._orphaned.pop(partition, None)
+        if orphaned is not None:
+            self._idle = self._with(self._idle, *orphaned)
+
+    def drop(self, process: ProcessT, partitions: Iterable[TopicPartition], *, revoked: bool = False) -> None:
+        """A process no longer holds these partitions, if it did.
+
+        :param revoked: a rebalance took them from it
+        """
+        for partition in partitions:
+            if self._holders.get(partition) is process:
+                del self._holders[partition]
+                self._orphaned[partition] = (self._clock.time_ms, revoked)
+
+    def idle_ms(self) -> Idle:
+        """Return the time without a holder so far."""
+        idle = self._idle
+        for since, revoked in self._orphaned.values():
+            idle = self._with(idle, since, revoked)
+        return idle
+
+    def _with(self, idle: Idle, since: int, revoked: bool) -> Idle:
+        ms = self._clock.time_ms - since
+        return Idle(idle.revoked + ms, idle.abandoned) if revoked else Idle(idle.revoked, idle.abandoned + ms)
+
 
 ListenedT = TypeVar("ListenedT")
 
@@ -211,7 +324,7 @@ class Members:
         topics: VirtualTopics,
         processes: Mapping[str, MemberProcess],
         invariants: Invariants,
-        wire: Wire,
+        wire: GroupNetwork,
     ) -> None:
         self.ownership: Ownership[MemberProcess] = Ownership(clock)
         self.revision = 0
@@ -282,12 +395,7 @@ class Members:
         self.ownership.drop(process, process.member.owned)
         if process.bootstrap:
             self._wire.tap(process.bootstrap, "closed")
-        self._disconnect(process)
-
-    def _disconnect(self, process: MemberProcess) -> None:
-        if process.connection is not None:
-            self._wire.close(process.connection)
-            process.connection = None
+        self._wire.hang_up_all(process)
 
     # ---- the application's thread
 
@@ -332,7 +440,8 @@ class Members:
             self._wire.send(process, effect)
 
     def _do_close(self, process: MemberProcess, _effect: events.Close) -> None:
-        self._disconnect(process)
+        if process.connection is not None:
+            self._wire.hang_up(process.connection)
 
     def _do_assigned(self, process: MemberProcess, effect: events.Assigned) -> None:
         self.revision += 1

@@ -6,6 +6,8 @@ Laws:
 
 * The coordinator looks at the next request of a connection when the one before is answered, as Kafka's broker does.
 * A `Tap` sees what a capture on the broker's machine would have, and changes nothing: the trace is the same without it.
+
+The topics of a virtual cluster.
 """
 
 from __future__ import annotations
@@ -23,10 +25,44 @@ from kcoord_wire.coordinator.fault_injection import CLEAN, FaultedExchange, Faul
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import Connection, Network
 from kcoord_wire.worlds.group.coordinator import VirtualCoordinator
-from kcoord_wire.worlds.group.topics import VirtualTopics
 
 if TYPE_CHECKING:
     from kcoord_wire.worlds.group.members import MemberProcess
+
+
+class VirtualTopics:
+    """The topics as the coordinator's machine looks them up.
+
+    :ivar counts: name to number of partitions
+    """
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        for topic, count in counts.items():
+            if type(count) is not int or count < 1:
+                raise ValueError(f"topic {topic!r} needs one partition or more, not {count!r}")
+        self.counts = dict(counts)
+
+    @property
+    def changes(self) -> int:
+        """Number of partitions of all topics: they are only ever added."""
+        return sum(self.counts.values())
+
+    def names(self) -> list[str]:
+        """Return the names of all topics."""
+        return list(self.counts)
+
+    def partitions(self, name: str) -> int | None:
+        """Return the number of partitions; None if there is no such topic."""
+        return self.counts.get(name)
+
+    def id_of(self, name: str) -> uuid.UUID | None:
+        """Return the id of a topic; None if there is no such topic."""
+        return uuid.uuid5(uuid.NAMESPACE_OID, name) if name in self.counts else None
+
+    def name_of(self, topic_id: uuid.UUID) -> str | None:
+        """Return the name of a topic; None if there is no such topic."""
+        return next((name for name in self.counts if self.id_of(name) == topic_id), None)
+
 
 _DISCONNECTED: Final = Disconnected()
 _STATES_SOFTWARE: Final = 3  # version of ApiVersions
@@ -64,10 +100,9 @@ class MemberConnection(Connection):
     __slots__ = ("broker", "exchange", "is_tapped", "queue")
 
     process: MemberProcess
-    server: VirtualCoordinator
 
-    def __init__(self, process: MemberProcess, server: VirtualCoordinator, name: str) -> None:
-        super().__init__(process, server, name)
+    def __init__(self, process: MemberProcess, server: VirtualCoordinator, name: str, number: int) -> None:
+        super().__init__(process, server, name, number)
         self.broker = server.broker
         self.is_tapped = False
         self.queue: deque[tuple[int, bytes]] = deque()
@@ -84,7 +119,7 @@ class _Exchange(FaultedExchange):
 
     __slots__ = ("connection", "request_id", "wire")
 
-    def __init__(self, wire: Wire, connection: MemberConnection, request_id: int, data: bytes) -> None:
+    def __init__(self, wire: GroupNetwork, connection: MemberConnection, request_id: int, data: bytes) -> None:
         header, message = decode_request(data)
         super().__init__(header.request_api_key, message, header.request_api_version, header.client_id or "")
         self.wire = wire
@@ -128,7 +163,7 @@ class _Probe:
 
     __slots__ = ("connection", "number", "version", "wire")
 
-    def __init__(self, wire: Wire, number: int, version: int, connection: str) -> None:
+    def __init__(self, wire: GroupNetwork, number: int, version: int, connection: str) -> None:
         self.wire = wire
         self.number = number
         self.version = version
@@ -144,11 +179,10 @@ class _Probe:
         self.wire.answers[self.number] = ConnectionResetError("the coordinator has crashed")
 
 
-class Wire(Network[MemberConnection]):
+class GroupNetwork(Network[MemberConnection]):
     """Carries the requests of members to the coordinator, and its responses back.
 
     :param topics: for the Metadata exchanges that the tap sees
-    :param processes: by name; their connections are reset when the coordinator crashes
     :param latency_ms: least and most that a message takes
     :param tap: see `Tap`
     :ivar faults: injected into requests and responses; None for none
@@ -160,22 +194,25 @@ class Wire(Network[MemberConnection]):
         clock: VirtualClock,
         coordinator: VirtualCoordinator,
         topics: VirtualTopics,
-        processes: Mapping[str, MemberProcess],
         *,
         latency_ms: tuple[int, int],
         faults: Faults | None,
         tap: Tap | None,
     ) -> None:
-        super().__init__(clock, latency_ms)
+        super().__init__(clock, latency_ms, MemberConnection)
         self.faults = faults
         self.answers: dict[int, Any] = {}
         self._coordinator = coordinator
         self._topics = topics
-        self._processes = processes
         self._tap = tap
         self._metadata_requests = 0
         self._probes = 0
-        coordinator.on_crash.append(self._coordinator_crashed)
+        coordinator.on_crash.append(partial(self.crashed, coordinator))
+
+    def heal(self) -> None:
+        """End all faults of the network, and those that were injected."""
+        super().heal()
+        self.faults = None
 
     # ---- the tap
 
@@ -241,8 +278,7 @@ class Wire(Network[MemberConnection]):
         """Send a request of a member, on a new connection if it has none."""
         connection = process.connection
         if connection is None:
-            name = self.name_connection(process.host, _BROKER)
-            connection = process.connection = MemberConnection(process, self._coordinator, name)
+            connection = process.connection = self.connect(process, self._coordinator, _BROKER)
         self._clock.record(process.name, "sends", effect.message)
         data = encode_request(
             effect.message,
@@ -326,15 +362,9 @@ class Wire(Network[MemberConnection]):
 
     def broker_stopped(self) -> None:
         """Reset the connections to the broker that does not coordinate the groups."""
-        for process in self._processes.values():
-            connection = process.connection
-            if connection is not None and connection.broker != self._coordinator.broker:
-                self.reset(connection)
+        for connection in [each for each in self.open if each.broker != self._coordinator.broker]:
+            self.reset(connection)
 
     def disconnected(self, connection: MemberConnection) -> None:
         """The member's connection was reset."""
         connection.process.deliver(_DISCONNECTED)
-
-    def _coordinator_crashed(self) -> None:
-        connections = (process.connection for process in self._processes.values())
-        self.server_crashed(connection for connection in connections if connection is not None and connection.boot)

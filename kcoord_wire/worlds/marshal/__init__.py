@@ -7,6 +7,6 @@ with MarshalCluster(seed=7, topics={"orders": 6}, members=3) as sim:
     print(sim.owners())
 """
 
-from kcoord_wire.worlds.marshal.cluster import MarshalCluster
+from kcoord_wire.worlds.marshal.marshal_world import MarshalCluster
 
 __all__ = ["MarshalCluster"]

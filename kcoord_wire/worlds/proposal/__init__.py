@@ -4,7 +4,6 @@ with ProposalCluster("all_members", seed=7, topics={"orders": 12}, members=3) as
     sim.run_until(sim.is_settled)
 """
 
-from kcoord_wire.worlds.proposal.cluster import ProposalCluster
-from kcoord_wire.worlds.proposal.processes import MemberOptions
+from kcoord_wire.worlds.proposal.proposal_world import MemberOptions, ProposalCluster
 
 __all__ = ["MemberOptions", "ProposalCluster"]

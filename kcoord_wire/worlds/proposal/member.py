@@ -21,12 +21,20 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.consumer.events import Arrived, Close, Disconnected, Leave, Send, TopicsKnown
 from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.kernel.virtual.clock import NEVER
 from kcoord_wire.messages import HeartbeatRequest, HeartbeatResponse, LeaveGroupRequest
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.proposal import events
-from kcoord_wire.worlds.proposal.coordinator import NEVER
-from kcoord_wire.worlds.proposal.events import MemberState, Subscription
+from kcoord_wire.worlds.proposal.coordinator import (
+    Codec,
+    Failed,
+    MemberSettings,
+    MemberState,
+    Refetch,
+    Subscribe,
+    Subscription,
+)
 
 _OVER: Final = (MemberState.LEFT, MemberState.FAILED)
 _RETRIED: Final = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT)
@@ -49,7 +57,7 @@ class Member(ABC):
     :ivar error: why it has failed; 0 for no error
     """
 
-    def __init__(self, settings: events.MemberSettings, codec: events.Codec) -> None:
+    def __init__(self, settings: MemberSettings, codec: Codec) -> None:
         self.settings = settings
         self.codec = codec
         self.state = MemberState.UNJOINED
@@ -142,11 +150,11 @@ class Member(ABC):
         """Send a request; the connection is closed if no answer comes in time."""
         self._requests += 1
         self._in_flight = _InFlight(self._requests, self.now, self.now + timeout_ms)
-        self._effects.append(events.Send(self._requests, message))
+        self._effects.append(Send(self._requests, message, 0))
 
     def _tick(self, _event: Tick) -> None:
         if self._in_flight is not None and self.now >= self._in_flight.deadline:
-            self._effects.append(events.Close())
+            self._effects.append(Close())
             self._disconnected(_event)
 
     def _disconnected(self, _event: Any) -> None:
@@ -163,7 +171,7 @@ class Member(ABC):
         self._session_ends = self._rejoins_at = NEVER
         self._acts_at = rejoins_at
 
-    def _arrived(self, event: events.Arrived) -> None:
+    def _arrived(self, event: Arrived) -> None:
         sent = self._in_flight
         if sent is None or event.request_id != sent.request_id:
             return  # the member has closed the connection, or its session has ended, since it asked
@@ -222,12 +230,12 @@ class Member(ABC):
 
     def refetch(self) -> None:
         """Fetch topic metadata; it comes with `TopicsKnown`."""
-        self._effects.append(events.Refetch())
+        self._effects.append(Refetch())
 
     def fail(self, error: int, text: str) -> None:
         """Leave the group with an error for the application."""
         self.error = error
-        self._effects.append(events.Failed(error, text))
+        self._effects.append(Failed(error, text))
         self._end(MemberState.FAILED)
 
     def _end(self, state: MemberState) -> None:
@@ -238,11 +246,11 @@ class Member(ABC):
 
     # ---- the application
 
-    def _topics_known(self, event: events.TopicsKnown) -> None:
+    def _topics_known(self, event: TopicsKnown) -> None:
         self.counts = event.partitions
         self._start()
 
-    def _subscribe(self, event: events.Subscribe) -> None:
+    def _subscribe(self, event: Subscribe) -> None:
         self.subscription = event.subscription
         self._start()
 
@@ -253,15 +261,15 @@ class Member(ABC):
         elif self.state is MemberState.UNJOINED and self._acts_at == NEVER and self.subscription and self.counts:
             self._acts_at = self.now
 
-    def _leave(self, _event: events.Leave) -> None:
+    def _leave(self, _event: Leave) -> None:
         self._end(MemberState.LEFT)
 
 
 _HANDLE: Final[Mapping[type, Callable[[Member, Any], None]]] = {
     Tick: Member._tick,
-    events.Arrived: Member._arrived,
-    events.Disconnected: Member._disconnected,
-    events.TopicsKnown: Member._topics_known,
-    events.Subscribe: Member._subscribe,
-    events.Leave: Member._leave,
+    Arrived: Member._arrived,
+    Disconnected: Member._disconnected,
+    TopicsKnown: Member._topics_known,
+    Subscribe: Member._subscribe,
+    Leave: Member._leave,
 }

@@ -16,14 +16,18 @@ Laws:
 * An assignment that gives a partition to two members, or one that does not exist, is not sent: it is a soft failure.
 
 Source: "Kafka Client-side Assignment Proposal", "Single Client Assignor".
+
+The variants of the proposal by name, and the strategies that their members offer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
-from kcoord_wire.assignors import MemberSubscription, TopicPartition
+from kcoord_wire.assignors import ASSIGNORS, MemberSubscription, TopicPartition
+from kcoord_wire.kernel.virtual.clock import NEVER
 from kcoord_wire.messages.proposal import (
     SingleAssignorAssignment,
     SingleAssignorAssignmentTopicPartition,
@@ -39,13 +43,23 @@ from kcoord_wire.messages.proposal import (
     SingleAssignorSubscription,
 )
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.proposal.all_members import AssignmentError, assign_checked, topics_of
-from kcoord_wire.worlds.proposal.coordinator import NEVER, Coordinator, Join, Phase, Registration
-from kcoord_wire.worlds.proposal.events import (
+from kcoord_wire.worlds.proposal.all_members import (
+    AllMembersCoordinator,
+    AllMembersMember,
+    AssignmentError,
+    SubscriptionHashMember,
+    assign_checked,
+    topics_of,
+)
+from kcoord_wire.worlds.proposal.coordinator import (
     Asked,
     Codec,
+    Coordinator,
     CoordinatorSettings,
+    Join,
     MemberSettings,
+    Phase,
+    Registration,
     Save,
     Strategy,
     Subscription,
@@ -271,3 +285,28 @@ class SingleAssignorMember(Member):
     def send_assignment(self) -> None:
         """Send the assignment, or the error."""
         self.send(self._request(self._decision), self.settings.join_timeout_ms)
+
+
+class Variant(NamedTuple):
+    """A variant of the proposal.
+
+    :ivar family: of its JoinGroup, see schemas/README.md
+    :ivar coordinator: makes the coordinator's machine
+    :ivar member: makes a member's machine
+    """
+
+    family: str
+    coordinator: Callable[[CoordinatorSettings, int, Save | None, int], Coordinator]
+    member: Callable[[MemberSettings, Codec, Sequence[Strategy]], Member]
+
+
+VARIANTS: Final[Mapping[str, Variant]] = MappingProxyType(
+    {
+        "all_members": Variant("all-members", AllMembersCoordinator, AllMembersMember),
+        "subscription_hash": Variant("all-members", AllMembersCoordinator, SubscriptionHashMember),
+        "single_assignor": Variant("single-assignor", SingleAssignorCoordinator, SingleAssignorMember),
+    }
+)
+
+ROUND_ROBIN: Final = Strategy("round-robin", 0, ASSIGNORS["roundrobin"].assign)
+RANGE: Final = Strategy("range", 0, ASSIGNORS["range"].assign)

@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 from kcoord_wire.codec.registry import peek_request
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.protocol.api_keys import ApiKey
-from kcoord_wire.worlds.group.cluster import Cluster
-from kcoord_wire.worlds.proposal.cluster import ProposalCluster
-from kcoord_wire.worlds.proposal.events import CoordinatorSettings
-from kcoord_wire.worlds.proposal.variants import VARIANTS
+from kcoord_wire.worlds.group.world import Cluster
+from kcoord_wire.worlds.proposal.coordinator import CoordinatorSettings
+from kcoord_wire.worlds.proposal.proposal_world import ProposalCluster
+from kcoord_wire.worlds.proposal.single_assignor import VARIANTS
 
 _START_MS: Final = 3_000
 """How long the group waits for its first members, so that they form one generation."""

@@ -33,7 +33,7 @@ from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
 from kcoord_wire.protocol.key_partitions import partition_of
 from kcoord_wire.worlds.host import VirtualHost
-from kcoord_wire.worlds.transactions.invariants import Invariants, Watched
+from kcoord_wire.worlds.transactions.laws import Invariants, Watched
 from kcoord_wire.worlds.transactions.transformer import Place
 
 logging.getLogger("kcoord_wire.coordinator").addHandler(logging.NullHandler())  # the faults are in the trace

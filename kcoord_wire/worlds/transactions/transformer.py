@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
+from kcoord_wire.consumer.events import Arrived
 from kcoord_wire.coordinator.metrics import first_error
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.kernel.procedures import Procedures, Sleep
@@ -129,7 +130,7 @@ class Attempt:
         return self.first + len(self.records)
 
 
-# ---- events, besides `Tick`
+# ---- events, besides `Tick` and `Arrived`
 
 
 class Start(NamedTuple):
@@ -138,13 +139,6 @@ class Start(NamedTuple):
 
 class Stop(NamedTuple):
     """End after the present transaction."""
-
-
-class Answered(NamedTuple):
-    """A request was answered."""
-
-    token: int
-    message: Any
 
 
 class Lost(NamedTuple):
@@ -246,8 +240,8 @@ class Transformer:
             self._procedures.start(self._live(), now)
         elif isinstance(event, Stop):
             self._stops = True
-        elif isinstance(event, Answered):
-            self._answer(event.token, event.message)
+        elif isinstance(event, Arrived):
+            self._answer(event.request_id, event.message)
         elif isinstance(event, Lost):
             for token in event.tokens:
                 self._answer(token, None)

@@ -17,8 +17,7 @@ from statistics import fmean
 from kcoord_wire.cli.rolling_bounce import throughput_plot
 from kcoord_wire.report.page.charts import LinePlot, Series, write_plot
 from kcoord_wire.worlds.consumer_groups.rolling_bounce import LABEL, simulate_consumer_bounce
-from kcoord_wire.worlds.group.bounce_account import BounceResult
-from kcoord_wire.worlds.group.rolling_bounce import PROTOCOLS, BounceWorkload, simulate_bounce
+from kcoord_wire.worlds.group.rolling_bounce import PROTOCOLS, BounceResult, BounceWorkload, simulate_bounce
 from tests.bench.bounce.real import real_bounce
 from tests.bench.bounce.workloads import LISTENER, REAL, STATE_STORES, TEN
 

@@ -24,8 +24,14 @@ from typing import Any
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.coordinator import Coordinator, GroupConfig
 from kcoord_wire.worlds.consumer_groups.rolling_bounce import LABEL
-from kcoord_wire.worlds.group.bounce_account import BounceResult, Work, WorkEvent
-from kcoord_wire.worlds.group.rolling_bounce import PROTOCOLS, BounceProtocol, BounceWorkload
+from kcoord_wire.worlds.group.rolling_bounce import (
+    PROTOCOLS,
+    BounceProtocol,
+    BounceResult,
+    BounceWorkload,
+    Work,
+    WorkEvent,
+)
 from tests.support.clients.members import KIP_848, Client, Member
 
 PATIENCE = 60.0  # seconds

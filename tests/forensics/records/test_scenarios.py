@@ -15,8 +15,7 @@ from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
 from kcoord_wire.forensics.model import Cause, GroupHistory, LogRow, Rebalance, table_of
 from kcoord_wire.forensics.records.reader import log_histories, log_history
 from kcoord_wire.records import SegmentReader
-from kcoord_wire.worlds.group.cluster import Cluster
-from kcoord_wire.worlds.group.script import random_script
+from kcoord_wire.worlds.group.world import Cluster, random_script
 
 QUICK = GroupConfig(initial_rebalance_delay_ms=0)
 EVERYTHING = 1 << 40  # bytes before which nothing is compacted

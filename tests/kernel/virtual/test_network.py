@@ -22,14 +22,7 @@ class Idle:
 
 
 class IdleProcess(Process):
-    def carry_out(self, effect: Any) -> None:
-        pass
-
-    def handled(self) -> None:
-        pass
-
-    def changed(self) -> None:
-        pass
+    """Its machine wants nothing."""
 
 
 class StubServer:
@@ -68,8 +61,7 @@ class World:
         self.connection = self.connect()
 
     def connect(self) -> Connection:
-        name = self.network.name_connection(self.process.host, "10.0.0.1:9")
-        self.process.connection = Connection(self.process, self.server, name)
+        self.process.connection = self.network.connect(self.process, self.server, "10.0.0.1:9")
         return self.process.connection
 
     def what(self) -> list[Any]:
@@ -134,11 +126,13 @@ def test_a_connection_to_an_earlier_boot_is_reset(is_up: bool) -> None:
 
 def test_a_crash_of_the_server_resets_what_it_can_reach() -> None:
     world = World()
-    world.network.server_crashed([world.connection])
+    world.connection.boot = 1
+    world.network.crashed(world.server)
     assert not world.connection.is_open
     other = World()
     other.process.cut_until = EPOCH_MS + 50
-    other.network.server_crashed([other.connection])
+    other.connection.boot = 1
+    other.network.crashed(other.server)
     assert other.connection.is_open
     assert other.connection.is_broken
 
@@ -152,19 +146,7 @@ def test_a_closed_connection_delivers_nothing() -> None:
     assert world.what() == [("closing",)]
 
 
-class ManyConnections(RecordingNetwork):
-    """Its processes keep each connection until it is reset."""
-
-    def __init__(self, clock: VirtualClock, latency_ms: tuple[int, int]) -> None:
-        super().__init__(clock, latency_ms)
-        self.released: set[str] = set()
-
-    def is_held(self, connection: Connection) -> bool:
-        return connection.name not in self.released
-
-    def release(self, connection: Connection) -> None:
-        self.released.add(connection.name)
-
+class NamedNetwork(RecordingNetwork):
     def returned(self, connection: Connection, *message: Any) -> None:
         self.seen.append((connection.name[-2:], *message))
 
@@ -174,7 +156,7 @@ class ManyConnections(RecordingNetwork):
 
 def test_a_process_may_have_several_connections() -> None:
     world = World()
-    world.network = ManyConnections(world.clock, (10, 10))
+    world.network = NamedNetwork(world.clock, (10, 10))
     one, other = world.connect(), world.connect()
     for connection in (one, other):
         world.network.send_to_process(connection, "a")
@@ -184,3 +166,6 @@ def test_a_process_may_have_several_connections() -> None:
     world.network.send_to_process(other, "b")
     world.clock.run(20)
     assert world.network.seen[-1] == ("#2", "b")
+    world.network.hang_up_all(world.process)
+    assert list(world.network.open) == []
+    assert world.process.connection is None

@@ -33,9 +33,6 @@ class EchoProcess(Process):
     def carry_out(self, effect: Any) -> None:
         self.effects.append(effect)
 
-    def handled(self) -> None:
-        pass
-
     def changed(self) -> None:
         self.changes += 1
 

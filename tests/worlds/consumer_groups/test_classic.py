@@ -5,11 +5,15 @@ from __future__ import annotations
 import uuid
 
 from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.consumer.consumer_group_member import Partition
 from kcoord_wire.coordinator.core.config import GroupConfig
-from kcoord_wire.worlds.consumer_groups.classic import ClassicClient, classic_options, machine_of
-from kcoord_wire.worlds.consumer_groups.cluster import MemberOptions
-from kcoord_wire.worlds.consumer_groups.member import Partition
-from kcoord_wire.worlds.group.topics import VirtualTopics
+from kcoord_wire.worlds.consumer_groups.consumer_group_world import (
+    ClassicClient,
+    MemberOptions,
+    classic_options,
+    machine_of,
+)
+from kcoord_wire.worlds.group.wire import VirtualTopics
 
 TOPICS = VirtualTopics({"orders": 3})
 

@@ -9,14 +9,14 @@ import pytest
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.groups import Group
-from kcoord_wire.worlds.consumer_groups.cluster import ConsumerGroupCluster
+from kcoord_wire.worlds.consumer_groups.consumer_group_world import ConsumerGroupCluster
 
 CONFIG = GroupConfig(consumer_session_timeout_ms=6_000, consumer_heartbeat_interval_ms=500)
 
 
 def settled(**settings: object) -> ConsumerGroupCluster:
     sim = ConsumerGroupCluster(7, topics={"orders": 6}, config=CONFIG, **settings)  # type: ignore[arg-type] # keywords
-    sim.run_until(sim.has_converged)
+    sim.run_until(sim.is_settled)
     return sim
 
 
@@ -32,14 +32,14 @@ def test_members_share_the_partitions() -> None:
 def test_a_member_that_leaves_is_replaced_at_once() -> None:
     with settled(members=2) as sim:
         sim.leave("m1")
-        assert sim.run_until(sim.has_converged) < 2_000
+        assert sim.run_until(sim.is_settled) < 2_000
         assert shares(sim) == {"m2": 6}
 
 
 def test_a_killed_member_is_replaced_after_its_session() -> None:
     with settled(members=2) as sim:
         sim.crash("m1")
-        assert 4_000 < sim.run_until(sim.has_converged) < 9_000
+        assert 4_000 < sim.run_until(sim.is_settled) < 9_000
         assert shares(sim) == {"m2": 6}
 
 
@@ -47,11 +47,11 @@ def test_a_static_member_returns_to_what_it_had() -> None:
     with ConsumerGroupCluster(7, topics={"orders": 6}, config=CONFIG) as sim:
         for name in "m1", "m2":
             sim.member(name, {"instance_id": f"of-{name}"})
-        sim.run_until(sim.has_converged)
+        sim.run_until(sim.is_settled)
         before, begun = sim.owners(), len(sim.begun)
         sim.restart("m1")
         sim.run(3_000)
-        assert sim.has_converged()
+        assert sim.is_settled()
         assert sim.owners() == before
         assert [account.trigger for account in sim.begun[begun:]] == []
 
@@ -59,7 +59,7 @@ def test_a_static_member_returns_to_what_it_had() -> None:
 def test_a_pattern_finds_topics_that_come_later() -> None:
     with ConsumerGroupCluster(7, topics={"orders": 2}, config=CONFIG) as sim:
         sim.member("m1", {"topics": (), "regex": "order.*"})
-        sim.run_until(sim.has_converged)
+        sim.run_until(sim.is_settled)
         sim.add_partitions("orders-eu", 3)
         sim.run_until(lambda: len(sim.owners()) == 5)
 
@@ -71,7 +71,7 @@ def test_the_coordinator_comes_back_with_the_group(writes: int) -> None:
         sim.crash_coordinator(writes=writes)
         sim.run(20_000)
         sim.heal()
-        sim.run_until(sim.has_converged)
+        sim.run_until(sim.is_settled)
         assert sim.owners() == before
 
 
@@ -82,7 +82,7 @@ def test_a_group_changes_its_protocol_and_returns(assignors: tuple[str, ...]) ->
             for name in "m1", "m2", "m3":
                 sim.restart(name, assignors)
                 sim.run(20_000)
-                assert sim.has_converged()
+                assert sim.is_settled()
             assert shares(sim) == {"m1": 2, "m2": 2, "m3": 2}
             assert isinstance(sim.group, expected)
 
@@ -90,20 +90,20 @@ def test_a_group_changes_its_protocol_and_returns(assignors: tuple[str, ...]) ->
 def test_classic_and_other_members_share_the_partitions() -> None:
     with settled(members=2) as sim:
         sim.member("m3", {"assignors": ("cooperative-sticky",)})
-        sim.run_until(lambda: shares(sim) == {"m1": 2, "m2": 2, "m3": 2} and sim.has_converged())
+        sim.run_until(lambda: shares(sim) == {"m1": 2, "m2": 2, "m3": 2} and sim.is_settled())
         sim.crash("m3")
-        sim.run_until(lambda: sum(shares(sim).values()) == 6 and sim.has_converged())
+        sim.run_until(lambda: sum(shares(sim).values()) == 6 and sim.is_settled())
 
 
 @pytest.mark.parametrize("stops", [False, True])
 def test_a_group_goes_on_when_its_coordinator_moves(stops: bool) -> None:
     with settled(members=2) as sim:
         sim.member("m3", {"assignors": ("range",)})
-        sim.run_until(lambda: shares(sim) == {"m1": 2, "m2": 2, "m3": 2} and sim.has_converged())
+        sim.run_until(lambda: shares(sim) == {"m1": 2, "m2": 2, "m3": 2} and sim.is_settled())
         owners, begun = sim.owners(), len(sim.begun)
         sim.move_coordinator(500, stops)
         sim.run(20_000)
-        assert sim.has_converged()
+        assert sim.is_settled()
         assert (sim.owners(), len(sim.begun)) == (owners, begun)
 
 
@@ -114,5 +114,5 @@ def test_actions_without_sense_do_nothing() -> None:
         sim.pause("nobody", 5)
         sim.partition("nobody", 5)
         sim.subscribe("nobody", ("orders",))
-        sim.stray_commit("nobody", "orders", 0, 0)
-        assert sim.has_converged()
+        sim.commit_stale("nobody", "orders", 0, 0)
+        assert sim.is_settled()

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from kcoord_wire.consumer.consumer_group_member import ConsumerGroupMember, MemberSettings, Partition, State
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Member, MemberState
-from kcoord_wire.kernel.virtual.violation import ViolationError
-from kcoord_wire.worlds.consumer_groups.laws import (
+from kcoord_wire.kernel.virtual.scripts import ViolationError
+from kcoord_wire.worlds.consumer_groups.consumer_group_laws import (
     Epochs,
     check_clients,
     check_group,
@@ -18,8 +19,7 @@ from kcoord_wire.worlds.consumer_groups.laws import (
     snapshot,
     wanted,
 )
-from kcoord_wire.worlds.consumer_groups.member import ConsumerGroupMember, MemberSettings, Partition, State
-from kcoord_wire.worlds.group.topics import VirtualTopics
+from kcoord_wire.worlds.group.wire import VirtualTopics
 
 TOPICS = VirtualTopics({"orders": 2})
 ID = TOPICS.id_of("orders") or uuid.UUID(int=0)

@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.consumer.events import Arrived, Disconnected, Send
-from kcoord_wire.kernel.machines import Tick
-from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.consumer_groups.member import (
+from kcoord_wire.consumer.consumer_group_member import (
     Assigned,
     Commit,
     Committed,
@@ -28,6 +25,9 @@ from kcoord_wire.worlds.consumer_groups.member import (
     State,
     Subscribe,
 )
+from kcoord_wire.consumer.events import Arrived, Disconnected, Send
+from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.protocol.error_codes import ErrorCode
 
 TOPIC = uuid.UUID(int=7)
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kcoord_wire.worlds.consumer_groups.search import search
-from kcoord_wire.worlds.consumer_groups.states import Bounds
+from kcoord_wire.worlds.consumer_groups.search import Bounds, search
 from tests.support.planted_consumer_group_bugs import BY_SEARCH, kafka_16147
 
 IS_PROOF = "KCOORD_WIRE_STEPS" in os.environ  # `make proof`

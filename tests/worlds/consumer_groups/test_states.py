@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.worlds.consumer_groups.search import search
-from kcoord_wire.worlds.consumer_groups.states import Bounds, Step, World
+from kcoord_wire.worlds.consumer_groups.search import Bounds, Step, World, search
 
 TO_BEAT = [Step("arrives", 0), Step("answered", 0), Step("arrives", 0), Step("answered", 0), Step("beats", 0)]
 """The first member joins, takes its partitions, reports them, and sends a heartbeat."""

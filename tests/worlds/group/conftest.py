@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kcoord_wire.worlds.group.cluster import Cluster
+from kcoord_wire.worlds.group.world import Cluster
 from tests.support.clusters import QUICK, SHORT
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.worlds.group.bounce_account import BounceResult, Work, WorkEvent, account
+from kcoord_wire.worlds.group.rolling_bounce import BounceResult, Work, WorkEvent, account
 
 ALL = [TopicPartition("t", number) for number in range(4)]
 A, B = frozenset(ALL[:2]), frozenset(ALL[2:])

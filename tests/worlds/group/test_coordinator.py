@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.kernel.virtual.violation import ViolationError
-from kcoord_wire.worlds.group.cluster import Cluster
+from kcoord_wire.kernel.virtual.scripts import ViolationError
+from kcoord_wire.worlds.group.world import Cluster
 from tests.support.clusters import SHORT
 
 

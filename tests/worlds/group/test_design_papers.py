@@ -15,8 +15,8 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.groups import State
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.group.cluster import Cluster
 from kcoord_wire.worlds.group.members import MemberProcess
+from kcoord_wire.worlds.group.world import Cluster
 from tests.support.clusters import QUICK, SHORT
 
 # ---- "Kafka 0.9 Consumer Rewrite Design", section "Various failure scenarios to consider"

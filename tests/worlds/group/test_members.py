@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.messages import HeartbeatRequest
-from kcoord_wire.worlds.group.cluster import Cluster
 from kcoord_wire.worlds.group.members import MemberOptions
+from kcoord_wire.worlds.group.world import Cluster
 from tests.support.clusters import QUICK, SHORT
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.kernel.virtual.clock import VirtualClock
-from kcoord_wire.worlds.group.opening import Opening
+from kcoord_wire.worlds.group.members import Opening
 
 
 def partitions(*numbers: int) -> list[TopicPartition]:

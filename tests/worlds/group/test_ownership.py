@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.kernel.virtual.clock import VirtualClock
-from kcoord_wire.worlds.group.cluster import Cluster
-from kcoord_wire.worlds.group.members import MemberProcess
-from kcoord_wire.worlds.group.ownership import Idle, Ownership
+from kcoord_wire.worlds.group.members import Idle, MemberProcess, Ownership
+from kcoord_wire.worlds.group.world import Cluster
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.worlds.group.bounce_account import BounceResult
-from kcoord_wire.worlds.group.rolling_bounce import PROTOCOLS, BounceWorkload, simulate_bounce
+from kcoord_wire.worlds.group.rolling_bounce import PROTOCOLS, BounceResult, BounceWorkload, simulate_bounce
 
 SMALL = BounceWorkload(members=4, topics={"orders": 8, "payments": 8}, revoke_ms=50, assign_ms=200, down_ms=4_000)
 STATE_STORES = BounceWorkload(

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from kcoord_wire.worlds.group.topics import VirtualTopics
+from kcoord_wire.worlds.group.wire import VirtualTopics
 
 
 def test_topics_are_found_by_name_and_by_id() -> None:

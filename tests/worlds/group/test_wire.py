@@ -9,7 +9,7 @@ from kcoord_wire.codec.registry import decode_request
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.group.cluster import Cluster
+from kcoord_wire.worlds.group.world import Cluster
 from tests.support.clusters import QUICK, SHORT
 
 

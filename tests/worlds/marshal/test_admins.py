@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.kernel.virtual.violation import ViolationError
+from kcoord_wire.kernel.virtual.scripts import ViolationError
 from kcoord_wire.marshal.state import Place
 from kcoord_wire.worlds.marshal import MarshalCluster
-from kcoord_wire.worlds.marshal.admins import AdminProcess
-from kcoord_wire.worlds.marshal.invariants import Invariants
+from kcoord_wire.worlds.marshal.marshal_laws import Invariants
+from kcoord_wire.worlds.marshal.processes import AdminProcess
 
 INTERVAL_MS = 1_000
 

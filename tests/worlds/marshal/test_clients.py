@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS
 from kcoord_wire.worlds.marshal import MarshalCluster
-from kcoord_wire.worlds.marshal.clients import LocalClock
+from kcoord_wire.worlds.marshal.processes import LocalClock
 
 
 @pytest.mark.parametrize("ppm", [-500, 0, 500])

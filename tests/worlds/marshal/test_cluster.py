@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.kernel.virtual.script import Do, run_script
+from kcoord_wire.kernel.virtual.scripts import Do, Script, ViolationError, run_script
 from kcoord_wire.marshal.events import Delivery
+from kcoord_wire.marshal.log import RawEntry
+from kcoord_wire.marshal.values import read_entry
 from kcoord_wire.worlds.marshal import MarshalCluster
-from kcoord_wire.worlds.marshal.cluster import MarshalCluster as Cluster
-from kcoord_wire.worlds.marshal.script import MarshalScript
+from kcoord_wire.worlds.marshal.marshal_world import MarshalCluster as Cluster
+from tests.support.planted_marshal_bugs import grants_claims_at_two_intervals
 
 INTERVAL_MS = 1_000
 
@@ -83,22 +85,16 @@ def test_a_member_that_shuts_down_releases() -> None:
 def test_a_clock_ahead_does_not_keep_a_guessed_place_unclaimed() -> None:
     """m1 begins after m2's entries were trimmed. It claimed t1-0 before the log had been silent about it for two
     intervals, did not recognise that it had won, released it, and so on."""
-    script = MarshalScript(
-        seed=0,
-        topics={"t1": 3},
-        interval_ms=INTERVAL_MS,
-        brokers_ms=[552, 573],
-        balance=True,
-        actions=[
-            Do(at=28_775, call="member", arguments=("m2", -600)),
-            Do(at=28_824, call="pause", arguments=("m2", 500)),
-            Do(at=29_019, call="lag", arguments=("m2", 1_100)),
-            Do(at=30_668, call="suspend", arguments=("m2",)),
-            Do(at=48_312, call="set_position", arguments=("t1", 2, 0)),
-            Do(at=50_912, call="member", arguments=("m1", 20_000)),
-        ],
-    )
-    run_script(script)
+    actions = [
+        Do(28_775, "member", "m2", -600),
+        Do(28_824, "pause", "m2", 500),
+        Do(29_019, "lag", "m2", 1_100),
+        Do(30_668, "suspend", "m2"),
+        Do(48_312, "set_position", "t1", 2, 0),
+        Do(50_912, "member", "m1", 20_000),
+    ]
+    options = {"topics": {"t1": 3}, "interval_ms": INTERVAL_MS, "brokers_ms": [552, 573], "balance": True}
+    run_script(Script(MarshalCluster, 0, options, actions))
 
 
 def test_two_that_present_one_client_id_do_not_both_yield() -> None:
@@ -120,3 +116,27 @@ def test_actions_without_sense_do_nothing() -> None:
         sim.lag("unknown", 5)
         sim.heal()
         assert sim.is_settled(), "no member wants anything"
+
+
+# ---- the laws
+
+
+def claim_twice(apart_ms: int) -> str:
+    """Return whose claim the log has after two claims so far apart."""
+    texts = (b"ClaimingPartition/1/1/a1/a/readers/t1/0", b"ClaimingPartition/1/1/b1/b/readers/t1/0")
+    with MarshalCluster(topics={"t1": 1}, interval_ms=1_000) as sim:
+        for number, text in enumerate(texts):
+            entry = read_entry(RawEntry(AT, number, 50_000 + number * apart_ms, True, text))
+            sim.invariants.appended(entry, *sim.truth.apply(entry))
+        [claim] = sim.truth.world.claims.values()
+        return claim.client_id
+
+
+AT = 1  # the coordination partition of t1, of three
+
+
+def test_a_claim_is_stale_two_intervals_later_to_the_ms(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [claim_twice(2_000), claim_twice(2_001)] == ["a", "b"]
+    grants_claims_at_two_intervals(monkeypatch)
+    with pytest.raises(ViolationError, match=r"holder: .* 2000 ms after"):
+        claim_twice(2_000)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.kernel.virtual.script import SimulationFailure, run_script
-from kcoord_wire.kernel.virtual.violation import ViolationError
+from kcoord_wire.kernel.virtual.scripts import SimulationFailure, ViolationError, run_script
 from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.state import Entry, Outcome, Place, Rules
 from kcoord_wire.messages import marshal as messages
-from kcoord_wire.worlds.marshal.cluster import JUNK, MarshalCluster
-from kcoord_wire.worlds.marshal.observers import place_of
-from kcoord_wire.worlds.marshal.script import WRITERS, random_script
+from kcoord_wire.worlds.marshal.marshal_laws import place_of
+from kcoord_wire.worlds.marshal.marshal_world import JUNK, WRITERS, MarshalCluster, random_script
 
 SEEDS = 150
 
 
 def run_writers() -> int:
-    return sum(run_script(random_script(seed, odds=WRITERS), shrink=False).steps for seed in range(SEEDS))
+    return sum(run_script(random_script(seed, rows=WRITERS), shrink=False).steps for seed in range(SEEDS))
 
 
 def test_readers_of_writers_that_keep_to_nothing_agree() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.kernel.virtual.clock import VirtualClock
-from kcoord_wire.worlds.marshal.topics import VirtualTopics
+from kcoord_wire.worlds.marshal.virtual_log import VirtualTopics
 
 
 def topics(*, has_holes: bool = False) -> tuple[VirtualClock, VirtualTopics]:

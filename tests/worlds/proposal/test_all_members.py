@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.assignors import ASSIGNORS, MemberSubscription
-from kcoord_wire.kernel.virtual.violation import ViolationError
+from kcoord_wire.kernel.virtual.scripts import ViolationError
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.worlds.proposal import MemberOptions, ProposalCluster
 from kcoord_wire.worlds.proposal.all_members import (
@@ -20,8 +20,8 @@ from kcoord_wire.worlds.proposal.all_members import (
     hash_topics,
     topics_of,
 )
-from kcoord_wire.worlds.proposal.events import MemberState, Strategy, Subscription
-from kcoord_wire.worlds.proposal.variants import RANGE, ROUND_ROBIN
+from kcoord_wire.worlds.proposal.coordinator import MemberState, Strategy, Subscription
+from kcoord_wire.worlds.proposal.single_assignor import RANGE, ROUND_ROBIN
 from tests.support.proposals import consumes, count, group, settle, settled
 
 NEWER = Strategy("round-robin", 1, ASSIGNORS["range"].assign)  # another algorithm, so that the version shows

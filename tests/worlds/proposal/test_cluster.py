@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.kernel.virtual.violation import ViolationError
+from kcoord_wire.kernel.virtual.scripts import ViolationError
 from kcoord_wire.worlds.proposal import MemberOptions, ProposalCluster
-from kcoord_wire.worlds.proposal.events import MemberState
+from kcoord_wire.worlds.proposal.coordinator import MemberState
 from tests.support.proposals import VARIANTS, group, settle, settled
 
 
@@ -64,8 +64,8 @@ def test_an_action_without_its_process_does_nothing() -> None:
         sim.partition("nobody", 10)
         sim.subscribe("nobody", "orders")
         assert (sim.steps, len(sim.trace)) == (steps, lines)
-        sim.crash_coordinator(1_000)
-        sim.crash_coordinator(9_000)
+        sim.crash("coordinator", 1_000)
+        sim.crash("coordinator", 9_000)
         sim.run(1_500)
         assert sim.coordinator is not None, "the second crash has found no coordinator"
 

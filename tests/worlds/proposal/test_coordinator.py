@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.proposal.cluster import ProposalCluster
-from kcoord_wire.worlds.proposal.coordinator import Phase, boot_of
-from kcoord_wire.worlds.proposal.events import CoordinatorSettings
+from kcoord_wire.worlds.proposal.coordinator import CoordinatorSettings, Phase, boot_of
+from kcoord_wire.worlds.proposal.proposal_world import ProposalCluster
 from tests.support.proposals import VARIANTS, consumes, count, group, in_phase, settle, settled
 
 # ---- "Handling Coordinator Failures": 1. all members send JoinGroup; 2. generation metadata is persisted;
@@ -36,7 +35,7 @@ def _fail_in(sim: ProposalCluster, step: Callable[[], bool]) -> int:
     """Let m4 leave, crash the coordinator in a step of that rebalance, and return the generation that comes of it."""
     sim.leave("m4")
     sim.run_until(step)
-    sim.crash_coordinator(500)
+    sim.crash("coordinator", 500)
     return settle(sim)
 
 
@@ -71,7 +70,7 @@ def test_step_2_before_members_are_answered(variant: str, is_persistent: bool) -
         sim.leave("m4")
         sim.run_until(lambda: _is_saved(sim, generation))
         sim.is_persistent = is_persistent
-        sim.crash_coordinator(500)
+        sim.crash("coordinator", 500)
         crashed = sim.now
         assert (settle(sim) == generation) is is_persistent
         assert (_answers(sim, crashed) == [1, 1, 1]) is is_persistent
@@ -84,7 +83,7 @@ def test_step_2_the_chosen_synchronizer_is_not_heard() -> None:
         sim.leave("m4")
         sim.run_until(lambda: _is_saved(sim, generation))
         sim.run(5)  # the request to assign is under way
-        sim.crash_coordinator(0)
+        sim.crash("coordinator", 0)
         crashed = sim.now
         assert settle(sim) == generation + 1
         assert sum(count(sim, name, "JoinGroupResponse", since=crashed, error=27) for name in REST) <= 1
@@ -116,7 +115,7 @@ def test_step_4_before_members_have_their_assignment(is_persistent: bool) -> Non
         sim.leave("m4")
         sim.run_until(lambda: _is_saved(sim, generation, decided=True))
         sim.is_persistent = is_persistent
-        sim.crash_coordinator(500)
+        sim.crash("coordinator", 500)
         crashed = sim.now
         assert (settle(sim) == generation) is is_persistent
         assert (_answers(sim, crashed) == [1, 1, 1]) is is_persistent
@@ -133,7 +132,7 @@ def test_step_4_one_member_has_missed_its_answer(variant: str) -> None:
         sim.run(25)
         assert set(sim.owners().values()) == {"m1", "m3"}
         owners = sim.owners()
-        sim.crash_coordinator(500)
+        sim.crash("coordinator", 500)
         sim.run_until(sim.is_settled)
         assert group(sim).generation == generation
         assert owners.items() <= sim.owners().items()
@@ -156,7 +155,7 @@ def test_a_stable_group_outlives_a_persistent_coordinator(variant: str) -> None:
     with settled(variant) as sim:
         generation, owners = group(sim).generation, sim.owners()
         started = sim.now
-        sim.crash_coordinator(1_000)
+        sim.crash("coordinator", 1_000)
         assert (settle(sim), sim.owners()) == (generation, owners)
         assert sum(count(sim, name, "JoinGroup", since=started) for name in sim.processes) == 0
 
@@ -164,7 +163,7 @@ def test_a_stable_group_outlives_a_persistent_coordinator(variant: str) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_without_persistence_all_members_rejoin_as_new(variant: str) -> None:
     with settled(variant, is_persistent=False) as sim:
-        sim.crash_coordinator(1_000)
+        sim.crash("coordinator", 1_000)
         sim.run(10_000)
         settle(sim)
         assert {boot_of(member_id)[-1] for member_id in group(sim).members} == {"2"}

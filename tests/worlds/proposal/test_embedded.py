@@ -9,8 +9,8 @@ import pytest
 
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.messages import proposal as m
-from kcoord_wire.worlds.proposal import embedded
-from kcoord_wire.worlds.proposal.embedded import MemberCodec
+from kcoord_wire.worlds.proposal import proposal_world as embedded
+from kcoord_wire.worlds.proposal.proposal_world import MemberCodec
 
 SUBSCRIPTION = m.SingleAssignorSubscription(topics=["foo"])
 PLAIN = bytes.fromhex("00000001 0003 666f6f ffff")

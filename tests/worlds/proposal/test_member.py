@@ -6,42 +6,43 @@ from typing import Any
 
 import pytest
 
+from kcoord_wire.consumer.events import Arrived, Close, Disconnected, Leave, Send, TopicsKnown
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.messages import HeartbeatRequest, HeartbeatResponse, LeaveGroupRequest
 from kcoord_wire.messages.proposal import AllMembersJoinGroupResponse, AllMembersJoinGroupResponseMember
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.proposal import events
+from kcoord_wire.worlds.proposal import coordinator as events
 from kcoord_wire.worlds.proposal.all_members import AllMembersMember
-from kcoord_wire.worlds.proposal.embedded import MemberCodec
-from kcoord_wire.worlds.proposal.events import MemberState, Subscription
-from kcoord_wire.worlds.proposal.variants import ROUND_ROBIN
+from kcoord_wire.worlds.proposal.coordinator import MemberState, Subscription
+from kcoord_wire.worlds.proposal.proposal_world import MemberCodec
+from kcoord_wire.worlds.proposal.single_assignor import ROUND_ROBIN
 
 
-def _member() -> tuple[AllMembersMember, events.Send]:
+def _member() -> tuple[AllMembersMember, Send]:
     """A member whose JoinGroup is in flight, at 0 ms."""
     member = AllMembersMember(events.MemberSettings(), MemberCodec(), [ROUND_ROBIN])
     assert member.handle(events.Subscribe(Subscription(("orders",))), 0) == []
-    [join] = member.handle(events.TopicsKnown({"orders": 3}), 0)
+    [join] = member.handle(TopicsKnown({"orders": 3}), 0)
     return member, join
 
 
-def _admit(member: AllMembersMember, join: events.Send, now: int) -> list[Any]:
+def _admit(member: AllMembersMember, join: Send, now: int) -> list[Any]:
     [protocol] = join.message.group_protocols
     everyone = [AllMembersJoinGroupResponseMember(member_id="m-1", protocol_metadata=protocol.protocol_metadata)]
     response = AllMembersJoinGroupResponse(
         group_generation_id=7, group_protocol="round-robin", member_id="m-1", members=everyone
     )
-    return member.handle(events.Arrived(join.request_id, response), now)
+    return member.handle(Arrived(join.request_id, response), now)
 
 
-def _beat(member: AllMembersMember, now: int) -> events.Send:
+def _beat(member: AllMembersMember, now: int) -> Send:
     [beat] = member.handle(Tick(), now)
     assert isinstance(beat.message, HeartbeatRequest)
     return beat
 
 
-def _hear(member: AllMembersMember, beat: events.Send, now: int, error: int = 0) -> list[Any]:
-    return member.handle(events.Arrived(beat.request_id, HeartbeatResponse(error_code=error)), now)
+def _hear(member: AllMembersMember, beat: Send, now: int, error: int = 0) -> list[Any]:
+    return member.handle(Arrived(beat.request_id, HeartbeatResponse(error_code=error)), now)
 
 
 def test_it_joins_and_sends_heartbeats() -> None:
@@ -94,7 +95,7 @@ def test_a_refused_heartbeat_makes_it_rejoin_without_partitions(error: ErrorCode
 @pytest.mark.parametrize("error", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT])
 def test_a_join_that_may_be_tried_again_is(error: ErrorCode) -> None:
     member, join = _member()
-    assert member.handle(events.Arrived(join.request_id, AllMembersJoinGroupResponse(error_code=error)), 10) == []
+    assert member.handle(Arrived(join.request_id, AllMembersJoinGroupResponse(error_code=error)), 10) == []
     [again] = member.handle(Tick(), 110)
     assert again.message == join.message
 
@@ -102,7 +103,7 @@ def test_a_join_that_may_be_tried_again_is(error: ErrorCode) -> None:
 def test_another_error_is_the_applications() -> None:
     member, join = _member()
     response = AllMembersJoinGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    [failed] = member.handle(events.Arrived(join.request_id, response), 10)
+    [failed] = member.handle(Arrived(join.request_id, response), 10)
     assert (member.state, member.error, failed.error) == (MemberState.FAILED, 23, 23)
     assert member.deadline is None
     assert member.handle(Tick(), 20) == []
@@ -122,7 +123,7 @@ def test_a_request_without_an_answer_closes_the_connection() -> None:
     member, join = _member()
     assert member.deadline == 30_000
     effects = member.handle(Tick(), 30_000)
-    assert effects == [events.Close()]
+    assert effects == [Close()]
     [again] = member.handle(Tick(), 30_100)
     assert again.request_id == join.request_id + 1
     assert _admit(member, join, 30_200) == [], "the answer to the first one counts no more"
@@ -132,7 +133,7 @@ def test_a_request_without_an_answer_closes_the_connection() -> None:
 def test_a_lost_connection_leaves_a_stable_member_its_partitions() -> None:
     member, join = _member()
     _admit(member, join, 0)
-    assert member.handle(events.Disconnected(), 500) == []
+    assert member.handle(Disconnected(), 500) == []
     assert (member.deadline, len(member.owned)) == (600, 3)
     _beat(member, 600)
 
@@ -140,6 +141,6 @@ def test_a_lost_connection_leaves_a_stable_member_its_partitions() -> None:
 def test_leaving_sends_leave_group_and_ends() -> None:
     member, join = _member()
     _admit(member, join, 0)
-    [leave] = member.handle(events.Leave(), 10)
+    [leave] = member.handle(Leave(), 10)
     assert leave.message == LeaveGroupRequest(group_id="group", member_id="m-1")
     assert (member.state, member.owned, member.deadline) == (MemberState.LEFT, frozenset(), None)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kcoord_wire.consumer.events import Arrived, TopicsKnown
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.messages.proposal import (
     SingleAssignorJoinGroupRequest,
@@ -17,23 +18,20 @@ from kcoord_wire.messages.proposal import (
 )
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.worlds.proposal import MemberOptions, ProposalCluster
-from kcoord_wire.worlds.proposal.coordinator import Phase
-from kcoord_wire.worlds.proposal.embedded import MemberCodec
-from kcoord_wire.worlds.proposal.events import (
+from kcoord_wire.worlds.proposal.coordinator import (
     Answer,
-    Arrived,
     Asked,
     Caller,
     CoordinatorSettings,
     MemberSettings,
     MemberState,
+    Phase,
     Strategy,
     Subscribe,
     Subscription,
-    TopicsKnown,
 )
-from kcoord_wire.worlds.proposal.single_assignor import SingleAssignorCoordinator, SingleAssignorMember
-from kcoord_wire.worlds.proposal.variants import RANGE
+from kcoord_wire.worlds.proposal.proposal_world import MemberCodec
+from kcoord_wire.worlds.proposal.single_assignor import RANGE, SingleAssignorCoordinator, SingleAssignorMember
 from tests.support.proposals import consumes, count, group, in_phase, settle, settled
 
 VARIANT = "single_assignor"
@@ -176,7 +174,7 @@ def test_the_synchronizer_watches_the_topics(fails_over: bool) -> None:
         generation = group(sim).generation
         watcher = _synchronizer(sim)
         if fails_over:
-            sim.crash_coordinator(500)
+            sim.crash("coordinator", 500)
             sim.run(3_000)
         since = sim.now
         sim.add_partitions("orders", 3)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.worlds.proposal.cluster import ProposalCluster
-from kcoord_wire.worlds.proposal.events import Subscription
-from kcoord_wire.worlds.proposal.subscription_hash import hash_subscription, largest
+from kcoord_wire.worlds.proposal.all_members import hash_subscription, largest
+from kcoord_wire.worlds.proposal.coordinator import Subscription
+from kcoord_wire.worlds.proposal.proposal_world import ProposalCluster
 from tests.support.proposals import consumes, settle
 
 OLD, NEW = ("foo",), ("foo", "bar")

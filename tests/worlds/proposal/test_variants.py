@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.codec.registry import registry
-from kcoord_wire.worlds.proposal.cluster import ProposalCluster
-from kcoord_wire.worlds.proposal.variants import RANGE, ROUND_ROBIN, VARIANTS
+from kcoord_wire.worlds.proposal.proposal_world import ProposalCluster
+from kcoord_wire.worlds.proposal.single_assignor import RANGE, ROUND_ROBIN, VARIANTS
 from tests.support import proposals
 
 

@@ -13,8 +13,7 @@ seedloop carries no byte streams; async-solipsism 0.10 is under the GPL and has 
 Nothing here knows a protocol: `kcoord_wire.worlds.group.broker` puts the group coordinator on it.
 """
 
-from kcoord_wire.kernel.virtual.loop.hosts import Host
-from kcoord_wire.kernel.virtual.loop.loop import DeadlockError, LimitError, NotSimulatedError, VirtualLoop
+from kcoord_wire.kernel.virtual.loop.loop import DeadlockError, Host, LimitError, NotSimulatedError, VirtualLoop
 from kcoord_wire.kernel.virtual.loop.network import VirtualNetwork
 from kcoord_wire.kernel.virtual.loop.world import VirtualWorld
 

@@ -10,6 +10,30 @@ Laws:
   and never runs once it was killed. ``time.sleep`` stops its own process, and no other.
 * Nothing waits for ever in silence: `DeadlockError` and `LimitError` name the tasks and where each of them waits.
 * What the loop does not simulate raises `NotSimulatedError`; no call reaches the operating system's network.
+
+The hosts of a virtual world, and the processes on them: started, paused, killed and started again.
+
+Laws:
+
+* What a process plans belongs to it, by the context in which it was planned (`CURRENT`): tasks that it starts,
+  callbacks, connections.
+* A paused process runs nothing; what was due meanwhile runs when it goes on, in the order in which it was due. Its
+  connections stay open, and the other side's bytes arrive, as the kernel would have it.
+* A killed process never runs again, no ``finally`` of it either until the run has ended; its connections are reset.
+
+The clocks and the randomness of the standard library, replaced while a virtual world runs.
+
+Programs read clocks besides the loop's: aiokafka takes ``time.monotonic`` for its heartbeats and ``time.time`` for its
+metadata. In the thread of the loop these are replaced:
+
+    time: time, time_ns, monotonic, monotonic_ns, perf_counter, perf_counter_ns, clock_gettime_ns, sleep
+    random: the functions of the module, seeded; os.urandom, and with it uuid.uuid4, secrets and random.SystemRandom
+
+Laws:
+
+* Other threads get the real ones, and after the run, however it ends, all threads do.
+* What the loop cannot see stays real: ``from time import monotonic`` executed before the run, ``datetime.now()``, C
+  code (the randomness of TLS).
 """
 
 from __future__ import annotations
@@ -18,15 +42,124 @@ import asyncio
 import contextvars
 import gc
 import heapq
+import os
+import random
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
-
-from kcoord_wire.kernel.virtual.loop.hosts import CURRENT, Process
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 if TYPE_CHECKING:
-    from kcoord_wire.kernel.virtual.loop.network import VirtualNetwork
+    from kcoord_wire.kernel.virtual.loop.network import MemoryServer, MemoryTransport, VirtualNetwork
+    from kcoord_wire.kernel.virtual.loop.world import VirtualWorld
+
+
+MAIN: Final = "main"
+"""The host on which the main coroutine runs."""
+
+T = TypeVar("T")
+
+
+class Process:
+    """One life of the program on a host.
+
+    :ivar host: where it runs
+    :ivar is_alive: False once it was killed
+    :ivar parked: callbacks that were due while it was paused, or after it was killed
+    :ivar transports: its open connections, oldest first; the values are None
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.is_alive = True
+        self.parked: list[asyncio.Handle] = []
+        self.transports: dict[MemoryTransport, None] = {}
+        self._paused_until: float | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it runs nothing now: it is paused, or was killed."""
+        return self._paused_until is not None or not self.is_alive
+
+    def pause(self, until: float) -> None:
+        """Stop until a time of the loop; a pause that is already longer stays."""
+        self._paused_until = max(until, self._paused_until or until)
+        self.host.world.kernel_at(self._paused_until, self._resume)
+
+    def _resume(self) -> None:
+        if self._paused_until is not None and self._paused_until <= self.host.world.loop.time():
+            self._paused_until = None
+            if self.is_alive:
+                self.revive()
+
+    def revive(self) -> None:
+        """Let run what was due."""
+        self._paused_until = None
+        self.is_alive = True
+        parked, self.parked = self.parked, []
+        self.host.world.loop.make_ready(parked)
+
+
+CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+"""The process that runs; None in what no process does."""
+
+
+class Host:
+    """A machine with a name, an address, and one process.
+
+    :ivar name: which the network's DNS knows
+    :ivar address: an IPv4 address
+    :ivar process: the present one
+    :ivar listeners: by port
+    """
+
+    def __init__(self, world: VirtualWorld, name: str, address: str) -> None:
+        self.world = world
+        self.name = name
+        self.address = address
+        self.process = Process(self)
+        self.listeners: dict[int, MemoryServer] = {}
+        self.last_port = 0
+
+    def start(self, work: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
+        """Run a coroutine as a task of this host's process. If it fails, the run fails (`VirtualWorld.run`)."""
+        task = self.world.loop.create_task(work, name=name, context=self.new_context())
+        task.add_done_callback(self.world.ended, context=self.world.kernel)
+        return task
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function as this host's process: connections and tasks that it begins belong to it."""
+        return self.new_context().run(function, *args)
+
+    def new_context(self) -> contextvars.Context:
+        """Return a new context of the present process."""
+        context = contextvars.copy_context()
+        context.run(CURRENT.set, self.process)
+        return context
+
+    def pause(self, seconds: float) -> None:
+        """Stop the process for so long: a long garbage collection, a suspended machine."""
+        self.world.record(self.name, "pauses", f"{seconds:g} s")
+        self.process.pause(self.world.loop.time() + seconds)
+
+    def kill(self) -> None:
+        """End the process at once; `start` begins the next one. Connections that the other side still believes in are
+        reset, unless a cut of the network swallows that.
+
+        :raises ValueError: it is the host of the main coroutine, without which the run has no end
+        """
+        if self.name == MAIN:
+            raise ValueError("the main coroutine cannot be killed")
+        self.world.record(self.name, "is killed")
+        process, self.process = self.process, Process(self)
+        process.is_alive = False
+        self.world.killed.append(process)
+        self.listeners.clear()
+        for transport in list(process.transports):
+            transport.die()
+
 
 BOOTED_S: Final = 1_000.0
 """What `VirtualLoop.time` returns at the start, in seconds. Not 0, which programs take for "never"."""
@@ -294,3 +427,44 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 def _nothing() -> None:
     """Only the time of this callback matters."""
+
+
+NS: Final = 1_000_000_000
+
+
+@contextmanager
+def virtual_stdlib(loop: VirtualLoop, wall: Callable[[], float], seed: int) -> Iterator[None]:
+    """Replace the clocks and the randomness of the standard library, for the calling thread.
+
+    :param wall: seconds since the Unix epoch
+    """
+    source = random.Random(f"{seed}/urandom")
+    here = threading.get_ident()
+    state = random.getstate()
+    replaced: list[tuple[Any, str, Any]] = []
+
+    def replace(module: Any, name: str, virtual: Callable[..., Any]) -> None:
+        real = getattr(module, name)
+        replaced.append((module, name, real))
+
+        def call(*args: Any) -> Any:
+            return (virtual if threading.get_ident() == here else real)(*args)
+
+        setattr(module, name, call)
+
+    try:
+        replace(time, "time", wall)
+        replace(time, "time_ns", lambda: int(wall() * NS))
+        for name in ("monotonic", "perf_counter"):
+            replace(time, name, loop.time)
+            replace(time, f"{name}_ns", lambda: int(loop.time() * NS))
+        replace(time, "clock_gettime_ns", lambda at: int((wall() if at == time.CLOCK_REALTIME else loop.time()) * NS))
+        replace(time, "sleep", loop.block)
+        replace(os, "urandom", source.randbytes)
+        replace(random, "_urandom", source.randbytes)
+        random.seed(f"{seed}/random")
+        yield
+    finally:
+        for module, name, real in reversed(replaced):
+            setattr(module, name, real)
+        random.setstate(state)

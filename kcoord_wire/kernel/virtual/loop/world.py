@@ -21,10 +21,8 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS, TraceLine
-from kcoord_wire.kernel.virtual.loop.hosts import MAIN, Host, Process
-from kcoord_wire.kernel.virtual.loop.loop import BOOTED_S, KERNEL, VirtualLoop
+from kcoord_wire.kernel.virtual.loop.loop import BOOTED_S, KERNEL, MAIN, Host, Process, VirtualLoop, virtual_stdlib
 from kcoord_wire.kernel.virtual.loop.network import VirtualNetwork
-from kcoord_wire.kernel.virtual.loop.patches import virtual_stdlib
 
 END_S: Final = 600.0  # virtual; for programs that are cancelled, and close their connections first
 

@@ -1,0 +1,369 @@
+"""The processes of a virtual cluster that use the coordination log: their clocks, their reader, what they append.
+
+Laws:
+
+* The machine's monotonic clock runs a little too fast or too slowly; its wall clock is off, and is set at times.
+* What a process has sent lands, also if it is killed meanwhile; it reads nothing more then.
+
+The member processes of a virtual cluster, each with an application.
+
+Laws:
+
+* A member gives its application records between `StartFetching` and `StopFetching`, and not while it is paused; when it
+  resumes, its machine is first. Records at most once are given after `Deliver`.
+* The application finishes records in any order, some of them late.
+
+The admin's processes of a virtual cluster: what they pause and set, and the law of positions.
+
+Law; if it is broken, `ViolationError`:
+
+* ``positions``: the last position that an admin has written for a partition is the one that it reports: the new one for
+  ``set``, the one from before for ``kept``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from random import Random
+from typing import Any, Final
+
+import kcoord_wire as kw
+from kcoord_wire.kernel.machines import Ended, LogEvent, Machine, Tick
+from kcoord_wire.kernel.virtual.clock import EPOCH_MS, VirtualClock
+from kcoord_wire.kernel.virtual.processes import Process
+from kcoord_wire.kernel.virtual.scripts import ViolationError
+from kcoord_wire.marshal import events
+from kcoord_wire.marshal.admin import Admin, CommitPositions, Finished, Moved, PositionsCommitted, Result
+from kcoord_wire.marshal.events import Delivery, LossReason, Tenure
+from kcoord_wire.marshal.log import coordination_partition
+from kcoord_wire.marshal.state import Entry
+from kcoord_wire.worlds.marshal.marshal_laws import Fetching, Invariants
+from kcoord_wire.worlds.marshal.virtual_log import LATENCY_MS, Reader, VirtualLog, VirtualTopics
+
+_MILLION: Final = 1_000_000
+
+
+class LocalClock:
+    """The clocks of a process.
+
+    :param origin: of its monotonic clock
+    :param ppm: by so many millionths its monotonic clock is too fast
+    :ivar ahead_ms: how far its wall clock is ahead of the true time
+    """
+
+    def __init__(self, origin: int, ppm: int, ahead_ms: int) -> None:
+        self.ahead_ms = ahead_ms
+        self._origin = origin
+        self._speed = _MILLION + ppm
+
+    def monotonic(self, time_ms: int) -> int:
+        """Return what its monotonic clock shows at a time."""
+        return self._origin + (time_ms - EPOCH_MS) * self._speed // _MILLION
+
+    def time_of(self, monotonic: int) -> int:
+        """Return the first time at which its monotonic clock shows that, or more."""
+        return EPOCH_MS - (self._origin - monotonic) * _MILLION // self._speed
+
+    def wall(self, time_ms: int) -> events.WallClock:
+        """Return what its machine has to know of its wall clock."""
+        return events.WallClock(time_ms + self.ahead_ms - self.monotonic(time_ms))
+
+
+class LocalMachine:
+    """A machine that sees the monotonic clock of its process."""
+
+    def __init__(self, machine: Machine, clock: LocalClock) -> None:
+        self.machine = machine
+        self._clock = clock
+
+    @property
+    def deadline(self) -> int | None:
+        """When it wants the next `Tick`, by the true time."""
+        deadline = self.machine.deadline
+        return None if deadline is None else self._clock.time_of(deadline)
+
+    def handle(self, event: Any, now: int) -> Sequence[Any]:
+        """Take in an event at a true time."""
+        return self.machine.handle(event, self._clock.monotonic(now))
+
+
+class LogProcess(Process):
+    """A process whose machine reads the log and appends to it.
+
+    :param reads: coordination partitions
+    :ivar local: its clocks
+    :ivar reader: of the log
+    """
+
+    __slots__ = ("_has_ended", "_log", "local", "reader")
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        log: VirtualLog,
+        name: str,
+        machine: Machine,
+        local: LocalClock,
+        random: Random,
+        lag_ms: tuple[int, int],
+        reads: Collection[int],
+    ) -> None:
+        super().__init__(clock, name, f"host-{name}", LocalMachine(machine, local), random)
+        self.local = local
+        self._log = log
+        self._has_ended = False
+        self.reader = Reader(clock, log, random, sorted(reads), lag_ms, self._see)
+        self.deliver(local.wall(clock.time_ms))
+        self.deliver(Tick())
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it is alive and has not ended."""
+        return self.is_alive and not self._has_ended
+
+    def _see(self, entries: Sequence[Entry]) -> None:
+        self.deliver(events.Entries(entries))
+
+    def set_clock(self, ahead_ms: int) -> None:
+        """Set its wall clock."""
+        self.local.ahead_ms = ahead_ms
+        self.deliver(self.local.wall(self._clock.time_ms))
+
+    def carry_out(self, effect: Any) -> None:
+        """Do what the machine wants."""
+        match effect:
+            case events.Append():
+                value = kw.encode(effect.message, 0)
+                wall_ms = self._clock.time_ms + self.local.ahead_ms
+                self._log.append(self.name, effect.partition, value, wall_ms, effect.request, self.deliver)
+            case events.ReadToEnd():
+                self._read_to_end(effect)
+            case LogEvent():
+                self._clock.record(self.name, effect.what, dict(effect.facts))
+            case Ended():
+                self.end()
+
+    def _read_to_end(self, effect: events.ReadToEnd) -> None:
+        def reached(end: int) -> None:
+            self.deliver(events.CaughtUp(effect.request, end))
+
+        self.reader.read_to_end(effect.partition, reached)
+
+    def handled(self) -> None:
+        """Nothing is checked here: the laws look at entries, tenures and records."""
+
+    def changed(self) -> None:
+        """It was paused, resumed or killed."""
+        if not self.is_alive:
+            self.end()
+
+    def end(self) -> None:
+        """It has ended, or was killed: it reads nothing more."""
+        self._has_ended = True
+        self._clock.record(self.name, "ends")
+        self.reader.close()
+
+
+_DRAINS: Final = (LossReason.RELEASED, LossReason.HANDED_OVER, LossReason.PAUSED, LossReason.KEPT)
+_FETCH_MS: Final = (20, 200)  # between fetches
+_WORK_MS: Final = (0, 80)  # of the application on a record
+_SLOW: Final = 0.02  # of the records take up to `_SLOWEST_MS`
+_SLOWEST_MS: Final = 3_000
+_BATCH: Final = 5  # records given at once
+_MOST_OPEN: Final = 20  # records that the application works on
+
+
+class MemberProcess(LogProcess):
+    """A member's process.
+
+    :ivar settings: of its machine
+    :ivar fetching: what it fetches
+    """
+
+    __slots__ = ("_invariants", "_open", "_stopped", "_topics", "fetching", "settings")
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        log: VirtualLog,
+        topics: VirtualTopics,
+        invariants: Invariants,
+        name: str,
+        settings: events.MemberSettings,
+        machine: Machine,
+        local: LocalClock,
+        random: Random,
+        lag_ms: tuple[int, int],
+    ) -> None:
+        self.settings = settings
+        self.fetching: dict[Tenure, Fetching] = {}
+        self._topics = topics
+        self._invariants = invariants
+        self._stopped: dict[Tenure, Fetching] = {}
+        self._open = 0
+        reads = {coordination_partition(topic, log.partitions) for topic in settings.topics}
+        super().__init__(clock, log, name, machine, local, random, lag_ms, reads)
+        self.learn_topics()
+
+    def learn_topics(self) -> None:
+        """It reads how many partitions the topics have."""
+        counts = {topic: self._topics.counts.get(topic, 0) for topic in self.settings.topics}
+        self.deliver(events.TopicPartitions(counts))
+
+    # ---- the machine
+
+    def carry_out(self, effect: Any) -> None:
+        """Do what the machine wants."""
+        match effect:
+            case events.FindStart():
+                self._clock.after(self.random.randint(*LATENCY_MS), self._find_start, effect)
+            case events.StartFetching():
+                self._start(effect.tenure, effect.offset)
+            case events.Deliver():
+                self._give_batch(effect)
+            case events.StopFetching():
+                self._stop(effect)
+            case events.CommitOffset():
+                self._clock.after(self.random.randint(*LATENCY_MS), self._commit, effect)
+            case _:
+                super().carry_out(effect)
+
+    def _find_start(self, effect: events.FindStart) -> None:
+        topic, partition, _ = effect.tenure
+        offset = self._topics.start(self.settings.group_id, topic, partition, effect.offset)
+        self.deliver(events.StartFound(effect.request, offset))
+
+    def _commit(self, effect: events.CommitOffset) -> None:
+        topic, partition, _ = effect.tenure
+        self._topics.committed[self.settings.group_id, topic, partition] = effect.offset
+
+    def end(self) -> None:
+        """It has ended, or was killed: it fetches and reads nothing."""
+        super().end()
+        for fetching in [*self.fetching.values()]:
+            self._finish(fetching)
+
+    # ---- the application
+
+    def _start(self, tenure: Tenure, offset: int) -> None:
+        self._clock.record(self.name, "fetches", (tenure, offset))
+        fetching = Fetching(self, tenure, offset, self._clock.time_ms)
+        self.fetching[tenure] = fetching
+        self._invariants.started(fetching)
+        self._plan(fetching)
+
+    def _finish(self, fetching: Fetching) -> None:
+        fetching.is_running = False
+        del self.fetching[fetching.tenure]
+        self._invariants.ended(fetching)
+
+    def _stop(self, effect: events.StopFetching) -> None:
+        self._clock.record(self.name, "stops", (effect.tenure, effect.why.value))
+        fetching = self.fetching.get(effect.tenure)
+        if fetching is not None:
+            self._finish(fetching)
+            self._stopped[effect.tenure] = fetching
+        elif (fetching := self._stopped.pop(effect.tenure, None)) is None:
+            raise ViolationError("tenures", f"{self.name} stops {effect.tenure}, which has not begun or has ended")
+        fetching.drains_until = self.local.time_of(effect.deadline) if effect.why in _DRAINS else 0
+
+    def _plan(self, fetching: Fetching) -> None:
+        self._clock.after(self.random.randint(*_FETCH_MS), self._fetch, fetching)
+
+    def _fetch(self, fetching: Fetching) -> None:
+        if not fetching.is_running:
+            return
+        self._plan(fetching)
+        if self.is_paused or self._open >= _MOST_OPEN:
+            return
+        topic, partition, _ = fetching.tenure
+        most = self.random.randint(1, _BATCH)
+        offsets = list(self._topics.records(topic, partition, fetching.position, most))
+        if self.settings.delivery is Delivery.AT_LEAST_ONCE:
+            self._give(fetching, offsets)
+        elif offsets and fetching.position >= fetching.asked:
+            fetching.asked = offsets[-1] + 1
+            self.deliver(events.Fetched(fetching.tenure, offsets[0], fetching.asked))
+
+    def _give(self, fetching: Fetching, offsets: Sequence[int]) -> None:
+        if not offsets:
+            return
+        for offset in offsets:
+            self._invariants.given(fetching, offset)
+            longest = _SLOWEST_MS if self.random.random() < _SLOW else _WORK_MS[1]
+            self._clock.after(self.random.randint(_WORK_MS[0], longest), self._processed, fetching, offset)
+        self._open += len(offsets)
+        fetching.position = offsets[-1] + 1
+        self.deliver(events.Delivered(fetching.tenure, offsets, fetching.position))
+
+    def _processed(self, fetching: Fetching, offset: int) -> None:
+        if self.is_paused:
+            self._clock.after(_FETCH_MS[0], self._processed, fetching, offset)
+            return
+        self._open -= 1
+        is_in_time = fetching.is_running or self._clock.time_ms < fetching.drains_until
+        if is_in_time and self.is_working:
+            self._invariants.processed(fetching, offset)
+            self.deliver(events.Processed(fetching.tenure, [offset]))
+
+    def _give_batch(self, effect: events.Deliver) -> None:
+        fetching = self.fetching.get(effect.tenure)
+        if fetching is None or effect.end != fetching.asked:
+            raise ViolationError("tenures", f"{self.name}: {effect} without a batch that waits")
+        topic, partition, _ = fetching.tenure
+        for offset in list(self._topics.records(topic, partition, fetching.position, effect.end - fetching.position)):
+            if offset < effect.end:
+                self._invariants.given(fetching, offset)
+        fetching.position = effect.end
+
+
+class AdminProcess(LogProcess):
+    """An admin's process; it ends by itself.
+
+    :ivar finished: what it has reported; None before
+    """
+
+    __slots__ = ("_admin", "_invariants", "_topics", "finished")
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        log: VirtualLog,
+        topics: VirtualTopics,
+        invariants: Invariants,
+        name: str,
+        admin: Admin,
+        local: LocalClock,
+        random: Random,
+        lag_ms: tuple[int, int],
+    ) -> None:
+        self.finished: Finished | None = None
+        self._admin = admin
+        self._topics = topics
+        self._invariants = invariants
+        super().__init__(clock, log, name, admin, local, random, lag_ms, admin.reads)
+
+    def carry_out(self, effect: Any) -> None:
+        """Do what the machine wants."""
+        match effect:
+            case CommitPositions():
+                self._clock.after(self.random.randint(*LATENCY_MS), self._commit, effect)
+            case Finished():
+                self.finished = effect
+                self._clock.record(self.name, "finishes", effect)
+                for moved in effect.positions:
+                    self._check(moved)
+            case _:
+                super().carry_out(effect)
+
+    def _commit(self, effect: CommitPositions) -> None:
+        for place, offset in effect.offsets.items():
+            self._topics.committed[self._admin.settings.group_id, *place] = offset
+        self.deliver(PositionsCommitted(effect.request))
+
+    def _check(self, moved: Moved) -> None:
+        settings = self._admin.settings
+        written = self._invariants.written_by(settings.instance_id, settings.group_id, *moved.place)
+        expected = {Result.SET: moved.new, Result.KEPT: moved.old}.get(moved.result)
+        if written is not None and expected is not None and written != expected:
+            raise ViolationError("positions", f"{self.name} reports {moved}, and has written {written}")

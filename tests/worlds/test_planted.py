@@ -1,0 +1,47 @@
+"""A bug that is planted in the code that a world runs is found by the law that it breaks, and each law has its bug."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kcoord_wire.worlds.central import draft_laws, rewrite_laws
+from kcoord_wire.worlds.consumer_groups import consumer_group_laws
+from kcoord_wire.worlds.group import laws as group_laws
+from kcoord_wire.worlds.marshal import marshal_laws
+from kcoord_wire.worlds.transactions import laws as transaction_laws
+from tests.support.planted import BUGS, Planted
+from tests.support.planted_consumer_group_bugs import BY_SEARCH
+
+LAWS = {
+    "group": group_laws,
+    "consumer-groups": consumer_group_laws,
+    "transactions": transaction_laws,
+    "central": draft_laws,
+    "rewrite": rewrite_laws,
+    "marshal": marshal_laws,
+}
+# Held by the host or by a test of their own, or derived from another protocol's laws.
+ELSEWHERE = {
+    "group": {"never fails"},
+    "central": {"one owner"},
+    "rewrite": set[str](),
+    "marshal": {"agreement", "tenures", "positions"},
+}
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=str)
+def test_a_planted_bug_is_caught_by_its_law(bug: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug.plant(monkeypatch)
+    assert bug.catch().law in bug.laws
+
+
+@pytest.mark.parametrize("world", LAWS)
+def test_each_law_has_a_bug_that_breaks_it(world: str) -> None:
+    named = set(re.findall(r"^(?:\* )?``([\w ]+)``[ :,]", LAWS[world].__doc__ or "", re.MULTILINE))
+    broken = {law for bug in BUGS if bug.world == world for law in bug.laws}
+    if world == "consumer-groups":
+        broken |= {law for entry in BY_SEARCH for law in str(getattr(entry, "values", entry)[1]).split("|")}
+    assert named
+    assert named - broken - ELSEWHERE.get(world, set()) == set()
