@@ -25,10 +25,11 @@ from typing import Any, Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import ABORTABLE_FROM, ADD_TO_TRANSACTION_FROM, BATCH_ADD_FROM, refusal
+from kcoord_wire.coordinator.core.brokers import OFFSETS_TOPIC
 from kcoord_wire.coordinator.core.events import Event, MarkersWritten, Request, WriteMarkers
 from kcoord_wire.coordinator.partitions.batch_header import Header
 from kcoord_wire.coordinator.topics.topics import Partition, VerifiedProduce
-from kcoord_wire.coordinator.transactions.machine import OFFSETS_TOPIC
+from kcoord_wire.coordinator.transactions.model import by_topic
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 RETRY_MS: Final = 100
@@ -142,9 +143,7 @@ class TransactionFlow:
         now: int,
     ) -> None:
         """Ask whether partitions are in the transaction, or add them where the version of the request does."""
-        topics: dict[str, list[int]] = {}
-        for name, index in partitions:
-            topics.setdefault(name, []).append(index)
+        topics = by_topic(partitions)
         transaction = m.AddPartitionsToTxnRequestAddPartitionsToTxnTransaction(
             transactional_id=request.message.transactional_id,
             producer_id=producer_id,

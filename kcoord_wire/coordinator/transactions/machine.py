@@ -37,6 +37,7 @@ from typing import Any, Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import apis, events
+from kcoord_wire.coordinator.core.brokers import OFFSETS_TOPIC
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import EffectCollector, LoggedMachine, Request
 from kcoord_wire.coordinator.core.groups import TopicNames
@@ -50,14 +51,12 @@ from kcoord_wire.coordinator.transactions.model import (
     Partition,
     State,
     Transaction,
+    by_topic,
     replay,
     tombstone,
     transaction_record,
 )
 from kcoord_wire.protocol.error_codes import ErrorCode
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-"""The topic whose partitions stand for the offsets of groups in a transaction."""
 
 COORDINATOR_EPOCH: Final = 0
 MOST_IDS: Final = 100_000
@@ -485,9 +484,6 @@ def describe(
 
 
 def _described(transaction: Transaction) -> m.DescribeTransactionsResponseTransactionState:
-    topics: dict[str, m.DescribeTransactionsResponseTopicData] = {}
-    for name, partition in transaction.partitions:
-        topics.setdefault(name, m.DescribeTransactionsResponseTopicData(topic=name)).partitions.append(partition)
     return m.DescribeTransactionsResponseTransactionState(
         transactional_id=transaction.transactional_id,
         transaction_state=transaction.state.value,
@@ -495,7 +491,10 @@ def _described(transaction: Transaction) -> m.DescribeTransactionsResponseTransa
         transaction_start_time_ms=transaction.started_at,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
-        topics=list(topics.values()),
+        topics=[
+            m.DescribeTransactionsResponseTopicData(topic=topic, partitions=partitions)
+            for topic, partitions in by_topic(transaction.partitions).items()
+        ],
     )
 
 

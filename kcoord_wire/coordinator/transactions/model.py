@@ -103,6 +103,14 @@ ENDED: Final = frozenset((State.COMPLETE_COMMIT, State.COMPLETE_ABORT))
 """The states after a transaction."""
 
 
+def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+    """Return the numbers of partitions by topic, in the order in which they come."""
+    topics: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    return topics
+
+
 def is_exhausted(epoch: int) -> bool:
     """Return whether no further epoch of the producer id may be given to a client."""
     return epoch >= _GREATEST_EPOCH - 1
@@ -247,9 +255,6 @@ _STATES: Final = tuple(State)  # in the order of the numbers that TransactionSta
 
 def transaction_record(transaction: Transaction) -> LogRecord:
     """Return the record of the state of a transactional id."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in transaction.partitions:
-        topics.setdefault(topic, []).append(partition)
     next_id = transaction.next_producer_id
     value = m.TransactionLogValue(
         producer_id=transaction.producer_id,
@@ -263,7 +268,7 @@ def transaction_record(transaction: Transaction) -> LogRecord:
         if transaction.state is State.EMPTY
         else [
             m.TransactionLogValuePartitionsSchema(topic=topic, partition_ids=partitions)
-            for topic, partitions in topics.items()
+            for topic, partitions in by_topic(transaction.partitions).items()
         ],
         transaction_last_update_timestamp_ms=transaction.updated_at,
         transaction_start_timestamp_ms=transaction.started_at,
