@@ -15,7 +15,7 @@ The in-memory registry on an event loop: for a broker that needs no ZooKeeper be
 
     with CentralBroker(topics={"orders": 4}) as broker:  # alone, with a ZooKeeper of its own in memory
 
-Laws, besides those of `hosting`:
+Laws, besides those of `HostedBroker`:
 
 * A fetch with a fence is refused, ``STALE_EPOCH``, if its epoch is lower than the coordinator's that this broker knows,
   or, while this broker itself coordinates, if it is another one.
@@ -27,11 +27,11 @@ Source: "the 0.8 consumer-coordinator draft", sections 5 and 10.
     with RewriteBroker("zk1:2181,zk2:2181/kafka", broker_id=1, topics={"orders": 4}) as broker:
         ...  # members find the coordinator of their group through broker.address
 
-Laws, besides those of `hosting`:
+Laws, besides those of `HostedBroker`:
 
 * Each broker coordinates the groups of its shards; there is no broker that coordinates all.
 * It serves ConsumerMetadata, JoinGroup, Heartbeat, OffsetCommit, OffsetFetch, Metadata and Fetch, in the versions of
-  clients 0.8.2 (`rewrite_wire.VERSIONS`), and closes connections that send anything else.
+  clients 0.8.2 (`frames.VERSIONS`), and closes connections that send anything else.
 """
 
 from __future__ import annotations

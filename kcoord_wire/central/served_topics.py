@@ -33,7 +33,7 @@ Laws:
 * `/brokers/topics/[topic]` has the replicas of each partition. Every broker that is given a topic adds itself to the
   replicas of its partitions; partitions are added, and never removed.
 * Record n of a partition is the text ``TOPIC-PARTITION@n``, at every broker and whenever; the end grows with the clock
-  of `own_topics`. So any replica serves the same, and none keeps data.
+  of `RecordClock`. So any replica serves the same, and none keeps data.
 * A fetch is answered at once, by at most `LARGEST_REWRITE_FETCH` bytes of records, whatever was asked for.
 """
 

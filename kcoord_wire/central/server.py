@@ -1,8 +1,8 @@
 """A broker on sockets: one event loop, and the pure machines that it runs.
 
-The server cuts and decodes what peers send (`connection`, and a `Dialect`: that of the draft is in `wire`, that of the
-rewrite in `rewrite_wire`), passes it to the coordinator's machine, and executes the effects: messages, closed
-connections, requests to ZooKeeper, log lines. Fetches do not pass through the machine.
+The server cuts and decodes what peers send (`connection`, and a `Dialect` of `frames`), passes it to the
+coordinator's machine, and executes the effects: messages, closed connections, requests to ZooKeeper, log lines.
+Fetches do not pass through the machine.
 
 Laws:
 

@@ -34,7 +34,7 @@ from typing import Final
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import Racks, TopicPartition
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
-from kcoord_wire.consumer.connection import Connection, ConnectionSettings
+from kcoord_wire.consumer.connection import BrokerConnection, ConnectionSettings
 from kcoord_wire.consumer.errors import BrokerError, ConnectionLostError, TopicError
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.kernel.net import address_text
@@ -231,22 +231,22 @@ class Brokers:
             # The first batch of a response may be larger than the limits of its request (KIP-74).
             max_response_bytes=max(DEFAULT_MAX_FRAME_SIZE, 2 * settings.fetch_max_bytes),
         )
-        self._by_node: dict[int, tuple[tuple[str, int], Connection]] = {}
-        self._any: Connection | None = None
+        self._by_node: dict[int, tuple[tuple[str, int], BrokerConnection]] = {}
+        self._any: BrokerConnection | None = None
         self._finding = asyncio.Lock()
         self._tries = 0
 
-    async def open(self, host: str, port: int) -> Connection:
+    async def open(self, host: str, port: int) -> BrokerConnection:
         """Open a connection that belongs to the caller.
 
         :raises BrokerError: it cannot be made
         """
         try:
-            return await Connection.open(host, port, self._options)
+            return await BrokerConnection.open(host, port, self._options)
         except UnicodeError as error:  # no host can have such a name, whatever the metadata says
             raise ConnectionLostError(address_text(host, port), str(error)) from error
 
-    async def any(self) -> Connection:
+    async def any(self) -> BrokerConnection:
         """Return the connection for Metadata and FindCoordinator, to whichever broker answers.
 
         :raises BrokerError: no broker can be reached: the error of the last one
@@ -267,7 +267,7 @@ class Brokers:
             assert failure is not None  # there is a bootstrap server at least
             raise failure
 
-    async def to(self, node_id: int) -> Connection:
+    async def to(self, node_id: int) -> BrokerConnection:
         """Return the connection for fetching from a broker. One caller at a time may ask for a broker's.
 
         :raises BrokerError: it cannot be made

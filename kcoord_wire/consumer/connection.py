@@ -4,8 +4,8 @@ Laws:
 
 * A response that `codec.connection` cannot match, and one that does not decode, end the connection. A request whose
   caller has gone keeps its place.
-* A connection ends once, for one reason (`Connection.lost`), and each request that waits then fails with it. Silence
-  ends it too: no request waits longer than its timeout.
+* A connection ends once, for one reason (`BrokerConnection.lost`), and each request that waits then fails with it.
+  Silence ends it too: no request waits longer than its timeout.
 * Memory is bounded by `ConnectionSettings.max_response_bytes`: a larger size ends the connection before any byte of
   that response is kept.
 * Every request has a version that the broker has announced.
@@ -46,7 +46,7 @@ _CLOSE_SECONDS: Final = 2.0  # for the bytes still to be written to a broker tha
 class ConnectionSettings:
     """How connections are made. Defaults are the Java client's; times in milliseconds.
 
-    :ivar tls: speak TLS; see `security.tls_context`
+    :ivar tls: speak TLS; see `settings.tls_context`
     :ivar sasl: authenticate
     :ivar connect_timeout_ms: for TCP and TLS (``socket.connection.setup.timeout.ms``)
     :ivar request_timeout_ms: for each response, unless the request has its own
@@ -73,7 +73,7 @@ class _Waiting:
             self.timer.cancel()
 
 
-class Connection(asyncio.Protocol):
+class BrokerConnection(asyncio.Protocol):
     """A connection that is ready for requests; `open` makes one.
 
     :ivar address: ``HOST:PORT``

@@ -30,7 +30,7 @@ from typing import Any, Final
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer.brokers import Brokers, Metadata, backoff_seconds
-from kcoord_wire.consumer.connection import Connection
+from kcoord_wire.consumer.connection import BrokerConnection
 from kcoord_wire.consumer.errors import BrokerError, CorruptRecordsError, TopicError
 from kcoord_wire.consumer.positions import FetchedRecords, PartitionState, Positions
 from kcoord_wire.consumer.settings import ConsumerSettings
@@ -250,7 +250,7 @@ class Fetcher:
         finally:
             del self._tasks[node_id]
 
-    async def _ask(self, connection: Connection, states: list[PartitionState]) -> bool:
+    async def _ask(self, connection: BrokerConnection, states: list[PartitionState]) -> bool:
         """Look up offsets or fetch, both if there is both to do, so that a partition whose offset cannot be looked up
         does not hold up the others; return whether to pause, and to ask for metadata."""
         metadata = self._brokers.metadata

@@ -8,7 +8,7 @@ Laws:
 * A connection that ends is reported once, whatever waits on it.
 * LeaveGroup overtakes a JoinGroup or SyncGroup that the coordinator has parked: it goes on a connection of its own,
   because brokers read nothing behind a parked request.
-* A leader assigns with the metadata of all topics of the group, and sends only what `leading.assign_checked` lets
+* A leader assigns with the metadata of all topics of the group, and sends only what `requests.assign_checked` lets
   through. An assignor that is not this package's, or has much to do, runs in a thread: heartbeats go on.
 * An error that no retry removes ends the membership: what the member holds is lost, because nothing keeps it alive.
 * Time is the event loop's.
@@ -28,7 +28,7 @@ from kcoord_wire.assignors import ASSIGNORS
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.consumer import events, requests
 from kcoord_wire.consumer.brokers import Brokers, MetadataKeeper
-from kcoord_wire.consumer.connection import Connection
+from kcoord_wire.consumer.connection import BrokerConnection
 from kcoord_wire.consumer.errors import AssignmentError, BrokerError, CommitFailedError, ConsumerError, GroupError
 from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.consumer.requests import assign_checked
@@ -88,7 +88,7 @@ class Membership:
         self._driver = Driver(
             self.machine, execute=self._carry_out, failed=self._fail, clock=lambda: int(self._loop.time() * 1000)
         )
-        self._coordinator: Connection | None = None
+        self._coordinator: BrokerConnection | None = None
         self._address = ("", 0)  # the coordinator's
         self._parked: asyncio.Future[Any] | None = None
         self._finding: asyncio.Task[None] | None = None
@@ -168,7 +168,7 @@ class Membership:
         self._waiting.add(future)
         future.add_done_callback(partial(self._answered, connection, effect.request_id))
 
-    def _answered(self, connection: Connection, request_id: int, future: asyncio.Future[Any]) -> None:
+    def _answered(self, connection: BrokerConnection, request_id: int, future: asyncio.Future[Any]) -> None:
         self._waiting.discard(future)
         if future.cancelled():
             return
@@ -221,7 +221,7 @@ class Membership:
                 raise
         return response
 
-    def _take_coordinator(self, connection: Connection) -> None:
+    def _take_coordinator(self, connection: BrokerConnection) -> None:
         """Agree on versions.
 
         :raises UnsupportedVersionError: there is an API without a common one
@@ -236,7 +236,7 @@ class Membership:
         self._coordinator = connection
         connection.lost.add_done_callback(lambda _: self._lost(connection))
 
-    def _lost(self, connection: Connection) -> None:
+    def _lost(self, connection: BrokerConnection) -> None:
         if connection is self._coordinator:
             self._coordinator = None
             self.deliver(events.Disconnected())

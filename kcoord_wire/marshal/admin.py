@@ -299,7 +299,7 @@ class GroupPauser(Admin):
 
 
 @dataclass(slots=True)
-class _Held:
+class _Claimed:
     """A partition that the admin has claimed.
 
     :ivar old: its position in the log
@@ -327,7 +327,7 @@ class _Run:
     paused_at: dict[int, int] = field(default_factory=dict)
     pause_ends: int = 0
     pause_before: int = 0
-    held: dict[TopicPartition, _Held] = field(default_factory=dict)
+    held: dict[TopicPartition, _Claimed] = field(default_factory=dict)
     released: dict[TopicPartition, int] = field(default_factory=dict)
     unknown: set[TopicPartition] = field(default_factory=set)
     stops_beating: bool = False
@@ -452,7 +452,7 @@ class PositionSetter(Admin):
             claim = context.own_claim(place)
             if claim is not None:
                 self._old[place] = claim.current_offset
-                self._at.held[place] = _Held(claim.current_offset, sent_at)
+                self._at.held[place] = _Claimed(claim.current_offset, sent_at)
         self._check()
         self._progress(Step.CLAIM)
 

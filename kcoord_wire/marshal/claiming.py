@@ -339,7 +339,7 @@ def receivers(view: View) -> dict[str, int]:
     return {instance_id: max_claims for _, instance_id, max_claims in latest.values()}
 
 
-class _Held(NamedTuple):
+class _Holders(NamedTuple):
     """Who holds what, with handoffs counted for the successors.
 
     :ivar own: partitions of the member that asks, with the offset that won each
@@ -368,8 +368,8 @@ def plan_gives(view: View, instance_id: str, balance: Balance, giving: Mapping[i
     return [Give(partition, successor) for (_, partition), successor in zip(newest, to, strict=False)]
 
 
-def _held(view: View, instance_id: str, giving: Mapping[int, str]) -> _Held:
-    held = _Held(Counter(), [], Counter(), 0)
+def _held(view: View, instance_id: str, giving: Mapping[int, str]) -> _Holders:
+    held = _Holders(Counter(), [], Counter(), 0)
     free = 0
     for partition in range(view.partitions):
         claim = view.state.claims.get(Place(view.group_id, view.topic, partition))
@@ -396,7 +396,7 @@ def _successor(claim: Claim, log_ms: int) -> str:
     return handoff.to_instance_id if handoff is not None and log_ms <= handoff.until_ms else ""
 
 
-def _give_free(held: _Held, limits: Mapping[str, int]) -> None:
+def _give_free(held: _Holders, limits: Mapping[str, int]) -> None:
     """Count the free partitions for the members with the fewest."""
     fewest = [(held.counts[each], each) for each in limits]
     heapq.heapify(fewest)

@@ -1,6 +1,6 @@
 """Data topics in Kafka, by confluent-kafka (extra ``kafka``), for a group that Kafka itself knows only by its commits.
 
-Laws, beside those of `topics.DataTopics`:
+Laws, beside those of `inbox.DataTopics`:
 
 * No member joins the group: partitions are assigned by the log, and offsets are committed as by a group without members
   (generation -1). Brokers refuse that while a group of this name has members; then it is reported, and nothing else is

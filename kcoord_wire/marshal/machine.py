@@ -60,7 +60,7 @@ from kcoord_wire.marshal.state import (
     Entry,
     Freshness,
     Handoff,
-    Member,
+    KnownMember,
     Outcome,
     Pause,
     Place,
@@ -130,7 +130,7 @@ class WorldState:
     partitions: int | None = None
     claims: dict[Place, Claim] = field(default_factory=dict)
     pauses: dict[tuple[str, int], Pause] = field(default_factory=dict)
-    members: dict[tuple[str, str], dict[str, Member]] = field(default_factory=dict)
+    members: dict[tuple[str, str], dict[str, KnownMember]] = field(default_factory=dict)
     _progress: dict[int, _Progress] = field(default_factory=dict)
 
     @property
@@ -279,7 +279,7 @@ class WorldState:
             progress.topics.add(key)
         member = members.get(message.instance_id)
         if member is None:
-            members[message.instance_id] = Member(message.instance_id, message.client_id, progress.time_ms)
+            members[message.instance_id] = KnownMember(message.instance_id, message.client_id, progress.time_ms)
         else:
             member.seen_ms = progress.time_ms
 

@@ -1,4 +1,4 @@
-"""Topics in the memory of one process: what `memory_log.MemoryLog` and `memory_topics.MemoryTopics` share.
+"""Topics in the memory of one process: what `memory.MemoryLog` and `memory.MemoryTopics` share.
 
 Laws:
 

@@ -3,7 +3,7 @@
 Laws:
 
 * It changes nothing of what the world state says.
-* A clock is measured (`clocks.Clocks`) only where the broker sets the time of records.
+* A clock is measured (`context.Clocks`) only where the broker sets the time of records.
 * Two instances of one client id are a restart while the first one is silent after the second has begun; one message of
   the first after that makes them a reuse.
 

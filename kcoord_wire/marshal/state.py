@@ -154,7 +154,7 @@ class Claim:
 
 
 @dataclass(slots=True)
-class Member:
+class KnownMember:
     """An instance that was heard of, by any message of a group about a topic.
 
     :ivar seen_ms: log time of its last message

@@ -20,7 +20,7 @@ from typing import Final
 
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.observer import Garbage, Observer, Reuse
-from kcoord_wire.marshal.state import ADMIN_PREFIX, Claim, Freshness, Member, Place, Rules
+from kcoord_wire.marshal.state import ADMIN_PREFIX, Claim, Freshness, KnownMember, Place, Rules
 
 DAY_MS: Final = 86_400_000
 MINUTE_MS: Final = 60_000
@@ -225,7 +225,7 @@ class _Judge:
         holds = Counter(claim.instance_id for claim in claims if self._is_claimed(claim))
         return [self._member(group, topic, each, holds[each.instance_id]) for each in live]
 
-    def _member(self, group: str, topic: str, member: Member, holds: int) -> MemberStatus:
+    def _member(self, group: str, topic: str, member: KnownMember, holds: int) -> MemberStatus:
         clock = self._observer.clocks.senders.get(member.instance_id)
         return MemberStatus(
             group,

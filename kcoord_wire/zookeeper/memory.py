@@ -1,6 +1,6 @@
 """A ZooKeeper in memory: the server, with its tree, its sessions and its watches.
 
-It is pure: times are arguments, and the network is the caller's. A client (`memory_registry`) sends `OpenSession`,
+It is pure: times are arguments, and the network is the caller's. A client (`MemoryLink`) sends `OpenSession`,
 `Ask` and `Ping`, a `MemoryConnection` takes them and sends `SessionOpened`, `Replied`, `Fired`, `Ping` and `Closed`.
 What carries them may delay or lose them and may end a connection, but keeps the order of each direction.
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kcoord_wire as kw
-from kcoord_wire.consumer.connection import SOFTWARE_NAME, Connection, ConnectionSettings
+from kcoord_wire.consumer.connection import SOFTWARE_NAME, BrokerConnection, ConnectionSettings
 from kcoord_wire.consumer.errors import (
     AuthenticationError,
     BrokerError,
@@ -99,8 +99,8 @@ def play(script: Script, use: Use, tls: ssl.SSLContext | None = None) -> None:
     asyncio.run(run())
 
 
-async def opened(host: str, port: int, **settings: Any) -> Connection:
-    return await Connection.open(host, port, ConnectionSettings(client_id="c", **settings))
+async def opened(host: str, port: int, **settings: Any) -> BrokerConnection:
+    return await BrokerConnection.open(host, port, ConnectionSettings(client_id="c", **settings))
 
 
 # ---- versions
@@ -344,7 +344,7 @@ def test_bytes_that_are_no_response_end_the_connection(name: str) -> None:
 )
 def test_any_bytes_end_in_responses_or_one_typed_error(data: bytes, cuts: list[int]) -> None:
     async def run() -> None:
-        connection = Connection("broker:9092", ConnectionSettings(max_response_bytes=1_000))
+        connection = BrokerConnection("broker:9092", ConnectionSettings(max_response_bytes=1_000))
         transport = unittest.mock.create_autospec(asyncio.Transport, instance=True)
         connection.connection_made(transport)
         connection._wire.versions = {12: range(5)}

@@ -17,7 +17,7 @@ import pytest
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer, ConsumerSettings, RebalanceListener
-from kcoord_wire.consumer.connection import Connection
+from kcoord_wire.consumer.connection import BrokerConnection
 from kcoord_wire.consumer.errors import BrokerError, CommitFailedError, GroupError
 from kcoord_wire.coordinator import Fault, Faults
 from kcoord_wire.kernel.net import parse_address
@@ -127,7 +127,7 @@ class Group:
         async def shop() -> None:
             while self.world.now < SECONDS:
                 with suppress(BrokerError):
-                    connection = await Connection.open(*parse_address(self.broker.address))
+                    connection = await BrokerConnection.open(*parse_address(self.broker.address))
                     while self.world.now < SECONDS:
                         await append(connection, "orders", [(partition, b"x") for partition in range(PARTITIONS)])
                         self.acknowledged += 1

@@ -18,7 +18,7 @@ import trustme
 
 import kcoord_wire as kw
 from kcoord_wire.consumer import Consumer, ConsumerSettings
-from kcoord_wire.consumer.connection import Connection, ConnectionSettings
+from kcoord_wire.consumer.connection import BrokerConnection, ConnectionSettings
 from kcoord_wire.consumer.errors import BrokerError
 from kcoord_wire.consumer.settings import tls_context
 from kcoord_wire.coordinator.coordinator import Coordinator
@@ -165,7 +165,7 @@ def test_our_consumer_shows_its_certificate(tmp_path: Path) -> None:
     async def connect(address: str) -> None:
         settings = ConnectionSettings(tls=tls_context(tmp_path / "ca.pem"))
         with pytest.raises(BrokerError):  # not why: asyncio and uvloop close without sending the alert
-            await Connection.open(*parse_address(address), settings)
+            await BrokerConnection.open(*parse_address(address), settings)
 
     with Coordinator({"orders": 2}, config=GroupConfig(initial_rebalance_delay_ms=0), tls=server) as coordinator:
         assert asyncio.run(asyncio.wait_for(join(coordinator.address), 40)) == 2

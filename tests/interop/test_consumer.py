@@ -19,7 +19,7 @@ import pytest
 import trustme
 
 import kcoord_wire as kw
-from kcoord_wire.consumer.connection import Connection, ConnectionSettings
+from kcoord_wire.consumer.connection import BrokerConnection, ConnectionSettings
 from kcoord_wire.consumer.errors import AuthenticationError
 from kcoord_wire.consumer.settings import MECHANISMS, Sasl, tls_context
 from kcoord_wire.kernel.net import parse_address
@@ -111,9 +111,9 @@ def test_life_on_kafka(brokers: dict[str, KafkaBroker], java: dict[str, Client])
 # ---- security
 
 
-async def opened(broker: KafkaBroker, certificates: Path, sasl: Sasl, *, is_certified: bool = True) -> Connection:
+async def opened(broker: KafkaBroker, certificates: Path, sasl: Sasl, *, is_certified: bool = True) -> BrokerConnection:
     tls = tls_context(certificates / "ca.pem", certificates / "client.pem" if is_certified else None)
-    return await Connection.open(*parse_address(broker.secured_address), ConnectionSettings(tls=tls, sasl=sasl))
+    return await BrokerConnection.open(*parse_address(broker.secured_address), ConnectionSettings(tls=tls, sasl=sasl))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -34,7 +34,7 @@ from kcoord_wire.marshal.events import (
 )
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.machine import WorldState
-from kcoord_wire.marshal.state import Claim, Handoff, Member, Place, Rules
+from kcoord_wire.marshal.state import Claim, Handoff, KnownMember, Place, Rules
 from kcoord_wire.messages.marshal import ClaimingPartition, HandingOver, Heartbeat, Presence, ReleasingPartition
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 
@@ -625,7 +625,7 @@ def _view(
         if handoffs and partition in handoffs:
             claim.handoff = Handoff(handoffs[partition], NOW - late_ms)
         state.claims[claim.place] = claim
-    state.members["g", "t"] = {each: Member(each, each, NOW, limit) for each, limit in limits.items()}
+    state.members["g", "t"] = {each: KnownMember(each, each, NOW, limit) for each, limit in limits.items()}
     return View(state, "g", "t", len(holders), NOW, NOW)
 
 

@@ -16,7 +16,7 @@ from kcoord_wire.central.draft import rebalance as handlers
 from kcoord_wire.central.draft.consumer import DraftConsumer
 from kcoord_wire.central.draft.context import TopicWatches
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.draft.groups import Group, Member
+from kcoord_wire.central.draft.groups import Group, RegisteredConsumer
 from kcoord_wire.central.draft.purgatory import Answer, Committer, PingSchedule, Purgatory
 from kcoord_wire.central.draft.rebalance import RebalanceHandlers
 from kcoord_wire.central.served_topics import GeneratedTopics
@@ -68,7 +68,7 @@ def offsets_not_taken_over(patch: Patch) -> None:
 def offset_of_another_committed(patch: Patch) -> None:
     record = Committer.record
 
-    def planted(self: Committer, member: Member, positions: Mapping[Partition, int]) -> list[Partition]:
+    def planted(self: Committer, member: RegisteredConsumer, positions: Mapping[Partition, int]) -> list[Partition]:
         return record(self, member, {partition: offset + 7 for partition, offset in positions.items()})
 
     patch.setattr(Committer, "record", planted)
@@ -79,7 +79,7 @@ def late_answer_of_a_dead_consumer(patch: Patch) -> None:
     record = Committer.record
     owned: dict[tuple[str, str], frozenset[Partition]] = {}
 
-    def planted(self: Committer, member: Member, positions: Mapping[Partition, int]) -> list[Partition]:
+    def planted(self: Committer, member: RegisteredConsumer, positions: Mapping[Partition, int]) -> list[Partition]:
         key = (member.group.group_id, member.consumer_id)
         member.owned = owned[key] = owned.get(key, frozenset()) | member.owned
         return record(self, member, dict.fromkeys(member.owned, 3) | dict(positions))
@@ -98,7 +98,7 @@ def ping_watcher_not_cleared(patch: Patch) -> None:
 def purgatory_leaks(patch: Patch) -> None:
     forget = Purgatory.forget
 
-    def planted(self: Purgatory, member: Member) -> None:
+    def planted(self: Purgatory, member: RegisteredConsumer) -> None:
         watchers = self._watchers.get(member)
         forget(self, member)
         if watchers:

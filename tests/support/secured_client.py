@@ -174,7 +174,7 @@ def kcoord(task: Task, value: bytes) -> int:
 async def _kcoord(task: Task, value: bytes) -> int:
     import kcoord_wire as kw
     from kcoord_wire.consumer import Consumer, ConsumerSettings
-    from kcoord_wire.consumer.connection import Connection, ConnectionSettings
+    from kcoord_wire.consumer.connection import BrokerConnection, ConnectionSettings
     from kcoord_wire.consumer.errors import AuthenticationError, GroupError, TopicError
     from kcoord_wire.consumer.settings import Sasl, tls_context
     from kcoord_wire.kernel.net import parse_address
@@ -199,7 +199,7 @@ async def _kcoord(task: Task, value: bytes) -> int:
                 if record.value == value:
                     break
             await consumer.commit()
-        connection = await Connection.open(*parse_address(task.address), secured)
+        connection = await BrokerConnection.open(*parse_address(task.address), secured)
         topic = kw.OffsetFetchRequestTopic(name=task.topic, partition_indexes=[0])
         answer = await connection.request(kw.OffsetFetchRequest(group_id=task.group, topics=[topic]), 7)
         await connection.close()

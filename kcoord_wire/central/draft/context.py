@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from kcoord_wire.assignors import MemberSubscription, range_assign
 from kcoord_wire.central.draft.events import CoordinatorSettings, Fence, Partition
-from kcoord_wire.central.draft.groups import Group, Groups, Member, consumer_of
+from kcoord_wire.central.draft.groups import Group, Groups, RegisteredConsumer, consumer_of
 from kcoord_wire.central.draft.subscription import TopicCount, is_topic_name
 from kcoord_wire.kernel.machines import BrokerAddress, Close, LogEvent, Send
 from kcoord_wire.kernel.procedures import Procedure, Sleep
@@ -98,15 +98,15 @@ class Context:
         """Log something."""
         self.emit(LogEvent(level, what, facts))
 
-    def send(self, member: Member, message: Any) -> None:
+    def send(self, member: RegisteredConsumer, message: Any) -> None:
         """Send a message to a consumer."""
         self.emit(Send(member.connection, message))
 
-    def close(self, member: Member) -> None:
+    def close(self, member: RegisteredConsumer) -> None:
         """Close a consumer's connection."""
         self.emit(Close(member.connection))
 
-    def fence(self, member: Member, generation: int) -> Fence | None:
+    def fence(self, member: RegisteredConsumer, generation: int) -> Fence | None:
         """Return the fence for a message to a consumer; None if it did not ask for one."""
         return Fence(self.epoch, generation) if member.is_fenced else None
 
@@ -135,7 +135,7 @@ def partition_order(name: str) -> tuple[int, int]:
     return int(broker), int(number)
 
 
-def assign(members: Sequence[Member], partitions: Mapping[str, Sequence[str]]) -> dict[Partition, str]:
+def assign(members: Sequence[RegisteredConsumer], partitions: Mapping[str, Sequence[str]]) -> dict[Partition, str]:
     """Return the owner of each partition, as a thread id.
 
     :param partitions: names of the partitions of each topic, in order; a topic that does not exist has no entry

@@ -63,7 +63,7 @@ from kcoord_wire.central.draft.events import (
 from kcoord_wire.central.draft.groups import (
     Group,
     GroupStore,
-    Member,
+    RegisteredConsumer,
     RegistrationError,
     check_registration,
     consumer_of,
@@ -171,7 +171,7 @@ def describe_group(group: Group) -> GroupDescription:
     )
 
 
-def _describe_member(member: Member) -> MemberDescription:
+def _describe_member(member: RegisteredConsumer) -> MemberDescription:
     return MemberDescription(
         member.consumer_id,
         member.connection,
@@ -223,7 +223,7 @@ class Term:
         self.pings = PingSchedule(context, self.handle_consumer_failure)
         self.watches = TopicWatches(context, self._topics_added, self._topic_changed)
         self.committer = Committer(context, self._unsure)
-        self._answers: dict[type, Callable[[Member, Any], Answer]] = {m.PingResponse: self._pinged}
+        self._answers: dict[type, Callable[[RegisteredConsumer, Any], Answer]] = {m.PingResponse: self._pinged}
         parts = (context, self.committer, self.pings, self.watches.partitions)
         self.fetchers: FetcherRebalancer | None = None
         self.rebalancer: Rebalancer
@@ -301,7 +301,7 @@ class Term:
         self.context.start(restore(self.context, group, self.committer, self.handlers))
         return group
 
-    def handle_added_consumer(self, member: Member) -> None:
+    def handle_added_consumer(self, member: RegisteredConsumer) -> None:
         """handleAddedConsumer."""
         group = member.group
         self.rebalancer.added(member)  # 1
@@ -317,7 +317,7 @@ class Term:
         if (member := self.groups.by_connection.get(connection)) is not None:
             self.handle_consumer_failure(member, "its connection ended", is_open=False)
 
-    def handle_consumer_failure(self, member: Member, reason: str, *, is_open: bool = True) -> None:
+    def handle_consumer_failure(self, member: RegisteredConsumer, reason: str, *, is_open: bool = True) -> None:
         """handleConsumerFailure."""
         group = member.group
         self._note(logging.WARNING, "consumer failed", group.group_id, member.consumer_id, reason=reason)
@@ -360,15 +360,17 @@ class Term:
         elif answer is Answer.LATE:
             self._note(logging.INFO, "late answer", member.group.group_id, member.consumer_id)
 
-    def _pinged(self, member: Member, message: m.PingResponse) -> Answer:
+    def _pinged(self, member: RegisteredConsumer, message: m.PingResponse) -> Answer:
         self._record(member, message.offset_info)  # 1
         return self.pings.answered(member)  # 2
 
-    def _stopped(self, fetchers: FetcherRebalancer, member: Member, message: m.StopFetcherResponse) -> Answer:
+    def _stopped(
+        self, fetchers: FetcherRebalancer, member: RegisteredConsumer, message: m.StopFetcherResponse
+    ) -> Answer:
         self._record(member, message.offset_info)
         return fetchers.answered(fetchers.stops, member)
 
-    def _record(self, member: Member, offsets: Sequence[Any] | None) -> None:
+    def _record(self, member: RegisteredConsumer, offsets: Sequence[Any] | None) -> None:
         if offsets and member.auto_commit:
             positions = {Partition(entry.topic, entry.partition): entry.offset for entry in offsets}
             if foreign := self.committer.record(member, positions):

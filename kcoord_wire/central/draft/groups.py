@@ -51,7 +51,7 @@ from kcoord_wire.zookeeper.model import Create, Delete, Node, Read, ReadChildren
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class RegisteredConsumer:
     """A registered consumer.
 
     :ivar connection: the one on which it has registered
@@ -98,12 +98,12 @@ class Attempt:
     def __init__(self, generation: int) -> None:
         self.generation = generation
         self.phase = "computing"
-        self.waiting: set[Member] = set()
-        self.late: set[Member] = set()
+        self.waiting: set[RegisteredConsumer] = set()
+        self.late: set[RegisteredConsumer] = set()
         self.failed = ""
         self.changed = Latch()
 
-    def wait_for(self, phase: str, members: Iterable[Member]) -> None:
+    def wait_for(self, phase: str, members: Iterable[RegisteredConsumer]) -> None:
         """Begin a phase, which ends when all of them have answered."""
         self.phase = phase
         self.waiting = set(members)
@@ -111,7 +111,7 @@ class Attempt:
         if self.failed or not self.waiting:
             self.changed.open()
 
-    def answered(self, member: Member) -> None:
+    def answered(self, member: RegisteredConsumer) -> None:
         """One has answered in time."""
         self.waiting.discard(member)
         if not self.waiting:
@@ -151,7 +151,7 @@ class Group:
 
     group_id: str
     store: GroupStore
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, RegisteredConsumer] = field(default_factory=dict)
     generation: int = 0
     needs_rebalance: bool = False
     attempt: Attempt | None = None
@@ -180,7 +180,7 @@ class Groups:
 
     def __init__(self) -> None:
         self.by_id: dict[str, Group] = {}
-        self.by_connection: dict[int, Member] = {}
+        self.by_connection: dict[int, RegisteredConsumer] = {}
         self.wildcards: dict[str, Group] = {}
         self.topics: set[str] = set()
         self._interested: dict[str, dict[str, Group]] = {}
@@ -189,7 +189,7 @@ class Groups:
         """Return the groups that subscribe to a topic."""
         return list(self._interested.get(topic, {}).values())
 
-    def add_member(self, member: Member) -> None:
+    def add_member(self, member: RegisteredConsumer) -> None:
         """handleAddedConsumer, steps 2 and 3."""
         group, subscription = member.group, member.topic_count
         group.members[member.consumer_id] = member
@@ -201,7 +201,7 @@ class Groups:
             for topic in self.topics if subscription.is_wildcard else subscription.streams:
                 self._compare(group, subscription, topic)
 
-    def remove_member(self, member: Member) -> None:
+    def remove_member(self, member: RegisteredConsumer) -> None:
         """Undo `add_member`."""
         group, subscription = member.group, member.topic_count
         del group.members[member.consumer_id]
@@ -277,9 +277,9 @@ def check_registration(
         raise RegistrationError(CentralError.INVALID_TOPIC_COUNT, str(error)) from None
 
 
-def new_member(request: RegisterConsumerRequest, group: Group, connection: int) -> Member:
+def new_member(request: RegisterConsumerRequest, group: Group, connection: int) -> RegisteredConsumer:
     """Return the consumer of a request that has been checked."""
-    return Member(
+    return RegisteredConsumer(
         group,
         request.consumer_id,
         connection,

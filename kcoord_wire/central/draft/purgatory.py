@@ -35,7 +35,7 @@ from functools import partial
 
 from kcoord_wire.central.draft.context import MOST_WRITES, Context
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.draft.groups import Group, Member
+from kcoord_wire.central.draft.groups import Group, RegisteredConsumer
 from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.kernel.timers import Timer, Timers
 from kcoord_wire.messages.central import PingRequest, PingRequestFence
@@ -56,21 +56,21 @@ class Purgatory:
     :param expired: called with the consumer whose time to answer is over
     """
 
-    def __init__(self, timers: Timers, expired: Callable[[Member], None]) -> None:
+    def __init__(self, timers: Timers, expired: Callable[[RegisteredConsumer], None]) -> None:
         self._timers = timers
         self._expired = expired
-        self._watchers: dict[Member, deque[Timer]] = {}
+        self._watchers: dict[RegisteredConsumer, deque[Timer]] = {}
 
     def __len__(self) -> int:
         """Return the number of requests without an answer."""
         return sum(map(len, self._watchers.values()))
 
-    def watch(self, member: Member, until: int) -> None:
+    def watch(self, member: RegisteredConsumer, until: int) -> None:
         """A request was sent; its answer has to come before `until` (ms)."""
         timer = self._timers.start(until, partial(self._expired, member))
         self._watchers.setdefault(member, deque()).append(timer)
 
-    def answered(self, member: Member) -> Answer:
+    def answered(self, member: RegisteredConsumer) -> Answer:
         """An answer has come: clear the watcher of its request."""
         watchers = self._watchers.get(member)
         if not watchers:
@@ -80,12 +80,12 @@ class Purgatory:
         timer.cancel()
         return Answer.IN_TIME if in_time else Answer.LATE
 
-    def give_up(self, member: Member) -> None:
+    def give_up(self, member: RegisteredConsumer) -> None:
         """The requests so far are void: their answers are late, whenever they come."""
         for timer in self._watchers.get(member, ()):
             timer.cancel()
 
-    def forget(self, member: Member) -> None:
+    def forget(self, member: RegisteredConsumer) -> None:
         """The consumer is gone: clear its watchers."""
         for timer in self._watchers.pop(member, ()):
             timer.cancel()
@@ -98,32 +98,32 @@ class PingSchedule:
     :ivar purgatory: of the pings that have no answer
     """
 
-    def __init__(self, context: Context, failed: Callable[[Member, str], None]) -> None:
+    def __init__(self, context: Context, failed: Callable[[RegisteredConsumer, str], None]) -> None:
         self._context = context
         self._failed = failed
         self.purgatory = Purgatory(context.timers, self._ping_failed)
 
-    def add(self, member: Member) -> None:
+    def add(self, member: RegisteredConsumer) -> None:
         """handleAddedConsumer, step 1."""
         self._schedule(member, self._context.now + member.session_timeout_ms // 3)
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: RegisteredConsumer) -> None:
         """handleConsumerFailure, step 1."""
         if member.ping_timer is not None:
             member.ping_timer.cancel()
         self.purgatory.forget(member)
 
-    def answered(self, member: Member) -> Answer:
+    def answered(self, member: RegisteredConsumer) -> Answer:
         """handlePingResponse, step 2."""
         answer = self.purgatory.answered(member)
         if answer is Answer.IN_TIME:
             member.failed_pings = 0
         return answer
 
-    def _schedule(self, member: Member, when: int) -> None:
+    def _schedule(self, member: RegisteredConsumer, when: int) -> None:
         member.ping_timer = self._context.timers.start(when, partial(self._ping, member, when))
 
-    def _ping(self, member: Member, scheduled: int) -> None:
+    def _ping(self, member: RegisteredConsumer, scheduled: int) -> None:
         """scheduler.run, steps 2 and 3."""
         context, timeout_ms = self._context, member.session_timeout_ms
         fence = context.fence(member, member.group.generation)
@@ -137,7 +137,7 @@ class PingSchedule:
         following = scheduled + timeout_ms // 3
         self._schedule(member, following if following > context.now else context.now + timeout_ms // 3)
 
-    def _ping_failed(self, member: Member) -> None:
+    def _ping_failed(self, member: RegisteredConsumer) -> None:
         """Section 8, points 3 and 4."""
         member.failed_pings += 1
         if member.failed_pings > self._context.settings.max_ping_retries:
@@ -168,7 +168,7 @@ class Committer:
         """The group is dropped."""
         self._changed.pop(group, None)
 
-    def record(self, member: Member, positions: Mapping[Partition, int]) -> list[Partition]:
+    def record(self, member: RegisteredConsumer, positions: Mapping[Partition, int]) -> list[Partition]:
         """handlePingResponse, step 1: take a consumer's positions; return the partitions that are not its own."""
         offsets, foreign = member.group.offsets, []
         for partition, offset in positions.items():

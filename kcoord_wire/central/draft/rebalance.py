@@ -48,7 +48,7 @@ from typing import Any, Final, TypeAlias
 
 from kcoord_wire.central.draft.context import Context, assign, why_rebalance
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.draft.groups import Attempt, AttemptFailedError, Group, Member, consumer_of
+from kcoord_wire.central.draft.groups import Attempt, AttemptFailedError, Group, RegisteredConsumer, consumer_of
 from kcoord_wire.central.draft.purgatory import Answer, Committer, PingSchedule, Purgatory
 from kcoord_wire.kernel.procedures import Latch, Latched, Procedure
 from kcoord_wire.messages.central import (
@@ -72,11 +72,11 @@ MOST_ENTRIES: Final = 32_767  # of a list in a message
 
 Owned: TypeAlias = Mapping[str, Sequence[Partition]]
 """The partitions of each thread of a consumer."""
-Stopping: TypeAlias = Generator[Any, Any, list[Member]]
+Stopping: TypeAlias = Generator[Any, Any, list[RegisteredConsumer]]
 """A procedure that returns the consumers that have stopped."""
 
 
-def start_offset(member: Member, partition: Partition) -> int:
+def start_offset(member: RegisteredConsumer, partition: Partition) -> int:
     """Return the offset at which a consumer begins: the recorded one, or what its ``auto_offset_reset`` says."""
     known = member.group.offsets.get(partition)
     if known is not None:
@@ -104,7 +104,7 @@ class Rebalancer(ABC):
         self._partitions = partitions
 
     @abstractmethod
-    def added(self, member: Member) -> None:
+    def added(self, member: RegisteredConsumer) -> None:
         """A consumer has registered: answer it, now or later, and ping it from then on."""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Rebalancer(ABC):
         """
 
     @abstractmethod
-    def start(self, attempt: Attempt, owned: Mapping[Member, Owned]) -> Procedure:
+    def start(self, attempt: Attempt, owned: Mapping[RegisteredConsumer, Owned]) -> Procedure:
         """Let the consumers start with these partitions (4.4, 4.5).
 
         :raises AttemptFailedError: some have not
@@ -125,16 +125,16 @@ class Rebalancer(ABC):
     def keep(self, group: Group) -> None:
         """No rebalance is necessary (3.5)."""
 
-    def removed(self, member: Member) -> None:
+    def removed(self, member: RegisteredConsumer) -> None:
         """handleConsumerFailure, step 4: the rebalance of its group fails directly."""
         if (attempt := member.group.attempt) is not None:
             attempt.waiting.discard(member)
             attempt.fail(f"consumer {member.consumer_id} failed")
 
-    def rebalance(self, group: Group) -> Generator[Any, Any, set[Member]]:
+    def rebalance(self, group: Group) -> Generator[Any, Any, set[RegisteredConsumer]]:
         """Rebalance with retries (step 5); return the consumers that have failed."""
         settings = self.context.settings
-        late: set[Member] = set()
+        late: set[RegisteredConsumer] = set()
         for retry in range(settings.max_rebalance_retries + 1):
             if not group.members:
                 break
@@ -195,7 +195,9 @@ class Rebalancer(ABC):
         self.context.note(level, what, **where, **facts)
 
 
-def _by_member(owners: Mapping[Partition, str], members: Sequence[Member]) -> dict[Member, dict[str, list[Partition]]]:
+def _by_member(
+    owners: Mapping[Partition, str], members: Sequence[RegisteredConsumer]
+) -> dict[RegisteredConsumer, dict[str, list[Partition]]]:
     """Sort the partitions by consumer and thread; a consumer without partitions has no threads.
 
     :raises AttemptFailedError: a thread would get more than a message can name
@@ -226,12 +228,12 @@ class FetcherRebalancer(Rebalancer):
         self.stops = Purgatory(context.timers, self._late)
         self.starts = Purgatory(context.timers, self._late)
 
-    def added(self, member: Member) -> None:
+    def added(self, member: RegisteredConsumer) -> None:
         """Answer the registration."""
         self.context.send(member, RegisterConsumerResponse())
         self.pings.add(member)
 
-    def removed(self, member: Member) -> None:
+    def removed(self, member: RegisteredConsumer) -> None:
         """Stop waiting for its answers; the rebalance of its group fails at once."""
         self.stops.forget(member)
         self.starts.forget(member)
@@ -240,14 +242,14 @@ class FetcherRebalancer(Rebalancer):
     def keep(self, group: Group) -> None:
         """The fetchers run on."""
 
-    def answered(self, purgatory: Purgatory, member: Member) -> Answer:
+    def answered(self, purgatory: Purgatory, member: RegisteredConsumer) -> Answer:
         """Handling Stop/StartFetcherResponse: clear the watcher; with the last one, notify the handler."""
         answer = purgatory.answered(member)
         if answer is Answer.IN_TIME and (attempt := member.group.attempt) is not None:
             attempt.answered(member)
         return answer
 
-    def _late(self, member: Member) -> None:
+    def _late(self, member: RegisteredConsumer) -> None:
         if (attempt := member.group.attempt) is not None and member in attempt.waiting:
             member.late_attempts += 1
             attempt.late.add(member)
@@ -272,7 +274,7 @@ class FetcherRebalancer(Rebalancer):
         attempt.check()
         return members
 
-    def start(self, attempt: Attempt, owned: Mapping[Member, Owned]) -> Procedure:
+    def start(self, attempt: Attempt, owned: Mapping[RegisteredConsumer, Owned]) -> Procedure:
         """Send StartFetcherRequest to each consumer, and wait for the answers."""
         brokers = [
             StartFetcherRequestBroker(id=broker.broker_id, host=broker.host, port=broker.port)
@@ -307,7 +309,7 @@ class FetcherRebalancer(Rebalancer):
 class SocketRebalancer(Rebalancer):
     """See the module."""
 
-    def added(self, member: Member) -> None:
+    def added(self, member: RegisteredConsumer) -> None:
         """Park the registration."""
         group = member.group
         member.is_parked = True
@@ -315,7 +317,7 @@ class SocketRebalancer(Rebalancer):
         if group.attempt is not None and not group.reconnecting:
             group.attempt.changed.open()
 
-    def removed(self, member: Member) -> None:
+    def removed(self, member: RegisteredConsumer) -> None:
         """A consumer that waits for its answer is not missed; one that has partitions is."""
         if not member.is_parked:
             super().removed(member)
@@ -342,7 +344,7 @@ class SocketRebalancer(Rebalancer):
             raise AttemptFailedError("no consumer has registered again")
         return list(group.members.values())
 
-    def start(self, attempt: Attempt, owned: Mapping[Member, Owned]) -> Procedure:
+    def start(self, attempt: Attempt, owned: Mapping[RegisteredConsumer, Owned]) -> Procedure:
         """Answer the registrations."""
         attempt.phase = "answering"
         for member, threads in owned.items():
@@ -350,7 +352,7 @@ class SocketRebalancer(Rebalancer):
                 self._answer(member, threads)
         yield from ()
 
-    def _answer(self, member: Member, threads: Owned) -> None:
+    def _answer(self, member: RegisteredConsumer, threads: Owned) -> None:
         member.is_parked = False
         ownership = [
             RegisterConsumerResponseOwnership(
@@ -378,8 +380,8 @@ class RebalanceHandlers:
     def __init__(
         self,
         context: Context,
-        rebalance: Callable[[Group], Generator[Any, Any, set[Member]]],
-        failed: Callable[[Member, str], None],
+        rebalance: Callable[[Group], Generator[Any, Any, set[RegisteredConsumer]]],
+        failed: Callable[[RegisteredConsumer, str], None],
     ) -> None:
         self._context = context
         self._rebalance = rebalance

@@ -13,7 +13,7 @@ Laws:
 
 What a consumer consumes, as RegisterConsumerRequest writes it: topics with numbers of streams, or a wildcard.
 
-The draft draws no form for ``topic_count``; this is that of Kafka 0.7 (`kafka.consumer.TopicCount`):
+The draft draws no form for ``TopicCount``; this is that of Kafka 0.7 (`kafka.consumer.TopicCount`):
 
     {"orders": 2, "payments": 1}     topics, and the number of streams (threads) for each
     *2*ord.*                         every topic that matches, 2 streams each (whitelist)

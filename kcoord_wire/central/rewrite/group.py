@@ -93,7 +93,7 @@ MOVES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class GroupMember:
     """A consumer of a group.
 
     :ivar connection: of its last request; None if that has ended
@@ -139,7 +139,7 @@ class Group:
     generation: int = 0
     strategy: str = ""
     partitions: Mapping[str, int] = field(default_factory=dict)
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, GroupMember] = field(default_factory=dict)
     topics: Counter[str] = field(default_factory=Counter)
     size: int = 0
     joined: int = 0
@@ -153,12 +153,12 @@ class Group:
         assert state in MOVES[self.state], f"{self.name}: {self.state} to {state}"
         self.state = state
 
-    def add(self, member: Member) -> None:
+    def add(self, member: GroupMember) -> None:
         """Add a member, which has not joined yet."""
         self.members[member.consumer_id] = member
         self.subscribe(member, member.record)
 
-    def subscribe(self, member: Member, wanted: ConsumerRecord) -> None:
+    def subscribe(self, member: GroupMember, wanted: ConsumerRecord) -> None:
         """Replace what a member has asked for."""
         self._forget(member)
         member.topics, member.session_timeout_ms = wanted.topics, wanted.session_timeout_ms
@@ -166,18 +166,18 @@ class Group:
         self.topics.update(member.topics)
         self.size += member.size
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: GroupMember) -> None:
         """Take a member out."""
         self.set_joined(member, False)
         self._forget(member)
         del self.members[member.consumer_id]
 
-    def _forget(self, member: Member) -> None:
+    def _forget(self, member: GroupMember) -> None:
         if member.size:
             self.topics -= Counter(member.topics)
             self.size -= member.size
 
-    def set_joined(self, member: Member, has_joined: bool) -> None:
+    def set_joined(self, member: GroupMember, has_joined: bool) -> None:
         """Note whether a member has sent JoinGroup for the next generation."""
         self.joined += has_joined - member.has_joined
         member.has_joined = has_joined
@@ -393,7 +393,7 @@ class Shards:
             record = GroupMetadata(node.version + 1)
         group = Group(name, shard.number, node.version, strategy=record.strategy)
         for consumer_id, consumer in record.consumers.items():
-            member = Member(consumer_id, consumer.topics, consumer.session_timeout_ms, is_new=False)
+            member = GroupMember(consumer_id, consumer.topics, consumer.session_timeout_ms, is_new=False)
             group.add(member)
         group.begin(record)
         group.state = GroupState.STABLE if group.members else GroupState.EMPTY

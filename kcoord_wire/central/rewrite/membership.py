@@ -41,7 +41,7 @@ from typing import Any, Final
 from kcoord_wire import messages as m
 from kcoord_wire.central.rewrite.context import Outbox
 from kcoord_wire.central.rewrite.events import RewriteError, committed, joined, refusal
-from kcoord_wire.central.rewrite.group import Group, GroupState, Member, Shard, Topics, is_fenced_off
+from kcoord_wire.central.rewrite.group import Group, GroupMember, GroupState, Shard, Topics, is_fenced_off
 from kcoord_wire.central.rewrite.layout import LARGEST_GROUP, ConsumerRecord, metadata_path
 from kcoord_wire.kernel.procedures import Procedure, Wait
 from kcoord_wire.zookeeper.layout import CONSUMERS, offset_path
@@ -144,14 +144,14 @@ class Membership:
 
     # ---- a rebalance
 
-    def _new_member(self, group: Group, shard: Shard) -> Member:
+    def _new_member(self, group: Group, shard: Shard) -> GroupMember:
         """Return a member with an id that no other takeover of the shard gives."""
         self._last_id += 1
-        member = Member(f"{group.name}-{shard.epoch}-{self._last_id}", (), 0)
+        member = GroupMember(f"{group.name}-{shard.epoch}-{self._last_id}", (), 0)
         group.add(member)
         return member
 
-    def _park(self, group: Group, member: Member, connection: int, wanted: ConsumerRecord) -> None:
+    def _park(self, group: Group, member: GroupMember, connection: int, wanted: ConsumerRecord) -> None:
         if member.has_joined and member.connection is not None:
             self._parked.pop(member.connection, None)
             self._outbox.close(member.connection)  # its client has given that request up
@@ -213,7 +213,7 @@ class Membership:
             self.join(shard, connection, request)
         self._topics_changed(group)
 
-    def _answer(self, group: Group, member: Member) -> None:
+    def _answer(self, group: Group, member: GroupMember) -> None:
         """Send a member its place in the generation, and wait for its heartbeats."""
         self._unpark(group, member)
         member.is_new = False
@@ -221,7 +221,7 @@ class Membership:
         partitions = group.assignment()[member.consumer_id]
         self._outbox.answer(member.connection, joined(group.generation, member.consumer_id, partitions))
 
-    def _fail(self, group: Group, dead: Member) -> None:
+    def _fail(self, group: Group, dead: GroupMember) -> None:
         """End an attempt to rebalance: the members that have joined have to join again."""
         waiting = [member for member in group.members.values() if member.has_joined]
         facts = {"generation": group.generation, "dead": dead.consumer_id, "joined": len(waiting)}
@@ -236,7 +236,7 @@ class Membership:
 
     # ---- failures and changes
 
-    def _expired(self, group: Group, member: Member) -> None:
+    def _expired(self, group: Group, member: GroupMember) -> None:
         """Mark a member dead: its session timeout has passed without a heartbeat, or without its JoinGroup."""
         member.timer = None
         self._remove(group, member)
@@ -260,34 +260,34 @@ class Membership:
                     self.disconnected(connection)  # another group's JoinGroup may be parked on it
         self._try_to_complete(group)
 
-    def _remove(self, group: Group, member: Member) -> None:
+    def _remove(self, group: Group, member: GroupMember) -> None:
         self._stop_timer(member)
         self._unpark(group, member)
         group.remove(member)
         self.topics.subscribe(group, group.topics)
 
-    def _unpark(self, group: Group, member: Member) -> None:
+    def _unpark(self, group: Group, member: GroupMember) -> None:
         group.set_joined(member, False)
         if member.connection is not None:
             self._parked.pop(member.connection, None)
 
     # ---- session timeouts
 
-    def _restart_timer(self, group: Group, member: Member) -> None:
+    def _restart_timer(self, group: Group, member: GroupMember) -> None:
         when = self._outbox.now + member.session_timeout_ms
         if member.timer is not None and member.timer.live:
             member.timer = self._outbox.timers.move(member.timer, when)
         else:
             member.timer = self._outbox.timers.start(when, partial(self._expired, group, member))
 
-    def _stop_timer(self, member: Member) -> None:
+    def _stop_timer(self, member: GroupMember) -> None:
         if member.timer is not None:
             member.timer.cancel()
             member.timer = None
 
 
 def _misfit(
-    group: Group, member: Member | None, wanted: ConsumerRecord, strategy: str
+    group: Group, member: GroupMember | None, wanted: ConsumerRecord, strategy: str
 ) -> tuple[RewriteError, str] | None:
     """Return why a subscription does not go with the group's other members; None if it does."""
     if len(group.members) > (member is not None) and strategy != group.strategy:

@@ -12,7 +12,7 @@ import pytest
 
 from kcoord_wire.central.draft.context import assign, partition_order, why_rebalance
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.draft.groups import Group, GroupStore, Member
+from kcoord_wire.central.draft.groups import Group, GroupStore, RegisteredConsumer
 from kcoord_wire.central.draft.subscription import format_topics, format_wildcard, parse_topic_count
 from kcoord_wire.zookeeper.layout import GroupRecord
 from kcoord_wire.zookeeper.model import Ask, Create, Delete, Outcome, Read, Replied, SetData
@@ -23,7 +23,9 @@ def make_group(**topic_counts: str) -> Group:
     group = Group("g", GroupStore("g"))
     for connection, (name, text) in enumerate(topic_counts.items()):
         count = parse_topic_count(text)
-        group.members[name] = Member(group, name, connection, count, True, "smallest", 6_000, is_fenced=False)
+        group.members[name] = RegisteredConsumer(
+            group, name, connection, count, True, "smallest", 6_000, is_fenced=False
+        )
     return group
 
 

@@ -19,7 +19,7 @@ from kcoord_wire.central.draft.groups import (
     Group,
     Groups,
     GroupStore,
-    Member,
+    RegisteredConsumer,
     RegistrationError,
     check_registration,
     consumer_of,
@@ -40,9 +40,9 @@ COUNTS = [
 ]
 
 
-def make_member(group: Group, connection: int, text: str) -> Member:
+def make_member(group: Group, connection: int, text: str) -> RegisteredConsumer:
     count = parse_topic_count(text)
-    return Member(group, f"c{connection}", connection, count, True, "smallest", 6_000, is_fenced=False)
+    return RegisteredConsumer(group, f"c{connection}", connection, count, True, "smallest", 6_000, is_fenced=False)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -50,7 +50,7 @@ def test_the_index_has_what_the_consumers_want(seed: int) -> None:
     """Consumers come and go, topics are added; the index is compared with the definition after each step."""
     chooser = random.Random(seed)
     groups, made = Groups(), [Group(name, GroupStore(name)) for name in "gh"]
-    members: list[Member] = []
+    members: list[RegisteredConsumer] = []
     left = TOPICS.copy()
     for connection in range(60):
         if members and chooser.random() < 0.4:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.draft.groups import Group, GroupStore, Member
+from kcoord_wire.central.draft.groups import Group, GroupStore, RegisteredConsumer
 from kcoord_wire.central.draft.purgatory import Answer, Purgatory
 from kcoord_wire.central.draft.subscription import parse_topic_count
 from kcoord_wire.kernel.timers import Timers
@@ -21,10 +21,12 @@ from kcoord_wire.zookeeper.model import Ask, Delete, Multi, SetData
 from tests.support.draft_cluster import Consumer, DraftCluster
 
 
-def make() -> tuple[Timers, Purgatory, list[Any], Member]:
+def make() -> tuple[Timers, Purgatory, list[Any], RegisteredConsumer]:
     timers, expired = Timers(), []
     group = Group("g", GroupStore("g"))
-    member = Member(group, "a", 1, parse_topic_count('{"orders": 1}'), True, "smallest", 6_000, is_fenced=False)
+    member = RegisteredConsumer(
+        group, "a", 1, parse_topic_count('{"orders": 1}'), True, "smallest", 6_000, is_fenced=False
+    )
     return timers, Purgatory(timers, expired.append), expired, member
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.central.rewrite.events import RewriteError
-from kcoord_wire.central.rewrite.group import MOVES, Group, GroupState, Member
+from kcoord_wire.central.rewrite.group import MOVES, Group, GroupMember, GroupState
 from kcoord_wire.central.rewrite.layout import SHARDS, GroupMetadata
 from kcoord_wire.zookeeper.model import ANY_VERSION, SetData
 from tests.support.rewrite_brokers import (
@@ -44,7 +44,7 @@ def test_only_the_moves_of_the_table_are_made(before: GroupState, after: GroupSt
 def test_the_assignment_is_a_function_of_the_record() -> None:
     group = Group("g", 0, strategy="range")
     for name in ("b", "a"):
-        group.add(Member(name, ("orders", "missing"), 6_000))
+        group.add(GroupMember(name, ("orders", "missing"), 6_000))
     record = group.record({"orders": 3, "missing": 0})
     assert record.generation == 1
     group.begin(record)
@@ -56,13 +56,13 @@ def test_the_assignment_is_a_function_of_the_record() -> None:
 def test_a_group_without_members_has_no_new_generation() -> None:
     group = Group("g", 0, generation=4, strategy="range")
     assert group.record({}).generation == 4
-    group.add(Member("a", (), 6_000))
+    group.add(GroupMember("a", (), 6_000))
     assert group.record({}).generation == 5
 
 
 def test_topics_sizes_and_joins_are_counted() -> None:
     group = Group("g", 0, strategy="range")
-    members = [Member(f"c-{number}", ("orders", f"own-{number}"), 6_000) for number in range(3)]
+    members = [GroupMember(f"c-{number}", ("orders", f"own-{number}"), 6_000) for number in range(3)]
     for member in members:
         group.add(member)
     assert group.topics == {"orders": 3, "own-0": 1, "own-1": 1, "own-2": 1}

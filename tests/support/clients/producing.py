@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import kcoord_wire as kw
-from kcoord_wire.consumer.connection import Connection, ConnectionSettings
+from kcoord_wire.consumer.connection import BrokerConnection, ConnectionSettings
 from kcoord_wire.kernel.net import parse_address
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import describe_error
@@ -19,14 +19,14 @@ async def produce(
     bootstrap: str, topic: str, records: Sequence[tuple[int, bytes]], settings: ConnectionSettings | None = None
 ) -> list[int]:
     """Append records over a connection of their own. See `append`."""
-    connection = await Connection.open(*parse_address(bootstrap), settings)
+    connection = await BrokerConnection.open(*parse_address(bootstrap), settings)
     try:
         return await append(connection, topic, records)
     finally:
         await connection.close()
 
 
-async def append(connection: Connection, topic: str, records: Sequence[tuple[int, bytes]]) -> list[int]:
+async def append(connection: BrokerConnection, topic: str, records: Sequence[tuple[int, bytes]]) -> list[int]:
     """Produce values, each with its partition before it, on a broker that leads all of these; give their offsets.
 
     :raises RuntimeError: the broker has refused some
