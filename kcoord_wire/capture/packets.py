@@ -15,9 +15,7 @@ Sources: tcpdump.org LINKTYPE_ pages, IEEE 802.1Q, RFC 791, RFC 8200 (section 4)
 
 What a tunnel's packet carries: where the inner packet begins, and of which kind it is.
 
-VXLAN, Geneve, GRE (with ERSPAN I and II), IP in IP.
-
-Laws:
+VXLAN, Geneve, GRE (with ERSPAN I and II), IP in IP:
 
 * Each step takes a header off, and `MAX_NESTED` of them at most are taken off a packet.
 * Nothing is read beyond the bytes that are there; a header that is cut, or no tunnel's, yields None.

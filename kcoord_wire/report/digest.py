@@ -10,22 +10,20 @@ Laws:
 * Groups are sorted by the severity of their headlines, then by the time lost, then by name.
 * An open rebalance lasts until the last moment of its group, an interrupted one until the next begins.
 
-The lag of a group in a sentence, and what a rebalance added to it.
+The lag of a group in a sentence, and what a rebalance added to it:
 
-Law: nothing is concluded here; every figure is a row of `PartitionState` or `Rebalance`.
+* Nothing is concluded here; every figure is a row of `PartitionState` or `Rebalance`.
 
-A rebalance in a sentence: who set it off and how, how long it took, whom it waited for, and what it cost.
-
-Laws:
+A rebalance in a sentence: who set it off and how, how long it took, whom it waited for, and what it cost:
 
 * Nothing is concluded here: every figure is a row of `Rebalance` or `MemberLife`.
 * Where a session ended because the member's process had died or was silent, the sentence begins with that moment, and
   says how much later the coordinator removed the member, which learns of it by the session timeout.
 * A member that joined last is named only where the others waited for longer than the news of a rebalance takes.
 
-Findings as people read them: what one detector finds of many members is one card.
+Findings as people read them: what one detector finds of many members is one card:
 
-Law: every finding is in one card; a card's first finding is the worst, and the earliest of these.
+* Every finding is in one card; a card's first finding is the worst, and the earliest of these.
 """
 
 from __future__ import annotations

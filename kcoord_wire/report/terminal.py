@@ -6,9 +6,7 @@ Laws:
 * Each group takes at most a screen: of many rebalances the longest are shown, with a line that says so.
 * In a narrow terminal each rebalance is two lines instead of a table row.
 
-The history of a group as a list of events in order of time.
-
-Laws:
+The history of a group as a list of events in order of time:
 
 * Every event is a row of the tables in `kcoord_wire.forensics.model`; nothing is concluded here.
 * The same history has the same events. Strings of peers are printable and short.

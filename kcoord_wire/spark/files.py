@@ -19,8 +19,6 @@ The package as one file for the executors of a cluster.
     spark-submit --py-files kcoord_wire.zip job.py
     spark-submit --archives kcoord_wire.zip#kcoord --conf spark.executorEnv.PYTHONPATH=kcoord job.py
 
-Laws:
-
 * It holds the modules, the schema files and the native modules of this platform; the executors also need pyarrow.
 * Python cannot load a native module from a zip. With ``--archives`` Spark unpacks the file; with ``--py-files`` the
   first import unpacks it into the executor's folder beside the file, or into a temporary folder if that is read-only.

@@ -23,8 +23,6 @@ The coordination topic of Marshal on Spark: the claims of all groups, from an ex
     events = coordination_stream(kafka_records(topic))               # claims, pauses, findings as they become final
     events.where("finding is not null").select("finding.*").writeStream...
 
-Laws:
-
 * All work is done by `kcoord_wire.forensics.marshal`. Spark only brings the records of a coordination partition
   together, in the order of their offsets. Partitions, batches and the order of the rows do not change any table.
 * A worker holds the live claims and the members of a coordination partition, and of a stream the records of one batch;

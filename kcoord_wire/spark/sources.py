@@ -17,8 +17,6 @@ A growing folder of recordings as a stream: every record exactly once, across re
 
     spark.readStream.format("kcoord").option("maxBytesPerTrigger", "64m").load("recording/")
 
-Laws:
-
 * An offset has for each file the position up to which it was read, the number of its rows, when the file began, and
   whether it is finished. Reading between two offsets has the same rows after a restart, because recordings only grow.
 * An incomplete record waits for a later batch, unless there is a newer file: then its writer is gone, and the rest is a

@@ -9,9 +9,7 @@ Laws:
   offset, which is not the end, and is left out.
 * Fetches of followers are left out. A response that lacks its end shows the partitions before the cut.
 
-Errors in responses outside groups, as rows of `Sighting`: ApiVersions, SASL, and topics in Metadata.
-
-Laws:
+Errors in responses outside groups, as rows of `Sighting`: ApiVersions, SASL, and topics in Metadata:
 
 * Of a response of ApiVersions, SaslHandshake and SaslAuthenticate only the error code is read, at its fixed place; a
   response with header tags is passed over. Topics come from the Metadata responses that are decoded anyway.
@@ -19,9 +17,9 @@ Laws:
   connection on which nothing else was ever answered, and becomes a row when that has ended, or the source has.
 * A connection has one row for each topic and error, and `MAX_ERRORS` rows of refused ApiVersions at most.
 
-What happens to connections, as rows of `Sighting`: opened, closed, broken off, refused, bytes missing.
+What happens to connections, as rows of `Sighting`: opened, closed, broken off, refused, bytes missing:
 
-Law: such a row of `Frame` carries no frame, and nothing of it is decoded.
+* Such a row of `Frame` carries no frame, and nothing of it is decoded.
 """
 
 from __future__ import annotations

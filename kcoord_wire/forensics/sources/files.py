@@ -9,9 +9,7 @@ Laws:
   read. Of other topics' segments, those of a coordination topic of Marshal count, which their text shows.
 * Text counts as the log of a broker or client where a line about a group is in its first `_SEARCHED_TEXT` bytes.
 
-The content of a source that may be packed with gzip.
-
-Laws:
+The content of a source that may be packed with gzip:
 
 * The first bytes of a file decide whether it is packed, not its name.
 * Memory holds one piece of the content. It is unpacked to a temporary file, because readers map it, and as far as the
@@ -20,9 +18,9 @@ Laws:
 
 Source: RFC 1952 (a file may have several members, section 2.2).
 
-How far the sources of an analysis are read, and where reading was stopped.
+How far the sources of an analysis are read, and where reading was stopped:
 
-Law: what a stop leaves unread is a loss, of each source it concerns, so that no result looks complete that is not.
+* What a stop leaves unread is a loss, of each source it concerns, so that no result looks complete that is not.
 """
 
 from __future__ import annotations

@@ -14,9 +14,7 @@ Transactions: offsets committed in a transaction become rows at its commit marke
 Where the segment ends before the marker, they become rows with an error and their key and value: the outcome is in the
 next segment, and a guess would be wrong in one of two ways.
 
-Logs of brokers and clients as rows of `LogLine`.
-
-Laws:
+Logs of brokers and clients as rows of `LogLine`:
 
 * The content of a file raises nothing; what could not be read is a row with an error, a place and a size.
 * Times without a zone are read in the zone given. Where a year is missing, the file's own time decides it.

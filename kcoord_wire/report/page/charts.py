@@ -7,9 +7,7 @@ Laws:
 * Their plots are exactly above each other: the space beside a plot is set by the page, not measured.
 * Colours of text, grid and background come from the style sheet, so that a change of theme redraws nothing.
 
-Line plots as SVG and PNG: several series over one axis, for documents and commands.
-
-Laws:
+Line plots as SVG and PNG: several series over one axis, for documents and commands:
 
 * Same plot, same bytes: no random name and no time of writing. The fonts are the machine's, so that widths of texts may
   differ between machines.
