@@ -118,7 +118,7 @@ class RequestHandler(Protocol):
         """The connection has ended: its request goes on, the response is discarded."""
 
 
-class Beat(NamedTuple):
+class CachedHeartbeat(NamedTuple):
     """A Heartbeat, to be recognised when it comes again: a member sends the same one until the next rebalance.
 
     :ivar head: the request's api key and version; the correlation id, which differs, follows
@@ -170,7 +170,7 @@ class Connection(asyncio.Protocol):
         self._bodies: Iterator[bytes] | None = None  # of the framer, while more of them may come
         self._out: list[bytes] | None = None
         self._choked = self._paused = self._pumping = False
-        self.beat: Beat | None = None
+        self.beat: CachedHeartbeat | None = None
         self.codec: ApiCodec | None = None
         self.correlation_id = 0
         self.client_id = ""

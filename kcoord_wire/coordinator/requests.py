@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from kcoord_wire.codec.framing import frame
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD, ApiCodec, NotServedError, api_codec, read_client_id
-from kcoord_wire.coordinator.connection import Beat, Connection, PeerLimits
+from kcoord_wire.coordinator.connection import CachedHeartbeat, Connection, PeerLimits
 from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.brokers import route
 from kcoord_wire.coordinator.core.events import Request
@@ -153,7 +153,7 @@ class Requests:
         if api_key == _HEARTBEAT:
             before, after = _alive(version)
             head, rest = body[start : start + _ID.start], body[start + _ID.stop :]
-            connection.beat = Beat(head, rest, message, before, after)
+            connection.beat = CachedHeartbeat(head, rest, message, before, after)
         if self.faults is None:
             self.submit(connection, codec, message)
         else:
@@ -173,7 +173,7 @@ class Requests:
             raise NotServedError(api_key, version, client_id, start)
         raise DecodeError("version", start, "RequestHeader", f"api {api_key} has no version {version}")
 
-    def _beats_again(self, connection: Connection, beat: Beat, body: bytes, start: int) -> bool:
+    def _beats_again(self, connection: Connection, beat: CachedHeartbeat, body: bytes, start: int) -> bool:
         """Answer a request that is the last Heartbeat again, if the answer is the same; return whether it was."""
         session = connection.session
         id_at, rest_at = start + _ID.start, start + _ID.stop

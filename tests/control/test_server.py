@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,7 +17,7 @@ import pytest
 
 from kcoord_wire.control import ControlServer
 from kcoord_wire.control.operations import openapi
-from kcoord_wire.control.server import MOST_CONNECTIONS, TOKEN_VARIABLE
+from kcoord_wire.control.server import MOST_CONNECTIONS, TOKEN_VARIABLE, live_page, live_policy
 from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.control_client import ask, events
@@ -280,3 +283,20 @@ def test_no_other_site_may_read_or_embed_it(control: ControlServer) -> None:
         assert "Content-Security-Policy: default-src 'none'" in headers
         assert "X-Content-Type-Options: nosniff" in headers
         assert "Cache-Control: no-store" in headers
+
+
+def test_the_policy_allows_what_is_in_the_page_alone() -> None:
+    page, policy = live_page().decode(), live_policy()
+    for tag in ("style", "script"):
+        [text] = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.S)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+def test_the_page_names_no_other_site() -> None:
+    page = live_page().decode()
+    assert set(re.findall(r"https?://[\w.]+", page)) <= {"http://www.w3.org"}, "a namespace of SVG"
+    assert "innerHTML" not in page
+    assert "{{" not in page.replace("${{", "")

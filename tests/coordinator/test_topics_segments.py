@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from kcoord_wire.coordinator.partitions.batch_header import check_batch
 from kcoord_wire.coordinator.partitions.segments import OpenFiles, Segment
-from kcoord_wire.kernel.disk import MemoryDisk
+from kcoord_wire.kernel.disk import FolderDisk, MemoryDisk
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
 from kcoord_wire.records import Record, encode_batch
 from tests.support.broker import values
@@ -186,3 +187,29 @@ def test_a_file_that_has_become_shorter_is_an_error() -> None:
     disk.open(NAME).truncate(10)
     with pytest.raises(OSError, match="10 bytes at 0, where"):
         content_of(segment)
+
+
+def test_the_least_recently_used_file_is_closed(tmp_path: Path) -> None:
+    disk = FolderDisk(tmp_path)
+    files = OpenFiles(2)
+    first = files.get(disk, "a")
+    first.append(b"one")
+    files.get(disk, "b")
+    assert files.get(disk, "a") is first
+    files.get(disk, "c")
+    files.get(disk, "d")
+    again = files.get(disk, "a")
+    assert again is not first
+    again.append(b"two")
+    assert again.read(0, 10) == b"onetwo"
+    files.close_all()
+
+
+def test_a_new_file_is_empty(tmp_path: Path) -> None:
+    disk = FolderDisk(tmp_path)
+    files = OpenFiles()
+    files.get(disk, "a").append(b"old")
+    assert files.get(disk, "a", new=True).read(0, 10) == b""
+    files.close(disk, "a")
+    files.close(disk, "a")
+    assert disk.sizes() == {"a": 0}

@@ -75,7 +75,7 @@ ACTS: dict[Cause, tuple[tuple[str, dict[str, Any]], ...]] = {
     Cause.COORDINATOR_FAILOVER: (("fail_over", {}), ("fail_over", {}), ("fail_the_disk", {})),
     Cause.GROUP_TOO_LARGE: (("shrink", {}),),
 }
-NETWORK = ("lose", "hiccup", "meddle")
+NETWORK = ("lose", "hiccup", "inject_fault")
 
 
 @dataclass(frozen=True)

@@ -442,7 +442,7 @@ class Crowd:
             away_ms = self.random.randint(500, process.options.session_timeout_ms // 2)
             self.sim.partition(process.name, self._lasts(away_ms))
 
-    def meddle(self) -> None:
+    def inject_fault(self) -> None:
         """Some requests or responses are late, doubled, lost, or their connection breaks."""
         action = self.random.choice(["delay", "drop", "duplicate", "disconnect"])
         fault = Fault(
