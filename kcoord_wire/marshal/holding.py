@@ -51,7 +51,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep
 from kcoord_wire.marshal.context import Context, TopicPartition
@@ -80,33 +80,6 @@ RETRY_MS: Final = 250
 """How long the procedure waits before it repeats an append."""
 
 
-class Held(Protocol):
-    """A partition as its holder sees it.
-
-    :ivar tenure: which
-    :ivar coordination_partition: where its entries are
-    """
-
-    tenure: Tenure
-    coordination_partition: int
-
-    def claim(self) -> Claim | None:
-        """Return the claim as the log was read so far; None once the tenure is over: the log has another holder or
-        another token, or no heartbeat has landed for one interval."""
-
-    def message(self, kind: type, **tail: Any) -> Any:
-        """Return a message of this member about the partition."""
-
-    def heartbeat(self, offset: int) -> Generator[Any, Any, Appended | AppendFailed]:
-        """Append a heartbeat that commits an offset."""
-
-    def deliver(self, end: int) -> None:
-        """Let the application process the batch up to `end`."""
-
-    def give_up(self, reason: str) -> None:
-        """End the tenure: the batches of this fetch can never be delivered."""
-
-
 class AtMostOnce:
     """The batches of one tenure, one after the other.
 
@@ -114,7 +87,7 @@ class AtMostOnce:
     :param start: runs a procedure of the machine
     """
 
-    def __init__(self, held: Held, position: int, start: Callable[[Procedure], Any]) -> None:
+    def __init__(self, held: Holding, position: int, start: Callable[[Procedure], Any]) -> None:
         self._held = held
         self._position = position
         self._start = start

@@ -18,6 +18,7 @@ from kcoord_wire.marshal.events import Balance, Delivery, LossReason, Tenure
 from kcoord_wire.marshal.inbox import DataRecord
 from kcoord_wire.marshal.log import Appended, AppendFailed, LogError
 from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog, MemoryTopics
+from tests.support.group_client import until
 
 SECONDS = 30.0
 INTERVAL_MS = 1_000
@@ -68,13 +69,6 @@ def take(consumer: MarshalConsumer, count: int) -> list[DataRecord]:
     return found
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 def committed(world: World, partition: int = 0) -> int | None:
     return world.broker.committed("g", "orders", partition)
 
@@ -91,7 +85,7 @@ def test_two_consumers_process_every_record_once(world: World) -> None:
     threads = [threading.Thread(target=work, args=(consumer,)) for consumer in consumers]
     for thread in threads:
         thread.start()
-    wait_until(lambda: len(seen) == 200)
+    until(lambda: len(seen) == 200)
     for consumer, thread in zip(consumers, threads, strict=True):
         consumer.stop()
         thread.join(SECONDS)
@@ -149,7 +143,7 @@ def test_a_released_partition_goes_to_another_consumer(world: World) -> None:
     second.start()
     assert first.processed(last)
     first.release("orders", 0)
-    wait_until(lambda: first.poll(0.01) is None and bool(lost))
+    until(lambda: first.poll(0.01) is None and bool(lost))
     assert lost == [(last.tenure, LossReason.RELEASED)]
     world.broker.append("orders", 0, b"next")
     [record] = take(second, 1)
@@ -211,7 +205,7 @@ def test_an_application_that_hangs_loses_its_partitions(world: World, caplog: py
     consumer = world.consumer("a", max_poll_interval_ms=300, drain_ms=100, on_lost=lambda _, why: lost.append(why))
     with caplog.at_level(logging.WARNING, "kcoord_wire.marshal"):
         [first] = take(consumer, 1)
-        wait_until(lambda: not consumer.tenures)
+        until(lambda: not consumer.tenures)
     assert "application hangs" in caplog.text
     time.sleep(0.3)
     assert not consumer.holds(first.tenure)
@@ -323,11 +317,11 @@ def test_newcomer_is_handed_partitions_and_nothing_repeats(world: World, deliver
     consumers = [world.consumer("a", **settings), world.consumer("b", **settings)]
     threads = [threading.Thread(target=work, args=(consumer,)) for consumer in consumers]
     threads[0].start()
-    wait_until(lambda: len(consumers[0].tenures) == 4 and len(seen) == 120)
+    until(lambda: len(consumers[0].tenures) == 4 and len(seen) == 120)
     threads[1].start()
-    wait_until(lambda: [len(consumer.tenures) for consumer in consumers] == [2, 2])
+    until(lambda: [len(consumer.tenures) for consumer in consumers] == [2, 2])
     world.append(4, 10)
-    wait_until(lambda: len(seen) == 160)
+    until(lambda: len(seen) == 160)
     for consumer, thread in zip(consumers, threads, strict=True):
         consumer.stop()
         thread.join(SECONDS)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,15 +10,9 @@ import pytest
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.zookeeper import ensemble as ensemble_module
 from kcoord_wire.zookeeper.ensemble import Ensemble, EnsembleError
+from tests.support.group_client import until
 
 SECONDS = 60.0
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    until = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def is_running(pid: int) -> bool:
@@ -35,14 +27,14 @@ def test_three_nodes_elect_another_leader_and_stop() -> None:
         first = ensemble.leader
         assert first is not None
         first.kill()
-        wait_until(lambda: ensemble.leader)
+        until(lambda: ensemble.leader)
         assert (first.pid, first.mode) == (None, None)
         first.start()
-        wait_until(lambda: first.mode == "follower")
+        until(lambda: first.mode == "follower")
         second = ensemble.leader
         assert second is not None
         second.pause()
-        wait_until(lambda: ensemble.leader not in (None, second))
+        until(lambda: ensemble.leader not in (None, second))
         pids = [pid for node in ensemble.nodes if (pid := node.pid) is not None]
         folder = Path(f"/proc/{pids[0]}/cwd").resolve().parent
         assert len(pids) == 3
