@@ -1,15 +1,4 @@
-"""The laws of `laws`, checked after every event of a virtual cluster, with those of `worlds.group.laws` that
-do not depend on the protocol.
-
-Of these stay ``commits``, ``answered once``, ``durable first``, ``never fails``; ``fenced`` becomes: a commit is
-accepted only in the member's epoch, or in an earlier one for a partition that it has held since (KIP-1251). And also:
-
-``log is complete``      what a coordinator reads from its log is a state that the one before it was in, no earlier
-                         than the last that it had on disk
-``revocation is timed``  a member that makes no progress with what it is to give up is removed after its rebalance
-                         timeout
-
-What must hold of a group of KIP-848 and its members, as predicates on their states.
+"""What must hold of a group of KIP-848 and its members, as predicates on their states.
 
 The names are those of J. Vanlightly's TLA+ model of the protocol (kafka-tlaplus, consumer_group_protocol_kip_848_v2):
 
@@ -31,6 +20,16 @@ The names are those of J. Vanlightly's TLA+ model of the protocol (kafka-tlaplus
                                       partition gets one owner, and all members reach the group epoch
 
 They read the coordinator's own memory, which the log is compared with elsewhere (`snapshot`).
+
+`ConsumerGroupInvariants` checks them after every event of a virtual cluster, with those of `worlds.group.laws` that do
+not depend on the protocol. Of these stay ``commits``, ``answered once``, ``durable first``, ``never fails``; ``fenced``
+becomes: a commit is accepted only in the member's epoch, or in an earlier one for a partition that it has held since
+(KIP-1251). And also:
+
+``log is complete``      what a coordinator reads from its log is a state that the one before it was in, no earlier
+                         than the last that it had on disk
+``revocation is timed``  a member that makes no progress with what it is to give up is removed after its rebalance
+                         timeout
 """
 
 from __future__ import annotations

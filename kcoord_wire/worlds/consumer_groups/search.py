@@ -6,22 +6,16 @@ that end, and a coordinator that starts again from its log. Losses, departures, 
 perturbations, of which a run has at most `Bounds.perturbations`; time passes in ticks, half a session each, of which
 there are at most `Bounds.ticks`.
 
-In each state the laws of `laws` are checked, and that the coordinator is what its log gives back (``log is complete``).
-When all states are known, ``EventuallyConverges`` is checked from each: nothing else fails, whatever is in flight
-arrives, members beat in turn, time passes, and the group must converge.
+In each state the laws of `consumer_group_laws` are checked, and that the coordinator is what its log gives back (``log
+is complete``). When all states are known, ``EventuallyConverges`` is checked from each: nothing else fails, whatever is
+in flight arrives, members beat in turn, time passes, and the group must converge.
 
 Laws of the search:
 
-* States are those of `states`.
-* A run to a state that breaks a law is a shortest one; a heartbeat may arrive in the step that sends it
-  (`World.delivered`).
-
-The states of a few members of KIP-848 and the real coordinator, and the steps from each: what `search` walks.
-
-Laws:
-
 * States are distinguished by all that decides their future, times excepted that no timer waits for. Nothing is hashed
   away: two states with the same key are the same.
+* A run to a state that breaks a law is a shortest one; a heartbeat may arrive in the step that sends it
+  (`World.delivered`).
 
 The machines are those of the server. Their steps are remembered by state, since most states of the whole differ only in
 what is under way.

@@ -1,18 +1,12 @@
-"""The consumer processes of a virtual cluster.
+"""The consumer processes of a virtual cluster, which of them holds which partition, and their applications.
 
 Laws:
 
 * Two working members of one generation never hold the same partition: that breaks ``one owner`` (`Invariants`).
 * A committed offset is committed once, so that it says which commit it comes from.
-
-Which process holds which partition, and how long partitions had no holder.
-
-An application that opens its partitions beside its work, as Kafka Streams restores state (KAFKA-10199).
-
-Laws:
-
-* One partition is opened at a time, in the order of their assignment; a batch goes in the order of topic and number.
-* A partition that is dropped before it is open is never reported, and takes no time from then on.
+* An application that opens its partitions beside its work, as Kafka Streams restores state (KAFKA-10199), opens one at
+  a time, in the order of their assignment; a batch goes in the order of topic and number. A partition that is dropped
+  before it is open is never reported, and takes no time from then on.
 """
 
 from __future__ import annotations

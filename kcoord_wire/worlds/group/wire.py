@@ -6,8 +6,6 @@ Laws:
 
 * The coordinator looks at the next request of a connection when the one before is answered, as Kafka's broker does.
 * A `Tap` sees what a capture on the broker's machine would have, and changes nothing: the trace is the same without it.
-
-The topics of a virtual cluster.
 """
 
 from __future__ import annotations

@@ -1,22 +1,12 @@
-"""The processes of a virtual cluster that use the coordination log: their clocks, their reader, what they append.
+"""The processes of a virtual Marshal cluster: members with an application, and admins.
 
 Laws:
 
-* The machine's monotonic clock runs a little too fast or too slowly; its wall clock is off, and is set at times.
+* A machine's monotonic clock runs a little too fast or too slowly; its wall clock is off, and is set at times.
 * What a process has sent lands, also if it is killed meanwhile; it reads nothing more then.
-
-The member processes of a virtual cluster, each with an application.
-
-Laws:
-
 * A member gives its application records between `StartFetching` and `StopFetching`, and not while it is paused; when it
   resumes, its machine is first. Records at most once are given after `Deliver`.
 * The application finishes records in any order, some of them late.
-
-The admin's processes of a virtual cluster: what they pause and set, and the law of positions.
-
-Law; if it is broken, `ViolationError`:
-
 * ``positions``: the last position that an admin has written for a partition is the one that it reports: the new one for
   ``set``, the one from before for ``kept``.
 """

@@ -1,19 +1,14 @@
-"""The coordination log of a virtual cluster: brokers append to it by clocks of their own, readers see it with a lag.
+"""The coordination log of a virtual cluster, and the topics that members consume.
 
 Laws:
 
-* Each reader of a partition gets the same entries in the same order, and none twice.
+* Each reader of a partition of the log gets the same entries in the same order, and none twice.
 * The time of an entry is that of the broker which leads the partition at the moment (LogAppendTime), or that of the
   writer (CreateTime).
 * Entries of one writer land in the order of its calls; only one whose append has failed may land after later ones.
 * An entry's text is decoded once; readers share the result, and none changes it.
-
-The topics that members consume, generated: their records come with the virtual clock.
-
-Laws:
-
-* A partition begins with offset 0 and grows by a constant rate from the moment at which it was added.
-* A topic with holes has no record at each tenth offset, as after a transaction or a compaction.
+* A partition of a topic begins with offset 0 and grows by a constant rate from the moment at which it was added. A
+  topic with holes has no record at each tenth offset, as after a transaction or a compaction.
 """
 
 from __future__ import annotations

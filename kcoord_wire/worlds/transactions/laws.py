@@ -1,4 +1,4 @@
-"""The laws of transactions, checked after every step of the process. Besides those of `readers`:
+"""The laws of transactions, checked after every step of the process. Of what coordinators do:
 
 ``transitions``        a transactional id changes its state by the moves of `TRANSITIONS` only
 ``decision stands``    an outcome that is on disk is that of the transaction for ever, whatever crashes
@@ -14,9 +14,7 @@
 ``ends``               when its producers are gone, every transaction has ended after its timeout
 ``never fails``        the coordinator raises no exception, except errors that the disk was made to raise
 
-What is in a partition, by two accounts that must agree: the raw log, and a read_committed consumer.
-
-Laws (each with the name by which a violation is called):
+What is in a partition, by two accounts that must agree: the raw log, and a read_committed consumer:
 
 ``fenced``            no record is written in an epoch of a producer after a later one was acknowledged
 ``written once``      no record is in the log twice
