@@ -39,7 +39,7 @@ class VirtualHost(ABC):
     def __init__(
         self, clock: VirtualClock, random: Random, *, sync_ms: tuple[int, int], disks: Sequence[VirtualDisk]
     ) -> None:
-        self.boot = 0
+        self.boot = 1  # 0 stands for a connection that has reached none
         self.now: Callable[[], int] = lambda: clock.time_ms
         self._clock = clock
         self._random = random
