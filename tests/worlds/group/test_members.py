@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.messages import HeartbeatRequest
-from kcoord_wire.worlds.group.members import MemberOptions
+from kcoord_wire.worlds.group.members import Idle, MemberOptions, MemberProcess, Opening, Ownership
 from kcoord_wire.worlds.group.world import Cluster
 from tests.support.clusters import QUICK, SHORT
 
@@ -131,3 +133,67 @@ def test_heartbeats_may_go_on_in_their_rhythm(restarts: bool) -> None:
         sim.run(SHORT["heartbeat_interval_ms"])
         beats = [line.at for line in sim.trace if line.what == "sends" and isinstance(line.detail, HeartbeatRequest)]
         assert beats[-1] - (assigned if restarts else beat) == SHORT["heartbeat_interval_ms"]
+
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def test_idle_time_is_counted_by_its_reason() -> None:
+    with Cluster(members=2) as sim:
+        one, two = sim.processes.values()
+    clock = VirtualClock()
+    ownership: Ownership[MemberProcess] = Ownership(clock)
+    clock.run(50)
+    ownership.take(one, P0)
+    ownership.take(one, P1)
+    assert ownership.idle_ms() == Idle(0, 0), "nothing counts before the first holder"
+    ownership.drop(two, [P0])
+    assert ownership.held_by(one) == [P0, P1], "only a holder can drop"
+    ownership.drop(one, [P0], revoked=True)
+    ownership.drop(one, [P1])
+    clock.run(10)
+    ownership.take(two, P0)
+    clock.run(5)
+    assert ownership.idle_ms() == Idle(revoked=10, abandoned=15)
+    assert (ownership.holder(P0), ownership.holder(P1)) == (two, None)
+
+
+def partitions(*numbers: int) -> list[TopicPartition]:
+    return [TopicPartition("orders", number) for number in numbers]
+
+
+def opening(ms: int = 100) -> tuple[VirtualClock, Opening, list[tuple[int, int]]]:
+    clock = VirtualClock()
+    opened: list[tuple[int, int]] = []
+    return clock, Opening(clock, ms, lambda each: opened.append((clock.now, each.partition))), opened
+
+
+def test_partitions_are_opened_one_after_the_other_in_order() -> None:
+    clock, stores, opened = opening()
+    stores.add(partitions(2, 0))
+    clock.run(150)
+    stores.add(partitions(1))
+    assert stores
+    clock.run(1_000)
+    assert opened == [(100, 0), (200, 2), (300, 1)]
+    assert not stores
+
+
+def test_a_dropped_partition_takes_no_time_from_then_on() -> None:
+    clock, stores, opened = opening()
+    stores.add(partitions(0, 1, 2))
+    clock.run(50)
+    stores.drop(partitions(0, 2))
+    clock.run(1_000)
+    assert opened == [(150, 1)]
+
+
+def test_a_partition_that_comes_back_is_opened_afresh() -> None:
+    clock, stores, opened = opening()
+    stores.add(partitions(0))
+    clock.run(50)
+    stores.drop(partitions(0))
+    assert not stores
+    stores.add(partitions(0))
+    clock.run(1_000)
+    assert opened == [(150, 0)]

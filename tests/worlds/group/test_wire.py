@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from kcoord_wire import messages as m
@@ -9,6 +11,7 @@ from kcoord_wire.codec.registry import decode_request
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS
 from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.worlds.group.wire import VirtualTopics
 from kcoord_wire.worlds.group.world import Cluster
 from tests.support.clusters import QUICK, SHORT
 
@@ -98,3 +101,19 @@ def test_a_tap_changes_nothing(seed: int) -> None:
             sim.run(30_000)
             traces.append([str(line) for line in sim.trace])
     assert traces[0] == traces[1]
+
+
+def test_topics_are_found_by_name_and_by_id() -> None:
+    topics = VirtualTopics({"a": 3, "b": 1})
+    assert (topics.partitions("a"), topics.partitions("c")) == (3, None)
+    topic_id = topics.id_of("b")
+    assert topic_id is not None
+    assert topics.name_of(topic_id) == "b"
+    assert topics.id_of("c") is None
+    assert topics.name_of(uuid.UUID(int=1)) is None
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True])
+def test_a_topic_needs_partitions(count: int) -> None:
+    with pytest.raises(ValueError, match="topic 'o' needs one partition or more"):
+        VirtualTopics({"o": count})

@@ -17,7 +17,9 @@ from kcoord_wire.worlds.proposal.all_members import (
     AssignmentError,
     assign_checked,
     choose_protocol,
+    hash_subscription,
     hash_topics,
+    largest,
     topics_of,
 )
 from kcoord_wire.worlds.proposal.coordinator import MemberState, Strategy, Subscription
@@ -277,3 +279,74 @@ def test_an_assignor_that_raises_ends_in_an_error() -> None:
         sim.run(10_000)
         assert sim.processes["m1"].machine.error == ErrorCode.UNKNOWN_SERVER_ERROR
         assert set(sim.owners().values()) == {"m2"}
+
+
+OLD_TOPICS, NEW_TOPICS = ("foo",), ("foo", "bar")
+
+
+def _capacity(sim: ProposalCluster) -> dict[str, int]:
+    owners = list(sim.owners().values())
+    return {name: owners.count(name) for name in sorted(sim.processes)}
+
+
+def test_the_example_of_the_document() -> None:
+    """A and B consume foo, C consumes foo and bar; then B is upgraded, then A."""
+    with ProposalCluster("subscription_hash", topics={"foo": 4, "bar": 2}) as sim:
+        for name, topics in (("A", OLD_TOPICS), ("B", OLD_TOPICS), ("C", NEW_TOPICS)):
+            sim.member(name, consumes(*topics))
+        settle(sim)
+        assert _capacity(sim) == {"A": 2, "B": 2, "C": 0}
+        assert {topic for topic, _ in sim.owners()} == {"foo"}
+        sim.restart("B", consumes(*NEW_TOPICS))
+        settle(sim)
+        assert _capacity(sim) == {"A": 0, "B": 3, "C": 3}
+        assert sim.processes["A"].machine.is_dormant
+        sim.restart("A", consumes(*NEW_TOPICS))
+        settle(sim)
+        assert _capacity(sim) == {"A": 2, "B": 2, "C": 2}
+
+
+@pytest.mark.parametrize("members", [4, 5, 8])
+def test_an_upgrade_halves_the_capacity_for_a_time(members: int) -> None:
+    with ProposalCluster(
+        "subscription_hash", topics={"foo": 24, "bar": 8}, members=members, options=consumes(*OLD_TOPICS)
+    ) as sim:
+        active = []
+        for number in range(1, members + 1):
+            settle(sim)
+            active.append(sum(share > 0 for share in _capacity(sim).values()))
+            sim.subscribe(f"m{number}", *NEW_TOPICS)
+        settle(sim)
+        active.append(sum(share > 0 for share in _capacity(sim).values()))
+        assert active == [max(members - done, done) for done in range(members + 1)]
+        assert min(active) == (members + 1) // 2
+
+
+def test_the_order_of_the_topics_has_no_meaning() -> None:
+    assert hash_subscription(Subscription(OLD_TOPICS)) != hash_subscription(Subscription(NEW_TOPICS))
+    assert hash_subscription(Subscription(("bar", "foo"))) == hash_subscription(Subscription(NEW_TOPICS))
+    assert hash_subscription(Subscription(pattern="foo")) != hash_subscription(Subscription(OLD_TOPICS))
+
+
+def test_the_lowest_hash_breaks_a_tie() -> None:
+    assert largest([b"b", b"a", b"c", b"c", b"b"]) == b"b"
+    with ProposalCluster("subscription_hash", topics={"foo": 4, "bar": 2}) as sim:
+        for name, topics in (("A", OLD_TOPICS), ("B", OLD_TOPICS), ("C", NEW_TOPICS), ("D", NEW_TOPICS)):
+            sim.member(name, consumes(*topics))
+        settle(sim)
+        is_old = hash_subscription(Subscription(OLD_TOPICS)) < hash_subscription(Subscription(NEW_TOPICS))
+        assert {name for name, share in _capacity(sim).items() if share} == set("AB" if is_old else "CD")
+
+
+def test_stale_metadata_matters_inside_the_largest_sub_group() -> None:
+    with ProposalCluster("subscription_hash", topics={"foo": 4, "bar": 2}) as sim:
+        for name, topics in (("A", OLD_TOPICS), ("B", OLD_TOPICS), ("C", NEW_TOPICS)):
+            sim.member(name, consumes(*topics))
+        generation = settle(sim)
+        sim.lag("C", 60_000)
+        sim.add_partitions("bar", 3)
+        assert settle(sim) == generation, "A and B do not consume bar, and C is dormant"
+        sim.lag("B", 1_500)
+        sim.add_partitions("foo", 2, refresh_ms=0)
+        sim.run_until(lambda: len(sim.owners()) == 6)
+        assert settle(sim) > generation + 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kcoord_wire.codec.registry import registry
 from kcoord_wire.consumer.events import Arrived, TopicsKnown
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.messages.proposal import (
@@ -31,7 +32,14 @@ from kcoord_wire.worlds.proposal.coordinator import (
     Subscription,
 )
 from kcoord_wire.worlds.proposal.proposal_world import MemberCodec
-from kcoord_wire.worlds.proposal.single_assignor import RANGE, SingleAssignorCoordinator, SingleAssignorMember
+from kcoord_wire.worlds.proposal.single_assignor import (
+    RANGE,
+    ROUND_ROBIN,
+    VARIANTS,
+    SingleAssignorCoordinator,
+    SingleAssignorMember,
+)
+from tests.support import proposals
 from tests.support.proposals import consumes, count, group, in_phase, settle, settled
 
 VARIANT = "single_assignor"
@@ -274,3 +282,18 @@ def test_the_synchronization_timeout_is_a_deadline() -> None:
     assert coordinator.handle(Tick(), 599) == []
     assert coordinator.handle(Tick(), 600) == [], "no member waits"
     assert (coordinator.phase, coordinator.deadline) == (Phase.JOINING, 6_600)
+
+
+def test_each_variant_has_a_join_group_of_its_family() -> None:
+    assert tuple(VARIANTS) == proposals.VARIANTS
+    for variant in VARIANTS.values():
+        assert registry.request(11, variant.family).name.endswith("JoinGroupRequest")
+
+
+def test_the_strategies_are_those_of_kafka() -> None:
+    assert [(each.name, each.version) for each in (RANGE, ROUND_ROBIN)] == [("range", 0), ("round-robin", 0)]
+
+
+def test_another_name_is_an_error() -> None:
+    with pytest.raises(KeyError, match="no_such"):
+        ProposalCluster("no_such", topics={"orders": 1})
