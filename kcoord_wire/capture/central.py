@@ -21,8 +21,8 @@ Source: "the 0.8 consumer-coordinator draft", sections 7 and 11.
 JoinGroup of the consumer rewrite (clients 0.8.2), which has the api key and version of Kafka's JoinGroup 0:
 
 * A frame is the rewrite's only if it decodes to its last byte as the rewrite's JoinGroup, and not as Kafka's. Where
-Kafka's has the member id, the rewrite's has the length of an array, so only a request without topics, consumer id and
-strategy is both; it counts as Kafka's. All other requests of the rewrite have the bytes of Kafka's.
+  Kafka's has the member id, the rewrite's has the length of an array, so only a request without topics, consumer id
+  and strategy is both; it counts as Kafka's. All other requests of the rewrite have the bytes of Kafka's.
 """
 
 from __future__ import annotations

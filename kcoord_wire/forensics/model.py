@@ -968,6 +968,10 @@ class CommitRow:
     interval_s: int = 60
 
 
+SEVERITIES: Final = ("critical", "warning", "info")
+"""Of findings, the worst first."""
+
+
 @dataclass(slots=True)
 class Finding:
     """What a detector has found.

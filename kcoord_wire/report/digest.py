@@ -35,9 +35,9 @@ from itertools import pairwise, zip_longest
 from typing import Final, NamedTuple
 
 from kcoord_wire.forensics.causes import CAUSES
-from kcoord_wire.forensics.detectors import SEVERITIES, by_importance
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
+    SEVERITIES,
     Cause,
     Finding,
     GroupHistory,
@@ -458,8 +458,17 @@ def _headline(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mappi
     )
 
 
+def _in_order(findings: Sequence[Finding]) -> Sequence[Finding]:
+    """Return the findings, the most important first; only where there are some, pyarrow is needed."""
+    if not findings:
+        return findings
+    from kcoord_wire.forensics.detectors import by_importance
+
+    return by_importance(findings)
+
+
 def _of_finding(history: GroupHistory, *severities: str) -> Headline | None:
-    found = next((finding for finding in by_importance(history.findings) if finding.severity in severities), None)
+    found = next((finding for finding in _in_order(history.findings) if finding.severity in severities), None)
     return None if found is None else Headline(found.severity, shown(found.text, 400).rstrip("."))
 
 
@@ -600,10 +609,10 @@ class Card:
         return None if None in ends else max(end for end in ends if end is not None)
 
 
-def cards_of(findings: Iterable[Finding]) -> list[Card]:
+def cards_of(findings: Sequence[Finding]) -> list[Card]:
     """Return the cards, the most important first."""
     alike: dict[tuple[str, str], list[Finding]] = {}
-    for finding in by_importance(findings):
+    for finding in _in_order(findings):
         alike.setdefault((finding.severity, finding.detector), []).append(finding)
     cards = []
     for found in alike.values():

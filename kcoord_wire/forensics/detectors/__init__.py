@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 # Each of these modules declares its detectors in `DETECTORS`.
 from kcoord_wire.forensics.detectors import assignment, brokers, marshal, membership, offsets, rebalances
 from kcoord_wire.forensics.detectors.brokers import history_of_clients, outside_findings
-from kcoord_wire.forensics.detectors.finding import DETECTORS, SEVERITIES, Seen, by_importance, finding_of, weigh
+from kcoord_wire.forensics.detectors.finding import DETECTORS, Seen, by_importance, finding_of, weigh
 from kcoord_wire.forensics.model import Finding, GroupHistory, Sighting
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DETECTORS",
-    "SEVERITIES",
     "assignment",
     "brokers",
     "by_importance",

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from kcoord_wire.clients.bugs import CLIENT_BUGS, ClientBug, is_affected
 from kcoord_wire.forensics.detectors.rounds import Round, read_rounds
-from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Finding, GroupHistory, MemberLife, Rebalance
+from kcoord_wire.forensics.model import NS_PER_MS, SEVERITIES, Evidence, Finding, GroupHistory, MemberLife, Rebalance
 from kcoord_wire.protocol.error_codes import describe_error
 
 if TYPE_CHECKING:
@@ -38,9 +38,6 @@ MAX_EVIDENCE: Final = 10
 
 NEAR_NS: Final = 10 * SECOND_NS
 """A hole this long before the first moment of a finding may have hidden what begins it."""
-
-SEVERITIES: Final = ("critical", "warning", "info")
-"""Of findings, the worst first."""
 
 _LISTED: Final = 3
 _WEAKER: Final = {"critical": "warning", "warning": "info"}
