@@ -46,7 +46,7 @@ SLOW += tests/marshal/test_admin.py tests/marshal/test_topics_contract.py tests/
 SLOW += tests/recorder/test_recording.py tests/records/test_compression.py tests/records/test_decoding.py
 SLOW += tests/records/test_properties.py tests/report/test_charts.py tests/report/test_data.py
 SLOW += tests/report/test_document.py tests/report/test_json_form.py tests/spark tests/test_documents.py tests/truth
-SLOW += tests/worlds tests/zookeeper/test_client.py tests/zookeeper/test_contract.py tests/zookeeper/test_elections.py
+SLOW += tests/worlds tests/zookeeper/test_registry.py tests/zookeeper/test_contract.py tests/zookeeper/test_elections.py
 
 # What runs once more with the pure codec: `kw.encode`, `kw.decode` and the registry use one codec per process. The other
 # tests of the codec have both in one process; everything else sees messages, never bytes, and cannot tell them apart.

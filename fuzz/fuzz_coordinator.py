@@ -17,7 +17,7 @@ from kcoord_wire.coordinator.log.segments import TRANSACTIONS
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.topics.catalog import TopicLimits
 from kcoord_wire.coordinator.topics.topics import Topics
-from kcoord_wire.coordinator.transactions.model import PREPARED
+from kcoord_wire.coordinator.transactions.transaction import PREPARED
 from kcoord_wire.kernel.disk import MemoryDisk
 
 BROKERS = Brokers([Endpoint(0, "localhost", 9092)])

@@ -10,6 +10,7 @@ import importlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -110,15 +111,15 @@ STATE_MACHINES = (
     "coordinator.transaction_flow",
     "coordinator.fault_injection",
     "coordinator.security.authorization",
-    "consumer.machine",
+    "consumer.classic_member",
     "marshal.holding",
     "marshal.claiming",
     "marshal.admin",
     "marshal.member",
     "marshal.observer",
-    "marshal.events",
+    "marshal.member_events",
     "marshal.inbox",
-    "marshal.machine",
+    "marshal.world_state",
     "marshal.state",
     "marshal.status",
     "marshal.ranges",
@@ -128,11 +129,11 @@ STATE_MACHINES = (
     "central.draft.consumer",
     "central.rewrite.member",
     "central.rewrite.coordinator",
-    "consumer.consumer_group_member",
+    "consumer.kip848_member",
     "worlds.transactions.transformer",
     "worlds.proposal.all_members",
     "worlds.proposal.single_assignor",
-    "watch.group",
+    "watch.polled_group",
     "watch.groups",
     "watch.view",
     "zookeeper.memory",
@@ -147,6 +148,7 @@ WORLD |= {"tempfile", "threading", "time", "uvloop"}
 UNIQUE = {"uuid.uuid1", "uuid.uuid4"}
 LONGEST_NAME = 60
 MOST_COMPLEX = 15
+MOST_NAMESAKES = 3
 
 
 @cache
@@ -285,6 +287,12 @@ def test_the_makefile_names_tests_that_exist() -> None:
     """pytest ignores an `--ignore` of a path that does not exist."""
     named = re.findall(r"tests/[\w/]+(?:\.\w+)?", (ROOT / "Makefile").read_text("utf-8"))
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_no_name_of_a_module_stands_more_than_three_times() -> None:
+    """Who looks for a module by its name in an editor finds a handful at most."""
+    names = Counter(path.name for path in SOURCES if not path.is_relative_to(PACKAGE / "messages"))
+    assert [name for name, count in names.items() if count > MOST_NAMESAKES and not name.startswith("__")] == []
 
 
 def test_names_of_tests_are_short() -> None:

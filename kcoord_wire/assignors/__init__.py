@@ -8,7 +8,7 @@ Laws:
 * `range_assign` and `round_robin` give what Kafka's own assignors give without racks. `sticky` is defined by its
   properties (balanced first, then sticky); its choices among equals differ from Kafka's.
 
-To add an assignor: a function in a module here, then a row of `ASSIGNORS` (for KIP-848 in `server.py`),
+To add an assignor: a function in a module here, then a row of `ASSIGNORS` (for KIP-848 in `kip848.py`),
 docs/assignors.md, and `KEPT` in tests/assignors/test_check.py; one of another package is an entry point (`plugins.py`).
 Equal subscriptions go the way of `equal.py`, others that of `leveling.py`.
 To add a rule for assignors: `rules.py`, and a planted assignor in tests/assignors/test_check.py.
@@ -20,7 +20,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kcoord_wire.assignors.model import (
+from kcoord_wire.assignors.range import range_assign, round_robin
+from kcoord_wire.assignors.sticky import cooperative_sticky, generation_user_data, sticky, sticky_user_data
+from kcoord_wire.assignors.subscriptions import (
     NO_RACKS,
     Assign,
     Assignment,
@@ -37,8 +39,6 @@ from kcoord_wire.assignors.model import (
     group_partitions,
     list_partitions,
 )
-from kcoord_wire.assignors.range import range_assign, round_robin
-from kcoord_wire.assignors.sticky import cooperative_sticky, generation_user_data, sticky, sticky_user_data
 
 __all__ = [
     "ASSIGNORS",

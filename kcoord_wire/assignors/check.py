@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kcoord_wire.assignors.histories import Case, Given, leaders_view, play, shown, smaller
-from kcoord_wire.assignors.model import Assignor, RebalanceProtocol
 from kcoord_wire.assignors.rules import PROMISED, PROMISES, Rule, Violation, check_assignment, members_of
+from kcoord_wire.assignors.subscriptions import Assignor, RebalanceProtocol
 
 
 def check_assignor(

@@ -16,7 +16,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from kcoord_wire.assignors.model import MemberAssignment, MemberSubscription, Partitions
+from kcoord_wire.assignors.subscriptions import MemberAssignment, MemberSubscription, Partitions
 from kcoord_wire.codec.registry import decode_prefixed, encode_prefixed, registry
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages import (

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 
-from kcoord_wire.assignors.model import Nearness, Partitions
+from kcoord_wire.assignors.subscriptions import Nearness, Partitions
 
 _Given = dict[str, Sequence[int]]
 

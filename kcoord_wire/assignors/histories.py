@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from kcoord_wire.assignors.model import Assignor, MemberSubscription, RebalanceProtocol
+from kcoord_wire.assignors.subscriptions import Assignor, MemberSubscription, RebalanceProtocol
 
 T = TypeVar("T")
 Given = Mapping[str, Mapping[str, Sequence[int]]]

@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 
-from kcoord_wire.assignors.model import Kind, Nearness, Partitions, topics_by_subscribers
+from kcoord_wire.assignors.subscriptions import Kind, Nearness, Partitions, topics_by_subscribers
 
 
 class Exchanges:

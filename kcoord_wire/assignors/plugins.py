@@ -22,7 +22,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from kcoord_wire.assignors import ASSIGNORS
-from kcoord_wire.assignors.model import Assignor, RebalanceProtocol
+from kcoord_wire.assignors.subscriptions import Assignor, RebalanceProtocol
 
 ENTRY_POINT_GROUP: Final = "kcoord_wire.assignors"
 

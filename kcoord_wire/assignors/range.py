@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 from kcoord_wire.assignors.equal import deal_in_turn
-from kcoord_wire.assignors.model import (
+from kcoord_wire.assignors.subscriptions import (
     NO_RACKS,
     Assignment,
     Kind,

@@ -21,7 +21,7 @@ from itertools import chain
 from typing import Any, Final
 
 from kcoord_wire.assignors.histories import Case, Given, shown
-from kcoord_wire.assignors.model import MemberSubscription, RebalanceProtocol
+from kcoord_wire.assignors.subscriptions import MemberSubscription, RebalanceProtocol
 
 
 class Rule(enum.StrEnum):

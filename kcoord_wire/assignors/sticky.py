@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from kcoord_wire.assignors.equal import deal_in_turn, share_out
 from kcoord_wire.assignors.leveling import level
-from kcoord_wire.assignors.model import (
+from kcoord_wire.assignors.subscriptions import (
     NO_RACKS,
     Assignment,
     MemberSubscription,

@@ -45,10 +45,10 @@ from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from kcoord_wire import messages as kafka
-from kcoord_wire.central.connection import Limits
+from kcoord_wire.central.dialects import RewriteDialect
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import CentralError, CoordinatorSettings
-from kcoord_wire.central.frames import RewriteDialect
+from kcoord_wire.central.peer import Limits
 from kcoord_wire.central.rewrite.coordinator import RewriteCoordinator
 from kcoord_wire.central.rewrite.events import CoordinatorSettings as RewriteSettings
 from kcoord_wire.central.served_topics import GeneratedTopics, OwnTopics, RecordClock, RewriteTopics, check_broker
@@ -59,10 +59,10 @@ from kcoord_wire.kernel.driver import Driver, monotonic_ms
 from kcoord_wire.kernel.machines import BrokerAddress, Machine, Tick
 from kcoord_wire.kernel.net import WILDCARD_HOSTS, address_text, local_address
 from kcoord_wire.messages import central as m
-from kcoord_wire.zookeeper.client import ZooKeeperRegistry
 from kcoord_wire.zookeeper.layout import Brokers
 from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
-from kcoord_wire.zookeeper.model import Ask, Deliver
+from kcoord_wire.zookeeper.registry import ZooKeeperRegistry
+from kcoord_wire.zookeeper.requests import Ask, Deliver
 
 
 class LoopMemory:

@@ -27,12 +27,12 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kcoord_wire.central.connection import Connection, Limits
+from kcoord_wire.central.dialects import decode_to_consumer, draft_frame
 from kcoord_wire.central.draft import events
 from kcoord_wire.central.draft.consumer import DraftConsumer
 from kcoord_wire.central.draft.events import CentralError, Partition
 from kcoord_wire.central.fetcher import BrokerFetcher, Fetcher, Inbox, PartitionState, Record
-from kcoord_wire.central.frames import decode_to_consumer, draft_frame
+from kcoord_wire.central.peer import Connection, Limits
 from kcoord_wire.central.server import LOG
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.kernel import machines

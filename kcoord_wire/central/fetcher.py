@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 import kcoord_wire as kw
+from kcoord_wire.central.dialects import draft_frame
 from kcoord_wire.central.draft.events import CentralError, Fence, Partition, StartFetchers
-from kcoord_wire.central.frames import draft_frame
 from kcoord_wire.codec.fields import printable
 from kcoord_wire.codec.framing import SIZE_BYTES
 from kcoord_wire.kernel.machines import BrokerAddress

@@ -57,7 +57,7 @@ from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.messages import central as m
 from kcoord_wire.records import Record, encode_message_set
 from kcoord_wire.zookeeper.layout import ROOTS, parse_object, topic_path
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.requests import (
     RETRY_MS,
     Create,
     Node,

@@ -22,14 +22,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from kcoord_wire.central.connection import Connection, Dialect, Limits
-from kcoord_wire.central.frames import DraftDialect
+from kcoord_wire.central.dialects import DraftDialect
+from kcoord_wire.central.peer import Connection, Dialect, Limits
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.kernel.driver import Driver, log_event
 from kcoord_wire.kernel.listening import BACKLOG, Sweeper, all_closed, most_connections
 from kcoord_wire.kernel.machines import Close, Disconnected, LogEvent, Machine, Received, Send
 from kcoord_wire.kernel.net import LogLimiter
-from kcoord_wire.zookeeper.model import Ask, Registry, RegistryEvent, Replied
+from kcoord_wire.zookeeper.requests import Ask, Registry, RegistryEvent, Replied
 
 Answerers = Mapping[type, Callable[[Any], Any]]
 """What answers the requests that are not for the coordinator's machine, at once, by the class of the request."""

@@ -19,9 +19,9 @@ from itertools import count
 from typing import Any, Final
 
 import kcoord_wire as kw
+from kcoord_wire.central.dialects import draft_frame
 from kcoord_wire.central.draft.coordinator import DraftCoordinator, MemberDescription
 from kcoord_wire.central.draft.events import CentralError, Partition
-from kcoord_wire.central.frames import draft_frame
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.kernel.net import address_text
 from kcoord_wire.messages import central as m
@@ -37,7 +37,7 @@ from kcoord_wire.zookeeper.layout import (
     topic_path,
 )
 from kcoord_wire.zookeeper.leadership import LeaderRecord, parse_leader
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.requests import (
     Ask,
     Node,
     Outcome,

@@ -424,7 +424,7 @@ class Status(Command):
 
 async def _read(zookeeper: str, auth: tuple[str, str] | None, seconds: float) -> ClusterStatus:
     from kcoord_wire.central.status import StatusReader
-    from kcoord_wire.zookeeper.client import ZooKeeperRegistry
+    from kcoord_wire.zookeeper.registry import ZooKeeperRegistry
 
     reader = StatusReader()
     registry = ZooKeeperRegistry(

@@ -41,11 +41,11 @@ from kcoord_wire.codec.fields import printable
 
 if TYPE_CHECKING:
     from kcoord_wire.marshal.client import MarshalConsumer
-    from kcoord_wire.marshal.events import LossReason, Tenure
     from kcoord_wire.marshal.inbox import DataRecord
     from kcoord_wire.marshal.kafka_log import KafkaLog
     from kcoord_wire.marshal.kafka_topics import KafkaPositions
     from kcoord_wire.marshal.log import Log
+    from kcoord_wire.marshal.member_events import LossReason, Tenure
     from kcoord_wire.marshal.observer import Divergence, Observer
     from kcoord_wire.marshal.state import Place
     from kcoord_wire.marshal.status import MemberStatus, PartitionStatus, Positions
@@ -105,9 +105,9 @@ class ClusterCommand(Command):
 
     def observers(self, partitions: int, rules: Sequence[str]) -> list[Observer]:
         """Return observers of a log, one of each rule set."""
-        from kcoord_wire.marshal.machine import WorldState
         from kcoord_wire.marshal.observer import Observer
         from kcoord_wire.marshal.state import Rules
+        from kcoord_wire.marshal.world_state import WorldState
 
         return [Observer(WorldState(Rules(each), self.heartbeat_interval, partitions)) for each in rules]
 
@@ -446,9 +446,9 @@ class Consume(ClusterCommand):
 
 def _consumer(args: Consume, printer: _Printer) -> MarshalConsumer:
     from kcoord_wire.marshal.client import MarshalConsumer
-    from kcoord_wire.marshal.events import Balance, Delivery
     from kcoord_wire.marshal.kafka_log import KafkaLog, check_topic, create_topic
     from kcoord_wire.marshal.kafka_topics import KafkaTopics
+    from kcoord_wire.marshal.member_events import Balance, Delivery
     from kcoord_wire.marshal.state import Rules
 
     for option, value in (("--group", args.group), ("--client-id", args.client_id)):

@@ -107,7 +107,7 @@ class Record(Command):
         :raises ValueError: the arguments contradict each other, or a host is unknown
         :raises KeyboardInterrupt: after Ctrl-C, when the file is closed
         """
-        from kcoord_wire.recorder.context import RelayLimits
+        from kcoord_wire.recorder.counters import RelayLimits
         from kcoord_wire.recorder.proxy import Recorder
 
         recorder = Recorder(

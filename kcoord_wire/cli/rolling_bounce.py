@@ -388,7 +388,7 @@ def _protocol(facts: Mapping[str, Fact]) -> str:
 
 
 def _fields(facts: Mapping[str, Fact]) -> dict[str, Any]:
-    from kcoord_wire.consumer.events import CLIENT_VERSIONS
+    from kcoord_wire.consumer.member_events import CLIENT_VERSIONS
     from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload
 
     known = BounceWorkload.__dataclass_fields__

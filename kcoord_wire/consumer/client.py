@@ -42,7 +42,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.consumer import events
+from kcoord_wire.consumer import member_events as events
 from kcoord_wire.consumer.brokers import Brokers, MetadataKeeper, Signal, backoff_seconds
 from kcoord_wire.consumer.errors import (
     CommitFailedError,
@@ -53,8 +53,8 @@ from kcoord_wire.consumer.errors import (
     ListenerError,
     TopicError,
 )
-from kcoord_wire.consumer.events import Assigned, Lost, Revoking
 from kcoord_wire.consumer.fetching import Fetcher
+from kcoord_wire.consumer.member_events import Assigned, Lost, Revoking
 from kcoord_wire.consumer.membership import Membership
 from kcoord_wire.consumer.positions import EARLIEST, LATEST, ConsumerRecord, Positions
 from kcoord_wire.consumer.settings import ConsumerSettings

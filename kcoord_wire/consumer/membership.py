@@ -26,11 +26,12 @@ from typing import Any, Final
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS
 from kcoord_wire.assignors.embedded import ConsumerProtocol
-from kcoord_wire.consumer import events, requests
+from kcoord_wire.consumer import member_events as events
+from kcoord_wire.consumer import requests
 from kcoord_wire.consumer.brokers import Brokers, MetadataKeeper
+from kcoord_wire.consumer.classic_member import MemberMachine
 from kcoord_wire.consumer.connection import BrokerConnection
 from kcoord_wire.consumer.errors import AssignmentError, BrokerError, CommitFailedError, ConsumerError, GroupError
-from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.consumer.requests import assign_checked
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.errors import EncodeError

@@ -22,7 +22,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.assignors import MemberAssignment, TopicPartition
 from kcoord_wire.assignors.rules import check_assignment
 from kcoord_wire.consumer.errors import AssignmentError
-from kcoord_wire.consumer.events import Assigning, MemberSettings, Offsets
+from kcoord_wire.consumer.member_events import Assigning, MemberSettings, Offsets
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 NEVER: Final = 1 << 62

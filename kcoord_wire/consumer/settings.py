@@ -31,7 +31,7 @@ from typing import Final, Literal
 
 from kcoord_wire.assignors import Assignor
 from kcoord_wire.assignors.plugins import find_assignor
-from kcoord_wire.consumer.events import MemberSettings, Versions
+from kcoord_wire.consumer.member_events import MemberSettings, Versions
 from kcoord_wire.extras import require
 from kcoord_wire.kernel.net import parse_address
 from kcoord_wire.kernel.settings import check_values, setting

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kcoord_wire.assignors.embedded import ConsumerProtocol
-from kcoord_wire.assignors.model import MemberSubscription
+from kcoord_wire.assignors.subscriptions import MemberSubscription
 from kcoord_wire.codec.fields import number_runs
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Held
 from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport

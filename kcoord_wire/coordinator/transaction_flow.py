@@ -29,7 +29,7 @@ from kcoord_wire.coordinator.core.brokers import OFFSETS_TOPIC
 from kcoord_wire.coordinator.core.events import Event, MarkersWritten, Request, WriteMarkers
 from kcoord_wire.coordinator.partitions.batch_header import Header
 from kcoord_wire.coordinator.topics.topics import Partition, VerifiedProduce
-from kcoord_wire.coordinator.transactions.model import by_topic
+from kcoord_wire.coordinator.transactions.transaction import by_topic
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 RETRY_MS: Final = 100

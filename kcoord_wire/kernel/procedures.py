@@ -9,7 +9,7 @@ yields what it waits for, so that its code has the order of the document, and th
         yield Sleep(500)
         answered = yield Latched(self.all_answered, within_ms=4_000)   # True, or False after that time
 
-Everything else that a procedure yields is a request of its machine: to ZooKeeper (`zookeeper.model`), to the
+Everything else that a procedure yields is a request of its machine: to ZooKeeper (`zookeeper.requests`), to the
 coordination log of Marshal.
 
 Laws:

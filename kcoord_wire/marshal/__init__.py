@@ -24,11 +24,11 @@ from kcoord_wire.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kcoord_wire.marshal.client import MarshalConsumer
-    from kcoord_wire.marshal.events import Balance, Delivery, LossReason, Tenure
     from kcoord_wire.marshal.inbox import DataRecord, TopicsError
     from kcoord_wire.marshal.kafka_log import KafkaLog
     from kcoord_wire.marshal.kafka_topics import KafkaTopics
     from kcoord_wire.marshal.log import LogError
+    from kcoord_wire.marshal.member_events import Balance, Delivery, LossReason, Tenure
     from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog, MemoryTopics
     from kcoord_wire.marshal.state import Rules
 
@@ -53,7 +53,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "client": ("MarshalConsumer",),
-        "events": ("Balance", "Delivery", "Tenure", "LossReason"),
+        "member_events": ("Balance", "Delivery", "Tenure", "LossReason"),
         "inbox": ("DataRecord", "TopicsError"),
         "kafka_log": ("KafkaLog",),
         "kafka_topics": ("KafkaTopics",),

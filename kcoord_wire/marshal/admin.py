@@ -42,8 +42,8 @@ from typing import Any, Final
 from kcoord_wire.kernel.machines import Ended, Machine, Shutdown
 from kcoord_wire.kernel.procedures import Procedure, Sleep, Until
 from kcoord_wire.marshal.context import Context, TopicPartition
-from kcoord_wire.marshal.events import Append, CaughtUp, Entries, MemberSettings, ReadToEnd, WallClock
 from kcoord_wire.marshal.log import Appended, AppendFailed
+from kcoord_wire.marshal.member_events import Append, CaughtUp, Entries, MemberSettings, ReadToEnd, WallClock
 from kcoord_wire.marshal.state import ADMIN_PREFIX, Entry, Outcome, Rules
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 
@@ -113,7 +113,7 @@ class AdminSettings:
         return f"{ADMIN_PREFIX}{self.instance_id}"
 
 
-# ---- an event, beside those of events.py
+# ---- an event, beside those of member_events.py
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ class CommitFailed:
     reason: str
 
 
-# ---- effects, beside those of events.py
+# ---- effects, beside those of member_events.py
 
 
 @dataclass(slots=True)

@@ -63,11 +63,11 @@ from typing import Any, Final, NamedTuple
 
 from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.marshal.context import Context, TopicPartition
-from kcoord_wire.marshal.events import Append, Balance, LossReason, ReadToEnd, Tenure
 from kcoord_wire.marshal.holding import Holding, Phase
 from kcoord_wire.marshal.log import AppendFailed
-from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.member_events import Append, Balance, LossReason, ReadToEnd, Tenure
 from kcoord_wire.marshal.state import Claim, Freshness, Place
+from kcoord_wire.marshal.world_state import WorldState
 from kcoord_wire.messages.marshal import ClaimingPartition, HandingOver, Heartbeat, ReleasingPartition
 
 _MOST_AT_ONCE: Final = 256

@@ -46,7 +46,7 @@ from typing import Any, Final, Self
 
 from kcoord_wire.kernel.driver import monotonic_ms
 from kcoord_wire.kernel.machines import LogEvent, Shutdown, Tick
-from kcoord_wire.marshal import events
+from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.hosting import LogHost
 from kcoord_wire.marshal.inbox import DataRecord, DataTopics, Gained, Inbox, Lost
 from kcoord_wire.marshal.log import Log, coordination_partition

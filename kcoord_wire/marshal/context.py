@@ -31,10 +31,10 @@ from typing import Any, Final, NamedTuple
 from kcoord_wire.kernel.machines import LogEvent
 from kcoord_wire.kernel.procedures import Procedures
 from kcoord_wire.kernel.timers import Timers
-from kcoord_wire.marshal.events import MemberSettings
 from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.member_events import MemberSettings
 from kcoord_wire.marshal.state import Certainty, Claim, Place, Rules
+from kcoord_wire.marshal.world_state import WorldState
 from kcoord_wire.messages.marshal import Presence
 
 _ROUNDING_MS: Final = 1_000

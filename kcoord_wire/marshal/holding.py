@@ -55,7 +55,8 @@ from typing import Any, Final
 
 from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep
 from kcoord_wire.marshal.context import Context, TopicPartition
-from kcoord_wire.marshal.events import (
+from kcoord_wire.marshal.log import Appended, AppendFailed
+from kcoord_wire.marshal.member_events import (
     Abandoned,
     Append,
     CommitOffset,
@@ -72,7 +73,6 @@ from kcoord_wire.marshal.events import (
     StopFetching,
     Tenure,
 )
-from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.state import Claim
 from kcoord_wire.messages.marshal import ClaimingMessages, Heartbeat, ReleasingPartition
 

@@ -39,9 +39,9 @@ from kcoord_wire.marshal.admin import (
     Progressed,
 )
 from kcoord_wire.marshal.context import TopicPartition
-from kcoord_wire.marshal.events import Append, CaughtUp, Entries, ReadToEnd, WallClock
 from kcoord_wire.marshal.inbox import TopicsError
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError
+from kcoord_wire.marshal.member_events import Append, CaughtUp, Entries, ReadToEnd, WallClock
 from kcoord_wire.marshal.observer import Observer
 from kcoord_wire.marshal.state import Entry
 from kcoord_wire.marshal.values import read_entry

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from kcoord_wire.kernel.machines import LogEvent
-from kcoord_wire.marshal.events import (
+from kcoord_wire.marshal.member_events import (
     Abandoned,
     Delivered,
     Delivery,

@@ -28,8 +28,8 @@ from typing import Any, Final, NamedTuple
 from kcoord_wire.clients.librdkafka import Cluster, error_text
 from kcoord_wire.kernel.machines import LogEvent
 from kcoord_wire.marshal.context import TopicPartition
-from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.inbox import DataEvent, DataRecord, DataTopics, TopicsError, choose_start
+from kcoord_wire.marshal.member_events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 
 _MOST_RECORDS: Final = 500  # of one `poll`
 _SLICE_SECONDS: Final = 0.02  # between looks for answers, while no record comes

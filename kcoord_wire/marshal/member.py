@@ -42,12 +42,12 @@ from typing import Any, Final
 
 from kcoord_wire.kernel.machines import Ended, LogEvent, Shutdown, Tick
 from kcoord_wire.kernel.procedures import Procedure, Sleep, Until
-from kcoord_wire.marshal import events
+from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.claiming import Claiming, Handoffs
 from kcoord_wire.marshal.context import Context, TopicPartition
-from kcoord_wire.marshal.events import LossReason, MemberSettings, ReadToEnd, Tenure
 from kcoord_wire.marshal.holding import Holding
 from kcoord_wire.marshal.log import Appended, AppendFailed
+from kcoord_wire.marshal.member_events import LossReason, MemberSettings, ReadToEnd, Tenure
 from kcoord_wire.marshal.state import Entry, Outcome, Unreadable
 from kcoord_wire.messages.marshal import Heartbeat, Presence, ReleaseGroup, ReleasingPartition
 

@@ -29,9 +29,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kcoord_wire.kernel.machines import LogEvent
-from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.inbox import DataEvent, DataRecord, DataTopics, choose_start
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry, grown, trimmed
+from kcoord_wire.marshal.member_events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 
 
 class StoredRecord(NamedTuple):

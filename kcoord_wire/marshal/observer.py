@@ -30,8 +30,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.marshal.context import Clocks
-from kcoord_wire.marshal.machine import HEARTBEAT_INTERVAL_S, WorldState
 from kcoord_wire.marshal.state import Claim, Entry, Freshness, Outcome, Place, Rules
+from kcoord_wire.marshal.world_state import HEARTBEAT_INTERVAL_S, WorldState
 
 FORMER_INSTANCES: Final = 8
 """Of one client id that are remembered: as many restarts as may lie between two messages of a reused id."""

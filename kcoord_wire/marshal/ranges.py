@@ -40,12 +40,12 @@ from typing import Any, Final
 
 from kcoord_wire.kernel.machines import Ended, Shutdown, Tick
 from kcoord_wire.kernel.procedures import Procedure, Sleep, Until
-from kcoord_wire.marshal import events
+from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.context import Context, TopicPartition
-from kcoord_wire.marshal.events import Append, MemberSettings, ReadToEnd
 from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.member_events import Append, MemberSettings, ReadToEnd
 from kcoord_wire.marshal.state import Entry, Place
+from kcoord_wire.marshal.world_state import WorldState
 from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleasingRange
 
 UNKNOWN_END: Final = (1 << 63) - 1

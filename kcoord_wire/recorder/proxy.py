@@ -29,7 +29,7 @@ from typing import Any, Final, Literal, Self
 from kcoord_wire.kernel.background import Background
 from kcoord_wire.kernel.listening import BACKLOG
 from kcoord_wire.kernel.net import WILDCARD_HOSTS, address_text, local_address, parse_address
-from kcoord_wire.recorder.context import Counters, RecordingThread, RelayContext, RelayLimits, log
+from kcoord_wire.recorder.counters import Counters, RecordingThread, RelayContext, RelayLimits, log
 from kcoord_wire.recorder.recording import RecordingWriter
 from kcoord_wire.recorder.relay import Relay
 

@@ -28,7 +28,7 @@ from kcoord_wire.codec.registry import MessageCodec
 from kcoord_wire.kernel.net import address_text, guess_protocol
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey, api_name
 from kcoord_wire.recorder.bodies import AddressError, CentralTraffic, FetchNumbers, rewrite_addresses, rewrite_message
-from kcoord_wire.recorder.context import NUMBERS, RECORDED, REWRITTEN, TRACKED, RelayContext
+from kcoord_wire.recorder.counters import NUMBERS, RECORDED, REWRITTEN, TRACKED, RelayContext
 from kcoord_wire.recorder.passing import FramePasser
 from kcoord_wire.recorder.recording import Side
 

@@ -22,7 +22,7 @@ from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.extras import require
 from kcoord_wire.records import model
 from kcoord_wire.records.compression import compress, decompress
-from kcoord_wire.records.context import ReadLimits, below, check_width, encoding_below, moved, pinned, with_offsets
+from kcoord_wire.records.limits import ReadLimits, below, check_width, encoding_below, moved, pinned, with_offsets
 from kcoord_wire.records.model import NO_TIMESTAMP, Compression, Record, RecordBatch
 from kcoord_wire.records.record import MIN_RECORD_SIZE, BatchFrame, decode_record_block, encode_record_block
 

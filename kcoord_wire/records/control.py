@@ -23,7 +23,7 @@ from typing import Final
 
 import kcoord_wire as kw
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.records.context import check_width
+from kcoord_wire.records.limits import check_width
 from kcoord_wire.records.model import NO_OFFSET, NO_TIMESTAMP, Record
 
 _KEY: Final = struct.Struct(">hh")

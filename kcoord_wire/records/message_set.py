@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.records import model
 from kcoord_wire.records.compression import compress, decompress
-from kcoord_wire.records.context import ReadLimits, below, check_width, encoding_below, moved, pinned, with_offsets
+from kcoord_wire.records.limits import ReadLimits, below, check_width, encoding_below, moved, pinned, with_offsets
 from kcoord_wire.records.model import NO_TIMESTAMP, Compression, MessageSet, Record
 
 _PREFIX: Final = struct.Struct(">qiI")  # the part of an entry before what the CRC covers

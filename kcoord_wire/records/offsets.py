@@ -27,8 +27,8 @@ from typing import Any, Final, NamedTuple
 
 import kcoord_wire as kw
 from kcoord_wire.errors import DecodeError, EncodeError
-from kcoord_wire.records.context import below
 from kcoord_wire.records.control import ControlRecord, decode_control_record
+from kcoord_wire.records.limits import below
 from kcoord_wire.records.model import Batch, Record, RecordBatch
 
 UNKNOWN: Final = "Unknown"

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kcoord_wire.errors import DecodeError, EncodeError
-from kcoord_wire.records.context import below, encoding_below
+from kcoord_wire.records.limits import below, encoding_below
 from kcoord_wire.records.model import MAX_INT64, MIN_INT64, Record, RecordHeader
 
 

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.records.batch import decode_batch
-from kcoord_wire.records.context import DEFAULT_MAX_DECOMPRESSED, DEFAULT_MAX_DEPTH, DEFAULT_MAX_OBJECTS, ReadLimits
+from kcoord_wire.records.limits import DEFAULT_MAX_DECOMPRESSED, DEFAULT_MAX_DEPTH, DEFAULT_MAX_OBJECTS, ReadLimits
 from kcoord_wire.records.message_set import MIN_ENTRY_SIZE, decode_message_set
 from kcoord_wire.records.model import Batch
 

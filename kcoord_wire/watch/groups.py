@@ -46,7 +46,7 @@ from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.model import GroupHistory, Rebalance
 from kcoord_wire.kernel.metrics import Exporter, family
 from kcoord_wire.report.formatting import shown
-from kcoord_wire.watch.group import Change, ChangeKind, GroupWatch
+from kcoord_wire.watch.polled_group import Change, ChangeKind, GroupWatch
 from kcoord_wire.watch.seen import Missed, Place, Poll, Unanswered, who
 
 if TYPE_CHECKING:

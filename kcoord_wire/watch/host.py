@@ -28,8 +28,8 @@ from concurrent.futures import Future, TimeoutError
 from typing import Any, Final, Protocol, TextIO
 
 from kcoord_wire.clients.librdkafka import Cluster, error_text
-from kcoord_wire.watch.group import Change, lines_of
 from kcoord_wire.watch.groups import Watched
+from kcoord_wire.watch.polled_group import Change, lines_of
 from kcoord_wire.watch.seen import Missed, Place, Poll, SeenGroup, SeenMember, Unanswered
 from kcoord_wire.watch.view import screen
 

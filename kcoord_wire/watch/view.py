@@ -16,8 +16,8 @@ from typing import Any, Final
 from kcoord_wire.forensics.model import NS_PER_MS, Cause
 from kcoord_wire.protocol.wording import counted, first_of
 from kcoord_wire.report.formatting import duration, partition_runs, shown
-from kcoord_wire.watch.group import clock
 from kcoord_wire.watch.groups import GroupView, Snapshot
+from kcoord_wire.watch.polled_group import clock
 
 _MEMBERS: Final = 8  # of a group; of a healthy one without trouble none where the screen is full
 _NAMES: Final = 6

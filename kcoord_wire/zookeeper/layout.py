@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.requests import (
     RETRY_MS,
     Ask,
     Create,

@@ -34,7 +34,7 @@ from typing import Final
 
 from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep
 from kcoord_wire.zookeeper.layout import parse_object
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.requests import (
     RETRY_MS,
     Ask,
     Check,

@@ -13,7 +13,7 @@ Laws:
 
 The registry of `memory`: a client whose messages reach the server by a network of the caller's, or at once.
 
-Laws, besides those of `zookeeper.model`:
+Laws, besides those of `zookeeper.requests`:
 
 * It pings at a third of the session timeout, and gives a connection up from which nothing has come for two thirds, as
   kazoo does. So it can be suspended while its session lives, and the session can end before it knows.
@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.requests import (
     ANY_VERSION,
     Ask,
     Check,

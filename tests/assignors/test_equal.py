@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kcoord_wire.assignors import Partitions
 from kcoord_wire.assignors.equal import deal_in_turn, share_out
-from kcoord_wire.assignors.model import Nearness
+from kcoord_wire.assignors.subscriptions import Nearness
 
 COUNTS = st.lists(st.integers(1, 25), min_size=1, max_size=6).map(lambda each: {f"t{n}": c for n, c in enumerate(each)})
 

@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire.assignors import MemberSubscription, Partitions
 from kcoord_wire.assignors.leveling import Exchanges, level
-from kcoord_wire.assignors.model import Nearness, kinds_of
+from kcoord_wire.assignors.subscriptions import Nearness, kinds_of
 
 Held = list[dict[str, list[int]]]
 

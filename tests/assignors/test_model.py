@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.assignors import MemberSubscription
-from kcoord_wire.assignors.model import Kind, Nearness, in_order, kinds_of, topics_by_subscribers
+from kcoord_wire.assignors.subscriptions import Kind, Nearness, in_order, kinds_of, topics_by_subscribers
 
 
 def test_static_members_first_and_strings_compared_as_in_java() -> None:

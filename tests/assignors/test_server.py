@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcoord_wire.assignors import Assignment, MemberSubscription, TopicPartition
-from kcoord_wire.assignors.server import SERVER_ASSIGNORS, server_range, uniform
+from kcoord_wire.assignors.kip848 import SERVER_ASSIGNORS, server_range, uniform
 from tests.support.assignments import Group, groups, loads_are_balanced, partitions_of
 
 

@@ -19,15 +19,15 @@ import pytest
 import kcoord_wire as kw
 from kcoord_wire import messages as kafka
 from kcoord_wire.central.broker import BrokerStartError, CentralBroker, LoopMemory, RewriteBroker
-from kcoord_wire.central.connection import Limits
+from kcoord_wire.central.dialects import version_of
 from kcoord_wire.central.draft.events import CentralError
-from kcoord_wire.central.frames import version_of
+from kcoord_wire.central.peer import Limits
 from kcoord_wire.central.rewrite.events import CoordinatorSettings, RewriteError
 from kcoord_wire.messages import central as m
 from kcoord_wire.records import read_records
-from kcoord_wire.zookeeper.client import ZooKeeperUnreachableError
 from kcoord_wire.zookeeper.ensemble import Ensemble
-from kcoord_wire.zookeeper.model import Ask, Create, Node, Outcome, Read, Replied, SessionChanged, SessionState
+from kcoord_wire.zookeeper.registry import ZooKeeperUnreachableError
+from kcoord_wire.zookeeper.requests import Ask, Create, Node, Outcome, Read, Replied, SessionChanged, SessionState
 from tests.support.draft_wire import DraftWire
 from tests.support.group_client import until
 from tests.support.rewrite_wire import RewriteWire

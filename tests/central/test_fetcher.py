@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import kcoord_wire as kw
+from kcoord_wire.central.dialects import draft_frame
 from kcoord_wire.central.draft.events import CentralError, Fence, Partition, StartFetchers
 from kcoord_wire.central.fetcher import LARGEST_INBOX, BrokerFetcher, FetchSettings, Inbox, Record, parse_partition
-from kcoord_wire.central.frames import draft_frame
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.messages import central as m
 from tests.support.scripted_coordinator import ScriptedCoordinator, eventually, running_broker

@@ -9,8 +9,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire import messages as kafka
-from kcoord_wire.central.connection import Connection
-from kcoord_wire.central.frames import (
+from kcoord_wire.central.dialects import (
     TO_BROKER,
     VERSIONS,
     RewriteDialect,
@@ -19,6 +18,7 @@ from kcoord_wire.central.frames import (
     draft_frame,
     kafka_frame,
 )
+from kcoord_wire.central.peer import Connection
 from kcoord_wire.messages import central as m
 
 SAMPLES = [

@@ -15,9 +15,9 @@ from contextlib import suppress
 import pytest
 
 from kcoord_wire.central.broker import CentralBroker
-from kcoord_wire.central.connection import Limits
+from kcoord_wire.central.dialects import draft_frame
 from kcoord_wire.central.draft.events import CentralError, CoordinatorSettings
-from kcoord_wire.central.frames import draft_frame
+from kcoord_wire.central.peer import Limits
 from kcoord_wire.messages import central as m
 from tests.support.draft_wire import DraftWire
 from tests.support.group_client import until

@@ -14,8 +14,8 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.central.client import LARGEST_FRAME, CentralConsumer
+from kcoord_wire.central.dialects import draft_frame
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.frames import draft_frame
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.messages import central as m
 from tests.support.scripted_coordinator import (

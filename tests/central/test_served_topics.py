@@ -33,7 +33,7 @@ from kcoord_wire.messages import central as m
 from kcoord_wire.records import read_records
 from kcoord_wire.zookeeper.layout import topic_path
 from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
-from kcoord_wire.zookeeper.model import Ask, Create, Node, Read, RegistryEvent, Replied, SetData
+from kcoord_wire.zookeeper.requests import Ask, Create, Node, Read, RegistryEvent, Replied, SetData
 
 
 class Announcing:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.central.connection import Limits
+from kcoord_wire.central.peer import Limits
 from kcoord_wire.central.server import Server
 from kcoord_wire.kernel.background import Background
 from kcoord_wire.kernel.driver import monotonic_ms
 from kcoord_wire.kernel.machines import Close, Disconnected, LogEvent, Received, Send, Tick
 from kcoord_wire.messages import central as m
-from kcoord_wire.zookeeper.model import Ask, Fired, Outcome, Read, Replied
+from kcoord_wire.zookeeper.requests import Ask, Fired, Outcome, Read, Replied
 from tests.support.draft_wire import DraftWire
 from tests.support.group_client import until
 

@@ -12,8 +12,8 @@ from kcoord_wire.central.broker import CentralBroker
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.status import ClusterStatus, StatusReader
 from kcoord_wire.messages import central as m
-from kcoord_wire.zookeeper.client import ZooKeeperRegistry
 from kcoord_wire.zookeeper.ensemble import Ensemble
+from kcoord_wire.zookeeper.registry import ZooKeeperRegistry
 from tests.support.draft_wire import DraftWire
 from tests.support.group_client import until
 from tests.support.zookeeper import chroot_of_its_own

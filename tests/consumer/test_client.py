@@ -22,7 +22,7 @@ from kcoord_wire.consumer.errors import (
     NoOffsetError,
     NotAssignedError,
 )
-from kcoord_wire.consumer.events import Assigned, Lost, Revoking
+from kcoord_wire.consumer.member_events import Assigned, Lost, Revoking
 from kcoord_wire.consumer.positions import Positions
 from tests.support.consumers import NotingListener, drive, partitions, produce, settings, take
 from tests.support.fixtures import StartCoordinator

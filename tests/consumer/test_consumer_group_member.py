@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.consumer.consumer_group_member import (
+from kcoord_wire.consumer.kip848_member import (
     Assigned,
     Commit,
     Committed,
@@ -25,7 +25,7 @@ from kcoord_wire.consumer.consumer_group_member import (
     State,
     Subscribe,
 )
-from kcoord_wire.consumer.events import Arrived, Disconnected, Send
+from kcoord_wire.consumer.member_events import Arrived, Disconnected, Send
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.consumer.events import CLIENT_VERSIONS
+from kcoord_wire.consumer.member_events import CLIENT_VERSIONS
 from kcoord_wire.protocol.api_keys import ApiKey
 
 APIS = {

@@ -23,7 +23,8 @@ from kcoord_wire.assignors import (
     group_partitions,
 )
 from kcoord_wire.assignors.range import round_robin
-from kcoord_wire.consumer.events import (
+from kcoord_wire.consumer.classic_member import MemberMachine
+from kcoord_wire.consumer.member_events import (
     CLIENT_VERSIONS,
     Arrived,
     Assigned,
@@ -55,7 +56,6 @@ from kcoord_wire.consumer.events import (
     Unreadable,
     Versions,
 )
-from kcoord_wire.consumer.machine import MemberMachine
 from kcoord_wire.consumer.requests import assign
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.kernel.machines import Tick

@@ -15,7 +15,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS, Assignor, MemberSubscription, RebalanceProtocol, TopicPartition
 from kcoord_wire.consumer import requests
 from kcoord_wire.consumer.errors import AssignmentError
-from kcoord_wire.consumer.events import CLIENT_VERSIONS, Assigning, MemberSettings
+from kcoord_wire.consumer.member_events import CLIENT_VERSIONS, Assigning, MemberSettings
 from kcoord_wire.consumer.requests import NEVER, InFlight, Kind, assign, assign_checked
 
 OFFSETS = {TopicPartition("a", 1): 7, TopicPartition("b", 0): 8, TopicPartition("a", 0): 9}

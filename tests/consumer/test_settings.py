@@ -16,7 +16,7 @@ import trustme
 
 from kcoord_wire import SaslAuthenticateRequest, SaslHandshakeRequest
 from kcoord_wire.assignors import ASSIGNORS, Assignor, RebalanceProtocol
-from kcoord_wire.consumer.events import CLIENT_VERSIONS
+from kcoord_wire.consumer.member_events import CLIENT_VERSIONS
 from kcoord_wire.consumer.settings import (
     MAX_ITERATIONS,
     MECHANISMS,

@@ -11,7 +11,7 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import IllegalMoveError, Request
 from kcoord_wire.coordinator.transactions import machine as module
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
-from kcoord_wire.coordinator.transactions.model import TRANSITIONS, Move, State, Transaction
+from kcoord_wire.coordinator.transactions.transaction import TRANSITIONS, Move, State, Transaction
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.scripted import Topics

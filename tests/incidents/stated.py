@@ -17,7 +17,7 @@ from typing import Final
 
 from kcoord_wire.forensics.analysis import Analysis
 from kcoord_wire.forensics.lines.broker import judge_reason
-from kcoord_wire.forensics.lines.reader import lines_of
+from kcoord_wire.forensics.lines.extraction import lines_of
 from kcoord_wire.forensics.model import Cause, Rebalance
 from tests.incidents.labels import Incident
 

@@ -18,8 +18,8 @@ import pytest
 from kcoord_wire.assignors import ASSIGNORS, Assignor, RebalanceProtocol
 from kcoord_wire.assignors.check import check_assignor
 from kcoord_wire.assignors.histories import Case, Given, leaders_view, play, shown
+from kcoord_wire.assignors.kip848 import SERVER_ASSIGNORS
 from kcoord_wire.assignors.rules import PROMISES, Rule, check_assignment, holders, members_of
-from kcoord_wire.assignors.server import SERVER_ASSIGNORS
 from tests.support.java_assignors import CLIENT_SIDE, SERVER_SIDE, JavaAssignors, RaisedInJava
 
 CASES = 2000

@@ -11,8 +11,8 @@ import pytest
 
 from kcoord_wire.cli.main import main
 from kcoord_wire.kernel.driver import monotonic_ms
-from kcoord_wire.marshal.events import Delivery
 from kcoord_wire.marshal.kafka_log import create_topic
+from kcoord_wire.marshal.member_events import Delivery
 from tests.support.kafka_broker import KafkaBroker, make_topics, wait_for_producer_ids
 from tests.support.marshal_group import ConsumerGroup, feeding
 

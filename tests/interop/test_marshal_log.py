@@ -18,11 +18,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 
 import kcoord_wire as kw
 from kcoord_wire.cli.main import main
-from kcoord_wire.marshal.events import FindStart, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.inbox import TopicsError
 from kcoord_wire.marshal.kafka_log import KafkaLog, check_topic, create_topic
 from kcoord_wire.marshal.kafka_topics import KafkaTopics, commit_offsets
 from kcoord_wire.marshal.log import LogError, coordination_partition
+from kcoord_wire.marshal.member_events import FindStart, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.values import read_value
 from kcoord_wire.records import MessageSet, RecordBatch, SegmentReader, read_records
 from tests.support.kafka_broker import KAFKA, KafkaBroker, pem

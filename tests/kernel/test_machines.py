@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from kcoord_wire.consumer.machine import MemberMachine
+from kcoord_wire.consumer.classic_member import MemberMachine
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.kernel.machines import Machine
 

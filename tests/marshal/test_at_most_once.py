@@ -13,7 +13,9 @@ import pytest
 
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.kernel.procedures import Procedures
-from kcoord_wire.marshal.events import (
+from kcoord_wire.marshal.holding import RETRY_MS, AtMostOnce
+from kcoord_wire.marshal.log import Appended, AppendFailed
+from kcoord_wire.marshal.member_events import (
     Append,
     Deliver,
     Delivery,
@@ -26,10 +28,8 @@ from kcoord_wire.marshal.events import (
     StopFetching,
     Tenure,
 )
-from kcoord_wire.marshal.holding import RETRY_MS, AtMostOnce
-from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.state import Claim, Entry, Place, Rules
+from kcoord_wire.marshal.world_state import WorldState
 from kcoord_wire.messages.marshal import ClaimingMessages, ClaimingPartition, Heartbeat, ReleasingPartition
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 

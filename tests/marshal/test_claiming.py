@@ -19,10 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcoord_wire.marshal import events
+from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.claiming import Give, View, plan_gives, receivers
 from kcoord_wire.marshal.context import Context
-from kcoord_wire.marshal.events import (
+from kcoord_wire.marshal.log import coordination_partition
+from kcoord_wire.marshal.member_events import (
     Append,
     Balance,
     Delivered,
@@ -32,9 +33,8 @@ from kcoord_wire.marshal.events import (
     StartFetching,
     StopFetching,
 )
-from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.state import Claim, Handoff, KnownMember, Place, Rules
+from kcoord_wire.marshal.world_state import WorldState
 from kcoord_wire.messages.marshal import ClaimingPartition, HandingOver, Heartbeat, Presence, ReleasingPartition
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 

@@ -14,9 +14,9 @@ import pytest
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.marshal import client as client_module
 from kcoord_wire.marshal.client import MarshalConsumer
-from kcoord_wire.marshal.events import Balance, Delivery, LossReason, Tenure
 from kcoord_wire.marshal.inbox import DataRecord
 from kcoord_wire.marshal.log import Appended, AppendFailed, LogError
+from kcoord_wire.marshal.member_events import Balance, Delivery, LossReason, Tenure
 from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog, MemoryTopics
 from tests.support.group_client import until
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.marshal.context import Clocks, Context, TopicPartition
-from kcoord_wire.marshal.events import MemberSettings
+from kcoord_wire.marshal.member_events import MemberSettings
 from kcoord_wire.marshal.state import Entry, Rules
 from kcoord_wire.messages.marshal import Heartbeat
 

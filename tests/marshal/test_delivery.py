@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kcoord_wire.coordinator import Coordinator
-from kcoord_wire.marshal.events import Delivery
+from kcoord_wire.marshal.member_events import Delivery
 from tests.support.marshal_group import ConsumerGroup, feeding
 
 PARTITIONS = 6

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.codec.registry import decode_text
-from kcoord_wire.marshal.events import Append, Balance, Delivery, Fetched, Release, StartFetching
+from kcoord_wire.marshal.member_events import Append, Balance, Delivery, Fetched, Release, StartFetching
 from kcoord_wire.marshal.state import Rules
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleasingPartition
 from tests.support.marshal_script import MarshalScript

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kcoord_wire.marshal import events
-from kcoord_wire.marshal.events import Delivered, FetchFailed, LossReason, Processed, StopFetching
+from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.holding import AckTracker, PrefixError
+from kcoord_wire.marshal.member_events import Delivered, FetchFailed, LossReason, Processed, StopFetching
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleasingPartition
 from tests.support.marshal_script import EPOCH_MS, LOST, Fate, MarshalScript, ScriptedMember
 

@@ -15,14 +15,23 @@ import kcoord_wire as kw
 from kcoord_wire.kernel.machines import Ended, Shutdown, Tick
 from kcoord_wire.marshal.admin import AdminSettings, GroupPauser, PositionSetter, Progressed, Result, Step
 from kcoord_wire.marshal.context import TopicPartition
-from kcoord_wire.marshal.events import Append, CaughtUp, Entries, LossReason, ReadToEnd, StopFetching, Tenure, WallClock
 from kcoord_wire.marshal.hosting import LogHost, LogReader, run_admin, wall_ms
 from kcoord_wire.marshal.inbox import TopicsError
 from kcoord_wire.marshal.log import Appended, AppendFailed, LogError
-from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.member_events import (
+    Append,
+    CaughtUp,
+    Entries,
+    LossReason,
+    ReadToEnd,
+    StopFetching,
+    Tenure,
+    WallClock,
+)
 from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog
 from kcoord_wire.marshal.observer import Observer
 from kcoord_wire.marshal.state import Place, Rules
+from kcoord_wire.marshal.world_state import WorldState
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat
 
 HEARTBEAT = Heartbeat(time=1, instance_id="i", client_id="c", group_id="g", topic="t", current_offset=3)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.marshal.events import Abandoned, Delivered, Delivery, Fetched, LossReason, Processed, Tenure
 from kcoord_wire.marshal.inbox import MOST_WAITING, DataRecord, Gained, Inbox, Lost, choose_start
+from kcoord_wire.marshal.member_events import Abandoned, Delivered, Delivery, Fetched, LossReason, Processed, Tenure
 
 ORDERS = Tenure("orders", 0, 7)
 

@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, Producer
 from kcoord_wire.coordinator import Coordinator, Fault
 from kcoord_wire.kernel.machines import LogEvent
 from kcoord_wire.marshal.context import TopicPartition
-from kcoord_wire.marshal.events import FindStart, StartFailed, StartFound, Tenure
 from kcoord_wire.marshal.inbox import TopicsError
 from kcoord_wire.marshal.kafka_topics import Bounds, KafkaPositions, KafkaTopics, commit_offsets
+from kcoord_wire.marshal.member_events import FindStart, StartFailed, StartFound, Tenure
 from tests.support.fixtures import StartCoordinator
 from tests.support.topics_contract import TOPIC, producing, wait_for
 

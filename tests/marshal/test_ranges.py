@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from kcoord_wire.kernel.machines import Ended, Shutdown, Tick
-from kcoord_wire.marshal import events
+from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.log import Appended, AppendFailed, coordination_partition
-from kcoord_wire.marshal.machine import WorldState
 from kcoord_wire.marshal.ranges import (
     UNKNOWN_END,
     RangeClaimer,
@@ -29,6 +28,7 @@ from kcoord_wire.marshal.ranges import (
     RangeState,
 )
 from kcoord_wire.marshal.state import Entry, Outcome, Place, Rules
+from kcoord_wire.marshal.world_state import WorldState
 from kcoord_wire.messages import marshal as m
 from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleasingRange
 from tests.support.marshal_world import GROUP, TOPIC, beat, say

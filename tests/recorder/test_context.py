@@ -16,9 +16,9 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
-from kcoord_wire.recorder import context as recording_thread
+from kcoord_wire.recorder import counters as recording_thread
 from kcoord_wire.recorder import recording
-from kcoord_wire.recorder.context import GROUP_APIS, NUMBERS, RECORDED, REWRITTEN, TRACKED, plan_of
+from kcoord_wire.recorder.counters import GROUP_APIS, NUMBERS, RECORDED, REWRITTEN, TRACKED, plan_of
 from kcoord_wire.recorder.proxy import Recorder
 from kcoord_wire.recorder.recording import recording_files
 from tests.support.recorders import (

@@ -26,7 +26,7 @@ from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.kernel import background
 from kcoord_wire.kernel.net import LogLimiter
 from kcoord_wire.protocol.api_keys import ApiKey
-from kcoord_wire.recorder.context import GROUP_APIS, RelayLimits
+from kcoord_wire.recorder.counters import GROUP_APIS, RelayLimits
 from kcoord_wire.recorder.proxy import Proxy, Recorder
 from kcoord_wire.recorder.recording import refusal
 from tests.support.clients.life_cycle import CONFIG, Place, at_once, expect_shares

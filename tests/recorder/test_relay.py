@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import kcoord_wire as kw
 from kcoord_wire.recorder import relay
 from kcoord_wire.recorder.bodies import rewrite_addresses
-from kcoord_wire.recorder.context import RelayLimits
+from kcoord_wire.recorder.counters import RelayLimits
 from kcoord_wire.recorder.proxy import Proxy
 from kcoord_wire.recorder.relay import Relay
 from tests.support.metadata import metadata

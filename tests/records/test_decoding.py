@@ -20,7 +20,7 @@ from kcoord_wire.records import (
     read_records,
 )
 from kcoord_wire.records.compression import compress
-from kcoord_wire.records.context import DEFAULT_MAX_OBJECTS
+from kcoord_wire.records.limits import DEFAULT_MAX_OBJECTS
 from kcoord_wire.records.record import write_varint
 from tests.support.record_bomb import repeated_record
 

@@ -6,7 +6,7 @@ import pytest
 
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.records import Record
-from kcoord_wire.records.context import check_width, encoding_below, with_offsets
+from kcoord_wire.records.limits import check_width, encoding_below, with_offsets
 
 
 @pytest.mark.parametrize(

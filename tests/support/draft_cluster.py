@@ -13,7 +13,7 @@ from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, LogE
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, offset_path, owner_path
 from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
-from kcoord_wire.zookeeper.model import Ask, Create, SetData
+from kcoord_wire.zookeeper.requests import Ask, Create, SetData
 
 
 class DraftBroker:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import kcoord_wire as kw
-from kcoord_wire.central.frames import draft_frame
+from kcoord_wire.central.dialects import draft_frame
 from kcoord_wire.messages import central as m
 
 ASKED = {7: m.PingRequest, 8: m.StopFetcherRequest, 9: m.StartFetcherRequest}

@@ -12,11 +12,11 @@ import kcoord_wire as kw
 from kcoord_wire.kernel.machines import Ended, LogEvent, Machine, Shutdown, Tick
 from kcoord_wire.marshal.admin import CommitFailed, CommitPositions, Finished, PositionsCommitted, Progressed
 from kcoord_wire.marshal.context import TopicPartition
-from kcoord_wire.marshal.events import Append, CaughtUp, Entries, ReadToEnd, WallClock
 from kcoord_wire.marshal.log import Appended, AppendFailed, RawEntry
-from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.member_events import Append, CaughtUp, Entries, ReadToEnd, WallClock
 from kcoord_wire.marshal.state import Claim, Entry, Place, Rules
 from kcoord_wire.marshal.values import read_entry
+from kcoord_wire.marshal.world_state import WorldState
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 
 WALL_MS = 1_795_000_000_000

@@ -17,9 +17,9 @@ from typing import Any
 from confluent_kafka import Producer
 
 from kcoord_wire.marshal.client import MarshalConsumer
-from kcoord_wire.marshal.events import Delivery
 from kcoord_wire.marshal.kafka_log import KafkaLog
 from kcoord_wire.marshal.kafka_topics import KafkaTopics
+from kcoord_wire.marshal.member_events import Delivery
 from kcoord_wire.marshal.state import Rules
 
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from confluent_kafka import Producer
 
-from kcoord_wire.marshal.events import Delivery
+from kcoord_wire.marshal.member_events import Delivery
 from tests.support.central_processes import Program
 from tests.support.marshal_judge import ClaimRules, Output, Processed
 

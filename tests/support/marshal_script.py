@@ -19,10 +19,10 @@ from itertools import count
 from typing import Any
 
 from kcoord_wire.kernel.machines import Ended, LogEvent, Shutdown, Tick
-from kcoord_wire.marshal import events
-from kcoord_wire.marshal.events import MemberSettings, Tenure
+from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.member import MarshalMember
+from kcoord_wire.marshal.member_events import MemberSettings, Tenure
 from kcoord_wire.marshal.state import Entry, Rules
 
 EPOCH_MS = 1_795_000_000_000

@@ -22,7 +22,7 @@ from kcoord_wire.central.draft.rebalance import RebalanceHandlers
 from kcoord_wire.central.served_topics import GeneratedTopics
 from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.zookeeper.leadership import Leadership
-from kcoord_wire.zookeeper.model import Multi, Write
+from kcoord_wire.zookeeper.requests import Multi, Write
 
 Patch = pytest.MonkeyPatch
 FOREVER_MS: Final = 1 << 40

@@ -8,13 +8,13 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from kcoord_wire.kernel.virtual.scripts import Row, with_odds
-from kcoord_wire.marshal import machine
+from kcoord_wire.marshal import world_state as machine
 from kcoord_wire.marshal.claiming import Claiming
 from kcoord_wire.marshal.context import Context, TopicPartition
-from kcoord_wire.marshal.events import Delivery, Fetched, LossReason, StartFetching, StopFetching
 from kcoord_wire.marshal.holding import AckTracker, AtMostOnce, Holding
-from kcoord_wire.marshal.machine import WorldState
+from kcoord_wire.marshal.member_events import Delivery, Fetched, LossReason, StartFetching, StopFetching
 from kcoord_wire.marshal.state import Claim, Entry, Freshness, Outcome
+from kcoord_wire.marshal.world_state import WorldState
 from kcoord_wire.worlds.marshal.marshal_world import ROWS, WRITERS
 
 Patch = pytest.MonkeyPatch

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.proposal import all_members, coordinator, member
+from kcoord_wire.worlds.proposal import all_members, member
+from kcoord_wire.worlds.proposal import proposal_coordinator as coordinator
 
 
 def keeps_its_partitions(patch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from kcoord_wire.central.rewrite.membership import Membership
 from kcoord_wire.kernel.virtual.scripts import Row, with_odds
 from kcoord_wire.messages import OffsetCommitRequest
 from kcoord_wire.worlds.central.rewrite_world import ROWS
-from kcoord_wire.zookeeper.model import ANY_VERSION, Check, Multi, SetData, Write
+from kcoord_wire.zookeeper.requests import ANY_VERSION, Check, Multi, SetData, Write
 
 Patch = pytest.MonkeyPatch
 

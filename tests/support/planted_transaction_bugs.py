@@ -23,9 +23,9 @@ from kcoord_wire.coordinator.partitions.producers import OpenTransactions, Produ
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions import machine
-from kcoord_wire.coordinator.transactions import model as records
+from kcoord_wire.coordinator.transactions import transaction as records
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
-from kcoord_wire.coordinator.transactions.model import PREPARED, Move, State, Transaction
+from kcoord_wire.coordinator.transactions.transaction import PREPARED, Move, State, Transaction
 from kcoord_wire.kernel.virtual.scripts import Do, Script
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.worlds.transactions.world import TransactionCluster

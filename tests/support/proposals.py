@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from kcoord_wire.worlds.proposal import MemberOptions, ProposalCluster
-from kcoord_wire.worlds.proposal.coordinator import Coordinator, Phase, Strategy, Subscription
+from kcoord_wire.worlds.proposal.proposal_coordinator import Coordinator, Phase, Strategy, Subscription
 from kcoord_wire.worlds.proposal.proposal_world import Moved
 from kcoord_wire.worlds.proposal.single_assignor import ROUND_ROBIN
 

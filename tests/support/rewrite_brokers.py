@@ -13,7 +13,7 @@ from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, LogE
 from kcoord_wire.protocol.key_partitions import partition_of
 from kcoord_wire.zookeeper.layout import ROOTS, topic_path
 from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
-from kcoord_wire.zookeeper.model import ANY_VERSION, Ask, Create, Multi, Read, SetData
+from kcoord_wire.zookeeper.requests import ANY_VERSION, Ask, Create, Multi, Read, SetData
 
 SETTINGS = CoordinatorSettings(shards=4)
 SESSION_MS = 9_000  # of ZooKeeper; the lease is 3,000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import kcoord_wire as kw
-from kcoord_wire.central.frames import version_of
+from kcoord_wire.central.dialects import version_of
 from tests.support.wire import Wire
 
 

@@ -14,7 +14,7 @@ from kcoord_wire.central.served_topics import GeneratedTopics
 from kcoord_wire.central.server import Server
 from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, Received, Send, Tick
 from kcoord_wire.messages import central as m
-from kcoord_wire.zookeeper.model import Ask
+from kcoord_wire.zookeeper.requests import Ask
 
 T = TypeVar("T")
 

@@ -15,10 +15,10 @@ import time
 from typing import Any
 
 from kcoord_wire.kernel.machines import Tick
-from kcoord_wire.zookeeper.client import ZooKeeperRegistry
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH
 from kcoord_wire.zookeeper.leadership import Leadership
-from kcoord_wire.zookeeper.model import Ask, Multi, Replied, SetData
+from kcoord_wire.zookeeper.registry import ZooKeeperRegistry
+from kcoord_wire.zookeeper.requests import Ask, Multi, Replied, SetData
 
 STEP_SECONDS = 0.02
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from kcoord_wire.forensics.lines.extraction import lines_of
 from kcoord_wire.forensics.lines.history import text_history
-from kcoord_wire.forensics.lines.reader import lines_of
 from kcoord_wire.forensics.model import GroupHistory, LogLine, table_of
 
 RECORDED = Path(__file__).parents[1] / "data" / "logs"

@@ -10,8 +10,8 @@ from typing import Any, Self
 from confluent_kafka import Producer
 
 from kcoord_wire.kernel.machines import LogEvent
-from kcoord_wire.marshal.events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 from kcoord_wire.marshal.inbox import DataRecord, DataTopics
+from kcoord_wire.marshal.member_events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 
 SECONDS = 20.0
 TOPIC = "orders"

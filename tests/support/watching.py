@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from kcoord_wire.forensics.model import GroupHistory
-from kcoord_wire.watch.group import Change
 from kcoord_wire.watch.groups import GroupView, Watched
+from kcoord_wire.watch.polled_group import Change
 from kcoord_wire.watch.seen import Missed, Place, Poll, SeenGroup, SeenMember, Unanswered
 
 SECOND = 1_000_000_000

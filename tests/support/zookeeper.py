@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import pytest
 from kazoo.client import KazooClient
 
-from kcoord_wire.zookeeper.client import ZooKeeperRegistry
 from kcoord_wire.zookeeper.ensemble import Ensemble
 from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
-from kcoord_wire.zookeeper.model import Ask, Replied, Request, SessionChanged, SessionState
+from kcoord_wire.zookeeper.registry import ZooKeeperRegistry
+from kcoord_wire.zookeeper.requests import Ask, Replied, Request, SessionChanged, SessionState
 from tests.support.tcp_proxy import TcpProxy
 
 SECONDS = 60.0

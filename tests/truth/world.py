@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kcoord_wire.consumer.events import MemberState
+from kcoord_wire.consumer.member_events import MemberState
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.groups import State
 from kcoord_wire.coordinator.fault_injection import Fault

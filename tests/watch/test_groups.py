@@ -9,8 +9,8 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kcoord_wire.watch.group import ChangeKind
 from kcoord_wire.watch.groups import MOST_TOPICS, OTHER_TOPICS, STATES, Limits, Snapshot, Watched, WatchMetrics
+from kcoord_wire.watch.polled_group import ChangeKind
 from kcoord_wire.watch.seen import Poll, Unanswered
 from tests.support.watching import SECOND, START, Script, group, member
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.requests import (
     Check,
     Create,
     Delete,

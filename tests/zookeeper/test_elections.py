@@ -15,7 +15,7 @@ from typing import Any
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH
 from kcoord_wire.zookeeper.leadership import LeaderRecord, Leadership, parse_leader
-from kcoord_wire.zookeeper.model import Ask, Create, Multi, Outcome, Read, Replied, SetData
+from kcoord_wire.zookeeper.requests import Ask, Create, Multi, Outcome, Read, Replied, SetData
 from tests.support.zookeeper import Driver, RealDriver
 
 SESSION_MS = 3_000

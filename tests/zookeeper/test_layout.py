@@ -13,7 +13,7 @@ import pytest
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.zookeeper import layout
 from kcoord_wire.zookeeper.layout import BROKER_IDS, ROOTS, Brokers, broker_record
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.requests import (
     Ask,
     Create,
     Delete,

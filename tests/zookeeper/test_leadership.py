@@ -9,7 +9,7 @@ import pytest
 
 from kcoord_wire.zookeeper.layout import CONSUMERS, COORDINATOR, COORDINATOR_EPOCH
 from kcoord_wire.zookeeper.leadership import LeaderRecord, Leadership, is_fenced_off, parse_leader
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.requests import (
     Ask,
     Check,
     Create,

@@ -18,7 +18,7 @@ from kcoord_wire.zookeeper.memory import (
     Ping,
     SessionOpened,
 )
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.requests import (
     Ask,
     Check,
     Create,

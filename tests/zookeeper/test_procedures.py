@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep, Until
-from kcoord_wire.zookeeper.model import Ask, Outcome, Read, RegistryError, Replied, ZooKeeperProcedures
+from kcoord_wire.zookeeper.requests import Ask, Outcome, Read, RegistryError, Replied, ZooKeeperProcedures
 
 
 class Machine:

@@ -40,7 +40,7 @@ from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.kernel.timers import Timers
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, topic_path
 from kcoord_wire.zookeeper.leadership import is_fenced_off
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.requests import (
     RETRY_MS,
     Fired,
     Multi,

@@ -76,7 +76,7 @@ from kcoord_wire.kernel.procedures import Latched, Procedure, Sleep
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH, Brokers
 from kcoord_wire.zookeeper.leadership import Leadership
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.requests import (
     RETRY_MS,
     Fired,
     RegistryError,

@@ -47,7 +47,7 @@ from kcoord_wire.zookeeper.layout import (
     owner_path,
     parse_group,
 )
-from kcoord_wire.zookeeper.model import Create, Delete, Node, Read, ReadChildren, SetData, Write
+from kcoord_wire.zookeeper.requests import Create, Delete, Node, Read, ReadChildren, SetData, Write
 
 
 @dataclass(slots=True, eq=False)

@@ -39,7 +39,7 @@ from kcoord_wire.central.draft.groups import Group, RegisteredConsumer
 from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.kernel.timers import Timer, Timers
 from kcoord_wire.messages.central import PingRequest, PingRequestFence
-from kcoord_wire.zookeeper.model import RegistryError, Write
+from kcoord_wire.zookeeper.requests import RegistryError, Write
 
 
 class Answer(enum.Enum):

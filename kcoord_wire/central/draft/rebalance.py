@@ -64,7 +64,7 @@ from kcoord_wire.messages.central import (
     StopFetcherRequestFence,
 )
 from kcoord_wire.zookeeper.layout import GroupRecord
-from kcoord_wire.zookeeper.model import RegistryError
+from kcoord_wire.zookeeper.requests import RegistryError
 
 LATEST: Final = -1  # OffsetRequest.LatestTime of Kafka 0.7: the consumer's fetcher finds the offset
 EARLIEST: Final = -2

@@ -17,7 +17,7 @@ from kcoord_wire.central.rewrite.events import CoordinatorEffect, Request, Rewri
 from kcoord_wire.kernel.machines import Close, LogEvent, Send
 from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.kernel.timers import Timers
-from kcoord_wire.zookeeper.model import Ask, RegistryError, ZooKeeperProcedures
+from kcoord_wire.zookeeper.requests import Ask, RegistryError, ZooKeeperProcedures
 
 
 class Outbox:

@@ -77,7 +77,7 @@ from kcoord_wire.kernel.machines import BrokerAddress, Disconnected, Received
 from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep
 from kcoord_wire.zookeeper.layout import BROKER_IDS, BROKER_TOPICS, ROOTS, Brokers, topic_path
 from kcoord_wire.zookeeper.leadership import Leadership, ancestors
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.requests import (
     Create,
     Fired,
     Node,

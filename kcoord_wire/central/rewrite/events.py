@@ -40,7 +40,7 @@ from kcoord_wire.kernel.machines import (
     Shutdown,
     Tick,
 )
-from kcoord_wire.zookeeper.model import Ask, RegistryEvent
+from kcoord_wire.zookeeper.requests import Ask, RegistryEvent
 
 
 class RewriteError(enum.IntEnum):

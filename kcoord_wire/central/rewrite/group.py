@@ -61,7 +61,7 @@ from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.kernel.timers import Timer
 from kcoord_wire.protocol.key_partitions import partition_of
 from kcoord_wire.zookeeper.layout import topic_path
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.requests import (
     Check,
     Multi,
     Node,

@@ -45,7 +45,7 @@ from kcoord_wire.central.rewrite.group import Group, GroupMember, GroupState, Sh
 from kcoord_wire.central.rewrite.layout import LARGEST_GROUP, ConsumerRecord, metadata_path
 from kcoord_wire.kernel.procedures import Procedure, Wait
 from kcoord_wire.zookeeper.layout import CONSUMERS, offset_path
-from kcoord_wire.zookeeper.model import Create, Node, Outcome, Read, RegistryError, SetData, create_missing
+from kcoord_wire.zookeeper.requests import Create, Node, Outcome, Read, RegistryError, SetData, create_missing
 
 
 class Membership:

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.embedded import ConsumerProtocol
-from kcoord_wire.assignors.model import MemberAssignment, MemberSubscription
+from kcoord_wire.assignors.subscriptions import MemberAssignment, MemberSubscription
 from kcoord_wire.coordinator.consumer_groups.group import (
     NOBODY,
     ClassicMember,

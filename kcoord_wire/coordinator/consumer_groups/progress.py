@@ -35,8 +35,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from kcoord_wire.assignors.embedded import ConsumerProtocol
-from kcoord_wire.assignors.model import MemberSubscription
-from kcoord_wire.assignors.server import SERVER_ASSIGNORS
+from kcoord_wire.assignors.kip848 import SERVER_ASSIGNORS
+from kcoord_wire.assignors.subscriptions import MemberSubscription
 from kcoord_wire.coordinator.consumer_groups import records as log
 from kcoord_wire.coordinator.consumer_groups.group import (
     NOBODY,

@@ -4,7 +4,7 @@ To serve an api or a version, or change how it is refused, authorised or routed:
 To change what classic groups are answered: `machine.py` (JoinGroup to LeaveGroup, and while loading, `_refuses`),
 `rebalancing.py` (joins that end, sessions), `offsets.py`, `admin.py`, each with rows in tests/coordinator; `make
 interop` compares with Kafka.
-To change who leads or coordinates what: `brokers.py`; what a stop, pause or move does is in `coordinator/cluster.py`.
+To change who leads or coordinates what: `brokers.py`; what a stop, pause or move does is in `coordinator/server.py`.
 To add a setting: `config.py`. What the log keeps of a group is at the end of `groups.py`.
 """
 

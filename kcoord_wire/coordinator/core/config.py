@@ -11,7 +11,7 @@ from kcoord_wire.kernel import settings
 from kcoord_wire.kernel.settings import MAX_INT32, setting, suggestion
 
 SERVER_ASSIGNORS: Final = ("uniform", "range")
-"""The names of the server assignors, the default first (`kcoord_wire.assignors.server`)."""
+"""The names of the server assignors, the default first (`kcoord_wire.assignors.kip848`)."""
 
 OF_EACH_GROUP: Final = (
     "group.consumer.assignment.interval.ms",

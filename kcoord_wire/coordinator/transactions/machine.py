@@ -42,7 +42,7 @@ from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import EffectCollector, LoggedMachine, Request
 from kcoord_wire.coordinator.core.groups import TopicNames
 from kcoord_wire.coordinator.core.regexes import InvalidRegexError, compile_regex
-from kcoord_wire.coordinator.transactions.model import (
+from kcoord_wire.coordinator.transactions.transaction import (
     BUMPED_AT_END,
     ENDED,
     NO_PRODUCER,

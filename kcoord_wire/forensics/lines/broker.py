@@ -28,7 +28,7 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from kcoord_wire.forensics.lines.reader import client_of
+from kcoord_wire.forensics.lines.extraction import client_of
 from kcoord_wire.forensics.lines.shapes import Shape
 from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, Identity, LogLine

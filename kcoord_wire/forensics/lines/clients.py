@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kcoord_wire.forensics.lines.broker import cause_of_client
-from kcoord_wire.forensics.lines.reader import client_of
+from kcoord_wire.forensics.lines.extraction import client_of
 from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, Identity, LogLine
 

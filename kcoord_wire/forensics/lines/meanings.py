@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kcoord_wire.forensics.causes import CAUSES
 from kcoord_wire.forensics.lines.broker import cause_of_client, judge_reason
-from kcoord_wire.forensics.lines.reader import Parsed, parse_line
+from kcoord_wire.forensics.lines.extraction import Parsed, parse_line
 
 NO, YES, REPEATED = "no", "yes", "if it repeats"
 

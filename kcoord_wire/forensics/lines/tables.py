@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kcoord_wire.forensics.history import HistoryBuilder, state_intervals
-from kcoord_wire.forensics.lines.reader import client_of
+from kcoord_wire.forensics.lines.extraction import client_of
 from kcoord_wire.forensics.model import (
     Cause,
     Evidence,

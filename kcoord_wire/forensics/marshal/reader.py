@@ -7,7 +7,7 @@
 
 Laws:
 
-* `kcoord_wire.marshal.machine.WorldState` judges each entry; nothing is decided here but how a claim is described.
+* `kcoord_wire.marshal.world_state.WorldState` judges each entry; nothing is decided here but how a claim is described.
 * No value raises: those that are no message are one `Loss` per kind.
 * An offset that was read before has no effect: records that a source has twice count once.
 * A row that ends is the same however the records are split among calls of `closed`, and is in one of them. An instance
@@ -34,9 +34,9 @@ import pyarrow.compute as pc
 
 from kcoord_wire.forensics.model import NS_PER_MS, ClaimRow, CommitRow, Finding, Loss, Pause, record_time_ns
 from kcoord_wire.marshal.log import RawEntry
-from kcoord_wire.marshal.machine import HEARTBEAT_INTERVAL_S, WorldState
 from kcoord_wire.marshal.state import Claim, Outcome, Place, Rules
 from kcoord_wire.marshal.values import read_entry
+from kcoord_wire.marshal.world_state import HEARTBEAT_INTERVAL_S, WorldState
 from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleaseGroup, ReleasingRange
 
 

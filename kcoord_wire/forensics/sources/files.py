@@ -215,7 +215,7 @@ def kind_of(path: str | os.PathLike[str]) -> Kind:
 
 
 def _has_lines(path: Path) -> bool:
-    from kcoord_wire.forensics.lines.reader import holds_lines
+    from kcoord_wire.forensics.lines.extraction import holds_lines
 
     return holds_lines(first_bytes(path, _SEARCHED_TEXT))
 

@@ -272,7 +272,7 @@ def _batches(data: mmap, goes_on: GoesOn | None) -> Iterator[Batch | tuple[int, 
 
 
 def _batch_at(data: mmap, position: int) -> Batch | DecodeError:
-    from kcoord_wire.records.context import ReadLimits
+    from kcoord_wire.records.limits import ReadLimits
     from kcoord_wire.records.segment import PREFIX_SIZE, batch_size, decode_any
 
     try:
@@ -337,7 +337,7 @@ def read_lines(
     :raises OSError: the file cannot be read
     :raises ValueError: the time zone is unknown
     """
-    from kcoord_wire.forensics.lines.reader import lines_of
+    from kcoord_wire.forensics.lines.extraction import lines_of
 
     zone, source = parse_zone(timezone), os.fspath(path)
     latest = datetime.fromtimestamp(Path(path).stat().st_mtime, UTC)

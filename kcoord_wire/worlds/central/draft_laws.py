@@ -21,14 +21,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kcoord_wire.central.dialects import ASKED_BY_COORDINATOR
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.frames import ASKED_BY_COORDINATOR
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.scripts import ViolationError
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import CONSUMERS, COORDINATOR, COORDINATOR_EPOCH, offset_path
 from kcoord_wire.zookeeper.leadership import LEASE_PARTS
-from kcoord_wire.zookeeper.model import Create, SetData, Write
+from kcoord_wire.zookeeper.requests import Create, SetData, Write
 
 if TYPE_CHECKING:
     from kcoord_wire.worlds.central.draft_processes import Fetching

@@ -23,7 +23,7 @@ from kcoord_wire.kernel.machines import Disconnected, LogEvent, Received, Send
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import ProcessServer
 from kcoord_wire.messages import central as m
-from kcoord_wire.worlds.central.brokers import BrokerNetwork, BrokerProcess, ClientProcess, Link
+from kcoord_wire.worlds.central.broker_world import BrokerNetwork, BrokerProcess, ClientProcess, Link
 from kcoord_wire.zookeeper.layout import COORDINATOR
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
+from kcoord_wire.central.dialects import decode_to_broker, draft_frame
 from kcoord_wire.central.draft.consumer import ConsumerState
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import ConsumerSettings, CoordinatorSettings, Partition, RebalanceBy
 from kcoord_wire.central.draft.subscription import format_topics, parse_topic_count
-from kcoord_wire.central.frames import decode_to_broker, draft_frame
 from kcoord_wire.central.served_topics import GeneratedTopics
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.kernel.machines import Shutdown, Tick
@@ -40,11 +40,11 @@ from kcoord_wire.kernel.virtual.scripts import (
     row,
     spread,
 )
-from kcoord_wire.worlds.central.brokers import BrokerDraw, BrokerNetwork, BrokerWorld, Link, address_of, broker
+from kcoord_wire.worlds.central.broker_world import BrokerDraw, BrokerNetwork, BrokerWorld, Link, address_of, broker
 from kcoord_wire.worlds.central.draft_laws import Invariants, Place
 from kcoord_wire.worlds.central.draft_processes import ConsumerProcess, DraftBroker
 from kcoord_wire.zookeeper.layout import COORDINATOR, ROOTS, owner_path, topic_path
-from kcoord_wire.zookeeper.model import Create, Delete, SetData
+from kcoord_wire.zookeeper.requests import Create, Delete, SetData
 
 RATE: Final = 10.0  # records a second of each partition
 SESSION_MS: Final = 3_000

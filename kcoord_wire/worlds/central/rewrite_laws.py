@@ -25,7 +25,7 @@ from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.scripts import ViolationError
 from kcoord_wire.protocol.key_partitions import partition_of
 from kcoord_wire.zookeeper.layout import CONSUMERS
-from kcoord_wire.zookeeper.model import Create, SetData, Write
+from kcoord_wire.zookeeper.requests import Create, SetData, Write
 
 if TYPE_CHECKING:
     from kcoord_wire.worlds.central.rewrite_world import MemberProcess

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.central.frames import decode_to_rewrite_broker, version_of
+from kcoord_wire.central.dialects import decode_to_rewrite_broker, version_of
 from kcoord_wire.central.rewrite.coordinator import RewriteCoordinator
 from kcoord_wire.central.rewrite.events import (
     CoordinatorSettings,
@@ -43,7 +43,7 @@ from kcoord_wire.kernel.virtual.scripts import (
     spread,
 )
 from kcoord_wire.messages.rewrite import RewriteJoinGroupRequest
-from kcoord_wire.worlds.central.brokers import (
+from kcoord_wire.worlds.central.broker_world import (
     BrokerDraw,
     BrokerNetwork,
     BrokerProcess,
@@ -54,7 +54,7 @@ from kcoord_wire.worlds.central.brokers import (
 )
 from kcoord_wire.worlds.central.rewrite_laws import Fetching, Invariants
 from kcoord_wire.zookeeper.layout import BROKER_TOPICS, ROOTS, topic_path
-from kcoord_wire.zookeeper.model import Create, SetData
+from kcoord_wire.zookeeper.requests import Create, SetData
 
 SETTLE_MS: Final = 90_000
 """A group is settled within this after the last fault: a broker that is down for up to 12 s, sessions at ZooKeeper and

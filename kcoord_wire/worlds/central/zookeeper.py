@@ -6,7 +6,7 @@
 
 Sessions, tree and client are those of `zookeeper.memory`; here are time, the network, and servers that are behind.
 
-Laws, besides those of `zookeeper.model`:
+Laws, besides those of `zookeeper.requests`:
 
 * Each client is connected to one follower. Reads are answered by the follower, which may be behind the others; a write
   is answered when the follower has it (ZooKeeper Programmer's Guide, "Consistency Guarantees": single system image,
@@ -39,7 +39,7 @@ from kcoord_wire.zookeeper.memory import (
     ToClient,
     ToServer,
 )
-from kcoord_wire.zookeeper.model import Ask, Deliver, Read, ReadChildren, Replied, Write
+from kcoord_wire.zookeeper.requests import Ask, Deliver, Read, ReadChildren, Replied, Write
 
 _FOLLOWERS: Final = 3
 _LATE_MS: Final = (0, 200)  # what a resumed process does before its client library, on another thread, reads its socket
@@ -288,7 +288,7 @@ class VirtualRegistry:
         return self._client.session_id
 
     def ask(self, ask: Ask) -> None:
-        """Execute a request; see `zookeeper.model.Registry`."""
+        """Execute a request; see `zookeeper.requests.Registry`."""
         if self._is_alive:
             self._client.ask(ask)
             self._plan()

@@ -44,7 +44,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.assignors.embedded import ConsumerProtocol
-from kcoord_wire.consumer.consumer_group_member import Partition
+from kcoord_wire.consumer.kip848_member import Partition
 from kcoord_wire.coordinator.consumer_groups.group import (
     AWAY,
     NOBODY,

@@ -30,11 +30,11 @@ from typing import Any, Final
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS
 from kcoord_wire.assignors.embedded import ConsumerProtocol
-from kcoord_wire.consumer import consumer_group_member as events
-from kcoord_wire.consumer import events as classic_events
-from kcoord_wire.consumer.consumer_group_member import ConsumerGroupMember, MemberSettings, Partition
-from kcoord_wire.consumer.events import Close, Send
-from kcoord_wire.consumer.machine import MemberMachine
+from kcoord_wire.consumer import kip848_member as events
+from kcoord_wire.consumer import member_events as classic_events
+from kcoord_wire.consumer.classic_member import MemberMachine
+from kcoord_wire.consumer.kip848_member import ConsumerGroupMember, MemberSettings, Partition
+from kcoord_wire.consumer.member_events import Close, Send
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.groups import BaseGroup, TopicNames

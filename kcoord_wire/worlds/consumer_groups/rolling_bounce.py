@@ -16,8 +16,8 @@ from random import Random
 from typing import Any, Final
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.consumer import consumer_group_member as events
-from kcoord_wire.consumer.consumer_group_member import Partition
+from kcoord_wire.consumer import kip848_member as events
+from kcoord_wire.consumer.kip848_member import Partition
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS
 from kcoord_wire.worlds.consumer_groups.consumer_group_world import ConsumerGroupCluster, MemberProcess

@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.embedded import subscribed_topics
-from kcoord_wire.consumer.consumer_group_member import (
+from kcoord_wire.consumer.kip848_member import (
     ConsumerGroupMember,
     Leave,
     MemberSettings,
@@ -39,7 +39,7 @@ from kcoord_wire.consumer.consumer_group_member import (
     State,
     Subscribe,
 )
-from kcoord_wire.consumer.events import Arrived, Disconnected, Send
+from kcoord_wire.consumer.member_events import Arrived, Disconnected, Send
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.brokers import Brokers

@@ -33,8 +33,8 @@ from kcoord_wire.assignors import (
 )
 from kcoord_wire.assignors.sticky import with_generation_from_user_data
 from kcoord_wire.clients.bugs import CLIENT_BUGS
-from kcoord_wire.consumer import events
-from kcoord_wire.consumer.machine import MemberMachine
+from kcoord_wire.consumer import member_events as events
+from kcoord_wire.consumer.classic_member import MemberMachine
 from kcoord_wire.messages import JoinGroupResponse
 
 Counts = Mapping[str, int]

@@ -18,8 +18,8 @@ from random import Random
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from kcoord_wire.assignors import ASSIGNORS, TopicPartition
-from kcoord_wire.consumer import events
-from kcoord_wire.consumer.machine import MemberMachine
+from kcoord_wire.consumer import member_events as events
+from kcoord_wire.consumer.classic_member import MemberMachine
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.kernel.virtual.scripts import source_of

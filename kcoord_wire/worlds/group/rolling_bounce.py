@@ -37,7 +37,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.consumer.events import CLIENT_VERSIONS
+from kcoord_wire.consumer.member_events import CLIENT_VERSIONS
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS
 from kcoord_wire.worlds.group.members import MemberOptions, check_known

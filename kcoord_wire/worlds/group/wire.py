@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import decode_request, decode_response, encode_request, encode_response
-from kcoord_wire.consumer.events import Arrived, Disconnected, MemberState, Send
+from kcoord_wire.consumer.member_events import Arrived, Disconnected, MemberState, Send
 from kcoord_wire.coordinator.fault_injection import CLEAN, FaultedExchange, Faults, Injection
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import Connection, Network
-from kcoord_wire.worlds.group.coordinator import VirtualCoordinator
+from kcoord_wire.worlds.group.virtual_coordinator import VirtualCoordinator
 
 if TYPE_CHECKING:
     from kcoord_wire.worlds.group.members import MemberProcess

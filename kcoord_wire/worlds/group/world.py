@@ -9,7 +9,7 @@
     run_script(random_script(seed=7))
 
 The coordinator is the real one (machine, runtime, store), and so are the bytes: every request and response goes through
-the codec. Members are `consumer.machine.MemberMachine`. Time, the network and the disk are virtual.
+the codec. Members are `consumer.classic_member.MemberMachine`. Time, the network and the disk are virtual.
 
 Laws, besides those of every world:
 
@@ -32,8 +32,8 @@ from typing import Any, Final, TypeVar
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS, Assignor, TopicPartition
 from kcoord_wire.assignors.embedded import ConsumerProtocol
-from kcoord_wire.consumer.events import CLIENT_VERSIONS, Offer, Polled, Rejoin, Stalled, Subscribe
-from kcoord_wire.consumer.machine import MemberMachine
+from kcoord_wire.consumer.classic_member import MemberMachine
+from kcoord_wire.consumer.member_events import CLIENT_VERSIONS, Offer, Polled, Rejoin, Stalled, Subscribe
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.coordinator.core.groups import Group, State
@@ -54,9 +54,9 @@ from kcoord_wire.kernel.virtual.scripts import (
 )
 from kcoord_wire.kernel.virtual.world import World
 from kcoord_wire.worlds.group.client_bugs import assignors_with, machine_with
-from kcoord_wire.worlds.group.coordinator import VirtualCoordinator
 from kcoord_wire.worlds.group.laws import Invariants
 from kcoord_wire.worlds.group.members import Idle, MemberOptions, MemberProcess, Members, check_known
+from kcoord_wire.worlds.group.virtual_coordinator import VirtualCoordinator
 from kcoord_wire.worlds.group.wire import GroupNetwork, Tap, VirtualTopics
 
 SETTLE_MS: Final = 300_000

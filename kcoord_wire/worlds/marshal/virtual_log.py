@@ -74,7 +74,7 @@ class VirtualTopics:
         return not self._has_holes or offset % _HOLE_EACH != _HOLE_EACH - 1
 
     def start(self, group_id: str, topic: str, partition: int, offset: int) -> int:
-        """Return where to start; see `marshal.events.FindStart`."""
+        """Return where to start; see `marshal.member_events.FindStart`."""
         found = offset if offset > 0 else self.committed.get((group_id, topic, partition), 0)
         return max(0, min(found, self.end(topic, partition)))
 

@@ -48,7 +48,8 @@ from kcoord_wire.messages.proposal import (
     ProposalSubscriptionHash,
 )
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.proposal.coordinator import (
+from kcoord_wire.worlds.proposal.member import Member
+from kcoord_wire.worlds.proposal.proposal_coordinator import (
     Codec,
     Coordinator,
     Join,
@@ -57,7 +58,6 @@ from kcoord_wire.worlds.proposal.coordinator import (
     Strategy,
     Subscription,
 )
-from kcoord_wire.worlds.proposal.member import Member
 
 Offer = Mapping[tuple[str, int], bytes]
 """Protocol and version to metadata, the preferred protocol first."""

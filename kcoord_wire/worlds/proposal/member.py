@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.consumer.events import Arrived, Close, Disconnected, Leave, Send, TopicsKnown
+from kcoord_wire.consumer.member_events import Arrived, Close, Disconnected, Leave, Send, TopicsKnown
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.kernel.virtual.clock import NEVER
 from kcoord_wire.messages import HeartbeatRequest, HeartbeatResponse, LeaveGroupRequest
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.proposal.coordinator import (
+from kcoord_wire.worlds.proposal.proposal_coordinator import (
     Codec,
     Failed,
     MemberSettings,

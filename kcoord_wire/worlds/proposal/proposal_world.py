@@ -35,7 +35,7 @@ from kcoord_wire.codec.registry import (
     peek_request,
     registry,
 )
-from kcoord_wire.consumer.events import Arrived, Close, Disconnected, Leave, Send, TopicsKnown
+from kcoord_wire.consumer.member_events import Arrived, Close, Disconnected, Leave, Send, TopicsKnown
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import Connection, Network, ProcessServer
 from kcoord_wire.kernel.virtual.processes import Process
@@ -55,9 +55,10 @@ from kcoord_wire.kernel.virtual.scripts import (
 from kcoord_wire.kernel.virtual.world import World
 from kcoord_wire.messages import HeartbeatResponse, LeaveGroupResponse
 from kcoord_wire.protocol.api_keys import ApiKey
-from kcoord_wire.worlds.proposal import coordinator as events
+from kcoord_wire.worlds.proposal import proposal_coordinator as events
 from kcoord_wire.worlds.proposal.all_members import topics_of
-from kcoord_wire.worlds.proposal.coordinator import (
+from kcoord_wire.worlds.proposal.member import Member
+from kcoord_wire.worlds.proposal.proposal_coordinator import (
     Answer,
     Asked,
     Caller,
@@ -69,7 +70,6 @@ from kcoord_wire.worlds.proposal.coordinator import (
     Subscription,
     boot_of,
 )
-from kcoord_wire.worlds.proposal.member import Member
 from kcoord_wire.worlds.proposal.single_assignor import ROUND_ROBIN, VARIANTS
 
 SETTLE_MS: Final = 120_000

@@ -51,7 +51,8 @@ from kcoord_wire.worlds.proposal.all_members import (
     assign_checked,
     topics_of,
 )
-from kcoord_wire.worlds.proposal.coordinator import (
+from kcoord_wire.worlds.proposal.member import Member
+from kcoord_wire.worlds.proposal.proposal_coordinator import (
     Asked,
     Codec,
     Coordinator,
@@ -64,7 +65,6 @@ from kcoord_wire.worlds.proposal.coordinator import (
     Strategy,
     Subscription,
 )
-from kcoord_wire.worlds.proposal.member import Member
 
 
 class SingleAssignorCoordinator(Coordinator):

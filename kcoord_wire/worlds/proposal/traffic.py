@@ -20,7 +20,7 @@ from kcoord_wire.codec.registry import peek_request
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.worlds.group.world import Cluster
-from kcoord_wire.worlds.proposal.coordinator import CoordinatorSettings
+from kcoord_wire.worlds.proposal.proposal_coordinator import CoordinatorSettings
 from kcoord_wire.worlds.proposal.proposal_world import ProposalCluster
 from kcoord_wire.worlds.proposal.single_assignor import VARIANTS
 

@@ -38,7 +38,13 @@ from kcoord_wire.coordinator.core.events import Reply, Request
 from kcoord_wire.coordinator.host import Host
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
-from kcoord_wire.coordinator.transactions.model import PREPARED, TRANSITIONS, State, Transaction, transaction_record
+from kcoord_wire.coordinator.transactions.transaction import (
+    PREPARED,
+    TRANSITIONS,
+    State,
+    Transaction,
+    transaction_record,
+)
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.scripts import ViolationError
 from kcoord_wire.protocol.error_codes import ErrorCode

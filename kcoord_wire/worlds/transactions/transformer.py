@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
-from kcoord_wire.consumer.events import Arrived
+from kcoord_wire.consumer.member_events import Arrived
 from kcoord_wire.coordinator.metrics import first_error
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.kernel.procedures import Procedures, Sleep

@@ -31,7 +31,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.codec.registry import decode_response, encode_request
-from kcoord_wire.consumer.events import Arrived
+from kcoord_wire.consumer.member_events import Arrived
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import Connection, Network
 from kcoord_wire.kernel.virtual.processes import Process
@@ -50,9 +50,9 @@ from kcoord_wire.kernel.virtual.scripts import (
 )
 from kcoord_wire.kernel.virtual.world import World
 from kcoord_wire.worlds.transactions import transformer as events
-from kcoord_wire.worlds.transactions.broker import Call, VirtualBrokers
 from kcoord_wire.worlds.transactions.laws import Invariants
 from kcoord_wire.worlds.transactions.transformer import Ask, Partition, Place, Plan, Settings, Transformer
+from kcoord_wire.worlds.transactions.virtual_broker import Call, VirtualBrokers
 
 SETTLE_MS: Final = 20_000
 """Within this after the last fault every application has committed two more offsets: the transaction of its predecessor

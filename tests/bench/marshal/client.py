@@ -15,7 +15,7 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kcoord_wire.marshal import KafkaLog, KafkaTopics, MarshalConsumer
-from kcoord_wire.marshal.events import Delivery
+from kcoord_wire.marshal.member_events import Delivery
 from tests.support.central_processes import Process
 
 PARTITIONS = 64

@@ -15,7 +15,7 @@ from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.draft.groups import Group, GroupStore, RegisteredConsumer
 from kcoord_wire.central.draft.subscription import format_topics, format_wildcard, parse_topic_count
 from kcoord_wire.zookeeper.layout import GroupRecord
-from kcoord_wire.zookeeper.model import Ask, Create, Delete, Outcome, Read, Replied, SetData
+from kcoord_wire.zookeeper.requests import Ask, Create, Delete, Outcome, Read, Replied, SetData
 from tests.support.draft_cluster import DraftCluster
 
 

@@ -19,7 +19,7 @@ from kcoord_wire.central.draft.subscription import format_topics, format_wildcar
 from kcoord_wire.kernel.machines import BrokerAddress, Close, Received, Send
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH, GroupRecord, format_group
-from kcoord_wire.zookeeper.model import Create, Delete, Fired, SessionChanged, SessionState, SetData
+from kcoord_wire.zookeeper.requests import Create, Delete, Fired, SessionChanged, SessionState, SetData
 from tests.support.draft_cluster import Consumer, DraftBroker, DraftCluster
 
 

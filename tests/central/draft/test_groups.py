@@ -28,7 +28,7 @@ from kcoord_wire.central.draft.subscription import format_topics, format_wildcar
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import CONSUMERS, GroupRecord
 from kcoord_wire.zookeeper.memory import MemoryZooKeeper
-from kcoord_wire.zookeeper.model import Create, Outcome, Read, Write
+from kcoord_wire.zookeeper.requests import Create, Outcome, Read, Write
 from tests.support.draft_cluster import DraftCluster
 
 TOPICS = ["a", "b", "ab", "c"]

@@ -17,7 +17,7 @@ from kcoord_wire.central.draft.purgatory import Answer, Purgatory
 from kcoord_wire.central.draft.subscription import parse_topic_count
 from kcoord_wire.kernel.timers import Timers
 from kcoord_wire.messages import central as m
-from kcoord_wire.zookeeper.model import Ask, Delete, Multi, SetData
+from kcoord_wire.zookeeper.requests import Ask, Delete, Multi, SetData
 from tests.support.draft_cluster import Consumer, DraftCluster
 
 

@@ -13,7 +13,7 @@ from kcoord_wire.central.draft.events import Partition, RebalanceBy
 from kcoord_wire.central.draft.subscription import format_topics
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import GroupRecord, parse_group
-from kcoord_wire.zookeeper.model import Create, Delete, Multi, SetData
+from kcoord_wire.zookeeper.requests import Create, Delete, Multi, SetData
 from tests.support.draft_cluster import Consumer, DraftCluster
 
 OWNERS = "/consumers/g/owners/orders"

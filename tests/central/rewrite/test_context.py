@@ -7,7 +7,7 @@ from kcoord_wire.central.rewrite.context import Outbox
 from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.kernel.machines import Close, LogEvent, Send
 from kcoord_wire.kernel.procedures import Procedure
-from kcoord_wire.zookeeper.model import Ask, Outcome, Read, Replied
+from kcoord_wire.zookeeper.requests import Ask, Outcome, Read, Replied
 
 BEAT = m.HeartbeatRequest(group_id="g")
 

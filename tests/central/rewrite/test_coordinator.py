@@ -20,7 +20,7 @@ from kcoord_wire.central.rewrite.coordinator import MOST_NAMES, RewriteCoordinat
 from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.central.rewrite.layout import CONTROLLER_EPOCH, SHARDS, parse_owners
 from kcoord_wire.kernel.machines import BrokerAddress, Received
-from kcoord_wire.zookeeper.model import ANY_VERSION, Ask, SetData
+from kcoord_wire.zookeeper.requests import ANY_VERSION, Ask, SetData
 from tests.support.rewrite_brokers import (
     GROUP,
     ORDERS,

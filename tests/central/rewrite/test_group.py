@@ -16,7 +16,7 @@ import pytest
 from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.central.rewrite.group import MOVES, Group, GroupMember, GroupState
 from kcoord_wire.central.rewrite.layout import SHARDS, GroupMetadata
-from kcoord_wire.zookeeper.model import ANY_VERSION, SetData
+from kcoord_wire.zookeeper.requests import ANY_VERSION, SetData
 from tests.support.rewrite_brokers import (
     ORDERS,
     SHARD,

@@ -13,7 +13,7 @@ import pytest
 
 from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.zookeeper.layout import offset_path
-from kcoord_wire.zookeeper.model import Read
+from kcoord_wire.zookeeper.requests import Read
 from tests.support.rewrite_brokers import (
     GROUP,
     ORDERS,

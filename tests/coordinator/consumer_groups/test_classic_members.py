@@ -9,7 +9,7 @@ import pytest
 import kcoord_wire as kw
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.embedded import ConsumerProtocol
-from kcoord_wire.assignors.model import MemberAssignment, MemberSubscription
+from kcoord_wire.assignors.subscriptions import MemberAssignment, MemberSubscription
 from kcoord_wire.coordinator.consumer_groups.group import AWAY, LEAVING
 from kcoord_wire.coordinator.core.config import GroupConfig, MigrationPolicy
 from kcoord_wire.coordinator.core.events import Trigger

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.assignors import server
+from kcoord_wire.assignors import kip848 as server
 from kcoord_wire.coordinator.consumer_groups.group import NOBODY, ConsumerGroup, Member, MemberState
 from kcoord_wire.coordinator.consumer_groups.progress import (
     Goal,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kcoord_wire.central.status import ClusterStatus, StatusReader
-from kcoord_wire.zookeeper.client import ZooKeeperRegistry
+from kcoord_wire.zookeeper.registry import ZooKeeperRegistry
 
 
 def read_status(connect: str) -> ClusterStatus:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.forensics.lines.reader import MARKS, client_of, holds_lines, parse_line
+from kcoord_wire.forensics.lines.extraction import MARKS, client_of, holds_lines, parse_line
 from kcoord_wire.forensics.lines.shapes import BROKER_SHAPES, CLIENT_SHAPES, Shape
 from tests.support.text_logs import parse
 

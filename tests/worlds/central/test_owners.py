@@ -13,7 +13,7 @@ from kcoord_wire.worlds.central import CentralCluster, RewriteCluster
 from kcoord_wire.worlds.central.draft_world import SETTINGS, ZOOKEEPER_MS
 from kcoord_wire.worlds.central.rewrite_laws import Invariants
 from kcoord_wire.zookeeper.layout import offset_path
-from kcoord_wire.zookeeper.model import Check, Create, SetData
+from kcoord_wire.zookeeper.requests import Check, Create, SetData
 from tests.support.planted_central_bugs import fence_not_compared
 
 # ---- the draft

@@ -20,7 +20,7 @@ from kcoord_wire.messages import (
     OffsetCommitRequest,
 )
 from kcoord_wire.messages.rewrite import RewriteJoinGroupRequest, RewriteJoinGroupResponse
-from kcoord_wire.worlds.central.brokers import Link
+from kcoord_wire.worlds.central.broker_world import Link
 from kcoord_wire.worlds.central.rewrite_world import RewriteNetwork
 
 

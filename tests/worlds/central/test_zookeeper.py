@@ -9,7 +9,7 @@ import pytest
 
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.worlds.central.zookeeper import VirtualRegistry, VirtualZooKeeper
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.requests import (
     Ask,
     Create,
     Fired,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.consumer.consumer_group_member import Partition
+from kcoord_wire.consumer.kip848_member import Partition
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.worlds.consumer_groups.consumer_group_world import (
     ClassicClient,

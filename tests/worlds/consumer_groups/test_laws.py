@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kcoord_wire.consumer.consumer_group_member import ConsumerGroupMember, MemberSettings, Partition, State
+from kcoord_wire.consumer.kip848_member import ConsumerGroupMember, MemberSettings, Partition, State
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Member, MemberState
 from kcoord_wire.kernel.virtual.scripts import ViolationError
 from kcoord_wire.worlds.consumer_groups.consumer_group_laws import (

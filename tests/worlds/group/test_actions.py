@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.consumer.events import MemberState
+from kcoord_wire.consumer.member_events import MemberState
 from kcoord_wire.worlds.group.members import MemberOptions
 from kcoord_wire.worlds.group.world import Cluster
 

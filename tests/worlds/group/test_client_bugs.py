@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire.assignors import ASSIGNORS, MemberSubscription, list_partitions
 from kcoord_wire.clients.bugs import CLIENT_BUGS
-from kcoord_wire.consumer.machine import MemberMachine
+from kcoord_wire.consumer.classic_member import MemberMachine
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.model import Finding
 from kcoord_wire.worlds.group.bug_scripts import BUG_SCRIPTS, Damage, play_bug

@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.consumer.events import (
+from kcoord_wire.consumer.member_events import (
     MemberState,
 )
 from kcoord_wire.coordinator.core.config import GroupConfig

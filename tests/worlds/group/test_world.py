@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kcoord_wire.consumer.events import (
+from kcoord_wire.consumer.member_events import (
     CLIENT_VERSIONS,
     MemberState,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.kernel.virtual.scripts import Do, Script, ViolationError, run_script
-from kcoord_wire.marshal.events import Delivery
 from kcoord_wire.marshal.log import RawEntry
+from kcoord_wire.marshal.member_events import Delivery
 from kcoord_wire.marshal.values import read_entry
 from kcoord_wire.worlds.marshal import MarshalCluster
 from kcoord_wire.worlds.marshal.marshal_world import MarshalCluster as Cluster

@@ -22,7 +22,7 @@ from kcoord_wire.worlds.proposal.all_members import (
     largest,
     topics_of,
 )
-from kcoord_wire.worlds.proposal.coordinator import MemberState, Strategy, Subscription
+from kcoord_wire.worlds.proposal.proposal_coordinator import MemberState, Strategy, Subscription
 from kcoord_wire.worlds.proposal.single_assignor import RANGE, ROUND_ROBIN
 from tests.support.proposals import consumes, count, group, settle, settled
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.proposal.coordinator import CoordinatorSettings, Phase, boot_of
+from kcoord_wire.worlds.proposal.proposal_coordinator import CoordinatorSettings, Phase, boot_of
 from kcoord_wire.worlds.proposal.proposal_world import ProposalCluster
 from tests.support.proposals import VARIANTS, consumes, count, group, in_phase, settle, settled
 

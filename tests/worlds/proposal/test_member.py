@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.consumer.events import Arrived, Close, Disconnected, Leave, Send, TopicsKnown
+from kcoord_wire.consumer.member_events import Arrived, Close, Disconnected, Leave, Send, TopicsKnown
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.messages import HeartbeatRequest, HeartbeatResponse, LeaveGroupRequest
 from kcoord_wire.messages.proposal import AllMembersJoinGroupResponse, AllMembersJoinGroupResponseMember
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.proposal import coordinator as events
+from kcoord_wire.worlds.proposal import proposal_coordinator as events
 from kcoord_wire.worlds.proposal.all_members import AllMembersMember
-from kcoord_wire.worlds.proposal.coordinator import MemberState, Subscription
+from kcoord_wire.worlds.proposal.proposal_coordinator import MemberState, Subscription
 from kcoord_wire.worlds.proposal.proposal_world import MemberCodec
 from kcoord_wire.worlds.proposal.single_assignor import ROUND_ROBIN
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.codec.registry import registry
-from kcoord_wire.consumer.events import Arrived, TopicsKnown
+from kcoord_wire.consumer.member_events import Arrived, TopicsKnown
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.messages.proposal import (
     SingleAssignorJoinGroupRequest,
@@ -19,7 +19,7 @@ from kcoord_wire.messages.proposal import (
 )
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.worlds.proposal import MemberOptions, ProposalCluster
-from kcoord_wire.worlds.proposal.coordinator import (
+from kcoord_wire.worlds.proposal.proposal_coordinator import (
     Answer,
     Asked,
     Caller,

@@ -7,7 +7,7 @@ import pytest
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.kernel.virtual.scripts import ViolationError
 from kcoord_wire.worlds.proposal import MemberOptions, ProposalCluster
-from kcoord_wire.worlds.proposal.coordinator import MemberState
+from kcoord_wire.worlds.proposal.proposal_coordinator import MemberState
 from tests.support.proposals import VARIANTS, group, settle, settled
 
 

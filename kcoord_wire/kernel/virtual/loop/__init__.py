@@ -15,6 +15,6 @@ Nothing here knows a protocol: `kcoord_wire.worlds.group.broker` puts the group 
 
 from kcoord_wire.kernel.virtual.loop.loop import DeadlockError, Host, LimitError, NotSimulatedError, VirtualLoop
 from kcoord_wire.kernel.virtual.loop.network import VirtualNetwork
-from kcoord_wire.kernel.virtual.loop.world import VirtualWorld
+from kcoord_wire.kernel.virtual.loop.virtual_world import VirtualWorld
 
 __all__ = ["DeadlockError", "Host", "LimitError", "NotSimulatedError", "VirtualLoop", "VirtualNetwork", "VirtualWorld"]

@@ -53,7 +53,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from kcoord_wire.kernel.virtual.loop.network import MemoryServer, MemoryTransport, VirtualNetwork
-    from kcoord_wire.kernel.virtual.loop.world import VirtualWorld
+    from kcoord_wire.kernel.virtual.loop.virtual_world import VirtualWorld
 
 
 MAIN: Final = "main"

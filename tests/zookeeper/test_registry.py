@@ -13,9 +13,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from kcoord_wire.extras import MissingLibraryError
-from kcoord_wire.zookeeper.client import ZooKeeperRegistry, ZooKeeperUnreachableError
 from kcoord_wire.zookeeper.ensemble import Ensemble
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.registry import ZooKeeperRegistry, ZooKeeperUnreachableError
+from kcoord_wire.zookeeper.requests import (
     Ask,
     Check,
     Create,

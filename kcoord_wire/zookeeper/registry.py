@@ -1,6 +1,6 @@
 """The registry that is a client of real ZooKeeper servers, by kazoo (extra ``zookeeper``).
 
-Laws, besides those of `zookeeper.model`:
+Laws, besides those of `zookeeper.requests`:
 
 * Events are delivered in the event loop in which `start` was called, in the order in which they came from the server.
 * A request is executed over the connection that the machine knew when it asked, or not at all: not over a later one,
@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, Final
 
 from kcoord_wire.extras import require
-from kcoord_wire.zookeeper.model import (
+from kcoord_wire.zookeeper.requests import (
     Ask,
     Check,
     Create,

@@ -1,7 +1,7 @@
 """What a coordinator asks of ZooKeeper, and what comes back, as data: pure machines ask, a registry executes.
 
 A machine returns an `Ask` among its effects and later gets a `Replied` with the same token. A registry executes asks:
-in memory (`zookeeper.memory`, on a virtual clock) or on an ensemble (`zookeeper.client`, by kazoo).
+in memory (`zookeeper.memory`, on a virtual clock) or on an ensemble (`zookeeper.registry`, by kazoo).
 
 Laws of every registry:
 

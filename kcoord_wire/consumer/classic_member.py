@@ -33,7 +33,8 @@ from kcoord_wire.assignors import (
     group_partitions,
     list_partitions,
 )
-from kcoord_wire.consumer import events, requests
+from kcoord_wire.consumer import member_events as events
+from kcoord_wire.consumer import requests
 from kcoord_wire.consumer.errors import AssignorHookError
 from kcoord_wire.consumer.requests import NEVER, InFlight, Kind, assign, is_static
 from kcoord_wire.errors import DecodeError

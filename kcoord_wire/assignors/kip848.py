@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kcoord_wire.assignors.model import NO_RACKS, Assign, Assignment, MemberSubscription, Racks
 from kcoord_wire.assignors.range import range_assign
 from kcoord_wire.assignors.sticky import balanced_target
+from kcoord_wire.assignors.subscriptions import NO_RACKS, Assign, Assignment, MemberSubscription, Racks
 
 
 def uniform(

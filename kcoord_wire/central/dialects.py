@@ -25,8 +25,8 @@ from typing import Any, Final
 
 import kcoord_wire as kw
 from kcoord_wire import messages as kafka
-from kcoord_wire.central.connection import Connection
 from kcoord_wire.central.draft.events import CentralError
+from kcoord_wire.central.peer import Connection
 from kcoord_wire.central.rewrite.events import SERVED
 from kcoord_wire.messages import central as m
 
@@ -96,7 +96,7 @@ def draft_frame(message: Any) -> bytes:
 
 
 class DraftDialect:
-    """The frames of a broker of the draft; a `kcoord_wire.central.connection.Dialect`."""
+    """The frames of a broker of the draft; a `kcoord_wire.central.peer.Dialect`."""
 
     def read(self, connection: Connection, body: bytes) -> Any:
         """Return a request of the peer, or an answer that it owes."""
@@ -159,7 +159,7 @@ def kafka_frame(response: Any, correlation_id: int) -> bytes:
 
 
 class RewriteDialect:
-    """The frames of a broker of the rewrite; a `kcoord_wire.central.connection.Dialect`."""
+    """The frames of a broker of the rewrite; a `kcoord_wire.central.peer.Dialect`."""
 
     def read(self, connection: Connection, body: bytes) -> Any:
         """Return a request, which is in hand until it is answered."""

@@ -17,7 +17,7 @@ Laws:
 One line of text -> what it says: kind, program and the fields that it states:
 
 * The first template that matches counts, those of brokers before those of clients.
-* Parsing keeps no state: what a line leaves out (client, group) is added by `kcoord_wire.forensics.lines.reader`.
+* Parsing keeps no state: what a line leaves out (client, group) is added by `kcoord_wire.forensics.lines.extraction`.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.kernel.virtual.scripts import Draw
 from kcoord_wire.kernel.virtual.world import World
 from kcoord_wire.worlds.central.zookeeper import OnWrite, VirtualRegistry, VirtualZooKeeper
-from kcoord_wire.zookeeper.model import Ask
+from kcoord_wire.zookeeper.requests import Ask
 
 PORT: Final = 9092
 _CONNECT: Final = b""

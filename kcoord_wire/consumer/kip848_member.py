@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
-from kcoord_wire.consumer.events import Arrived, Close, Disconnected, Send
+from kcoord_wire.consumer.member_events import Arrived, Close, Disconnected, Send
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
 
