@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -72,8 +73,10 @@ class Program:
         return self.log_path.read_text(errors="replace")
 
     def send(self, number: int) -> None:
-        """Send it a signal."""
+        """Send it a signal; after SIGSTOP, which must find it running, wait until every thread of it has stopped."""
         self._started.send_signal(number)
+        if number == signal.SIGSTOP:  # until its first thread has taken the signal, the others go on
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def wait(self) -> int:
         """Wait until it has ended, and return its status."""
