@@ -428,8 +428,8 @@ class DurableLog:
     def _load_moved(self) -> None:
         """Read what has moved, unless something that was appended before is not on disk yet."""
         partitions = self._to_load
-        if self._is_reloading or not partitions:
-            self._end_moves()  # all is read again, or nothing has moved
+        if self._is_reloading or self._is_stopping or not partitions:
+            self._end_moves()  # all is read again, nothing is read any more, or nothing has moved
         elif not self._is_loading and self.runtime.durable >= self._load_after:
             self._is_loading = True
             read = partial(self._store.read, lambda key: self._partition_of(key) in partitions)
@@ -448,7 +448,7 @@ class DurableLog:
 
     def _not_loaded(self, failures: int, error: Exception) -> None:
         self._is_loading = False
-        if failures == self._failures:
+        if failures == self._failures and not self._is_stopping:
             self._io.note("cannot load", self.name, error)
             self._is_unreadable = True
             if self.writing is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceReport, Request
 from kcoord_wire.coordinator.core.machine import GroupMachine
-from kcoord_wire.coordinator.host import Runtime
+from kcoord_wire.coordinator.host import DurableLog, HostIO, Runtime
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.kernel.disk import MemoryDisk
 from kcoord_wire.protocol.error_codes import ErrorCode as E
@@ -169,3 +170,50 @@ def test_appends_reach_the_log_though_a_reply_fails(host: Host, monkeypatch: pyt
     token = host.commit(5, "other")
     host.sync()
     assert token in host.answers  # the machine and the log count alike
+
+
+class Surroundings(HostIO):
+    """Surroundings in which everything ends when the test says."""
+
+    def __init__(self) -> None:
+        self.now: Callable[[], int] = lambda: NOW
+        self.running: list[tuple[str, Callable[[], None]]] = []
+
+    def run(self, what: str, work: Callable[[], Any], done: Callable[[Any], None], failed: Any) -> None:
+        def end() -> None:
+            try:
+                result = work()
+            except OSError as error:
+                failed(error)
+            else:
+                done(result)
+
+        self.running.append((what, end))
+
+    def end_all(self) -> list[str]:
+        running, self.running = self.running, []
+        for _, end in running:
+            end()
+        return [what for what, _ in running]
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_a_log_that_stops_writes_and_loads_nothing(
+    host: Host, monkeypatch: pytest.MonkeyPatch, is_readable: bool
+) -> None:
+    io, moved = Surroundings(), list[int]()
+    log = DurableLog("groups", host.runtime, io, lambda group: 0 if group == "moved" else 1)
+    log.move(frozenset({0}), lambda: moved.append(1))
+    first = host.commit(5)
+    log.commit()
+    second = host.commit(6)
+    if not is_readable:
+        monkeypatch.setattr(host.runtime.store, "read", lambda wanted: (_ for _ in ()).throw(OSError(5, "no disk")))
+    log.stop()
+    log.move(frozenset({0}), lambda: moved.append(2))
+    assert moved == [1, 2], "nobody waits for what is not loaded"
+    assert io.end_all() == ["load", "write"]
+    log.commit()
+    assert io.end_all() == ["write"], "it does not load again and again"
+    errors = [host.answers[token].topics[0].partitions[0].error_code for token in (first, second)]
+    assert errors == [E.NONE, E.NONE]
