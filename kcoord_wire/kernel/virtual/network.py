@@ -231,10 +231,12 @@ class Network(ABC, Generic[ConnectionT]):
         self.close(connection)
 
     def hang_up_all(self, process: Process) -> None:
-        """A process was killed: its connections are closed."""
+        """The process closes its ends of all connections, or was killed."""
         for connection in [each for each in self.open if each.process is process and each.is_held]:
             self.hang_up(connection)
-        process.connection = None
+        if process.connection is not None:  # it was reset: the process is not to notice that any more
+            process.connection.is_held = False
+            process.connection = None
 
     def _release(self, connection: ConnectionT) -> None:
         connection.is_held = False

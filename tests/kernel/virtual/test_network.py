@@ -146,6 +146,18 @@ def test_a_closed_connection_delivers_nothing() -> None:
     assert world.what() == [("closing",)]
 
 
+def test_a_process_does_not_notice_the_reset_of_a_connection_that_it_has_closed() -> None:
+    world = World()
+    world.network.send_to_process(world.connection, "on its way")
+    world.network.reset(world.connection)
+    world.network.hang_up_all(world.process)
+    assert world.process.connection is None
+    world.connect()
+    world.clock.run(20)
+    assert world.what() == [("closing",)]
+    assert world.process.connection is not None
+
+
 class NamedNetwork(RecordingNetwork):
     def returned(self, connection: Connection, *message: Any) -> None:
         self.seen.append((connection.name[-2:], *message))
