@@ -56,7 +56,7 @@ _GAP: Final = "not captured"  # in `Loss.what` where packets were cut or dropped
 
 
 def _zone(text: str) -> str:
-    from kcoord_wire.forensics.sources.frames import parse_zone
+    from kcoord_wire.forensics.lines.wrapping import parse_zone
 
     parse_zone(text)
     return text

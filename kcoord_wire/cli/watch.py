@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 from kcoord_wire.cli.options import Command, Format, Groups, KafkaConfig, Option, Port, Seconds
 from kcoord_wire.cli.output import complain, make_writable, print_json, write_report
 from kcoord_wire.cli.process import stop_on_signals
+from kcoord_wire.extras import require
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.model import GroupHistory
@@ -74,7 +75,9 @@ class Watch(Command):
         """Ask until a signal comes.
 
         :raises OSError: the folder of the report cannot be written, or the port of metrics is taken
+        :raises MissingLibraryError: pyarrow is not installed
         """
+        require("pyarrow", "analyze", "watch")
         from kcoord_wire.watch.groups import Watched
         from kcoord_wire.watch.host import AdminPolls
         from kcoord_wire.watch.host import Watch as Host

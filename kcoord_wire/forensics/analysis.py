@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from kcoord_wire.forensics.detectors import detect, history_of_clients
 from kcoord_wire.forensics.exchanges.clusters import rename_groups
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
+from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import (
     Exchange,
     GroupHistory,
@@ -41,7 +42,7 @@ from kcoord_wire.forensics.model import (
     table_of,
 )
 from kcoord_wire.forensics.sources.files import Progress, ReadProgress, Stop, find_sources
-from kcoord_wire.forensics.sources.frames import parse_zone, read_frames, read_lines, read_log
+from kcoord_wire.forensics.sources.frames import read_frames, read_lines, read_log
 from kcoord_wire.forensics.wire.history import place_evidence, wire_history
 from kcoord_wire.forensics.wire.traffic import read_sightings
 

@@ -48,9 +48,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow, table_of
 from kcoord_wire.forensics.sources.files import find_sources
-from kcoord_wire.forensics.sources.frames import parse_zone, read_frames, read_lines, read_log
+from kcoord_wire.forensics.sources.frames import read_frames, read_lines, read_log
 from kcoord_wire.recorder.recording import (
     Damage,
     Recorded,

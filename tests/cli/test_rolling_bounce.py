@@ -129,6 +129,8 @@ def test_the_help_names_the_defaults(
         ("crc32c", (*SMALL, "--format", "json"), "records"),
         ("pyarrow", (*SMALL, "--from", "trace.pcap"), "analyze"),
         ("rich", SMALL, "cli"),
+        ("pyarrow", ("analyze", "trace.pcap"), "analyze"),
+        ("pyarrow", ("watch", "--kafka", "localhost:1", "--once"), "analyze"),
     ],
 )
 def test_a_missing_library_is_named_with_its_extra(library: str, arguments: tuple[str, ...], extra: str) -> None:

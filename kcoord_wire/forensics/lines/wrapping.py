@@ -23,6 +23,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any, Final, NamedTuple
+from zoneinfo import ZoneInfo
 
 MAX_LINE: Final = 8192
 """Bytes of a line that are read."""
@@ -49,6 +50,8 @@ _MONTHS: Final = {
 _SYSLOG: Final = re.compile(rf"({'|'.join(_MONTHS)}) {{1,2}}(\d{{1,2}}) (\d\d):(\d\d):(\d\d)(?:\.(\d{{1,9}}))?")
 _DATE: Final = re.compile(rf"(\d\d)[ /]({'|'.join(_MONTHS)})[ /](\d{{4}})[ :](\d\d):(\d\d):(\d\d)(?:[.,](\d{{1,9}}))?")
 _UNITS: Final = ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000), (0, _NS))  # by size: ns, us, ms or s since 1970
+_OFFSET: Final = re.compile(r"([+-])(\d\d):?([0-5]\d)")
+_DAY: Final = timedelta(hours=24)
 
 
 class Stamp(NamedTuple):
@@ -190,3 +193,18 @@ def _zone(text: str) -> tzinfo:
     hours, minutes = int(text[1:3]), int(text[-2:])
     offset = timedelta(hours=hours, minutes=minutes)
     return timezone(offset if text[0] == "+" else -offset) if offset < timedelta(hours=24) else UTC
+
+
+def parse_zone(text: str) -> tzinfo:
+    """Return a time zone by its name (``Europe/Berlin``, ``UTC``) or offset (``+02:00``).
+
+    :raises ValueError: there is none
+    """
+    if offset := _OFFSET.fullmatch(text):
+        ahead = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
+        if ahead < _DAY:
+            return timezone(ahead if offset[1] == "+" else -ahead)
+    try:
+        return UTC if text == "UTC" else ZoneInfo(text)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"{text} is no time zone: give one as in Europe/Berlin, UTC or +02:00") from None

@@ -26,18 +26,18 @@ import os
 import re
 import struct
 from collections.abc import Collection, Iterable, Iterator
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime
 from functools import partial
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from kcoord_wire.capture.frames import GoesOn, read_raw_frames
 from kcoord_wire.capture.pcap import CaptureError
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow, arrow_schema, record_time_ns, table_of
 from kcoord_wire.forensics.sources.files import SourceError, kind_of, plain_name, unpacked
 from kcoord_wire.recorder.recording import Damage, RecordingError, is_repeated, read_header, read_recording, refusal
@@ -301,25 +301,6 @@ def _next_batch(data: mmap, position: int, budget: int) -> tuple[int, int]:
         if not isinstance(_batch_at(data, place), DecodeError):
             return place, budget
     return len(data), budget
-
-
-_OFFSET: Final = re.compile(r"([+-])(\d\d):?([0-5]\d)")
-_DAY: Final = timedelta(hours=24)
-
-
-def parse_zone(text: str) -> tzinfo:
-    """Return a time zone by its name (``Europe/Berlin``, ``UTC``) or offset (``+02:00``).
-
-    :raises ValueError: there is none
-    """
-    if offset := _OFFSET.fullmatch(text):
-        ahead = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
-        if ahead < _DAY:
-            return timezone(ahead if offset[1] == "+" else -ahead)
-    try:
-        return UTC if text == "UTC" else ZoneInfo(text)
-    except (KeyError, ValueError, OSError):
-        raise ValueError(f"{text} is no time zone: give one as in Europe/Berlin, UTC or +02:00") from None
 
 
 def read_lines(

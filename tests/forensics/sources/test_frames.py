@@ -13,10 +13,11 @@ import pytest
 
 from kcoord_wire.capture import read_capture
 from kcoord_wire.forensics import analyze
+from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogRow, arrow_schema
 from kcoord_wire.forensics.sources import frames as frames_module
 from kcoord_wire.forensics.sources.files import find_sources
-from kcoord_wire.forensics.sources.frames import parse_zone, read_frames, read_lines, read_log
+from kcoord_wire.forensics.sources.frames import read_frames, read_lines, read_log
 from kcoord_wire.recorder.recording import RecordingWriter, recording_files
 from kcoord_wire.records import (
     Compression,
