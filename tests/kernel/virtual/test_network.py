@@ -146,7 +146,7 @@ def test_a_closed_connection_delivers_nothing() -> None:
     assert world.what() == [("closing",)]
 
 
-def test_a_process_does_not_notice_the_reset_of_a_connection_that_it_has_closed() -> None:
+def test_the_reset_of_a_closed_connection_is_not_noticed() -> None:
     world = World()
     world.network.send_to_process(world.connection, "on its way")
     world.network.reset(world.connection)
