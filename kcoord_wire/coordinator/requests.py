@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from kcoord_wire.codec.framing import frame
@@ -206,13 +206,11 @@ class Requests:
         request = Request(
             token, message, codec.version, connection.client_id, connection.host, unique, connection.broker
         )
-        if codec.api_key in _SASL_APIS:
-            self._receive_sasl(connection, request)
-            return
-        self.host.submit(request)
+        hand_over = partial(self._receive_sasl, connection) if codec.api_key in _SASL_APIS else self.host.submit
+        hand_over(request)
         while copies > 1:  # the replies to further ones find no connection
             copies -= 1
-            self.host.submit(replace(request, token=self._new_token(), unique=unique and str(uuid.uuid4())))
+            hand_over(replace(request, token=self._new_token(), unique=unique and str(uuid.uuid4())))
 
     def _permitted(self, permissions: Permissions, connection: Connection, codec: ApiCodec, message: Any) -> Any | None:
         """Return what of a request its client may ask; None if nothing."""

@@ -11,6 +11,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
+from kcoord_wire.coordinator.security.authentication import Session, Users
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import (
@@ -166,6 +167,23 @@ def test_faults_on_responses(coordinator: StartCoordinator) -> None:
         assert committed(other, "g") == 3
         c.clear_faults()
         assert commit(other, "g", 4) == 0
+
+
+def test_a_duplicated_authentication_is_seen_twice(
+    coordinator: StartCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[kw.SaslHandshakeRequest] = []
+    handshake = Session.handshake
+
+    def count(session: Session, message: kw.SaslHandshakeRequest, version: int) -> kw.SaslHandshakeResponse:
+        seen.append(message)
+        return handshake(session, message, version)
+
+    monkeypatch.setattr(Session, "handshake", count)
+    faults = Faults([Fault("duplicate", api="SaslHandshake")])
+    with Wire(coordinator(users=Users({"alice": "secret"}), faults=faults).address) as wire:
+        assert wire.call(kw.SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+    assert len(seen) == 2
 
 
 def test_a_delayed_request_of_a_client_that_has_gone(coordinator: StartCoordinator) -> None:
