@@ -85,7 +85,7 @@ def test_settings_by_kafkas_names() -> None:
     named = GroupConfig(max_size=7, offsets_retention_ms=120_000).properties()
     assert (named["group.max.size"], named["offsets.retention.minutes"]) == ("7", "2")
     assert "offsets.retention.minutes" not in GroupConfig(offsets_retention_ms=1).properties()
-    config = GroupConfig(initial_rebalance_delay_ms=9)
+    config = GroupConfig(initial_rebalance_delay_ms=9, offsets_retention_check_interval_ms=MAX_INT32 + 1)
     assert GroupConfig.from_properties(config.properties()) == config
 
 

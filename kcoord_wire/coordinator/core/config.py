@@ -105,7 +105,11 @@ class GroupConfig:
         coarse=("offsets.retention.minutes", 60_000),
     )
     offsets_retention_check_interval_ms: int = setting(
-        600_000, "how often expired offsets are removed", "offsets.retention.check.interval.ms", least=1
+        600_000,
+        "how often expired offsets are removed",
+        "offsets.retention.check.interval.ms",
+        least=1,
+        most=MAX_INT32 * 60_000,
     )
     offsets_topic_partitions: int = setting(
         50, "of __consumer_offsets; a group belongs to one of them", "offsets.topic.num.partitions", least=1
