@@ -37,7 +37,7 @@ def range_assign(
 ) -> Assignment:
     """Split each topic among its subscribers in order; the first p % m of m subscribers get one of p partitions more.
 
-    Where racks matter (`nearness`), members first get partitions with a replica in their rack, within these quotas: of
+    Where racks matter (`Nearness`), members first get partitions with a replica in their rack, within these quotas: of
     co-partitioned topics those numbers of which this is so in every topic. See `model.Assign`.
     """
     order = in_order(members)

@@ -326,7 +326,7 @@ def read_raw_frames(
 ) -> Iterator[RawFrame]:
     """The same frames, undecoded, with the openings and ends of connections, and with all damage in its place.
 
-    Reading continues after damage, see `salvage`. Parameters and errors are those of `read_capture`.
+    Reading continues after damage, as the head of this module says. Parameters and errors are those of `read_capture`.
 
     :raises OSError: the file cannot be mapped into memory, for example because it is a pipe
     """

@@ -1,7 +1,7 @@
 """From a captured packet to its TCP segment. dpkt dissects the headers of all but the most common packets.
 
 Link types: Ethernet (with VLAN tags), raw IP, Linux cooked (SLL, SLL2), null and loopback. IPv4 and IPv6, also
-inside the tunnels of `tunnels`.
+inside tunnels.
 
 Laws:
 

@@ -6,9 +6,7 @@ Laws:
 * After `stop` no thread, socket or session is left, so another broker takes over at once.
 * Every method may be called from any thread.
 
-The in-memory registry on an event loop: for a broker that needs no ZooKeeper beyond itself.
-
-`CentralBroker`: a broker of the draft with a real socket, in its own thread and event loop.
+`CentralBroker` is a broker of the draft.
 
     with CentralBroker("zk1:2181,zk2:2181/kafka", broker_id=1, topics={"orders": 4}) as broker:
         ...  # consumers find the coordinator through broker.address
@@ -22,7 +20,7 @@ Laws, besides those of `HostedBroker`:
 
 Source: "the 0.8 consumer-coordinator draft", sections 5 and 10.
 
-`RewriteBroker`: a broker of "Kafka 0.9 Consumer Rewrite Design" with a real socket.
+`RewriteBroker` is a broker of "Kafka 0.9 Consumer Rewrite Design".
 
     with RewriteBroker("zk1:2181,zk2:2181/kafka", broker_id=1, topics={"orders": 4}) as broker:
         ...  # members find the coordinator of their group through broker.address
@@ -31,7 +29,7 @@ Laws, besides those of `HostedBroker`:
 
 * Each broker coordinates the groups of its shards; there is no broker that coordinates all.
 * It serves ConsumerMetadata, JoinGroup, Heartbeat, OffsetCommit, OffsetFetch, Metadata and Fetch, in the versions of
-  clients 0.8.2 (`frames.VERSIONS`), and closes connections that send anything else.
+  clients 0.8.2 (`dialects.VERSIONS`), and closes connections that send anything else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the draft's two sides send each other, as frames.
+"""What brokers and their peers send each other, as frames: the dialects of both designs.
 
-Laws:
+Laws of the draft:
 
 * A frame is an int32 size and a body. A body begins with its type id, but for what a broker answers, which the draft
   draws without one: the side that asked has one such request outstanding.
@@ -9,9 +9,7 @@ Laws:
 
 Source: "the 0.8 consumer-coordinator draft", sections 7 and 11.
 
-What a broker of the rewrite and its peers send each other, as frames.
-
-Laws:
+Laws of the rewrite:
 
 * Frames, headers and api keys are Kafka's. JoinGroup 0 is that of clients 0.8.2 (family `rewrite`), all else is of the
   family `kafka`; only the versions of `VERSIONS` are read.

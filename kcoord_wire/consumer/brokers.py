@@ -10,11 +10,7 @@ Laws:
 * That no broker answers is logged as a warning, once for each reason: `poll` goes on waiting, and raises only what is
   not retriable.
 
-A signal that something has changed, for tasks that look again at everything when they wake.
-
-What the brokers say about the cluster: addresses, topics, leaders.
-
-Laws:
+Laws of `Metadata`, what the brokers say about the cluster:
 
 * No IO: `Metadata.update` takes in responses, one after another.
 * A leader epoch never goes back: an older response does not replace a newer leader (KIP-320).

@@ -5,7 +5,7 @@
         async for record in consumer:
             print(record.offset, record.value)
 
-The member's part is `machine.MemberMachine`, the same that the virtual cluster of `simulation` runs; this package adds
+The member's part is `machine.MemberMachine`, the same that the worlds of `worlds.group` run; this package adds
 sockets (`connection`), metadata, fetching and the application's side.
 
 Laws:
@@ -18,9 +18,7 @@ Laws:
 * After `close`, or the end of ``async with``, no task, timer or connection is left, whatever went wrong.
 * Time is the event loop's, so that a loop with virtual time can run it.
 
-The rebalance listener, and the queue of the changes that it has not been called for.
-
-Laws:
+Laws of the rebalance listener and the queue of the changes that it has not been called for:
 
 * The listener's methods run one after another, in the order of the events, in the task that calls `Callbacks.run`.
 * A partition is announced by `on_assigned` once, and ends by one `on_revoked` or one `on_lost`; by both if it is lost

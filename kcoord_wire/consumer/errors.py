@@ -1,14 +1,12 @@
-"""The errors of a connection to a broker.
+"""The errors of a consumer: those of a connection to a broker, and those that its methods raise besides.
 
-Laws:
+Laws of the former:
 
 * All are `BrokerError`, and name the broker. What is lost, silent or wrong at one moment may work on another connection
   (`retriable`); refused credentials, or a version that one side lacks, will not.
 * One error ends a connection, and every request that waits on it fails with that same error.
 
-The errors that a consumer's methods raise, besides those of a connection (`consumer.errors`).
-
-Laws:
+Laws of the latter:
 
 * All are `ConsumerError`. Each says what the application can do: ``retriable`` errors may go away by themselves.
 * An error of the application's own code (a listener, an assignor) is the ``__cause__`` of the error that reports it.

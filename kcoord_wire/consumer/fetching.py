@@ -1,6 +1,6 @@
-"""The requests for records and for offsets, and what their responses mean for the positions.
+"""Fetching: the requests for records and for offsets, and what their responses mean for the positions.
 
-Laws:
+Laws of requests and responses:
 
 * No IO. A response changes only partitions that were asked for, and only where they still stand where they stood then:
   what the application has sought or given up in the meantime stays as it is.
@@ -10,9 +10,7 @@ Laws:
 
 Source: kafka/clients `AbstractFetch.java`, `FetchCollector.java`, `OffsetFetcher.java`.
 
-Fetches records and looks up offsets, from the leaders of the assigned partitions, in the background.
-
-Laws:
+Laws of `Fetcher`, which sends them in the background to the leaders of the assigned partitions:
 
 * At most one request to a broker is in flight, and none for a partition whose records wait for the application: what is
   buffered is at most one response for each broker.

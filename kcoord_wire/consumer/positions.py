@@ -8,9 +8,7 @@ Laws:
   ``auto_offset_reset`` says.
 * `consumed` holds positions after records that `poll` has returned, never after records that are only buffered.
 
-The records of one partition in a Fetch response, decoded batch by batch as the application takes them.
-
-Laws:
+Laws of the records of one partition in a Fetch response, which are decoded as the application takes them:
 
 * Records come in the order of their offsets, each once, none before the position that was asked for. Control batches
   and, with ``read_committed``, the records of aborted transactions are left out, and the position passes them.

@@ -1,11 +1,9 @@
-"""The requests that a consumer sends: which fields a version has, and the requests that wait for their answers.
+"""The requests that a consumer sends, and what the leader of a generation computes for the group.
 
 The versions are those that the client library speaks (`MemberSettings.versions`). A field that a version does not have
 keeps its default, because the encoder refuses any other value there.
 
-What the leader of a generation computes for the group.
-
-Laws:
+Laws of the leader:
 
 * `assign` is pure, as far as the assignor is; a host may run it in another thread, on its own time.
 * `assign_checked` returns an assignment only if it gives every partition to one member at most, and only to members

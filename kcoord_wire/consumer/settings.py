@@ -1,15 +1,13 @@
-"""The settings of a consumer, by Kafka's names in snake case and with the Java consumer's defaults.
+"""The settings of a consumer, by Kafka's names in snake case and with the Java consumer's defaults; TLS and SASL.
 
-Laws:
+Laws of the settings:
 
 * Times end in ``_ms``, sizes in ``_bytes``. A value that cannot work is rejected here, before anything is opened.
 * A setting that is not listed does not exist.
 
 Source: kafka/clients `ConsumerConfig.java`; KIP-62, KIP-345, KIP-580, KIP-735.
 
-The client's side of TLS and SASL: certificates, and PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 without IO.
-
-Laws:
+Laws of TLS and SASL (certificates; PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 without IO):
 
 * A password is in no ``repr`` and in no error.
 * The server has to prove that it knows the SCRAM credential: success without its signature is a failure.

@@ -2,7 +2,7 @@
 
 Laws:
 
-* Recording never delays traffic. A thread writes the files (`recording_thread`); if the disk cannot keep up, frames are
+* Recording never delays traffic. A thread writes the files (`RecordingThread`); if the disk cannot keep up, frames are
   not recorded (`Counters.not_recorded`), and if it fails, nothing is recorded any more (`Proxy.failure`).
 * What is recorded is what passed on the broker's side, byte for byte.
 * Clients stay on the proxy: every broker that a response names has a port of the proxy, the same one as long as the

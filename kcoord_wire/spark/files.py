@@ -1,4 +1,4 @@
-"""Frames in Parquet files, read and decoded by the workers.
+"""Files for the workers: frames in Parquet files that they read and decode, and the package as one file.
 
     decode_parquet(spark, ["frames/part-0.parquet"], apis=["JoinGroup"], columns=["group_id"], flat=True)
     convert_parquet(spark, ["frames/part-0.parquet"], "joins/", apis=["JoinGroup"], columns=["group_id"], flat=True)
@@ -13,7 +13,7 @@ Laws:
 * A worker names a file after its index in `paths` and moves it there when it is complete, so that a repeated task
   replaces it by the same file. ``_SUCCESS`` exists when all files do.
 
-The package as one file for the executors of a cluster.
+The package for the executors of a cluster:
 
     archive = package_archive("kcoord_wire.zip")
     spark-submit --py-files kcoord_wire.zip job.py

@@ -3,7 +3,7 @@
     register(spark)
     frames = spark.read.format("kcoord").option("ports", "9092,9093").load("captures/")
     records = spark.read.format("kcoord").load("kafka-logs/")        # __consumer_offsets-*/*.log
-    growing = spark.readStream.format("kcoord").load("recording/")    # see `kcoord_wire.spark.sources`
+    growing = spark.readStream.format("kcoord").load("recording/")    # see below
 
 Laws:
 
@@ -13,9 +13,7 @@ Laws:
   files.
 * Unreadable bytes are a row with `error`; with mode FAILFAST they end the job.
 
-A growing folder of recordings as a stream: every record exactly once, across restarts.
-
-    spark.readStream.format("kcoord").option("maxBytesPerTrigger", "64m").load("recording/")
+Laws of a growing folder of recordings as a stream, every record of which comes exactly once, across restarts:
 
 * An offset has for each file the position up to which it was read, the number of its rows, when the file began, and
   whether it is finished. Reading between two offsets has the same rows after a restart, because recordings only grow.

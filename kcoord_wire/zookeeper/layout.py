@@ -1,4 +1,4 @@
-"""The nodes of the old consumers in ZooKeeper: the paths, and what is in them.
+"""The nodes of the old consumers in ZooKeeper: paths, what is in them, and who registers the brokers.
 
 Sources: "the 0.8 consumer-coordinator draft", section 4 "Paths Stored in ZooKeeper", and the layout of Kafka 0.7, which
 it keeps: a broker's partitions of a topic are a node with their number, and a partition is named ``BROKER-NUMBER``.
@@ -11,9 +11,7 @@ it keeps: a broker's partitions of a topic are a node with their number, and a p
     /consumers/[group]/owners/[topic]/[partition]     the consumer thread that owns it, persistent
     /consumers/[group]/offsets/[topic]/[partition]    the committed offset
 
-The brokers of the cluster in ZooKeeper: the own registration, and the list of all.
-
-Laws:
+Laws of `Brokers`, the own registration and the list of all:
 
 * While the session is connected, the own ephemeral registration is made again whenever it is missing: after a new
   session, and when another client has deleted it.

@@ -1,4 +1,4 @@
-"""A ZooKeeper in memory: the server, with its tree, its sessions and its watches.
+"""A ZooKeeper in memory: the server, with its tree, its sessions and its watches, and its clients.
 
 It is pure: times are arguments, and the network is the caller's. A client (`MemoryLink`) sends `OpenSession`,
 `Ask` and `Ping`, a `MemoryConnection` takes them and sends `SessionOpened`, `Replied`, `Fired`, `Ping` and `Closed`.
@@ -11,9 +11,7 @@ Laws:
   closed. It is never opened again.
 * Watches belong to a connection and end with it; one that is set twice fires once.
 
-The registry of `memory`: a client whose messages reach the server by a network of the caller's, or at once.
-
-Laws, besides those of `zookeeper.requests`:
+Laws of a client, besides those of `zookeeper.requests`:
 
 * It pings at a third of the session timeout, and gives a connection up from which nothing has come for two thirds, as
   kazoo does. So it can be suspended while its session lives, and the session can end before it knows.

@@ -15,9 +15,7 @@ Laws of every registry:
 * An ephemeral node lives until the session that created it has expired at the server, which may be after its client has
   connected with a new session (ZOOKEEPER-2985).
 
-Procedures that wait for ZooKeeper: their requests are those of `model.Request`.
-
-A request that fails raises `RegistryError` at its ``yield``.
+A procedure waits for a `Request` at a ``yield``; one that fails raises `RegistryError` at its ``yield``.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class ConsumerSettings:
     """A consumer's configuration. Times are ms.
 
     :ivar bootstrap: the brokers to begin with; their ids need not be right
-    :ivar topic_count: what it consumes, as RegisterConsumerRequest writes it (`draft.topic_count`)
+    :ivar topic_count: what it consumes, as RegisterConsumerRequest writes it (`draft.subscription`)
     :ivar auto_offset_reset: ``smallest`` or ``largest``
     :ivar is_fenced: it sends and compares epochs, the extension; without it the bytes are those of the draft
     """

@@ -1,17 +1,15 @@
-r"""Patterns of topic names that cannot take long to match.
+r"""What a consumer consumes: topics with numbers of streams, or a pattern that cannot take long to match.
 
-The syntax is a subset of Java's regular expressions, in which wildcard subscriptions are written: characters, ``.``,
-``[a-z]``, ``[^a-z]``, ``\.``, ``( )``, ``|``, and ``*``, ``+``, ``?`` behind any of them. ``,`` is ``|``, as in 0.7.
-The whole name has to match; ``^`` in front and ``$`` at the end change nothing. Everything else is refused: counts
-``{2,3}``, classes like ``\d``, look-around and references.
+The syntax of patterns is a subset of Java's regular expressions, in which wildcard subscriptions are written:
+characters, ``.``, ``[a-z]``, ``[^a-z]``, ``\.``, ``( )``, ``|``, and ``*``, ``+``, ``?`` behind any of them. ``,`` is
+``|``, as in 0.7. The whole name has to match; ``^`` in front and ``$`` at the end change nothing. Everything else is
+refused: counts ``{2,3}``, classes like ``\d``, look-around and references.
 
 Laws:
 
 * A match runs all alternatives side by side (Thompson's construction), so it costs at most pattern length x name length
   steps: the usual backtracking matcher needs exponential time for patterns like ``(a*)*b``.
 * A pattern has at most `LONGEST` characters, and parentheses that are 32 deep.
-
-What a consumer consumes, as RegisterConsumerRequest writes it: topics with numbers of streams, or a wildcard.
 
 The draft draws no form for ``TopicCount``; this is that of Kafka 0.7 (`kafka.consumer.TopicCount`):
 
@@ -22,7 +20,7 @@ The draft draws no form for ``TopicCount``; this is that of Kafka 0.7 (`kafka.co
 Laws:
 
 * Text from outside cannot stop a coordinator: text, topics, streams and pattern have limits, and a match costs at most
-  (pattern length x topic length) steps, whatever the pattern. Patterns are those of `topic_pattern`.
+  (pattern length x topic length) steps, whatever the pattern. Patterns are as above.
 * Equal texts give equal objects.
 """
 

@@ -1,7 +1,7 @@
 """The rewrite's coordinator: what one broker does with requests and with the news of ZooKeeper, as a pure machine.
 
-Each broker is a candidate for controller (`controller`), and coordinates the groups of the shards that the controller
-gives it (`shards`, `membership`, `offsets`). It acts only during its term: it has a session, an ephemeral node of its
+Each broker is a candidate for controller (`Controller`), and coordinates the groups of the shards that the controller
+gives it (`group`, `membership`). It acts only during its term: it has a session, an ephemeral node of its
 own, and a lease of a third of the session timeout (`zookeeper.leadership`, with a node for each broker).
 
 Laws:

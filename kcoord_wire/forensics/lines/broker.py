@@ -1,4 +1,6 @@
-"""A classic group as its coordinator logs it: ``Preparing to rebalance`` -> ``Stabilized`` -> ``Assignment received``.
+"""A group as its coordinator logs it.
+
+A classic one: ``Preparing to rebalance`` -> ``Stabilized`` -> ``Assignment received``.
 
 | column      | line                                                                                           |
 |-------------|------------------------------------------------------------------------------------------------|
@@ -10,16 +12,13 @@
 Before 2.3 a line has no reason. What stands just before it decides then: a member that failed or left; the first join
 of an empty group. Otherwise the cause is unknown.
 
-Why a rebalance began, from the reason that a broker's line states, or a client.
+Sources of the reasons, by which a rebalance is explained: the arguments of ``prepareRebalance`` in
+GroupCoordinator.scala (2.3.1, 2.8.2, 3.6.1) and GroupMetadataManager.java; clients' reasons (KIP-800) in
+AbstractCoordinator.java and ConsumerCoordinator.java.
 
-Source: the arguments of ``prepareRebalance`` in GroupCoordinator.scala (2.3.1, 2.8.2, 3.6.1) and
-GroupMetadataManager.java; clients' reasons (KIP-800) in AbstractCoordinator.java and ConsumerCoordinator.java.
-
-A group of KIP-848 as its coordinator logs it: who joined or left, then ``Bumped group epoch``, then the target.
-
-A rebalance begins with the line that names the member, or with the bump, and its joins are over when the target
-assignment is computed. Which member reached the epoch when, only brokers before 4.1 log at INFO; otherwise the end of a
-rebalance is not known.
+One of KIP-848: who joined or left, then ``Bumped group epoch``, then the target. A rebalance begins with the line that
+names the member, or with the bump, and its joins are over when the target assignment is computed. Which member reached
+the epoch when, only brokers before 4.1 log at INFO; otherwise the end of a rebalance is not known.
 """
 
 from __future__ import annotations

@@ -11,11 +11,10 @@ Laws:
 * Order and chunking of the rows do not matter; the same line in two sources (a rotated file and its copy) counts once.
 * What the lines do not say is None, and `GroupSummary.blind` names it: no log says which member was late.
 
-The broker's own log as a second witness of what was captured on the wire.
-
-A rebalance on the wire and one in the text are the same where they led to the same generation, and their beginnings lie
-within `NEAR_NS` once the clocks are compared: the difference of the clocks is the median over all that share a
-generation, so that a log read in a wrong time zone is joined all the same, and said:
+Where the wire was captured, too, the broker's log is a second witness (`join_witnesses`). A rebalance on the wire and
+one in the text are the same where they led to the same generation, and their beginnings lie within `NEAR_NS` once the
+clocks are compared: the difference of the clocks is the median over all that share a generation, so that a log read in
+a wrong time zone is joined all the same, and said:
 
 * The wire decides: the text adds evidence, and a sentence where it states another cause; it changes no cause but an
   unknown one.

@@ -1,4 +1,4 @@
-"""The shape of a line: a template with fields, compiled to a search that takes linear time.
+"""The shapes of lines about groups: templates with fields, compiled to searches that take linear time.
 
 A template is the text of the line with fields in angle brackets, ``Stabilized group <group> generation <generation>``;
 ``[[...]]`` is optional text and ``{a|b}`` one of several. `FIELDS` has the fields and the column of `LogLine` that each
@@ -9,7 +9,7 @@ Laws:
 * A line that holds no literal of a template costs one substring search for it.
 * No line, whatever it holds, costs more than `_TRIES` matches of a template, whose fields are bounded in length.
 
-The lines of brokers about groups, release by release; each was read in the source at the tag named, or recorded.
+`BROKER_SHAPES`, release by release; each was read in the source at the tag named, or recorded:
 
 | releases          | where                                                                            |
 |-------------------|----------------------------------------------------------------------------------|
@@ -18,10 +18,9 @@ The lines of brokers about groups, release by release; each was read in the sour
 | 4.x, and 3.9 with | GroupMetadataManager.java: the new coordinator, for classic groups and for those |
 | group.version=1   | of KIP-848, whose lines begin with ``[GroupId ...]``                             |
 
-The lines of clients about groups, library by library; those of one kind mean the same.
-
-Read in the libraries' own source (kafka-clients 1.1 to 4.1, librdkafka 2.16, kafkajs 2.2, aiokafka 0.14, kafka-python
-2.0 and 3.0, sarama 1.4x, franz-go 1.x) or recorded.
+`CLIENT_SHAPES`, library by library; those of one kind mean the same. They were read in the libraries' own source
+(kafka-clients 1.1 to 4.1, librdkafka 2.16, kafkajs 2.2, aiokafka 0.14, kafka-python 2.0 and 3.0, sarama 1.4x, franz-go
+1.x) or recorded.
 """
 
 from __future__ import annotations

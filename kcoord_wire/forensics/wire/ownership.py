@@ -6,7 +6,7 @@ Laws:
   everything up with its next JoinGroup; a cooperative one what its next assignment leaves out, or its next join no
   longer names (KIP-429).
 * A member that leaves, is removed, or is rejected (22, 25, 82) holds nothing from then on.
-* A pause begins when the last holder lets go, or is dead (`deaths`), and ends when the next one begins; a partition
+* A pause begins when the last holder lets go, or is dead (`members`), and ends when the next one begins; a partition
   that was never held has none. Where members that the source does not show may have held it meanwhile, there is no row.
 * A static member that returns under another member id is the same owner.
 """

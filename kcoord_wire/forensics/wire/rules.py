@@ -429,7 +429,7 @@ class EpochRule:
     """One way in which the epoch of a KIP-848 group rises.
 
     :ivar name: as in `CauseRule`
-    :ivar when: the condition in words; `kip848_members` and `kip848` evaluate it
+    :ivar when: the condition in words; `kip848` evaluates it
     :ivar sentence: for people; ``{who}`` is the member, ``{what}`` what it asks for
     """
 

@@ -27,7 +27,7 @@ class Server(Protocol):
 
     @property
     def boot(self) -> int:
-        """From 1; changes with every start and every crash."""
+        """From 1; changes with every start."""
 
     @property
     def is_up(self) -> bool:

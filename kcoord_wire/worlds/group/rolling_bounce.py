@@ -14,9 +14,8 @@ Laws:
 * Time counts as it would for real members: they learn of a rebalance by their next heartbeat, join at their next poll,
   and a join is complete when the last one has joined.
 
-What a rolling bounce costs, computed from the events of the instances' work: pauses, throughput, moves, lag.
-
-The events are the same for a simulated and for a real group, so that the two can be compared.
+The cost (pauses, throughput, moves, lag) is computed from the events of the instances' work. The events are the same
+for a simulated and for a real group, so that the two can be compared.
 
 Laws:
 

@@ -1,4 +1,4 @@
-"""The laws of members, checked against the log and against the records that applications get.
+"""The laws of members and readers, checked against the log and against the records that applications get.
 
 Laws; a broken one raises `ViolationError`. With `Rules.DOCUMENT`, on a topic with LogAppendTime:
 
@@ -21,9 +21,7 @@ loses the partition before it could release it (``tenures``).
 With `Rules.LIBRARY`, and on a topic with CreateTime, two holders are counted; the laws that follow from one holder are
 not looked at.
 
-Readers of a virtual log that compute its state and send nothing, beside one that sees each entry when it lands.
-
-With `Rules.DOCUMENT`:
+Of readers that compute the log's state and send nothing (`Observer`), with `Rules.DOCUMENT`:
 
 * ``agreement``: each entry has the same outcome and leaves the same claim for every reader, whatever its clock, its lag
   and the time at which it began. A reader that began after a part of the log was trimmed agrees from the moment on at
@@ -31,8 +29,6 @@ With `Rules.DOCUMENT`:
 * ``garbage``: what is no message, and what lies on the wrong coordination partition, changes no claim.
 
 With `Rules.LIBRARY` the differences are counted by kind (`Anomaly`).
-
-What goes wrong by the rules of the Go library, by kind.
 
 With `Rules.LIBRARY` the state that a reader computes depends on its clock at the moment of reading. So each kind below
 is possible, and random runs count them; a run that looks for one kind ends with the first of it, as with a broken law.

@@ -14,7 +14,7 @@ Laws:
 
 Source: "Kafka Client-side Assignment Proposal", "Kafka 0.9 Consumer Rewrite Design".
 
-The events, effects and settings that the machines of all variants share. Times are in ms.
+Events, effects and settings are those of the machines of all variants. Times are in ms.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Laws:
 
 Source: "Kafka Client-side Assignment Proposal", "Single Client Assignor".
 
-The variants of the proposal by name, and the strategies that their members offer.
+`VARIANTS` has all variants of the proposal by name.
 """
 
 from __future__ import annotations

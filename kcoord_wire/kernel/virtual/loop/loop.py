@@ -6,14 +6,12 @@ Laws:
   the same time run in the order in which they were set.
 * Tasks and futures hash to their number of creation, so that sets of them, `asyncio.all_tasks` among them, have the
   same order in every process.
-* A callback belongs to the process (hosts.py) in whose context it was planned: it waits while that process is paused,
+* A callback belongs to the process in whose context it was planned: it waits while that process is paused,
   and never runs once it was killed. ``time.sleep`` stops its own process, and no other.
 * Nothing waits for ever in silence: `DeadlockError` and `LimitError` name the tasks and where each of them waits.
 * What the loop does not simulate raises `NotSimulatedError`; no call reaches the operating system's network.
 
-The hosts of a virtual world, and the processes on them: started, paused, killed and started again.
-
-Laws:
+Laws of hosts and the processes on them:
 
 * What a process plans belongs to it, by the context in which it was planned (`CURRENT`): tasks that it starts,
   callbacks, connections.
@@ -21,10 +19,9 @@ Laws:
   connections stay open, and the other side's bytes arrive, as the kernel would have it.
 * A killed process never runs again, no ``finally`` of it either until the run has ended; its connections are reset.
 
-The clocks and the randomness of the standard library, replaced while a virtual world runs.
-
-Programs read clocks besides the loop's: aiokafka takes ``time.monotonic`` for its heartbeats and ``time.time`` for its
-metadata. In the thread of the loop these are replaced:
+The clocks and the randomness of the standard library are replaced while a virtual world runs. Programs read clocks
+besides the loop's: aiokafka takes ``time.monotonic`` for its heartbeats and ``time.time`` for its metadata. In the
+thread of the loop these are replaced:
 
     time: time, time_ns, monotonic, monotonic_ns, perf_counter, perf_counter_ns, clock_gettime_ns, sleep
     random: the functions of the module, seeded; os.urandom, and with it uuid.uuid4, secrets and random.SystemRandom

@@ -7,16 +7,12 @@ Laws:
   (``tcp_syn_retries``).
 * The draws of one connection do not depend on what happens on others.
 
-What `create_server` returns on the virtual loop: a port of a host that takes connections.
-
-Laws:
+Laws of servers, which `create_server` returns:
 
 * A server takes connections as the process that made it, with TLS if it has a context.
 * `MemoryServer.close` ends the listening; connections that were accepted stay open.
 
-Connections in memory, as a TCP connection behaves: bytes in order, retransmitted after loss, closed, reset, dead.
-
-Laws:
+Laws of connections, which behave as those of TCP:
 
 * Bytes of one direction arrive in order, each write as one piece, or the connection ends with an error.
 * Bytes that the network drops are sent again, after 0.2 s and then after twice as long each time, at most 120 s; after
