@@ -77,6 +77,8 @@ def parse(words: Sequence[str]) -> Command:
     if parts and rest and not rest[0].startswith("-"):
         wrong = f"{name} {rest[0]}".strip()
         raise UsageError(f"there is no command {wrong}; {suggestion(rest[0], parts)} (see {program} --help)")
+    if late := next(filter(parts.__contains__, rest), ""):
+        raise UsageError(f"{program} {late}: the command goes before the options (see {program} --help)")
     if place:
         module, _, kind = place.partition(".")
         found: type[Command] = getattr(import_module(f"kcoord_wire.cli.{module}"), kind)

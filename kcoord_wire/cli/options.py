@@ -116,8 +116,8 @@ class Parser(argparse.ArgumentParser):
             if word == "--":
                 break
             if word.startswith("--") and " " not in word and not any(each.startswith(name) for each in known):
-                options = [each[2:] for each in known if each.startswith("--")]
-                self.error(f"there is no option {name}; {suggestion(name[2:], options)}")
+                options = [each for each in known if each.startswith("--")]
+                self.error(f"there is no option {name}; {suggestion(name, options)}")
         return self.parse_args(words)
 
 

@@ -110,8 +110,8 @@ def test_fields_are_options() -> None:
         (("a", "--most", "0"), "argument --most: '0' is not a whole number from 1 up"),
         (("a", "--from", "x", "--until", "y"), "argument --until: not allowed with argument --from"),
         (("a", "--rules", "none"), "argument --rules: invalid choice: 'none'"),
-        (("a", "--fromat", "json"), "there is no option --fromat; did you mean format?"),
-        (("--grup=g",), "there is no option --grup; did you mean group?"),
+        (("a", "--fromat", "json"), "there is no option --fromat; did you mean --format?"),
+        (("--grup=g",), "there is no option --grup; did you mean --group?"),
         (("a", "--all", "--group", "g"), "--all leaves no group out"),
     ],
 )
