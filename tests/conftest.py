@@ -24,6 +24,7 @@ settings.load_profile("kcoord")
 
 _LONGEST_IN_NAME = 60
 _GRACE = 60  # seconds to clean up in after that; then faulthandler ends the process
+_TOO_LONG = "the test takes longer than its limit; stderr has the tracebacks of all threads"
 
 
 def pytest_configure() -> None:
@@ -34,7 +35,7 @@ def pytest_configure() -> None:
 
 def _fail_for_its_time(number: int, frame: FrameType | None) -> None:
     faulthandler.dump_traceback(sys.__stderr__, all_threads=True)
-    pytest.fail("the test takes longer than its limit; stderr has the tracebacks of all threads")
+    pytest.fail(_TOO_LONG)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -45,6 +46,15 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Fail it all the same where that was raised in a callback or a task of an event loop, which only notes it down."""
+    result = yield
+    if not signal.getitimer(signal.ITIMER_REAL)[0]:
+        pytest.fail(_TOO_LONG)
+    return result
 
 
 def pytest_report_header() -> str:
