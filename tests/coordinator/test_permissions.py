@@ -247,6 +247,28 @@ TOPIC_LISTS = [
     if api.each is not None and api.each[0] is Kind.TOPIC and api.key not in (ApiKey.METADATA, ApiKey.OFFSET_FETCH)
 ]
 IDS_FROM = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13, ApiKey.OFFSET_COMMIT: 10, ApiKey.TXN_OFFSET_COMMIT: 6}
+NEEDED = {
+    ApiKey.PRODUCE: Operation.WRITE,
+    ApiKey.FETCH: Operation.READ,
+    ApiKey.LIST_OFFSETS: Operation.DESCRIBE,
+    ApiKey.OFFSET_COMMIT: Operation.READ,
+    ApiKey.CREATE_TOPICS: Operation.CREATE,
+    ApiKey.DELETE_TOPICS: Operation.DELETE,
+    ApiKey.DELETE_RECORDS: Operation.DELETE,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Operation.DESCRIBE,
+    ApiKey.TXN_OFFSET_COMMIT: Operation.READ,
+    ApiKey.CREATE_PARTITIONS: Operation.ALTER,
+    ApiKey.OFFSET_DELETE: Operation.READ,
+    ApiKey.DESCRIBE_PRODUCERS: Operation.READ,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Operation.DESCRIBE,
+}
+"""What Kafka demands of each topic in such a list."""
+NEEDED_OF_GROUP = {
+    ApiKey.OFFSET_COMMIT: Operation.READ,
+    ApiKey.TXN_OFFSET_COMMIT: Operation.READ,
+    ApiKey.OFFSET_DELETE: Operation.DELETE,
+}
+IMPLY_DESCRIBE = {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.DESCRIBE}
 REFUSED = {
     ApiKey.PRODUCE: {"base_offset": -1},
     ApiKey.FETCH: {"records": b""},
@@ -305,9 +327,35 @@ def test_a_list_of_topics_is_split(api: Api, path: str) -> None:
         if hasattr(api.response(), "error_code"):
             failed = api.response(error_code=70)
             assert finish(failed) == failed
-        assert split(ask(api, path, version, "secret"), version, EVERYTHING)[0] is None
+        allowed, finish = split(ask(api, path, version, "secret"), version, EVERYTHING)
+        assert allowed is None
+        refused = [leaf.error_code for each in getattr(finish(None), batch.answers) for leaf in leaves(each)]
+        assert refused == [NO_TOPIC]
         mine = ask(api, path, version, "orders")
         assert split(mine, version, EVERYTHING)[0] is mine
+
+
+@pytest.mark.parametrize(("api", "path"), TOPIC_LISTS, ids=lambda each: getattr(each, "key", each))
+def test_a_topic_in_a_list_needs_the_operation_of_its_api(api: Api, path: str) -> None:
+    version = api.versions[-1] if path != "topic_names" else 5
+    request = ask(api, path, version, "orders")
+    beside = Rule((ALICE,), frozenset(Operation), ("billing",), transactional_ids=("pay-1",), cluster=True)
+    enough = IMPLY_DESCRIBE if NEEDED[api.key] is Operation.DESCRIBE else {NEEDED[api.key]}
+    for operation in Operation:
+        permissions = Permissions([beside, Rule((ALICE,), frozenset((operation,)), topics=("orders",))])
+        allowed, _ = split(request, version, permissions)
+        assert (allowed is not None) == (operation in enough), operation
+
+
+@pytest.mark.parametrize("api", [APIS[key] for key in NEEDED_OF_GROUP], ids=lambda api: api.key)
+def test_the_group_of_a_list_needs_the_operation_of_its_api(api: Api) -> None:
+    version = api.versions[-1]
+    request = ask(api, api.parts, version, "orders")
+    beside = Rule((ALICE,), frozenset(Operation), topics=("orders",), transactional_ids=("pay-1",))
+    for operation in Operation:
+        permissions = Permissions([beside, Rule((ALICE,), frozenset((operation,)), groups=("billing",))])
+        allowed, _ = split(request, version, permissions)
+        assert (allowed is not None) == (operation is NEEDED_OF_GROUP[api.key]), operation
 
 
 @pytest.mark.parametrize(
