@@ -17,6 +17,7 @@ def each(names: str, values: Iterable[Any]) -> Callable[[Callable[..., None]], C
     """
     arguments = names.replace(" ", "").split(",")
     rows = list(values)
+    assert rows, "nothing would be tried"
 
     def around(check: Callable[..., None]) -> Callable[..., None]:
         @wraps(check)
