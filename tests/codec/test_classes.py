@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.codec import registry as classes
+from kcoord_wire.codec import registry
 from kcoord_wire.codec.registry import MessageCodec, make_classes
 from kcoord_wire.schema.reader import read_message
 from tests.support.each import each
@@ -70,7 +70,7 @@ def test_a_copy_does_not_read_the_schema_again(monkeypatch: pytest.MonkeyPatch) 
     made = make_classes(kw.registry["JoinGroupRequest"].schema)
     message = made["JoinGroupRequest"](protocols=[made["JoinGroupRequestProtocol"]() for _ in range(3)])
     data = pickle.dumps(message)
-    monkeypatch.delattr(classes, "read_message")
+    monkeypatch.delattr(registry, "read_message")
     assert pickle.loads(data) == copy.deepcopy(message) == message
 
 
@@ -89,7 +89,7 @@ def test_making_a_class_may_make_another_one() -> None:
 
     held = [Finalized()]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(classes, "class_doc", collected)
+        patched.setattr(registry, "class_doc", collected)
         outer = make_classes(renamed)
     assert made == [outer]
 

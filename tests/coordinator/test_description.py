@@ -9,7 +9,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator import description as rebalance_log
+from kcoord_wire.coordinator import description
 from kcoord_wire.coordinator.core.events import Phase, RebalanceAccount, RebalanceReport, Removal, Trigger
 from kcoord_wire.coordinator.description import (
     GroupDescription,
@@ -259,7 +259,7 @@ def test_rebalances_count_when_they_have_ended() -> None:
 
 
 def test_remembered_accounts_are_bounded_by_their_joins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebalance_log, "REMEMBERED_JOINS", 10)
+    monkeypatch.setattr(description, "REMEMBERED_JOINS", 10)
     log = RebalanceLog(Metrics())
     for number in range(9):
         log.report(RebalanceReport(Phase.ENDED, ended(generation_id=number)))

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.partitions import producers as open_transactions
+from kcoord_wire.coordinator.partitions import producers
 from kcoord_wire.coordinator.partitions.batch_header import Refused, check_batch
 from kcoord_wire.coordinator.partitions.journal import Journal
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, Storage
@@ -268,7 +268,7 @@ def test_producers_with_open_transactions_are_not_forgotten() -> None:
 
 
 def test_only_so_many_transactions_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_transactions, "MOST_OPEN", 2)
+    monkeypatch.setattr(producers, "MOST_OPEN", 2)
     log = Log()
     log.write(1)
     log.write(2)

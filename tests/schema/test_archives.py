@@ -11,8 +11,7 @@ from contextlib import suppress
 import pytest
 
 from kcoord_wire.errors import SchemaError
-from kcoord_wire.schema import files as archives
-from kcoord_wire.schema.files import schema_files
+from kcoord_wire.schema.files import MAX_ALL, MAX_DIRECTORY, MAX_FILE, MAX_FILES, schema_files
 
 
 def archive(*files: tuple[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -38,21 +37,21 @@ def test_other_compressions_are_refused(compression: int) -> None:
 
 
 def too_many_bytes() -> bytes:
-    return archive(("A.json", bytes(archives.MAX_FILE + 1)))
+    return archive(("A.json", bytes(MAX_FILE + 1)))
 
 
 def too_many_bytes_together() -> bytes:
-    size = archives.MAX_FILE
-    return archive(*((f"{n}.json", bytes(size)) for n in range(archives.MAX_ALL // size + 1)))
+    size = MAX_FILE
+    return archive(*((f"{n}.json", bytes(size)) for n in range(MAX_ALL // size + 1)))
 
 
 def too_many_files() -> bytes:
-    return archive(*((f"{n}.json", b"") for n in range(archives.MAX_FILES + 1)))
+    return archive(*((f"{n}.json", b"") for n in range(MAX_FILES + 1)))
 
 
 def a_directory_too_large() -> bytes:
     data = bytearray(archive(("A.json", b"{}")))
-    struct.pack_into("<L", data, data.rindex(b"PK\5\6") + 12, archives.MAX_DIRECTORY + 1)
+    struct.pack_into("<L", data, data.rindex(b"PK\5\6") + 12, MAX_DIRECTORY + 1)
     return bytes(data)
 
 

@@ -30,7 +30,7 @@ from kcoord_wire.coordinator.host import Runtime
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.kernel.virtual import disk as virtual_disk
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.group import world as cluster
+from kcoord_wire.worlds.group import world
 
 Patch = pytest.MonkeyPatch
 
@@ -147,9 +147,7 @@ def assignor_gives_twice(patch: Patch) -> None:
             for member_id, partitions in assignment.items()
         }
 
-    patch.setattr(
-        cluster, "ASSIGNORS", {name: replace(assignor, assign=planted) for name, assignor in ASSIGNORS.items()}
-    )
+    patch.setattr(world, "ASSIGNORS", {name: replace(assignor, assign=planted) for name, assignor in ASSIGNORS.items()})
 
 
 def never_stable(patch: Patch) -> None:

@@ -10,9 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from kcoord_wire.central.draft import context as assignment
-from kcoord_wire.central.draft import rebalance
-from kcoord_wire.central.draft import rebalance as handlers
+from kcoord_wire.central.draft import context, rebalance
 from kcoord_wire.central.draft.consumer import DraftConsumer
 from kcoord_wire.central.draft.context import TopicWatches
 from kcoord_wire.central.draft.events import Partition
@@ -122,14 +120,14 @@ def two_handlers_for_a_group(patch: Patch) -> None:
     def planted(self: RebalanceHandlers, group: Group) -> None:
         self._queues.append(type(self._queues[0])())
         self._running.append(None)
-        patch.setattr(handlers.zlib, "crc32", lambda _: len(self._queues) - 1)
+        patch.setattr(rebalance.zlib, "crc32", lambda _: len(self._queues) - 1)
         submit(self, group)
 
     patch.setattr(RebalanceHandlers, "_submit", planted)
 
 
 def partition_left_out(patch: Patch) -> None:
-    assign = assignment.assign
+    assign = context.assign
 
     def planted(*arguments: Any) -> Any:
         return dict(list(assign(*arguments).items())[1:])

@@ -14,8 +14,6 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.consumer_groups import classic_members, progress
-from kcoord_wire.coordinator.consumer_groups import progress as assignment
-from kcoord_wire.coordinator.consumer_groups import progress as reconciliation
 from kcoord_wire.coordinator.consumer_groups.classic_members import ClassicMembers
 from kcoord_wire.coordinator.consumer_groups.group import NOBODY, ConsumerGroup, GroupState, Member, MemberState
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
@@ -43,7 +41,7 @@ def kafka_16147(patch: Patch) -> None:
 
 def kafka_19449(patch: Patch) -> None:
     """A partition that the member itself is to give up counts as held by another."""
-    step = reconciliation._step
+    step = progress._step
 
     def planted(member: Member, goal: Goal, owned: Any) -> Member:
         result = step(replace(member, revoking={}), goal, owned)
@@ -57,7 +55,7 @@ def kafka_19449(patch: Patch) -> None:
             return result
         return replace(result, state=MemberState.UNRELEASED_PARTITIONS)
 
-    patch.setattr(reconciliation, "_step", planted)
+    patch.setattr(progress, "_step", planted)
 
 
 def gives_what_others_hold(patch: Patch) -> None:
@@ -66,20 +64,20 @@ def gives_what_others_hold(patch: Patch) -> None:
 
 def takes_silence_for_revocation(patch: Patch) -> None:
     """A heartbeat that does not say what the member owns counts as if it owned nothing more."""
-    owns = reconciliation.owns_any
-    patch.setattr(reconciliation, "owns_any", lambda owned, held: owned is not None and owns(owned, held))
+    owns = progress.owns_any
+    patch.setattr(progress, "owns_any", lambda owned, held: owned is not None and owns(owned, held))
 
 
 def moves_on_before_revocation(patch: Patch) -> None:
     """A member gets the epoch of the target while it has partitions to give up."""
-    moved = reconciliation._moved
+    moved = progress._moved
 
     def planted(member: Member, goal_state: MemberState, epoch: int, assigned: Any, revoking: Any) -> Member:
         if goal_state is MemberState.UNREVOKED_PARTITIONS:
             epoch += 1
         return moved(member, goal_state, epoch, assigned, revoking)
 
-    patch.setattr(reconciliation, "_moved", planted)
+    patch.setattr(progress, "_moved", planted)
 
 
 def keeps_what_the_dead_held(patch: Patch) -> None:
@@ -96,7 +94,7 @@ def keeps_what_the_dead_held(patch: Patch) -> None:
 
 
 def assignor_gives_twice(patch: Patch) -> None:
-    compute = assignment.compute_target
+    compute = progress.compute_target
 
     def planted(group: ConsumerGroup, topics: Any, assignor: str) -> Any:
         target = compute(group, topics, assignor)
@@ -138,12 +136,12 @@ def group_epoch_goes_back(patch: Patch) -> None:
 
 
 def member_epoch_goes_back(patch: Patch) -> None:
-    moved = reconciliation._moved
+    moved = progress._moved
 
     def planted(member: Member, state: MemberState, epoch: int, assigned: Any, revoking: Any) -> Member:
         return moved(member, state, max(epoch - 2, 1) if member.epoch > 2 else epoch, assigned, revoking)
 
-    patch.setattr(reconciliation, "_moved", planted)
+    patch.setattr(progress, "_moved", planted)
 
 
 def _answers(change: Callable[[m.ConsumerGroupHeartbeatResponse], None]) -> Callable[[Patch], None]:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from kcoord_wire.kernel.virtual.scripts import Row, with_odds
-from kcoord_wire.marshal import world_state as machine
+from kcoord_wire.marshal import world_state
 from kcoord_wire.marshal.claiming import Claiming
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.holding import AckTracker, AtMostOnce, Holding
@@ -172,7 +172,7 @@ def takes_releases_of_anybody(patch: Patch) -> None:
 
 def takes_heartbeats_of_anybody(patch: Patch) -> None:
     """A heartbeat overwrites, as in the Go library."""
-    patch.setattr(machine, "_may_beat", lambda claim, message, is_same, freshness: True)
+    patch.setattr(world_state, "_may_beat", lambda claim, message, is_same, freshness: True)
 
 
 def lets_positions_go_back(patch: Patch) -> None:

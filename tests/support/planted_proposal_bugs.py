@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.proposal import all_members, member
-from kcoord_wire.worlds.proposal import proposal_coordinator as coordinator
+from kcoord_wire.worlds.proposal import all_members, member, proposal_coordinator
 
 
 def keeps_its_partitions(patch: pytest.MonkeyPatch) -> None:
@@ -43,7 +42,7 @@ def chooses_another_sub_group(patch: pytest.MonkeyPatch) -> None:
 def does_not_wait(patch: pytest.MonkeyPatch) -> None:
     """A generation begins although members of the last one have not joined."""
     patch.setattr(
-        coordinator.Coordinator, "_all_wait", lambda self: any(each.waiting for each in self.members.values())
+        proposal_coordinator.Coordinator, "_all_wait", lambda self: any(each.waiting for each in self.members.values())
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from kcoord_wire.assignors import Assignment
-from kcoord_wire.central.rewrite import membership as offsets
+from kcoord_wire.central.rewrite import membership
 from kcoord_wire.central.rewrite.events import RewriteError, StartFetching
 from kcoord_wire.central.rewrite.group import Group, GroupState, Shard
 from kcoord_wire.central.rewrite.layout import GroupMetadata, shard_path
@@ -84,15 +84,15 @@ def takes_commits_of_any_generation(patch: Patch) -> None:
         is_dead = error == RewriteError.UNKNOWN_CONSUMER_ID
         refused(self, RewriteError.ILLEGAL_GENERATION if is_dead else error, now)
 
-    def planted(self: offsets.Offsets, shard: Shard, connection: int, request: OffsetCommitRequest) -> None:
+    def planted(self: membership.Offsets, shard: Shard, connection: int, request: OffsetCommitRequest) -> None:
         group = shard.groups.get(request.group_id)
         if group is None:
             self._outbox.refuse(connection, RewriteError.UNKNOWN_CONSUMER_ID)
         else:
             self._outbox.start(self._write(shard, group, connection, request))
 
-    patch.setattr(offsets.Offsets, "commit", planted)
-    patch.setattr(offsets, "_is_current", lambda group, request: True)
+    patch.setattr(membership.Offsets, "commit", planted)
+    patch.setattr(membership, "_is_current", lambda group, request: True)
     patch.setattr(RewriteMember, "_refused", commits)
 
 

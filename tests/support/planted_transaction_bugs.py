@@ -23,7 +23,7 @@ from kcoord_wire.coordinator.partitions.producers import OpenTransactions, Produ
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions import machine
-from kcoord_wire.coordinator.transactions import transaction as records
+from kcoord_wire.coordinator.transactions import transaction as transaction_module
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
 from kcoord_wire.coordinator.transactions.transaction import PREPARED, Move, State, Transaction
 from kcoord_wire.kernel.virtual.scripts import Do, Script
@@ -143,7 +143,7 @@ def duplicates_are_stored(patch: Patch) -> None:
 
 
 def decision_is_lost_at_restart(patch: Patch) -> None:
-    replay = records.replay
+    replay = transaction_module.replay
 
     def planted(records: Any) -> dict[str, Transaction]:
         found = replay(records)
