@@ -128,6 +128,48 @@ def test_members(request_class: Any, versions: range) -> None:
         assert finish(None).error_code == NO_GROUP
 
 
+NEEDED = {  # as KafkaApis.scala authorises them
+    "read groups": "JOIN_GROUP HEARTBEAT LEAVE_GROUP SYNC_GROUP",
+    "read groups, describe topics": "CONSUMER_GROUP_HEARTBEAT",
+    "read groups, read each of topics": "OFFSET_COMMIT",
+    "delete groups, read each of topics": "OFFSET_DELETE",
+    "describe groups, describe each of topics": "OFFSET_FETCH",
+    "describe each of groups": "DESCRIBE_GROUPS LIST_GROUPS CONSUMER_GROUP_DESCRIBE",
+    "delete each of groups": "DELETE_GROUPS",
+    "read each of topics": "FETCH DESCRIBE_PRODUCERS",
+    "describe each of topics": "LIST_OFFSETS METADATA OFFSET_FOR_LEADER_EPOCH DESCRIBE_TOPIC_PARTITIONS",
+    "create each of topics": "CREATE_TOPICS",
+    "delete each of topics": "DELETE_TOPICS DELETE_RECORDS",
+    "alter each of topics": "CREATE_PARTITIONS",
+    "write transactional_ids": "END_TXN",
+    "write transactional_ids, write each of topics": "PRODUCE",
+    "read groups, write transactional_ids": "ADD_OFFSETS_TO_TXN",
+    "write transactional_ids, read groups, read each of topics": "TXN_OFFSET_COMMIT",
+    "describe each of transactional_ids": "DESCRIBE_TRANSACTIONS LIST_TRANSACTIONS",
+    "describe_configs each of resources": "DESCRIBE_CONFIGS",
+    "alter_configs each of resources": "ALTER_CONFIGS INCREMENTAL_ALTER_CONFIGS",
+    "describe cluster": "DESCRIBE_ACLS DESCRIBE_LOG_DIRS LIST_PARTITION_REASSIGNMENTS",
+    "alter cluster": "WRITE_TXN_MARKERS CREATE_ACLS DELETE_ACLS",
+    "describe_configs cluster": "LIST_CONFIG_RESOURCES",
+}
+DECIDED_OTHERWISE = (
+    "FIND_COORDINATOR SASL_HANDSHAKE SASL_AUTHENTICATE API_VERSIONS INIT_PRODUCER_ID ADD_PARTITIONS_TO_TXN "
+    "DESCRIBE_CLUSTER"
+)
+
+
+def test_what_each_api_is_authorised_as() -> None:
+    """The tests below take what they ask from the rows, so a row without a need would be tested by none of them."""
+    needed: dict[str, str] = {}
+    for api in APIS.values():
+        words = [f"{operation.name.lower()} {kind}" for kind, operation in api.needs]
+        if api.each is not None:
+            words.append(f"{api.each[1].name.lower()} each of {api.each[0]}")
+        needed[api.key.name] = ", ".join(words)
+    expected = {name: words for words, names in NEEDED.items() for name in names.split()}
+    assert needed == expected | dict.fromkeys(DECIDED_OTHERWISE.split(), "")
+
+
 def test_other_apis_are_let_through() -> None:
     for request in (m.ApiVersionsRequest(), m.SaslHandshakeRequest(), m.SaslAuthenticateRequest()):
         assert split(request, 0, Permissions([])) == (request, None)
