@@ -1,7 +1,7 @@
 """What goes into the coordinator's state machines, what comes out, and what they have in common.
 
 A machine is a pure object: ``handle(event, now)`` gives a list of effects. It owns no socket, clock, disk or source of
-randomness; its host (runtime.py, under the server and under the simulation) has those.
+randomness; its host (host.py, under the server and under the simulation) has those.
 
 Laws:
 
