@@ -128,7 +128,7 @@ def test_members(request_class: Any, versions: range) -> None:
         assert finish(None).error_code == NO_GROUP
 
 
-NEEDED = {  # as KafkaApis.scala authorises them
+AUTHORISED_AS = {  # in KafkaApis.scala
     "read groups": "JOIN_GROUP HEARTBEAT LEAVE_GROUP SYNC_GROUP",
     "read groups, describe topics": "CONSUMER_GROUP_HEARTBEAT",
     "read groups, read each of topics": "OFFSET_COMMIT",
@@ -166,7 +166,7 @@ def test_what_each_api_is_authorised_as() -> None:
         if api.each is not None:
             words.append(f"{api.each[1].name.lower()} each of {api.each[0]}")
         needed[api.key.name] = ", ".join(words)
-    expected = {name: words for words, names in NEEDED.items() for name in names.split()}
+    expected = {name: words for words, names in AUTHORISED_AS.items() for name in names.split()}
     assert needed == expected | dict.fromkeys(DECIDED_OTHERWISE.split(), "")
 
 
