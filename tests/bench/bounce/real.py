@@ -91,12 +91,12 @@ class Instance(Member):
         self.topic = options["topic"]
         super().__init__(client, **options)
 
-    def _take(self, event: dict[str, Any]) -> None:
+    def heed(self, event: dict[str, Any]) -> None:
         if event["event"] == "work":
             partitions = frozenset(TopicPartition(self.topic, number) for number in event["partitions"])
             self.reports.take(WorkEvent(event["at"], self.name, Work(event["what"]), partitions))
         else:
-            super()._take(event)
+            super().heed(event)
 
 
 def real_bounce(workload: BounceWorkload, protocol: str, library: str, seed: int = 0) -> BounceResult:

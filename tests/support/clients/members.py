@@ -61,7 +61,11 @@ KAFKA_PYTHON = _python(
 AIOKAFKA = _python(
     "aiokafka",
     "aiokafka_member",
-    {"Heartbeat failed for group .* because it is rebalancing": "it warns of each rebalance that others begin"},
+    {
+        "Heartbeat failed for group .* because it is rebalancing": "it warns of each rebalance that others begin",
+        "Failed fetch offsets from .* NotLeaderForPartitionError": "the broker of a new topic may not know yet that it"
+        " leads the partition; it asks again",
+    },
 )
 KCOORD = _python("kcoord-wire", "kcoord_member")
 
