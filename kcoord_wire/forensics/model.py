@@ -877,7 +877,7 @@ class Lag:
 
 
 class LagStatus(enum.StrEnum):
-    """How a group does on one partition, by the rules of Burrow; see `wire.lag_status`."""
+    """How a group does on one partition, by the rules of Burrow; see `wire.lag`."""
 
     OK = "OK"
     WARN = "WARN"  # it commits, and falls behind

@@ -7,7 +7,7 @@ Laws:
 * Heartbeats are sent every 0.25 to 0.73 intervals, again soon if an append fails, and do not wait for each other.
 * The position never goes beyond the contiguous processed prefix.
 * A release is sent after `StopFetching` and after the application is done with what it was given, or its time is over.
-* At most once: the position is the end of the last batch that was read back as committed (`at_most_once`).
+* At most once: the position is the end of the last batch that was read back as committed (`AtMostOnce`).
 
 Sources: Marshal PROTOCOL.md, "Heartbeats", "At Least Once (ALO)"; the Go library's cadence of 15 to 44 s of 60.
 

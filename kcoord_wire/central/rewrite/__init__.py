@@ -2,7 +2,7 @@
 
 To change JoinGroup, heartbeats, rebalances or commits: `membership`; takeovers of shards: `group`; who coordinates
 which shard: `coordinator`; nodes in ZooKeeper: `layout`. A member: `member`. Tests: tests/central/rewrite,
-worlds.rewrite.
+worlds.central.
 """
 
 __all__: list[str] = []

@@ -1,11 +1,12 @@
 """The topics that clients read and write: a broker of one node with its partitions in memory.
 
 Answers what is about topics and their configs as Kafka's broker does, so that consumers poll, commit and rebalance
-without a warning, and AdminClients make the topics that they need. A machine as events.py describes it.
+without a warning, and AdminClients make the topics that they need. A machine as `core.events` describes it.
 
 Laws:
 
-* Records are on a disk, which may be memory (partition_log.py, catalog.py). Their bytes are bounded (retention.py).
+* Records are on a disk, which may be memory (`partitions.partition_log`, `catalog`). Their bytes are bounded
+  (`retention`).
 * A Fetch is parked until there are ``min_bytes``, or for ``max_wait_ms``; not if one of its partitions fails. It is
   answered with whole batches, at least one if there is one.
 * There are no fetch sessions: full requests are answered with session id 0, so that clients go on without one; a

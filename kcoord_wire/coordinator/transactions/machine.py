@@ -9,7 +9,7 @@ partitions that it writes to (or their broker does so, KIP-890), and ends the tr
 log; then the effect `WriteMarkers` has the host write a marker to each partition, by which readers know what counts.
 `MarkersWritten` completes the transaction.
 
-Laws (besides those of events.py):
+Laws (besides those of `core.events`):
 
 * `WriteMarkers` follows the record of the outcome: no marker is written before that is on disk. What is loaded between
   outcome and completion has its markers written again.

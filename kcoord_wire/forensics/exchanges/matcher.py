@@ -14,10 +14,10 @@ Laws:
 * Connections of the 0.8 draft and JoinGroup of the consumer rewrite are read by `central`, which names their groups;
   all other frames are Kafka's.
 * Only frames of `APIS` are decoded, of ApiVersions the client's software (KIP-511), and of Fetch and ListOffsets the
-  offsets (`fetched`); of the responses of ApiVersions and SASL the error code is read (`errors`). Of the others the
+  offsets; of the responses of ApiVersions and SASL the error code is read. Of the others the
   first eight bytes are read, to pair their responses.
 * State is bounded for each connection: its pending requests (pairing.MAX_PENDING, MAX_PENDING_BYTES), and the topics
-  and groups it has named (memory.MAX_NAMES). A closed connection leaves nothing behind. All pending requests together
+  and groups it has named (pairing.MAX_NAMES). A closed connection leaves nothing behind. All pending requests together
   are bounded as well (`MAX_HELD`); where that gives requests up, the cut into batches does make a difference.
 * A topic has the name that the same connection received for its id before (KIP-516); else ``id:`` and the id in hex,
   which `name_topics` resolves when everything is read.

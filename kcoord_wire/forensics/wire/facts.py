@@ -84,7 +84,7 @@ def says_poll_timeout(reason: str | None) -> bool:
 
 
 class Background:
-    """What is known of a group beyond one rebalance. `causes.CauseFinder` keeps it up to date.
+    """What is known of a group beyond one rebalance. `rules.CauseFinder` keeps it up to date.
 
     :ivar rules: the rule that explained each join that started a rebalance, by the moment of that join
     :ivar known: the partitions that have been assigned so far

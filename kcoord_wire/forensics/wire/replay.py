@@ -7,8 +7,8 @@
 Theory of operation. The requests are given to a model of the coordinator in the order in which it read them. Unlike the
 coordinator, the model knows every response beforehand: which JoinGroup requests waited for which join, which were
 refused, who was in the leader's list. It computes no outcomes. It finds what moved the group out of its state: a join,
-a leave, or a timer. Where the responses show a rebalance that nothing in the source started, `unseen` looks for what
-fits.
+a leave, or a timer. Where the responses show a rebalance that nothing in the source started, `UnseenStarts`
+looks for what fits.
 
 Laws:
 

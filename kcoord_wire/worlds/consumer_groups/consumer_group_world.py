@@ -83,7 +83,7 @@ _HEALED_RELEASE_MS: Final = 1_000  # what an application takes at most when noth
 
 @dataclass(frozen=True, slots=True)
 class ClassicClient:
-    """A classic member as the laws see clients; see `laws.Client`."""
+    """A classic member as the laws see clients; see `consumer_group_laws.Client`."""
 
     member: MemberMachine
     topics: TopicNames

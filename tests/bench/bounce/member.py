@@ -1,6 +1,6 @@
 """An instance of the rolling bounce: a client program that takes time to open and to close partitions.
 
-It speaks lines.py, and reports its work as events of `bounce_account`: ``{"event": "work", "at": ms, "what": ...,
+It speaks lines.py, and reports its work as events of `real`: ``{"event": "work", "at": ms, "what": ...,
 "partitions": [...]}``, in the time of CLOCK_MONOTONIC, which all processes of the machine share.
 
 The library and the times are in the environment variable ``BOUNCE``, as JSON: ``library``, ``revoke_ms``,
