@@ -25,7 +25,7 @@ Given = Mapping[str, Mapping[str, Sequence[int]]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What an assignor gets: the arguments of `model.Assign`.
+    """What an assignor gets: the arguments of `subscriptions.Assign`.
 
     The mappings are dicts and the sequences lists, so that an assignor can change them and be found out.
     """

@@ -21,7 +21,7 @@ from kcoord_wire.assignors.subscriptions import NO_RACKS, Assign, Assignment, Me
 def uniform(
     partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription], _racks: Racks = NO_RACKS, /
 ) -> Assignment:
-    """Assign balanced, keeping as much of the target as possible; see `model.Assign`.
+    """Assign balanced, keeping as much of the target as possible; see `subscriptions.Assign`.
 
     Members with equal subscriptions (a homogeneous group) differ by at most one partition, in Kafka too. With others
     (heterogeneous) this is the best balance that the subscriptions allow, where Kafka stops after 16 rounds of
@@ -34,7 +34,8 @@ def uniform(
 def server_range(
     partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription], _racks: Racks = NO_RACKS, /
 ) -> Assignment:
-    """Split each topic among its subscribers in order, as the clients' range does without racks; see `model.Assign`."""
+    """Split each topic among its subscribers in order, as the clients' range does without racks; see
+    `subscriptions.Assign`."""
     return range_assign(partitions_per_topic, members)
 
 

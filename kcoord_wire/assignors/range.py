@@ -38,7 +38,7 @@ def range_assign(
     """Split each topic among its subscribers in order; the first p % m of m subscribers get one of p partitions more.
 
     Where racks matter (`Nearness`), members first get partitions with a replica in their rack, within these quotas: of
-    co-partitioned topics those numbers of which this is so in every topic. See `model.Assign`.
+    co-partitioned topics those numbers of which this is so in every topic. See `subscriptions.Assign`.
     """
     order = in_order(members)
     given: list[dict[str, Sequence[int]]] = [{} for _ in order]
@@ -158,7 +158,7 @@ def round_robin(
     _racks: Racks = NO_RACKS,
     /,
 ) -> Assignment:
-    """Assign each partition to the next member in order that subscribes to its topic; see `model.Assign`."""
+    """Assign each partition to the next member in order that subscribes to its topic; see `subscriptions.Assign`."""
     order = in_order(members)
     given: list[dict[str, Sequence[int]]] = [{} for _ in order]
     kinds = kinds_of(partitions_per_topic, members, order)

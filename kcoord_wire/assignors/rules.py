@@ -28,7 +28,7 @@ class Rule(enum.StrEnum):
     """A rule of an assignment, or of the assignor that made it."""
 
     NO_ERROR = "raises nothing"
-    FORM = "an assignment has the form that `model.Assignment` describes"
+    FORM = "an assignment has the form that `subscriptions.Assignment` describes"
     MEMBERS = "every member has an entry, and there is no other entry"
     SUBSCRIBED = "a member gets only topics that it subscribes to"
     EXISTING = "only partitions that exist are assigned"

@@ -148,7 +148,7 @@ def _holders(counts: Mapping[str, int], claims: Sequence[Claim]) -> dict[TopicPa
 def sticky_user_data(_topics: Sequence[str], assigned: Partitions, generation: int) -> bytes:
     """Return the user data that Kafka's StickyAssignor puts into a subscription (StickyAssignorUserData version 1).
 
-    It has none before the first assignment. See `model.OnJoin`.
+    It has none before the first assignment. See `subscriptions.OnJoin`.
     """
     if generation < 0:
         return b""
@@ -208,7 +208,7 @@ def _read_sticky_user_data(data: bytes) -> Claim:
 def sticky(
     partitions_per_topic: Mapping[str, int], members: Mapping[str, MemberSubscription], racks: Racks = NO_RACKS, /
 ) -> Assignment:
-    """Assign balanced, moving as few partitions as possible; see `model.Assign`.
+    """Assign balanced, moving as few partitions as possible; see `subscriptions.Assign`.
 
     Holders are read from `owned` and `generation` or, if `owned` is empty, from the user data of Kafka's
     StickyAssignor. Of two members that claim a partition, the one with the higher generation holds it; with equal

@@ -3,8 +3,8 @@
 `draft` and `rewrite` hold the state machines, which are pure; the modules beside them run the machines on sockets and
 on ZooKeeper.
 
-To change what peers may cost: `connection` (limits), `server`; tests/central/test_server, test_hostile. What the frames
-are: `frames`. What `kcoord central status` says: `status`, and `draft.coordinator` for what it describes.
+To change what peers may cost: `peer` (limits), `server`; tests/central/test_server, test_hostile. What the frames
+are: `dialects`. What `kcoord central status` says: `status`, and `draft.coordinator` for what it describes.
 To change the draft's consumer on sockets: `client`, `fetcher`; tests/central/test_client, test_delivery.
 """
 

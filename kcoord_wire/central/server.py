@@ -1,6 +1,6 @@
 """A broker on sockets: one event loop, and the pure machines that it runs.
 
-The server cuts and decodes what peers send (`connection`, and a `Dialect` of `frames`), passes it to the
+The server cuts and decodes what peers send (`peer`, and a `Dialect` of `dialects`), passes it to the
 coordinator's machine, and executes the effects: messages, closed connections, requests to ZooKeeper, log lines.
 Fetches do not pass through the machine.
 

@@ -1,6 +1,6 @@
 """The members' side of the group protocol: the member machine, and a consumer on asyncio that is a host of it.
 
-To change how a member joins, syncs, beats or leaves: `machine`, which the simulation runs, too;
+To change how a member joins, syncs, beats or leaves: `classic_member`, which the simulation runs, too;
 tests/consumer/test_machine. To change its API, fetching or connections: `client` (with `membership`, the machine's
 host), `fetching` and `positions`, `brokers` and `connection`. A setting is a field of `settings.ConsumerSettings`.
 

@@ -5,7 +5,7 @@
         async for record in consumer:
             print(record.offset, record.value)
 
-The member's part is `machine.MemberMachine`, the same that the worlds of `worlds.group` run; this package adds
+The member's part is `classic_member.MemberMachine`, the same that the worlds of `worlds.group` run; this package adds
 sockets (`connection`), metadata, fetching and the application's side.
 
 Laws:

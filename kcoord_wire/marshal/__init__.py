@@ -4,9 +4,9 @@
         for record in consumer:
             print(record.topic, record.partition, record.offset, record.value, record.token)
 
-To change what the log means: `machine`, and `ranges` for claims of offsets; check with tests.marshal.check_world. To
-change how a member claims and hands over: `claiming` (the eleven steps); holds, commits and releases: `holding`; what
-arrives: `member`. Its application's side: `client`, `inbox`. How a group is paused or set: `admin`. What `kcoord
+To change what the log means: `world_state`, and `ranges` for claims of offsets; check with tests.marshal.check_world.
+To change how a member claims and hands over: `claiming` (the eleven steps); holds, commits and releases: `holding`;
+what arrives: `member`. Its application's side: `client`, `inbox`. How a group is paused or set: `admin`. What `kcoord
 marshal status` says: `status`, `observer`. Another log or other data topics: `log.Log`, `inbox.DataTopics`, which
 have a contract each in tests/marshal. A law of members: `worlds.marshal`.
 

@@ -277,7 +277,7 @@ class MarshalConsumer:
         by `close`
     :param max_poll_interval_ms: see the laws
     :param batch_records: of what is committed at once, at most, where `delivery` is at most once
-    :param settings: further ones of `events.MemberSettings`: delivery, rules, heartbeat_interval_ms ...
+    :param settings: further ones of `member_events.MemberSettings`: delivery, rules, heartbeat_interval_ms ...
     :raises EncodeError: an id is empty or has a "/"
     :raises ValueError: there is no topic, or a setting is not allowed
     """

@@ -84,7 +84,7 @@ class DataRecord(NamedTuple):
 
     @property
     def token(self) -> int:
-        """The fencing token: see `events.Tenure`."""
+        """The fencing token: see `member_events.Tenure`."""
         return self.tenure.token
 
     @property

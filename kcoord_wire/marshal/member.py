@@ -137,7 +137,7 @@ class Refusals:
 
 
 class MarshalMember:
-    """One member. A `machines.Machine`; `events.WallClock` starts it.
+    """One member. A `machines.Machine`; `member_events.WallClock` starts it.
 
     :raises ValueError: the settings cannot be used
     """

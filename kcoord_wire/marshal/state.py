@@ -1,6 +1,6 @@
 """The state that the coordination log amounts to: what a place, a claim, a member and an entry are.
 
-`machine.WorldState` makes them, by its rules.
+`world_state.WorldState` makes them, by its rules.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Freshness(enum.StrEnum):
 
 
 class Certainty(enum.StrEnum):
-    """How much of a place's past a reader has seen whose log was trimmed; see "Laws" of `machine`."""
+    """How much of a place's past a reader has seen whose log was trimmed; see "Laws" of `world_state`."""
 
     CERTAIN = "certain"  # all that counts
     SHOWN = "shown"  # the holder is known from its heartbeats of more than two intervals, or there is none after two

@@ -10,7 +10,7 @@ Laws:
   once per api and reason.
 * A broker that cannot be reached, or bytes that are not Kafka's, cost their connection and a line in the log.
 
-`relay` passes the bytes, `bodies` rewrites responses, `context` is what all relays share.
+`relay` passes the bytes, `bodies` rewrites responses, `counters` has what all relays share.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Proxy:
     :param upstream: a broker, as ``HOST:PORT``
     :param listen: where clients connect, as ``HOST:PORT``; port 0 takes a free one
     :param folder: of the recording; None records nothing
-    :param apis: ``group`` records the apis of consumer groups (`context.GROUP_APIS`), ``all`` everything but passwords
+    :param apis: ``group`` records the apis of consumer groups (`counters.GROUP_APIS`), ``all`` everything but passwords
     :param rewrite: whether to replace the brokers' addresses in responses by the proxy's
     :param ports: first and last port for the brokers that responses name; None takes free ones
     :param advertise: the host in these addresses; by default that of `listen`, or if it listens on every address, the

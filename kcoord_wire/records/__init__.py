@@ -24,7 +24,7 @@ Laws:
 * Every fault of the bytes is a `DecodeError`, of a value an `EncodeError`. Offsets count from the start of the input;
   bytes that exist only after decompression have the offset of their batch and a path that names the record.
 * A count or length is compared with the available bytes before anything is allocated for it. Decompression and the
-  number of records are limited, so that a small file costs little memory and time (`context.ReadLimits`).
+  number of records are limited, so that a small file costs little memory and time (`limits.ReadLimits`).
 * Checksums (CRC-32C) and the codecs snappy, lz4 and zstd need the extra ``records``; without it they raise
   `MissingLibraryError`.
 """

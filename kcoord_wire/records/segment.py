@@ -48,7 +48,7 @@ def read_records(
 
     :param max_decompressed: bytes that one batch may decompress to
     :param max_depth: how many wrappers may lie around a message of magic 0 or 1
-    :param max_objects: records and headers together that one batch may hold, see `context.ReadLimits`
+    :param max_objects: records and headers together that one batch may hold, see `limits.ReadLimits`
     :param check_crc: False skips all checksums
     :param strict: False accepts whatever Kafka's readers accept
     :param allow_partial: True ends without error before a last batch that is cut short

@@ -5,7 +5,7 @@
 * A caller can see whether a connection is still the same (`changes`, while `order` is held): kazoo keeps a request that
   is made without a connection and sends it over the next one, which may have another session.
 
-Only `client` uses it. It relies on internals of kazoo 2.11 (kazoo/client.py `_session_callback`, kazoo/protocol/
+Only `registry` uses it. It relies on internals of kazoo 2.11 (kazoo/client.py `_session_callback`, kazoo/protocol/
 connection.py `_invoke`); the contract's tests fail if they change.
 """
 

@@ -6,8 +6,8 @@ with CentralCluster(seed=7, topics={"orders": 3}, brokers=2, consumers=2) as sim
     sim.run(60_000)
     print(sim.owners(), sim.invariants.deposed_messages)
 
-What both share is in `brokers`. To add a fault: a method of `BrokerWorld` or of one world, then a row of its `ROWS`. A
-law: a check in `draft_laws` or `rewrite_laws` with its line in the head, then a planted bug in tests/support.
+What both share is in `broker_world`. To add a fault: a method of `BrokerWorld` or of one world, then a row of its
+`ROWS`. A law: a check in `draft_laws` or `rewrite_laws` with its line in the head, then a planted bug in tests/support.
 """
 
 from kcoord_wire.worlds.central.draft_world import CentralCluster

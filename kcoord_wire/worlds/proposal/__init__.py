@@ -3,7 +3,7 @@
 with ProposalCluster("all_members", seed=7, topics={"orders": 12}, members=3) as sim:
     sim.run_until(sim.is_settled)
 
-To add a variant: a coordinator and a member derived from those of `coordinator` and `member`, then a row of
+To add a variant: a coordinator and a member derived from those of `proposal_coordinator` and `member`, then a row of
 `single_assignor.VARIANTS`.
 """
 

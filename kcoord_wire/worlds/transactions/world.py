@@ -9,9 +9,9 @@
         sim.run(20_000)
         print(sim.committed())
 
-The brokers' process is the real one (`broker`), on disks that fail; requests and responses go through the codec. The
-applications are `transformer.Transformer`: what they consume are offsets, since records of a source would decide
-nothing; what they produce is read by a read_committed consumer after each step.
+The brokers' process is the real one (`virtual_broker`), on disks that fail; requests and responses go through the
+codec. The applications are `transformer.Transformer`: what they consume are offsets, since records of a source would
+decide nothing; what they produce is read by a read_committed consumer after each step.
 
 Laws, besides those of every world:
 
