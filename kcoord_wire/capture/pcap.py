@@ -49,7 +49,6 @@ PCAP_MAGIC: Final = {  # the first four bytes: byte order, fractions per second,
     b"\xa1\xb2\xcd\x34": (">", 1_000_000, 24),
     b"\x34\xcd\xb2\xa1": ("<", 1_000_000, 24),
 }
-_SECTION_HEADER: Final = 0x0A0D0D0A
 SECTION_MAGIC: Final = b"\x0a\x0d\x0d\x0a"
 BYTE_ORDER: Final = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
 INTERFACE_BLOCK, _OLD_PACKET, _SIMPLE_PACKET, _ENHANCED_PACKET = 1, 2, 3, 6

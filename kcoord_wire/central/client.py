@@ -84,7 +84,7 @@ class CentralConsumer:
         self._fetcher = fetcher or BrokerFetcher(settings.group_id, settings.consumer_id)
         self._on_assigned = on_assigned
         self._loop: asyncio.AbstractEventLoop
-        self._driver: Driver
+        self._driver: Driver | None = None  # before it is entered
         self._moved: dict[Partition, int] = {}  # not yet passed to the machine
         self._links: dict[int, _Link] = {}
         self._opening: set[asyncio.Task[None]] = set()
@@ -103,7 +103,8 @@ class CentralConsumer:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._driver = Driver(self.machine, execute=self._execute, failed=self._fail)
-        self._deliver(Tick())
+        if not self._has_ended:
+            self._deliver(Tick())
         return self
 
     async def __aexit__(
@@ -151,7 +152,10 @@ class CentralConsumer:
         """Begin the draft's shutdown: no more records are handed over, and the iteration ends when the coordinator has
         the positions. A second call ends it without waiting for the coordinator."""
         self._is_shutting_down = True
-        self._deliver(machines.Shutdown())
+        if self._driver is None:
+            self._has_ended = True
+        else:
+            self._deliver(machines.Shutdown())
 
     async def close(self) -> None:
         """Shut down, wait at most two session timeouts for it, and close everything. A second call does nothing."""
@@ -190,6 +194,7 @@ class CentralConsumer:
 
     def _deliver(self, event: events.ConsumerEvent) -> None:
         """Pass an event to the machine, after the positions that have moved."""
+        assert self._driver is not None
         if self._moved:
             moved, self._moved = self._moved, {}
             self._driver.deliver(events.Progress(moved))
@@ -269,7 +274,8 @@ class CentralConsumer:
     def _end(self) -> None:
         self._has_ended = True
         self._fetcher.stop()
-        self._driver.stop()
+        if self._driver is not None:
+            self._driver.stop()
         self._news.set()
 
     def _note_position(self, partition: Partition, offset: int) -> None:

@@ -356,9 +356,8 @@ class Holding:
         self._stop(self._why, self._context.now + drain_ms)
         if self.prefix.in_flight and drain_ms:
             yield Latched(self._drained, within_ms=drain_ms)
-        if (
-            self._why is LossReason.FETCH_FAILED
-        ):  # a position that the partition does not have would fail for the next, too
+        if self._why is LossReason.FETCH_FAILED:
+            # A position that the partition does not have would fail for the next holder, too.
             start = yield FindStart(self.tenure, self.position)
             if not isinstance(start, StartFailed):
                 self.prefix = AckTracker(start.offset)

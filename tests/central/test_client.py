@@ -267,6 +267,18 @@ def test_a_second_shutdown_does_not_wait() -> None:
     run(scenario())
 
 
+def test_a_consumer_may_be_shut_down_before_it_begins() -> None:
+    async def scenario() -> None:
+        async with running_broker(ScriptedCoordinator()) as coordinator:
+            consumer = CentralConsumer(consumer_settings(coordinator.broker))
+            consumer.shutdown()
+            async with consumer:
+                assert [record async for record in consumer] == []
+            assert not coordinator.registered
+
+    run(scenario())
+
+
 def test_silence_leads_to_another_registration() -> None:
     async def scenario() -> None:
         coordinator = ScriptedCoordinator(ping_ms=50)

@@ -371,9 +371,7 @@ class ConsumerGroupInvariants(Invariants):
         self._kept: deque[_Kept] = deque([_Kept(0, (), is_whole=True)])
         self._revoking: dict[str, tuple[Member, int]] = {}  # by member id: as it is, and since when
         self._members: Set[str] = set()
-        self._returning: set[str] = (
-            set()
-        )  # ids of members that have come with partitions from before; see `check_clients`
+        self._returning: set[str] = set()  # members that came with partitions from before; see `check_clients`
 
     def began(self) -> None:
         """See `Invariants`."""
