@@ -182,12 +182,13 @@ class World(Generic[P]):
         self._clock.record("cluster", "heals")
         if self.network is not None:
             self.network.heal()
+        servers = [server.process for server in self.servers.values() if server.process is not None]
+        processes: list[Process] = [*self.processes.values(), *servers]
+        for process in processes:
+            process.cut_until = 0
         self._end_faults()
-        servers = [server.process for server in self.servers.values()]
-        for process in [*self.processes.values(), *servers]:
-            if process is not None:
-                process.cut_until = 0
-                process.resume()
+        for process in processes:
+            process.resume()
 
     def _end_faults(self) -> None:
         """End the faults that the protocol has besides those of the network."""

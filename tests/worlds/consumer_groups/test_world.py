@@ -43,6 +43,18 @@ def test_a_killed_member_is_replaced_after_its_session() -> None:
         assert shares(sim) == {"m2": 6}
 
 
+def test_cuts_end_before_applications_give_up() -> None:
+    class Watched(ConsumerGroupCluster):
+        def _end_faults(self) -> None:
+            self.cuts = [process.cut_until for process in self.processes.values()]
+            super()._end_faults()
+
+    with Watched(7, topics={"orders": 6}, config=CONFIG, members=2) as sim:
+        sim.partition("m1", 60_000)
+        sim.heal()
+        assert sim.cuts == [0, 0]
+
+
 def test_a_static_member_returns_to_what_it_had() -> None:
     with ConsumerGroupCluster(7, topics={"orders": 6}, config=CONFIG) as sim:
         for name in "m1", "m2":
