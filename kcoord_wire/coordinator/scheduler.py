@@ -23,12 +23,12 @@ from kcoord_wire.coordinator.host import HostIO
 THREADS: Final = 6  # of both logs: a write, a compaction beside it, and a reader
 
 _NOTES: Final = {
-    "is cut": (logging.WARNING, "the log ended in %s bytes of a write that a crash had torn; they are cut away"),
-    "cannot write": (logging.ERROR, "the log cannot be written: %s; groups are refused until it can"),
-    "cannot read": (logging.ERROR, "the log cannot be read: %s; groups are still refused"),
-    "cannot load": (logging.ERROR, "what has another coordinator cannot be read: %s; all is refused until it can"),
-    "cannot compact": (logging.ERROR, "the log cannot be compacted: %s"),
-    "cannot show": (logging.ERROR, "the log cannot be read for its readers: %s"),
+    "is cut": (logging.WARNING, "the log ended in %(why)s bytes of a write that a crash had torn; they are cut away"),
+    "cannot write": (logging.ERROR, "the log cannot be written: %(why)s; groups are refused until it can"),
+    "cannot read": (logging.ERROR, "the log cannot be read: %(why)s; groups are still refused"),
+    "cannot load": (logging.ERROR, "what has another coordinator cannot be read: %(why)s; all is refused until it can"),
+    "cannot compact": (logging.ERROR, "the log cannot be compacted: %(why)s"),
+    "cannot show": (logging.ERROR, "the log cannot be read for readers of %(log)s: %(why)s"),
     "serves again": (logging.WARNING, "the log has been read again; groups are served"),
 }
 
@@ -150,7 +150,7 @@ class Scheduler(HostIO):
     def note(self, what: str, log: str, detail: object = None) -> None:
         if what in _NOTES:
             level, text = _NOTES[what]
-            _log.log(level, text, *(() if detail is None else (detail,)))
+            _log.log(level, text, {"log": log, "why": detail})
 
     async def written(self) -> None:
         """Return when nothing is being written any more."""

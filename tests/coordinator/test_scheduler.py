@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from kcoord_wire.coordinator.scheduler import Scheduler, steady_clock
 
 
@@ -130,3 +132,18 @@ def test_the_clock_never_goes_back() -> None:
     clock = steady_clock()
     times = [clock() for _ in range(1_000)]
     assert times == sorted(times)
+
+
+def test_the_log_says_whose_log_has_failed_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        scheduler = Scheduler(in_memory=True)
+        scheduler.note("cannot show", "__consumer_offsets", OSError("no 100% of it"))
+        scheduler.note("serves again", "groups")
+        scheduler.note("compacts", "groups")
+        scheduler.close()
+
+    asyncio.run(scenario())
+    assert caplog.messages == [
+        "the log cannot be read for readers of __consumer_offsets: no 100% of it",
+        "the log has been read again; groups are served",
+    ]
