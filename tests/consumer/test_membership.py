@@ -128,7 +128,7 @@ def test_a_member_that_was_removed_loses_its_partitions(coordinator: StartCoordi
     async def run() -> None:
         server = coordinator(topics={"orders": 4}, config=HASTY)
         listener = NotingListener()
-        async with Consumer(settings(server.address, session_timeout_ms=500)) as consumer:
+        async with Consumer(settings(server.address, session_timeout_ms=2_000)) as consumer:
             consumer.subscribe(["orders"], listener)
             await drive(lambda: consumer.assignment == ALL, consumer)
             server.add_fault(Fault("error", api="Heartbeat", error=ErrorCode.UNKNOWN_MEMBER_ID, count=1))
@@ -243,14 +243,14 @@ def own(assign: Any) -> Assignor:
 
 def test_a_slow_assignor_does_not_stop_heartbeats(coordinator: StartCoordinator) -> None:
     def slow(counts: Mapping[str, int], members: Mapping[str, MemberSubscription], racks: Racks) -> Assignment:
-        time.sleep(1.5)
+        time.sleep(4)
         return ASSIGNORS["range"].assign(counts, members, racks)
 
     async def run() -> None:
         server = coordinator(topics={"orders": 4}, config=HASTY)
         options = settings(
             server.address,
-            session_timeout_ms=500,
+            session_timeout_ms=2_000,
             heartbeat_interval_ms=50,
             partition_assignment_strategy=[own(slow)],
         )
