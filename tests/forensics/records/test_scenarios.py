@@ -33,7 +33,11 @@ CAUSES = {
         Cause.REBALANCE_TIMEOUT,
     },
     Trigger.STATIC_REPLACED: {Cause.STATIC_REPLACED},
-    Trigger.PROTOCOLS_CHANGED: {Cause.ASSIGNORS_CHANGED},
+    Trigger.PROTOCOLS_CHANGED: {  # any change, to a coordinator that has read of each member the chosen assignor alone
+        Cause.ASSIGNORS_CHANGED,
+        Cause.SUBSCRIPTION_CHANGED,
+        Cause.TOPICS_CHANGED,
+    },
 }
 """What the log can make of a trigger."""
 
