@@ -17,6 +17,9 @@ A script is a TOML file of ``[[fault]]`` tables, or a list of `Fault` in Python;
     delay_ms = 5000
     every = 10
 
+To add an action: `ACTIONS` and `Fault.action`, a field of `Injection` that `Faults.decide` sets, and what
+`FaultedExchange` does then.
+
 Laws:
 
 * There is no clock and no randomness: the same requests in the same order meet the same faults.

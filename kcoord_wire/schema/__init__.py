@@ -3,8 +3,8 @@
 `text` reads JSON with comments, `reader` checks it into a `model.Message`, `plan` flattens a message at a version into
 typed steps. `emit_classes` writes the committed message classes; nothing at run time imports it.
 
-To change which schema files are taken: `files`, for folders, archives and their bounds; the rules of a schema:
-`reader`.
+To add a field, a version or a message: schemas/README.md. To change which schema files are taken: `files`, for
+folders, archives and their bounds; the rules of a schema: `reader`.
 """
 
 from __future__ import annotations
