@@ -68,7 +68,7 @@ cdef void release_capsule(object capsule) noexcept:
 cdef class Decoder:
     """Implements `codec.columns.ColumnDecoder` behind its checks of arguments, as codec.columns.pure does.
 
-    :param task: a `codec.columns.task.Task`
+    :param task: a `codec.columns.shape.Task`
     """
 
     cdef Decoding d

@@ -248,15 +248,18 @@ class LogView:
 
     def _built(self, found: tuple[Any, int]) -> None:
         logs, end = found
-        effects = self._topics.replace(self._internal, logs)
-        for sync in self._missed:
-            later = [
-                batch._replace(records=[each for each in batch.records if each.offset >= end]) for batch in sync.batches
-            ]
-            effects += self._topics.show(self._internal, [batch for batch in later if batch.records])
-        self._is_shown = True
-        self._execute(effects)
-        self._go_on()
+        try:
+            effects = self._topics.replace(self._internal, logs)
+            for sync in self._missed:
+                later = [
+                    batch._replace(records=[each for each in batch.records if each.offset >= end])
+                    for batch in sync.batches
+                ]
+                effects += self._topics.show(self._internal, [batch for batch in later if batch.records])
+            self._is_shown = True
+            self._execute(effects)
+        finally:  # whatever fails, readers do not wait for ever
+            self._go_on()
 
     def _unreadable(self, error: Exception) -> None:
         self._io.note("cannot show", self._internal.topic.name, error)
