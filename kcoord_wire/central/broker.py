@@ -36,10 +36,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from kcoord_wire import messages as kafka
@@ -52,7 +51,7 @@ from kcoord_wire.central.rewrite.events import CoordinatorSettings as RewriteSet
 from kcoord_wire.central.served_topics import GeneratedTopics, OwnTopics, RecordClock, RewriteTopics, check_broker
 from kcoord_wire.central.server import Server
 from kcoord_wire.central.status import StatusReader, coordinator_status
-from kcoord_wire.kernel.background import Background
+from kcoord_wire.kernel.background import Background, Service
 from kcoord_wire.kernel.driver import Driver, monotonic_ms
 from kcoord_wire.kernel.machines import BrokerAddress, Machine, Tick
 from kcoord_wire.kernel.net import WILDCARD_HOSTS, address_text, local_address
@@ -120,7 +119,7 @@ class Coordinates(Machine, Protocol):
     brokers: Brokers
 
 
-class HostedBroker(ABC, Generic[SettingsT]):
+class HostedBroker(Service, Generic[SettingsT]):
     """A broker, started and stopped by ``with`` or ``async with``.
 
     :param zookeeper: ``HOST:PORT,...[/CHROOT]``; None for a ZooKeeper of its own in memory, for tests of consumers
@@ -189,20 +188,6 @@ class HostedBroker(ABC, Generic[SettingsT]):
     def stop(self) -> None:
         """Close the connections, end the session, and end. A second call does nothing."""
         self._life.stop()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.start)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.stop)
 
     def wait(self) -> None:
         """Wait until another thread has stopped it, or the exception of a signal ends the wait."""

@@ -19,7 +19,6 @@ import ssl
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from kcoord_wire.assignors.embedded import subscribed_topics
@@ -38,7 +37,7 @@ from kcoord_wire.coordinator.testing import Inspection
 from kcoord_wire.coordinator.topics.catalog import TopicLimits
 from kcoord_wire.coordinator.topics.releases import served_by
 from kcoord_wire.coordinator.topics.topics import Topics
-from kcoord_wire.kernel.background import Background
+from kcoord_wire.kernel.background import Background, Service
 from kcoord_wire.kernel.disk import FileDisk, MemoryDisk
 from kcoord_wire.kernel.metrics import MetricsServer
 from kcoord_wire.kernel.net import WILDCARD_HOSTS, local_address
@@ -49,7 +48,7 @@ _LAST_PORT: Final = 65_535
 T = TypeVar("T")
 
 
-class Coordinator(Inspection):
+class Coordinator(Inspection, Service):
     """A group coordinator that any Kafka client can connect to, started and stopped by ``with`` or ``async with``.
 
     ::
@@ -169,20 +168,6 @@ class Coordinator(Inspection):
         :raises RuntimeError: it does not end in time
         """
         self._life.stop()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.start)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.stop)
 
     def wait(self) -> None:
         """Wait until another thread has stopped it, or the exception of a signal ends the wait."""

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
 
 from kcoord_wire.extras import MissingLibraryError, require
 
@@ -141,3 +143,29 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
         return asyncio.new_event_loop
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
+
+
+class Service(ABC):
+    """What runs in the background from `start` to `stop`, or for a ``with`` or ``async with`` block."""
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Start it, and return it."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End it; a second call does nothing."""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)

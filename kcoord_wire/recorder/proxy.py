@@ -26,7 +26,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from kcoord_wire.kernel.background import Background
+from kcoord_wire.kernel.background import Background, Service
 from kcoord_wire.kernel.listening import BACKLOG
 from kcoord_wire.kernel.net import WILDCARD_HOSTS, address_text, local_address, parse_address
 from kcoord_wire.recorder.counters import Counters, RecordingThread, RelayContext, RelayLimits, log
@@ -233,7 +233,7 @@ class Proxy:
         return None if ours is None else (self._advertise or host_of_client, ours)
 
 
-class Recorder:
+class Recorder(Service):
     """A `Proxy` in a thread with its own event loop, for code that blocks::
 
         with Recorder(upstream="127.0.0.1:9092", folder="recording") as recorder:
@@ -267,12 +267,6 @@ class Recorder:
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until another thread or a signal has stopped it, or for `seconds`; return whether it has stopped."""
         return self._life.wait(seconds)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
 
     @property
     def address(self) -> str:
