@@ -334,7 +334,7 @@ PLANTED: list[tuple[Plant, str]] = [
 def swaps_while_the_disk_is_full(seed: int) -> Script[TransactionCluster]:
     """Sources change hands while the markers of their transactions wait for the disk, which few random runs do."""
     names = ("t1", "t2", "t3")
-    actions = [*(Do(0, "start", name) for name in names), Do(200, "slow_down", 4_000, 30, 0.1, 0.1)]
+    actions = [*(Do(0, "member", name) for name in names), Do(200, "slow_down", 4_000, 30, 0.1, 0.1)]
     actions += [Do(500 + 600 * turn, "fill_disk", "records", 300) for turn in range(5)]
     actions += [Do(300 + 100 * turn, "swap", names[turn % 3], names[(turn + 1) % 3]) for turn in range(30)]
     options = {"ids": dict.fromkeys(names, 1), "outputs": 2, "abort_odds": 0.0, "segment_bytes": 1_000}
@@ -345,8 +345,8 @@ def disks_fill_and_fail(seed: int) -> Script[TransactionCluster]:
     """The brokers are killed and both disks fail while markers are to be written."""
     options = {"ids": {"t1": 2, "t2": 2, "t3": 2}, "outputs": 2, "brokers": 1, "abort_odds": 0.0, "timeout_ms": 3_000}
     actions = [
-        Do(0, "start", "t1"),
-        Do(0, "start", "t3"),
+        Do(0, "member", "t1"),
+        Do(0, "member", "t3"),
         Do(9, "pause", "t3", 200),
         Do(31, "kill_brokers", 200, 0, 1, "records"),
         Do(57, "fill_disk", "logs", 1_000),

@@ -1,6 +1,6 @@
 """The two designs on ZooKeeper in the simulated world: the 0.8 draft, and the consumer rewrite.
 
-with CentralCluster(seed=7, topics={"orders": 3}, brokers=2, consumers=2) as sim:
+with CentralCluster(seed=7, topics={"orders": 3}, brokers=2, members=2) as sim:
     sim.run_until(sim.is_settled)
     sim.pause("broker-1", 20_000)
     sim.run(60_000)

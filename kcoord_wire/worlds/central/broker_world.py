@@ -27,13 +27,15 @@ from kcoord_wire.kernel.machines import (
     Machine,
     Received,
     Send,
+    Shutdown,
+    Tick,
 )
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import Connection, Network, ProcessServer
 from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.kernel.virtual.scripts import Draw
 from kcoord_wire.kernel.virtual.world import World
-from kcoord_wire.worlds.central.zookeeper import OnWrite, VirtualRegistry, VirtualZooKeeper
+from kcoord_wire.worlds.central.zookeeper import VirtualZooKeeper
 from kcoord_wire.zookeeper.requests import Ask
 
 PORT: Final = 9092
@@ -218,16 +220,30 @@ class BrokerNetwork(Network[Link]):
 
 
 class ClientProcess(Process):
-    """A client's process: it carries out what concerns connections, and writes down what its machine notes."""
+    """A client's process: it carries out what concerns connections, and writes down what its machine notes.
 
-    __slots__ = ("_links", "_network")
+    :ivar fetching: its present assignment; None while it fetches nothing
+    """
 
-    def __init__(
-        self, clock: VirtualClock, network: BrokerNetwork, name: str, machine: Machine, random: Random
-    ) -> None:
-        super().__init__(clock, name, network.host_of(name), machine, random)
+    __slots__ = ("_invariants", "_links", "_network", "fetching")
+
+    def __init__(self, world: BrokerWorld[Any], name: str, machine: Machine, random: Random) -> None:
+        network = world.network
+        super().__init__(world.zookeeper.clock, name, network.host_of(name), machine, random)
+        self.fetching: Any = None
         self._network = network
+        self._invariants = world.invariants
         self._links: dict[int, Link] = {}  # by the machine's number
+
+    def changed(self) -> None:
+        """A killed process fetches nothing."""
+        if not self.is_alive:
+            self._end_fetching()
+
+    def _end_fetching(self) -> Any:
+        """Stop its fetchers; return the assignment that this ends, None for none."""
+        fetching, self.fetching = self.fetching, None
+        return fetching
 
     def carry_out(self, effect: Any) -> None:
         """Do what the machine wants."""
@@ -267,13 +283,11 @@ class BrokerProcess(Process):
 
     __slots__ = ("_network", "registry")
 
-    registry: VirtualRegistry
-
-    def __init__(
-        self, clock: VirtualClock, network: BrokerNetwork, server: ProcessServer, machine: Machine, random: Random
-    ) -> None:
-        super().__init__(clock, server.name, server.host, machine, random)
-        self._network = network
+    def __init__(self, world: BrokerWorld[Any], server: ProcessServer, machine: Machine) -> None:
+        random = Random(f"{world.seed}/{server.name}/{server.boot}")
+        super().__init__(world.zookeeper.clock, server.name, server.host, machine, random)
+        self._network = world.network
+        self.registry = world.zookeeper.client(self.name, self.deliver, random, timeout_ms=world.zookeeper_timeout_ms)
 
     def carry_out(self, effect: Any) -> None:
         """Do what the machine wants."""
@@ -302,9 +316,12 @@ class BrokerWorld(World[ClientT]):
     """Brokers, named broker-1, broker-2 ..., ZooKeeper, and clients.
 
     :ivar zookeeper: to look at, and to break
+    :ivar zookeeper_timeout_ms: of the brokers' sessions
+    :ivar invariants: the laws; made by each world before anything is written
     """
 
     network: BrokerNetwork
+    invariants: Any
 
     def __init__(
         self,
@@ -313,24 +330,34 @@ class BrokerWorld(World[ClientT]):
         brokers: int,
         zookeeper_timeout_ms: int,
         latency_ms: tuple[int, int],
+        lag_ms: tuple[int, int],
     ) -> None:
         super().__init__(seed)
         self.network = network(self._clock, latency_ms)
         for number in range(1, brokers + 1):
             server = ProcessServer(f"broker-{number}", f"10.0.0.{number}", number)
             self.servers[server.name] = self.network.brokers[server.host] = server
-        self.zookeeper: VirtualZooKeeper
-        self._zookeeper_timeout_ms = zookeeper_timeout_ms
-
-    def _found_zookeeper(self, on_write: OnWrite, lag_ms: tuple[int, int]) -> VirtualZooKeeper:
-        random = Random(f"{self.seed}/zookeeper")
-        return VirtualZooKeeper(self._clock, random, lag_ms=lag_ms, on_write=on_write)
-
-    def _register(self, process: BrokerProcess) -> None:
-        """Give a broker its client of ZooKeeper."""
-        process.registry = self.zookeeper.client(
-            process.name, process.deliver, process.random, timeout_ms=self._zookeeper_timeout_ms
+        self.zookeeper_timeout_ms = zookeeper_timeout_ms
+        self.zookeeper = VirtualZooKeeper(
+            self._clock,
+            Random(f"{seed}/zookeeper"),
+            lag_ms=lag_ms,
+            on_write=lambda writes, session_id: self.invariants.written(writes, session_id),
         )
+
+    def _start(self, process: ClientT, detail: object = None) -> ClientT:
+        """Start a client, in place of the one of that name."""
+        self.processes[process.name] = process
+        self._clock.record(process.name, "starts", detail)
+        process.deliver(Tick())
+        return process
+
+    def leave(self, name: str) -> None:
+        """Let a client's application end it."""
+        process = self._working(name)
+        if process is not None:
+            self._clock.record(name, "shuts down")
+            process.deliver(Shutdown())
 
     @property
     def addresses(self) -> tuple[BrokerAddress, ...]:

@@ -20,14 +20,12 @@ from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import CentralError, Fence, Partition
 from kcoord_wire.central.served_topics import GeneratedTopics
 from kcoord_wire.kernel.machines import Disconnected, LogEvent, Received, Send
-from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import ProcessServer
 from kcoord_wire.messages import central as m
-from kcoord_wire.worlds.central.broker_world import BrokerNetwork, BrokerProcess, ClientProcess, Link
+from kcoord_wire.worlds.central.broker_world import BrokerProcess, ClientProcess, Link
 from kcoord_wire.zookeeper.layout import COORDINATOR
 
 if TYPE_CHECKING:
-    from kcoord_wire.worlds.central.draft_laws import Invariants
     from kcoord_wire.worlds.central.draft_world import CentralCluster
 
 
@@ -75,9 +73,7 @@ class DraftBroker(BrokerProcess):
     def __init__(
         self, cluster: CentralCluster, server: ProcessServer, coordinator: DraftCoordinator, topics: GeneratedTopics
     ) -> None:
-        random = Random(f"{cluster.seed}/{server.name}/{server.boot}")
-        served = _Served(self, coordinator, topics)
-        super().__init__(cluster.zookeeper.clock, cluster.network, server, served, random)
+        super().__init__(cluster, server, _Served(self, coordinator, topics))
         self.broker_id = server.number
         self.coordinator = coordinator
         self._cluster = cluster
@@ -137,17 +133,20 @@ class Fetching:
     :ivar fence: sent with each fetch; None without
     :ivar positions: the next offset to consume; negative until the first answer says where records begin
     :ivar failed: the partitions whose fetchers have ended by themselves
-    :ivar is_running: whether its fetchers run
     """
 
-    __slots__ = ("failed", "fence", "is_running", "positions", "process")
+    __slots__ = ("failed", "fence", "positions", "process")
 
     def __init__(self, process: ConsumerProcess, positions: dict[Partition, int], fence: Fence | None) -> None:
         self.process = process
         self.positions = positions
         self.fence = fence
         self.failed: set[Partition] = set()
-        self.is_running = True
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its fetchers run."""
+        return self.process.fetching is self
 
     def __str__(self) -> str:
         fence = "" if self.fence is None else f" at epoch {self.fence.epoch}, generation {self.fence.generation}"
@@ -158,26 +157,16 @@ class ConsumerProcess(ClientProcess):
     """A consumer's process.
 
     :ivar settings: of its machine
-    :ivar fetching: its present assignment; None while no fetcher runs
     """
 
-    __slots__ = ("_deferred", "_fetches", "_invariants", "fetching", "machine", "settings")
+    __slots__ = ("_deferred", "_fetches", "machine", "settings")
 
+    fetching: Fetching | None
     machine: DraftConsumer
 
-    def __init__(
-        self,
-        clock: VirtualClock,
-        network: BrokerNetwork,
-        invariants: Invariants,
-        name: str,
-        settings: events.ConsumerSettings,
-        random: Random,
-    ) -> None:
-        super().__init__(clock, network, name, DraftConsumer(settings), random)
+    def __init__(self, cluster: CentralCluster, name: str, settings: events.ConsumerSettings, random: Random) -> None:
+        super().__init__(cluster, name, DraftConsumer(settings), random)
         self.settings = settings
-        self.fetching: Fetching | None = None
-        self._invariants = invariants
         self._fetches: dict[Link, tuple[Fetching, Partition]] = {}
         self._deferred: list[Callable[[], None]] = []
 
@@ -198,9 +187,8 @@ class ConsumerProcess(ClientProcess):
 
     def changed(self) -> None:
         """It was paused, resumed or killed."""
-        if not self.is_alive:
-            self._end_fetching()
-        elif not self.is_paused:
+        super().changed()
+        if self.is_alive and not self.is_paused:
             deferred, self._deferred = self._deferred, []
             for action in deferred:  # the threads of the fetchers and that of the machine race after a pause
                 if self.random.random() < 0.5:
@@ -224,16 +212,10 @@ class ConsumerProcess(ClientProcess):
             self._fetch_later(fetching, partition, self.random.randint(0, _FETCH_MS[0]))
 
     def _stop(self) -> None:
-        fetching = self.fetching
-        self._end_fetching()
+        fetching: Fetching | None = self._end_fetching()
         positions = {} if fetching is None else {each: at for each, at in fetching.positions.items() if at >= 0}
         self._clock.record(self.name, "stops", _texts(positions))
         self._clock.after(self.random.randint(*_STOP_MS), self.deliver, events.FetchersStopped(positions))
-
-    def _end_fetching(self) -> None:
-        if self.fetching is not None:
-            self.fetching.is_running = False
-            self.fetching = None
 
     def _fetch_later(self, fetching: Fetching, partition: Partition, ms: int) -> None:
         self._clock.after(ms, self._when_running, lambda: self._fetch(fetching, partition))

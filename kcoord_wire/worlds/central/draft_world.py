@@ -1,6 +1,6 @@
 """The world of the 0.8 draft: brokers, ZooKeeper, consumers and the network between them; and random runs of it.
 
-    with CentralCluster(seed=7, topics={"orders": 3}, brokers=2, consumers=2) as sim:
+    with CentralCluster(seed=7, topics={"orders": 3}, brokers=2, members=2) as sim:
         sim.run_until(sim.is_settled)
         sim.pause("broker-1", 20_000)
         sim.run(60_000)
@@ -24,7 +24,6 @@ from kcoord_wire.central.draft.events import ConsumerSettings, CoordinatorSettin
 from kcoord_wire.central.draft.subscription import format_topics, parse_topic_count
 from kcoord_wire.central.served_topics import GeneratedTopics
 from kcoord_wire.codec.registry import registry
-from kcoord_wire.kernel.machines import Shutdown, Tick
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS
 from kcoord_wire.kernel.virtual.network import ProcessServer
 from kcoord_wire.kernel.virtual.scripts import (
@@ -89,7 +88,7 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
     :param seed: decides everything that is random
     :param topics: name to number of partitions at each broker
     :param brokers: how many: 1, 2 ...
-    :param consumers: how many start at once: c1, c2 ..., in `group`, each with all topics
+    :param members: how many start at once: c1, c2 ..., in `group`, each with all topics
     :param settings: of the coordinator
     :param zookeeper_timeout_ms: of the brokers' sessions
     :param is_fenced: whether consumers send and compare epochs; without it ``one owner`` can be broken
@@ -98,6 +97,7 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
     """
 
     settle_ms = SETTLE_MS
+    invariants: Invariants
     hold_ms = 10_000  # in which every partition is consumed and committed
     look_ms = 250
 
@@ -107,7 +107,7 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
         *,
         topics: Mapping[str, int],
         brokers: int = 2,
-        consumers: int = 0,
+        members: int = 0,
         settings: CoordinatorSettings = _DEFAULTS,
         zookeeper_timeout_ms: int = 6_000,
         is_fenced: bool = True,
@@ -115,50 +115,53 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
         latency_ms: tuple[int, int] = (1, 20),
         lag_ms: tuple[int, int] = (0, 60),
     ) -> None:
-        super().__init__(seed, DraftNetwork, brokers, zookeeper_timeout_ms, latency_ms)
+        super().__init__(seed, DraftNetwork, brokers, zookeeper_timeout_ms, latency_ms, lag_ms)
         self.is_fenced = is_fenced
         self.invariants = Invariants(self._clock, zookeeper_timeout_ms)
-        self.zookeeper = self.invariants.zookeeper = self._found_zookeeper(self.invariants.written, lag_ms)
+        self.invariants.zookeeper = self.zookeeper
         self._settings = settings
         self._kept = kept
         self._consumed: dict[Place, int] = {}  # when the cluster had settled
-        self._topics: dict[str, dict[int, int]] = {}  # number of partitions by broker
+        self._topics: dict[int, dict[str, int]] = {server.number: {} for server in self.servers.values()}  # by broker
         self.zookeeper.write(*(Create(path) for path in ROOTS))
         for topic, count in topics.items():
             for server in self.servers.values():
                 self.add_partitions(topic, server.number, count)
         for server_name in self.servers:
             self._start_server(server_name)
-        for number in range(1, consumers + 1):
-            self.consumer(f"c{number}")
+        for number in range(1, members + 1):
+            self.member(f"c{number}")
 
     # ---- topics
 
     def add_partitions(self, topic: str, broker: int, count: int) -> None:
         """Add partitions of a topic at a broker, or create it."""
-        counts = self._topics.setdefault(topic, {})
+        counts = self._topics[broker]
         path = f"{topic_path(topic)}/{broker}"
-        if not counts:
+        if topic not in self.topics:
             self.zookeeper.write(Create(topic_path(topic)))
-        is_new = broker not in counts
-        counts[broker] = counts.get(broker, 0) + count
-        data = b"%d" % counts[broker]
+        is_new = topic not in counts
+        counts[topic] = counts.get(topic, 0) + count
+        data = b"%d" % counts[topic]
         self.zookeeper.write(Create(path, data) if is_new else SetData(path, data))
         self._clock.record("cluster", "has topics", {each: dict(found) for each, found in self._topics.items()})
 
+    @property
+    def topics(self) -> set[str]:
+        """Those that there are."""
+        return {topic for counts in self._topics.values() for topic in counts}
+
     def partitions(self, topic: str) -> list[Partition]:
         """Return a topic's partitions."""
-        counts = self._topics.get(topic, {})
+        counts = {broker: topics.get(topic, 0) for broker, topics in self._topics.items()}
         return [Partition(topic, f"{broker}-{number}") for broker in counts for number in range(counts[broker])]
 
     # ---- brokers and ZooKeeper
 
     def _make_server(self, server: ProcessServer) -> DraftBroker:
-        topics = GeneratedTopics(server.number, _Counts(self._topics, server.number), EPOCH_MS, RATE, kept=self._kept)
+        topics = GeneratedTopics(server.number, self._topics[server.number], EPOCH_MS, RATE, kept=self._kept)
         self.invariants.term_changed(server.number)
-        process = DraftBroker(self, server, DraftCoordinator(address_of(server), self._settings), topics)
-        self._register(process)
-        return process
+        return DraftBroker(self, server, DraftCoordinator(address_of(server), self._settings), topics)
 
     def expire(self, broker: str) -> None:
         """End a broker's session at the servers."""
@@ -174,14 +177,14 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
 
     # ---- consumers
 
-    def consumer(
+    def member(
         self,
         name: str,
         group: str = "g",
         subscription: str | None = None,
         auto_commit: bool = True,
         session_timeout_ms: int = 6_000,
-    ) -> None:
+    ) -> ConsumerProcess:
         """Start a consumer, after a process of that name was killed.
 
         :param subscription: a ``topic_count`` of the draft; None for each topic there is, with one stream
@@ -191,24 +194,14 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
         settings = ConsumerSettings(
             group_id=group,
             consumer_id=name,
-            topic_count=subscription or format_topics(dict.fromkeys(sorted(self._topics), 1)),
+            topic_count=subscription or format_topics(dict.fromkeys(sorted(self.topics), 1)),
             bootstrap=self.addresses,
             auto_commit=auto_commit,
             session_timeout_ms=session_timeout_ms,
             is_fenced=self.is_fenced,
         )
         random = Random(f"{self.seed}/{name}") if former is None else former.random
-        process = ConsumerProcess(self._clock, self.network, self.invariants, name, settings, random)
-        self.processes[name] = process
-        self._clock.record(name, "starts")
-        process.deliver(Tick())
-
-    def shut_down(self, name: str) -> None:
-        """Let a consumer's application end it."""
-        process = self._working(name)
-        if process is not None:
-            self._clock.record(name, "shuts down")
-            process.deliver(Shutdown())
+        return self._start(ConsumerProcess(self, name, settings, random))
 
     def group_of(self, link: Link) -> str:
         """Return the group of a connection's consumer."""
@@ -238,7 +231,7 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
         wanted = set()
         for process in self.working():
             subscription = parse_topic_count(process.settings.topic_count)
-            for topic in self._topics:
+            for topic in self.topics:
                 if subscription.streams_of(topic):
                     wanted |= {(process.settings.group_id, each) for each in self.partitions(topic)}
         return wanted
@@ -307,23 +300,6 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
         return node is not None and node.data.decode().rpartition("-")[0] == owner
 
 
-class _Counts(Mapping[str, int]):
-    """The number of partitions of each topic at one broker, as it grows."""
-
-    def __init__(self, topics: Mapping[str, Mapping[int, int]], broker: int) -> None:
-        self._topics = topics
-        self._broker = broker
-
-    def __getitem__(self, topic: str) -> int:
-        return self._topics[topic][self._broker]
-
-    def __iter__(self) -> Any:
-        return (topic for topic, counts in self._topics.items() if self._broker in counts)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
 # ---- random runs
 
 
@@ -368,9 +344,9 @@ _start: Final = (spread(_consumer), *_starts)
 _cut: Final = (_any_name, _any_broker, _ms, _ways)
 _delay: Final = (process_name, _any_broker, one_of(4_000, 7_000, 12_000), _ways, one_of(200, 1_500, 1_500, 5_000))
 ROWS: Final = (
-    row(14, "consumer", *_start),
+    row(14, "member", *_start),
     row(8, "crash", process_name),
-    row(5, "shut_down", process_name),
+    row(5, "leave", process_name),
     row(10, "pause", process_name, _ms),
     row(9, "cut", *_cut),
     row(6, "delay", *_delay),
@@ -386,7 +362,7 @@ ROWS: Final = (
     row(4, "add_partitions", lambda draw: draw.random.choice([*sorted(draw.topics), "t9"]), between(1, 2), 1),
 )
 ROWS_OF_DELAYS: Final = (
-    row(25, "consumer", *_start),
+    row(25, "member", *_start),
     row(60, "delay", *_delay),
     row(10, "cut", *_cut),
     row(5, "pause", broker, _ms),
@@ -404,7 +380,7 @@ def random_script(
     random = Random(f"{seed}/central")
     draw = _Draw(random, is_fenced=is_fenced)
     first = [
-        Do(random.choice([0, 0, 3_000]), "consumer", each, draw.groups[each], *draw_arguments(draw, _starts))
+        Do(random.choice([0, 0, 3_000]), "member", each, draw.groups[each], *draw_arguments(draw, _starts))
         for each in draw.names
         if random.random() < 0.8
     ]

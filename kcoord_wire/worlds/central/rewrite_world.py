@@ -27,8 +27,7 @@ from kcoord_wire.central.rewrite.events import (
 from kcoord_wire.central.rewrite.layout import topic_record
 from kcoord_wire.central.rewrite.member import MemberPhase, RewriteMember
 from kcoord_wire.codec.registry import decode_response, encode_request, encode_response
-from kcoord_wire.kernel.machines import Send, Shutdown, Tick
-from kcoord_wire.kernel.virtual.clock import VirtualClock
+from kcoord_wire.kernel.machines import Send
 from kcoord_wire.kernel.virtual.network import ProcessServer
 from kcoord_wire.kernel.virtual.scripts import (
     Do,
@@ -53,7 +52,7 @@ from kcoord_wire.worlds.central.broker_world import (
     broker,
 )
 from kcoord_wire.worlds.central.rewrite_laws import Fetching, Invariants
-from kcoord_wire.zookeeper.layout import BROKER_TOPICS, ROOTS, topic_path
+from kcoord_wire.zookeeper.layout import ROOTS, topic_path
 from kcoord_wire.zookeeper.requests import Create, SetData
 
 SETTLE_MS: Final = 90_000
@@ -85,27 +84,12 @@ class RewriteNetwork(BrokerNetwork):
 
 
 class MemberProcess(ClientProcess):
-    """A member's process.
+    """A member's process."""
 
-    :ivar fetching: what it fetches; None for nothing
-    """
+    __slots__ = ("machine",)
 
-    __slots__ = ("_invariants", "fetching", "machine")
-
+    fetching: Fetching | None
     machine: RewriteMember
-
-    def __init__(
-        self,
-        clock: VirtualClock,
-        network: BrokerNetwork,
-        invariants: Invariants,
-        name: str,
-        settings: MemberSettings,
-        random: Random,
-    ) -> None:
-        super().__init__(clock, network, name, RewriteMember(settings), random)
-        self.fetching: Fetching | None = None
-        self._invariants = invariants
 
     @property
     def is_working(self) -> bool:
@@ -118,17 +102,13 @@ class MemberProcess(ClientProcess):
             case StartFetching():
                 self._start(effect)
             case StopFetching():
-                positions = self._end_fetching()
+                fetching = self._end_fetching()
+                positions = {} if fetching is None else fetching.positions
                 self._clock.after(self.random.randint(*_STOP_MS), self.deliver, FetchingStopped(positions))
             case _:
                 if isinstance(effect, Send) and isinstance(effect.message, RewriteJoinGroupRequest):
                     self._invariants.joins(self)
                 super().carry_out(effect)
-
-    def changed(self) -> None:
-        """A killed process fetches nothing."""
-        if not self.is_alive:
-            self._end_fetching()
 
     # ---- fetching
 
@@ -141,13 +121,12 @@ class MemberProcess(ClientProcess):
         for partition in positions:
             self._plan(fetching, partition)
 
-    def _end_fetching(self) -> dict[TopicPartition, int]:
-        fetching, self.fetching = self.fetching, None
-        if fetching is None:
-            return {}
-        self._clock.record(self.name, "stops", fetching.generation)
-        self._invariants.stopped(fetching)
-        return fetching.positions
+    def _end_fetching(self) -> Fetching | None:
+        fetching: Fetching | None = super()._end_fetching()
+        if fetching is not None:
+            self._clock.record(self.name, "stops", fetching.generation)
+            self._invariants.stopped(fetching)
+        return fetching
 
     def _plan(self, fetching: Fetching, partition: TopicPartition) -> None:
         self._clock.after(self.random.randint(*_FETCH_MS), self._consume, fetching, partition)
@@ -180,6 +159,7 @@ class RewriteCluster(BrokerWorld[MemberProcess]):
     """
 
     settle_ms = SETTLE_MS
+    invariants: Invariants
 
     def __init__(
         self,
@@ -192,13 +172,12 @@ class RewriteCluster(BrokerWorld[MemberProcess]):
         allows_overlaps: bool = True,
         latency_ms: tuple[int, int] = (1, 20),
     ) -> None:
-        super().__init__(seed, RewriteNetwork, brokers, _ZOOKEEPER_SESSION_MS, latency_ms)
+        super().__init__(seed, RewriteNetwork, brokers, _ZOOKEEPER_SESSION_MS, latency_ms, (0, 30))
         self.topics: dict[str, int] = {}
         self._stops_with_session = stops_with_session
         allows = allows_overlaps and not stops_with_session
         self.invariants = Invariants(self._clock, GROUP, _SHARDS, allows_overlaps=allows)
-        self.zookeeper = self._found_zookeeper(self.invariants.written, (0, 30))
-        for path in (*ROOTS, BROKER_TOPICS):
+        for path in ROOTS:
             self.zookeeper.write(Create(path))
         for topic, count in topics.items():
             self.add_partitions(topic, count)
@@ -210,11 +189,7 @@ class RewriteCluster(BrokerWorld[MemberProcess]):
     # ---- brokers and topics
 
     def _make_server(self, server: ProcessServer) -> BrokerProcess:
-        random = Random(f"{self.seed}/{server.name}/{server.boot}")
-        machine = RewriteCoordinator(address_of(server), CoordinatorSettings(shards=_SHARDS))
-        process = BrokerProcess(self._clock, self.network, server, machine, random)
-        self._register(process)
-        return process
+        return BrokerProcess(self, server, RewriteCoordinator(address_of(server), CoordinatorSettings(shards=_SHARDS)))
 
     def add_partitions(self, topic: str, count: int) -> None:
         """Add partitions to a topic, or create it."""
@@ -247,18 +222,8 @@ class RewriteCluster(BrokerWorld[MemberProcess]):
         random = Random(f"{self.seed}/{name}")
         if random.random() < 0.5:
             settings = replace(settings, bootstrap=settings.bootstrap[::-1])
-        process = MemberProcess(self._clock, self.network, self.invariants, name, settings, random)
-        self.processes[name] = process
-        self._clock.record(name, "starts", settings.topics or settings.whitelist)
-        process.deliver(Tick())
-        return process
-
-    def leave(self, name: str) -> None:
-        """Shut a member down."""
-        process = self._working(name)
-        if process is not None:
-            self._clock.record(name, "shuts down")
-            process.deliver(Shutdown())
+        process = MemberProcess(self, name, RewriteMember(settings), random)
+        return self._start(process, settings.topics or settings.whitelist)
 
     # ---- where it stands
 

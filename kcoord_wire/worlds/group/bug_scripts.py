@@ -77,14 +77,14 @@ class BugScript:
 
 
 def _without(action: Do, bug: str, fixed: str | None) -> Do:
-    if action.call != "start" or bug not in action.arguments[1].bugs:
+    if action.call != "member" or bug not in action.arguments[1].bugs:
         return action
     name, options = action.arguments
     software = options.software
     if fixed is not None and software is not None:
         software = f"{software.partition(' ')[0]} {fixed}"
     left = tuple(name for name in options.bugs if name != bug)
-    return Do(action.at, "start", name, replace(options, bugs=left, software=software))
+    return Do(action.at, "member", name, replace(options, bugs=left, software=software))
 
 
 def play_bug(bug: str, *, is_present: bool = True, seed: int = 0, tap: Tap | None = None) -> tuple[Cluster, Damage]:
@@ -157,7 +157,7 @@ def _join(at: int, name: str, software: str | None, *bugs: str, **options: Any) 
         "bugs": bugs,
         "subscription_version": 1 if software is not None and software.startswith(_BEFORE_KIP_792) else 3,
     }
-    return Do(at, "start", name, MemberOptions(**{**given, **options}))
+    return Do(at, "member", name, MemberOptions(**{**given, **options}))
 
 
 def _loses_its_id(software: str, *bugs: str) -> list[Do]:

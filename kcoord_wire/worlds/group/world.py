@@ -249,21 +249,20 @@ class Cluster(CoordinatorWorld[MemberProcess]):
         return self._coordinator.disk
 
     def member(self, name: str, options: MemberOptions = _DEFAULTS, **changes: Any) -> MemberProcess:
-        """Start a consumer.
+        """Start a consumer. If one of that name works, it is killed first.
 
         :param options: how it is set up
         :param changes: fields of `MemberOptions` that differ from `options`
-        :raises ValueError: a process of that name is running; no such assignor, client or bug
+        :raises ValueError: no such assignor, client or bug
         :raises TypeError: topics, assignors or bugs are one string; no such field
         """
         options = replace(options, **changes)
         former = self.processes.get(name)
-        if former is not None and former.is_working:
-            raise ValueError(f"a process called {name!r} is running")
         random = Random(f"{self.seed}/{name}") if former is None else former.random
         member = machine_with(options.bugs)(
             options.settings(name), _offered(options), ConsumerProtocol(options.subscription_version)
         )
+        self.crash(name)
         process = MemberProcess(self._clock, self._members, name, self.network.host_of(name), member, random, options)
         self.processes[name] = process
         # Two rebalances, a join that waits for a member that was killed while it was new, and some latency.
@@ -278,19 +277,12 @@ class Cluster(CoordinatorWorld[MemberProcess]):
             self._clock.after(random.randint(1, options.commit_ms), self._members.commit_regularly, process)
         return process
 
-    def start(self, name: str, options: MemberOptions) -> None:
-        """Start a consumer. If one of that name works, it is killed first."""
-        self.crash(name)
-        self.member(name, options)
-
     def restart(self, name: str, **changes: Any) -> MemberProcess:
         """Kill a consumer's process and start it again with the same options.
 
         :param changes: fields of `MemberOptions` that differ from before
         :raises KeyError: it never ran
         """
-        if self.processes[name].is_working:
-            self.crash(name)
         return self.member(name, self.processes[name].options, **changes)
 
     def _working(self, name: str) -> MemberProcess | None:
@@ -683,7 +675,7 @@ def _member(draw: _Draw) -> tuple[str, MemberOptions]:
 
 _ms: Final = one_of(500, 2_000, 5_000, 8_000, 15_000)
 ROWS: Final = (
-    row(30, "start", spread(_member)),
+    row(30, "member", spread(_member)),
     row(8, "leave", process_name),
     row(10, "crash", process_name),
     row(12, "pause", process_name, _ms),
@@ -706,7 +698,7 @@ def random_script(seed: int, actions: int = 40) -> Script[Cluster]:
     random = Random(f"{seed}/script")
     draw = _Draw(random)
     config = draw.config()
-    first = [Do(0, "start", each, _options(draw, each)) for each in draw.names if random.random() < 0.7]
+    first = [Do(0, "member", each, _options(draw, each)) for each in draw.names if random.random() < 0.7]
     haste_ms = random.choice([100, 1_000, 3_000])  # so that in some runs actions meet in the middle of a rebalance
     drawn = draw_actions(draw, ROWS, actions, haste_ms)
     options = {

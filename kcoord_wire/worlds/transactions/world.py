@@ -1,11 +1,11 @@
 """The world of transactions: applications that use them, and the brokers' process; and random runs of them.
 
     with TransactionCluster(seed=7) as sim:
-        sim.start("t1")
+        sim.member("t1")
         sim.run(5_000)
         sim.kill_brokers()
         sim.pause("t1", 8_000)
-        sim.start("t1")                 # a second one with the same transactional id: the first is a zombie
+        sim.member("t1")                # a second one with the same transactional id: the first is a zombie
         sim.run(20_000)
         print(sim.committed())
 
@@ -313,7 +313,7 @@ class TransactionCluster(World[ApplicationProcess]):
 
     # ---- applications
 
-    def start(self, transactional_id: str) -> None:
+    def member(self, transactional_id: str) -> None:
         """Start an application; one that has the transactional id already goes on, and is fenced."""
         number = sum(process.settings.transactional_id == transactional_id for process in self.processes.values()) + 1
         settings = Settings(
@@ -354,7 +354,7 @@ class TransactionCluster(World[ApplicationProcess]):
         sources = self._sources
         sources[one], sources[other] = sources[other], sources[one]
         for transactional_id in dict.fromkeys((one, other)):
-            self.start(transactional_id)
+            self.member(transactional_id)
 
     # ---- what applications want
 
@@ -371,7 +371,7 @@ class TransactionCluster(World[ApplicationProcess]):
 
     def _start_again(self, process: ApplicationProcess) -> None:
         if self._restarts and self._latest(process.settings.transactional_id) is process:
-            self.start(process.settings.transactional_id)
+            self.member(process.settings.transactional_id)
 
     # ---- the network and the brokers
 
@@ -410,7 +410,7 @@ class TransactionCluster(World[ApplicationProcess]):
             disk.is_full = False
         for transactional_id in self.ids:
             if self._working(transactional_id) is None:
-                self.start(transactional_id)
+                self.member(transactional_id)
 
     def is_settled(self) -> bool:
         """Return whether two offsets of each source were committed since the last fault."""
@@ -474,7 +474,7 @@ def _place(draw: _Draw) -> Place:
 
 
 ROWS: Final = (
-    row(14, "start", process_name),
+    row(14, "member", process_name),
     row(10, "crash", process_name),
     row(15, "pause", process_name, _ms),
     row(5, "swap", process_name, process_name),
@@ -497,7 +497,7 @@ def random_script(seed: int, actions: int = 24) -> Script[TransactionCluster]:
     ids = {f"t{number}": random.choice([1, 2, 2]) for number in range(1, random.randint(1, 3) + 1)}
     draw = _Draw(random, sorted(ids), random.randint(1, 3))
     haste_ms = random.choice([20, 150, 800])  # so that in some runs actions meet in the middle of a transaction
-    drawn = [*(Do(0, "start", each) for each in ids), *draw_actions(draw, ROWS, actions, haste_ms)]
+    drawn = [*(Do(0, "member", each) for each in ids), *draw_actions(draw, ROWS, actions, haste_ms)]
     options = {
         "ids": ids,
         "outputs": draw.outputs,

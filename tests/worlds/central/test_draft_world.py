@@ -14,7 +14,7 @@ SESSION_MS = 6_000
 
 @pytest.fixture
 def sim() -> CentralCluster:
-    made = CentralCluster(5, topics={"orders": 2}, brokers=2, consumers=2)
+    made = CentralCluster(5, topics={"orders": 2}, brokers=2, members=2)
     made.run_until(made.is_settled, 20_000)
     return made
 
@@ -67,7 +67,7 @@ def test_a_coordinator_comes_back_after_a_suspension(sim: CentralCluster) -> Non
     sim.run_until(sim.is_settled, 30_000)
 
 
-@pytest.mark.parametrize("act", ["crash", "shut_down"])
+@pytest.mark.parametrize("act", ["crash", "leave"])
 def test_partitions_of_a_consumer_that_ends_move(sim: CentralCluster, act: str) -> None:
     getattr(sim, act)("c1")
     sim.run_until(lambda: sim.is_settled() and set(sim.owners().values()) == {"c2"}, 30_000)
@@ -81,7 +81,7 @@ def test_a_consumer_that_is_cut_off_loses_its_partitions(sim: CentralCluster) ->
 
 
 def test_new_partitions_and_topics_are_given_out(sim: CentralCluster) -> None:
-    sim.consumer("c3", "other", "*1*.*")
+    sim.member("c3", "other", "*1*.*")
     sim.add_partitions("orders", 1, 3)
     sim.add_partitions("payments", 2, 2)
     sim.run_until(sim.is_settled, 30_000)
@@ -98,7 +98,7 @@ def test_nothing_happens_without_zookeeper(sim: CentralCluster) -> None:
 
 def test_acts_that_make_no_sense_do_nothing(sim: CentralCluster) -> None:
     lines = len(sim.trace)
-    for act in ("crash", "shut_down"):
+    for act in ("crash", "leave"):
         getattr(sim, act)("nobody")
     sim.pause("nobody", 10)
     sim.crash("broker-1", 1_000_000)
@@ -114,7 +114,7 @@ def test_acts_that_make_no_sense_do_nothing(sim: CentralCluster) -> None:
 def test_a_seed_has_one_trace() -> None:
     traces = []
     for _ in range(2):
-        with CentralCluster(11, topics={"t": 1}, consumers=3) as sim:
+        with CentralCluster(11, topics={"t": 1}, members=3) as sim:
             sim.run(4_000)
             sim.pause(leader(sim), 9_000)
             sim.run(20_000)

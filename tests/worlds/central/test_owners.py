@@ -29,8 +29,8 @@ def late_messages(*, is_fenced: bool) -> Script[CentralCluster]:
         "kept": 400,
     }
     actions = [
-        Do(0, "consumer", "c1", "g", None, True, 3_000),
-        Do(0, "consumer", "c2", "g", None, True, 3_000),
+        Do(0, "member", "c1", "g", None, True, 3_000),
+        Do(0, "member", "c2", "g", None, True, 3_000),
         Do(6_000, "delay", "c2", "broker-1", 8_000, True, True, 1_500),
         Do(14_000, "crash", "nobody"),
     ]

@@ -65,7 +65,7 @@ def test_actions_on_absent_members_do_nothing(three: Cluster) -> None:
 def test_a_second_join_kills_the_first_process(three: Cluster) -> None:
     first = three.processes["m1"]
     options = MemberOptions(client="kafkajs")
-    three.start("m1", options)
+    three.member("m1", options)
     second = three.processes["m1"]
     assert (first.is_alive, second.is_alive) == (False, True)
     assert second.host == first.host

@@ -134,11 +134,8 @@ def test_two_groups_do_not_touch_each_other() -> None:
 
 
 def test_run_until_times_out_when_nothing_happens() -> None:
-    with Cluster() as sim:
-        with pytest.raises(TimeoutError, match="not within 1000 ms"):
-            sim.run_until(lambda: False, 1_000)
-        with pytest.raises(ValueError, match="is running"):
-            [sim.member("m1") for _ in range(2)]
+    with Cluster() as sim, pytest.raises(TimeoutError, match="not within 1000 ms"):
+        sim.run_until(lambda: False, 1_000)
 
 
 def test_wrong_use_raises_at_once() -> None:

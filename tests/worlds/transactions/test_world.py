@@ -12,7 +12,7 @@ FIRST = (SOURCE, 0)
 def started(**settings: object) -> TransactionCluster:
     sim = TransactionCluster(7, abort_odds=0.0, **settings)  # type: ignore[arg-type] # keywords
     for transactional_id in sim.ids:
-        sim.start(transactional_id)
+        sim.member(transactional_id)
     sim.run(2_000)
     return sim
 
@@ -33,7 +33,7 @@ def test_what_is_committed_is_what_is_read(version: int) -> None:
 def test_a_zombie_is_fenced_when_it_resumes(version: int) -> None:
     with started(ids={"t1": version}) as sim:
         sim.pause("t1", 2_500)
-        sim.start("t1")
+        sim.member("t1")
         sim.run(5_000)
         zombie, other = sim.processes.values()
         assert not zombie.is_working
