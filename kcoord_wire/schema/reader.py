@@ -17,7 +17,7 @@ from typing import Final, NoReturn
 from kcoord_wire.errors import SchemaError
 from kcoord_wire.schema.model import INTEGERS, NONE, Field, FieldType, Message, Struct, Variant, Versions
 from kcoord_wire.schema.plan import attribute_name, class_name
-from kcoord_wire.schema.text import Node, parse_text
+from kcoord_wire.schema.text import Node, line_of, parse_text, path_of
 
 PRIMITIVES: Final = (*INTEGERS, "bool", "float64", "string", "uuid", "bytes", "records")
 NULLABLE: Final = ("string", "bytes", "records")
@@ -73,7 +73,7 @@ def read_message(text: str | bytes, file: str = "<schema>") -> Message:
         except UnicodeDecodeError as error:
             raise SchemaError(f"a schema file is UTF-8 text: {error}", file=file) from None
     root, comments = parse_text(text, file)
-    return _Reader(text, file, comments).message(root)
+    return _Reader(text, file, comments, root).message(root)
 
 
 def load_message(path: Path) -> Message:
@@ -86,8 +86,9 @@ def load_message(path: Path) -> Message:
 
 
 class _Reader:
-    def __init__(self, text: str, file: str, comments: str) -> None:
+    def __init__(self, text: str, file: str, comments: str, top: Node) -> None:
         self.source = text
+        self.top = top
         self.file = file
         self.comments = comments
         self.structs: dict[str, Struct] = {}
@@ -97,7 +98,7 @@ class _Reader:
         self.text = False
 
     def fail(self, node: Node, rule: str) -> NoReturn:
-        raise SchemaError(rule, file=self.file, where=node.path, line=node.line)
+        raise SchemaError(rule, file=self.file, where=path_of(self.top, node), line=line_of(self.source, node.at))
 
     # Typed access to nodes.
 

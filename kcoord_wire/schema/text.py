@@ -3,7 +3,7 @@
 The dialect is the one Kafka's generator reads (Jackson with ALLOW_COMMENTS and FAIL_ON_TRAILING_TOKENS): standard JSON
 plus ``//`` and ``/* */`` comments. Laws:
 
-* A value and its line travel together, so that an error in the value can be reported with its line.
+* A value and its place travel together, so that an error in the value can be reported with its line and path.
 * Anything that is not this dialect is a `SchemaError` with file and line. A key may occur twice in one object if both
   values are the same (two of Kafka's own files do that); two different values are an error.
 * Closing braces too many at the end are ignored: Kafka's generator read one value and no further until 2.8, which has
@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final, NoReturn
 
@@ -44,22 +45,48 @@ def decode_like_java(raw: bytes | memoryview) -> str:
 
 MAX_DEPTH: Final = 64
 
-_SKIP: Final = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.S)
-_STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+# Possessive, because a group that may go back keeps a hundred bytes for each of its turns.
+_SKIP: Final = re.compile(r"(?:[ \t\r\n\ufeff]++|//[^\n]*+|/\*.*?\*/)*+", re.S)
+_STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\.)*+"')
 _SCALAR: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
 _COMMENT_LINE: Final = re.compile(r"^\s*//\s?(.*?)\s*$")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Node:
-    """A JSON value, the line it starts on (from 1), and its JSON path (``$.fields[2].type``)."""
+    """A JSON value and the place of its first character in the text."""
 
     value: Value
-    line: int
-    path: str
+    at: int = field(compare=False)
 
 
 Value = dict[str, Node] | list[Node] | str | int | float | bool | None
+
+
+def line_of(text: str, at: int) -> int:
+    """The line, from 1, of the character at `at`."""
+    return text.count("\n", 0, at) + 1
+
+
+def path_of(root: Node, node: Node) -> str:
+    """The JSON path of `node` below `root` (``$.fields[2].type``), searched for: no node keeps its own.
+
+    Paths of all nodes together grow with the square of the text, where a long key has many values below it.
+    """
+    below: list[tuple[Node, tuple[str | int, ...]]] = [(root, ())]
+    while below:
+        found, keys = below.pop()
+        if found is node:
+            return _path(keys)
+        if isinstance(found.value, dict):
+            below += ((member, (*keys, key)) for key, member in found.value.items())
+        elif isinstance(found.value, list):
+            below += ((item, (*keys, index)) for index, item in enumerate(found.value))
+    raise ValueError("the node is not below that root")
+
+
+def _path(keys: Iterable[str | int]) -> str:
+    return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
 
 
 def parse_text(text: str, file: str = "<schema>") -> tuple[Node, str]:
@@ -71,104 +98,104 @@ def parse_text(text: str, file: str = "<schema>") -> tuple[Node, str]:
     """
     parser = _Parser(text, file)
     start = parser.skip(0)
-    node, end = parser.value(start, "$", 0)
+    node, end = parser.value(start)
     end = parser.skip(end)
     while text.startswith("}", end):
         end = parser.skip(end + 1)
     if end != len(text):
-        parser.fail("nothing may follow the value", end, "$")
+        parser.fail("nothing may follow the value", end)
     above = [_COMMENT_LINE.match(line) for line in text[:start].splitlines()]
     lines = [match.group(1) for match in takewhile(bool, reversed(above)) if match]
     return node, "\n".join(reversed(lines)).strip()
 
 
 class _Parser:
+    """Each method returns what it has read and the place after it; `keys` lead to the value that is being read."""
+
     def __init__(self, text: str, file: str) -> None:
         self.text = text
         self.file = file
-        self._line_at = 0
-        self._line = 1
+        self.keys: list[str | int] = []
 
-    def line(self, pos: int) -> int:
-        # Positions are requested in ascending order, except on failure: counting continues from the last one.
-        if pos < self._line_at:
-            return self.text.count("\n", 0, pos) + 1
-        self._line += self.text.count("\n", self._line_at, pos)
-        self._line_at = pos
-        return self._line
-
-    def fail(self, rule: str, pos: int, path: str) -> NoReturn:
-        raise SchemaError(rule, file=self.file, where=path, line=self.line(pos))
+    def fail(self, rule: str, pos: int) -> NoReturn:
+        raise SchemaError(rule, file=self.file, where=_path(self.keys), line=line_of(self.text, pos))
 
     def skip(self, pos: int) -> int:
         match = _SKIP.match(self.text, pos)
         assert match is not None
         return match.end()
 
-    def value(self, pos: int, path: str, depth: int) -> tuple[Node, int]:
-        if depth > MAX_DEPTH:
-            self.fail(f"values may be nested at most {MAX_DEPTH} deep", pos, path)
-        line = self.line(pos)
+    def value(self, pos: int) -> tuple[Node, int]:
+        if len(self.keys) > MAX_DEPTH:
+            self.fail(f"values may be nested at most {MAX_DEPTH} deep", pos)
         first = self.text[pos : pos + 1]
-        if first == "{":
-            members, end = self.object(pos + 1, path, depth)
-            return Node(members, line, path), end
-        if first == "[":
-            items, end = self.array(pos + 1, path, depth)
-            return Node(items, line, path), end
+        value: Value
         if first == '"':
-            text, end = self.string(pos, path)
-            return Node(text, line, path), end
+            value, end = self.string(pos)
+        elif first == "{":
+            value, end = self.object(pos + 1)
+        elif first == "[":
+            value, end = self.array(pos + 1)
+        else:
+            value, end = self.scalar(pos)
+        return Node(value, pos), end
+
+    def scalar(self, pos: int) -> tuple[Value, int]:
         match = _SCALAR.match(self.text, pos)
         if match is None:
-            self.fail("a JSON value is expected here", pos, path)
+            self.fail("a JSON value is expected here", pos)
         try:
-            scalar: Value = json.loads(match.group())
+            return json.loads(match.group()), match.end()
         except ValueError:
-            self.fail("the number has too many digits", pos, path)
-        return Node(scalar, line, path), match.end()
+            self.fail("the number has too many digits", pos)
 
-    def string(self, pos: int, path: str) -> tuple[str, int]:
+    def string(self, pos: int) -> tuple[str, int]:
         match = _STRING.match(self.text, pos)
         if match is None:
-            self.fail("a string is expected here, closed on its own line", pos, path)
+            self.fail("a string is expected here, closed on its own line", pos)
+        end = match.end()
+        if self.text.find("\\", pos, end) < 0:  # nearly always
+            return self.text[pos + 1 : end - 1], end
         try:
-            text: str = json.loads(match.group())
+            return json.loads(match.group()), end
         except ValueError:
-            self.fail("the string holds an escape that JSON does not have", pos, path)
-        return text, match.end()
+            self.fail("the string holds an escape that JSON does not have", pos)
 
-    def object(self, pos: int, path: str, depth: int) -> tuple[dict[str, Node], int]:
+    def object(self, pos: int) -> tuple[dict[str, Node], int]:
         members: dict[str, Node] = {}
         pos = self.skip(pos)
         if self.text.startswith("}", pos):
             return members, pos + 1
         while True:
             key_at = pos
-            key, pos = self.string(pos, path)
-            pos = self.expect(":", self.skip(pos), path)
-            node, pos = self.value(self.skip(pos), f"{path}.{key}", depth + 1)
+            key, pos = self.string(pos)
+            pos = self.skip(self.expect(":", self.skip(pos)))
+            self.keys.append(key)
+            node, pos = self.value(pos)
+            self.keys.pop()
             if members.setdefault(key, node).value != node.value:
-                self.fail(f'the key "{key}" occurs twice, with two values', key_at, path)
+                self.fail(f'the key "{key}" occurs twice, with two values', key_at)
             pos = self.skip(pos)
             if self.text.startswith("}", pos):
                 return members, pos + 1
-            pos = self.skip(self.expect(",", pos, path))
+            pos = self.skip(self.expect(",", pos))
 
-    def array(self, pos: int, path: str, depth: int) -> tuple[list[Node], int]:
+    def array(self, pos: int) -> tuple[list[Node], int]:
         items: list[Node] = []
         pos = self.skip(pos)
         if self.text.startswith("]", pos):
             return items, pos + 1
         while True:
-            node, pos = self.value(pos, f"{path}[{len(items)}]", depth + 1)
+            self.keys.append(len(items))
+            node, pos = self.value(pos)
+            self.keys.pop()
             items.append(node)
             pos = self.skip(pos)
             if self.text.startswith("]", pos):
                 return items, pos + 1
-            pos = self.skip(self.expect(",", pos, path))
+            pos = self.skip(self.expect(",", pos))
 
-    def expect(self, char: str, pos: int, path: str) -> int:
+    def expect(self, char: str, pos: int) -> int:
         if not self.text.startswith(char, pos):
-            self.fail(f'"{char}" is expected here', pos, path)
+            self.fail(f'"{char}" is expected here', pos)
         return pos + 1

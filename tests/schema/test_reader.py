@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import uuid
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from kcoord_wire.schema import Message, compile_plan, load_message, read_message
 from kcoord_wire.schema.construct_model import construct_model
 from kcoord_wire.schema.model import INTEGERS, MAX_VERSION, NONE, Versions
 from kcoord_wire.schema.reader import MAX_STRUCT_DEPTH
-from kcoord_wire.schema.text import Node, parse_text
+from kcoord_wire.schema.text import line_of, parse_text
 
 Schema = dict[str, Any]
 
@@ -51,13 +52,13 @@ def nested(depth: int, at: int = 0) -> Schema:
     return field(f"S{at}", fields=inner, name=f"N{at}")
 
 
-def node_at(root: Node, path: str) -> Node:
-    found = root
-    while found.path != path:
-        assert isinstance(found.value, dict | list), path
-        children = list(found.value.values()) if isinstance(found.value, dict) else found.value
-        found = next(c for c in children if path == c.path or path.startswith((f"{c.path}.", f"{c.path}[")))
-    return found
+def line_at(text: str, path: str) -> int:
+    """The line of the value at a JSON path."""
+    node = parse_text(text)[0]
+    for key, index in re.findall(r"\.(\w+)|\[(\d+)\]", path):
+        assert isinstance(node.value, dict | list), path
+        node = node.value[key] if isinstance(node.value, dict) else node.value[int(index)]
+    return line_of(text, node.at)
 
 
 def read(schema: Schema) -> Message:
@@ -629,7 +630,7 @@ def test_rule(follows: Schema, breaks: tuple[Schema, str, str]) -> None:
     error = caught.value
     assert (error.file, error.where) == ("x.json", where)
     assert rule in error.rule
-    assert error.line == node_at(parse_text(json.dumps(broken, indent=1))[0], where).line
+    assert error.line == line_at(json.dumps(broken, indent=1), where)
 
 
 def test_every_rule_has_a_name_of_its_own() -> None:

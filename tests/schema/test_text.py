@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
+
 import pytest
 
 from kcoord_wire.errors import SchemaError
-from kcoord_wire.schema.text import MAX_DEPTH, Node, parse_text
+from kcoord_wire.schema.text import MAX_DEPTH, Node, line_of, parse_text, path_of
 
 
 def plain(node: Node) -> object:
@@ -40,16 +43,27 @@ def test_values(text: str, value: object) -> None:
 
 def test_each_value_has_its_line_and_path() -> None:
     text = '// one\n/* two\nthree */\n{ // four\n"a": [1,\n\n{"b": "x"}],\n"c":\n2}\n'
+    root = parse_text(text)[0]
     found = {}
 
     def visit(node: Node) -> None:
-        found[node.path] = node.line
+        found[path_of(root, node)] = line_of(text, node.at)
         if isinstance(node.value, dict | list):
             for child in node.value.values() if isinstance(node.value, dict) else node.value:
                 visit(child)
 
-    visit(parse_text(text)[0])
+    visit(root)
     assert found == {"$": 4, "$.a": 5, "$.a[0]": 5, "$.a[1]": 7, "$.a[1].b": 7, "$.c": 9}
+
+
+def test_a_long_key_above_many_values_costs_what_it_is_long() -> None:
+    text = json.dumps({"a" * 100_000: [1] * 20_000})
+    tracemalloc.start()
+    root = parse_text(text)[0]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(plain(root)["a" * 100_000]) == 20_000  # type: ignore[index]
+    assert peak < 40 * len(text)  # each node with a path of its own: 2 GB
 
 
 @pytest.mark.parametrize(
