@@ -6,23 +6,30 @@ Laws:
 
 * Nothing of an archive is extracted: a name inside it is text for error messages, never a path.
 * Sizes are bounded before they are used: the archive, its directory, the number of schema files, the bytes of one and
-  of all. A size that the archive states is not trusted; reading stops at the bound.
+  of all, in folders as in archives. A size that is stated is not trusted; reading stops at the bound.
+* Only regular files are read, or links to them: opening a fifo does not wait, and a device has no end.
 * Whatever the bytes are, the result is the files or a `SchemaError`.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 import struct
-import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from io import BytesIO
+from contextlib import contextmanager
+from io import BufferedReader, BytesIO
+from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kcoord_wire.errors import SchemaError
 from kcoord_wire.schema.model import Message
 from kcoord_wire.schema.reader import read_message
+
+if TYPE_CHECKING:
+    import zipfile
 
 # kafka-clients 4.4.0 has 11 MB, a directory of 0.6 MB and 203 schema files, of 13 kB at most and 0.5 MB together.
 MAX_ARCHIVE: Final = 256 << 20
@@ -38,7 +45,8 @@ _END_MAGIC: Final = b"PK\5\6"
 _ZIP64_MAGIC: Final = b"PK\6\7"
 _ZIP64_SIZE: Final = 20
 # What zipfile raises, besides its own error, for bytes that are not an archive.
-_BROKEN: Final = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OverflowError)
+_BROKEN: Final = (zlib.error, struct.error, EOFError, RuntimeError, ValueError, OverflowError)
+_AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)  # a fifo that nobody writes is opened too
 
 
 def schema_files(data: bytes, file: str) -> list[tuple[str, bytes]]:
@@ -49,13 +57,15 @@ def schema_files(data: bytes, file: str) -> list[tuple[str, bytes]]:
     :param file: its name, for errors
     :raises SchemaError: it is not a zip archive, has no schema file, or is larger than the bounds above
     """
+    import zipfile  # takes 5 ms
+
     try:
         _check_directory(data, file)
         with zipfile.ZipFile(BytesIO(data)) as archive:
             return _read(archive, _chosen(archive, file), file)
     except SchemaError:
         raise
-    except _BROKEN as error:
+    except (zipfile.BadZipFile, *_BROKEN) as error:
         raise SchemaError(f"a zip archive is expected: {error}", file=file) from None
 
 
@@ -89,7 +99,7 @@ def _read(archive: zipfile.ZipFile, chosen: list[zipfile.ZipInfo], file: str) ->
     files = []
     left = MAX_ALL
     for info in chosen:
-        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others need memory as the data says
+        if info.compress_type not in (0, 8):  # others than these need memory as the data says
             raise SchemaError("a schema file is stored or deflated", file=f"{file}/{info.filename}")
         with archive.open(info) as source:
             content = source.read(MAX_FILE + 1)
@@ -155,30 +165,63 @@ def collect_messages(paths: Iterable[Path]) -> tuple[Mapping[str, Message], Mapp
     return messages, refused
 
 
-def _message(file: str, content: bytes) -> Message | SchemaError:
+def _message(file: str, content: bytes | SchemaError) -> Message | SchemaError:
     try:
-        return read_message(content, file)
+        return content if isinstance(content, SchemaError) else read_message(content, file)
     except SchemaError as error:
         return error
 
 
-def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each schema file that `path` stands for."""
+def _contents(path: Path) -> Iterator[tuple[str, bytes | SchemaError]]:
+    """Name and content of each schema file that `path` stands for, or why it is not read."""
     if path.is_dir():
-        files = sorted(path.rglob("*.json"))
-        if not files:
-            raise SchemaError("a schema folder holds at least one .json file", file=str(path))
-        yield from ((str(file), file.read_bytes()) for file in files)
+        yield from _of_folder(path)
         return
     if not path.exists():
         raise FileNotFoundError(f"there is no schema file or folder {path}")
-    with path.open("rb") as source:
-        start = source.read(4)
-    if start[:2] != b"PK":  # no JSON begins so; zipfile takes 5 ms to import
-        yield str(path), path.read_bytes()
-        return
-    from kcoord_wire.schema import files as archives
+    with _opened(path) as source:
+        is_archive = source.peek(2)[:2] == b"PK"  # no JSON begins so
+        data = _all_of(source, path, MAX_ARCHIVE if is_archive else MAX_FILE)
+    if is_archive:
+        yield from ((f"{path}/{name}", text) for name, text in schema_files(data, str(path)))
+    else:
+        yield str(path), data
 
-    if path.stat().st_size > archives.MAX_ARCHIVE:
-        raise SchemaError(f"an archive of schemas has at most {archives.MAX_ARCHIVE} bytes", file=str(path))
-    yield from ((f"{path}/{name}", text) for name, text in archives.schema_files(path.read_bytes(), str(path)))
+
+def _of_folder(path: Path) -> Iterator[tuple[str, bytes | SchemaError]]:
+    files = sorted(islice(path.rglob("*.json"), MAX_FILES + 1))
+    if not files:
+        raise SchemaError("a schema folder holds at least one .json file", file=str(path))
+    if len(files) > MAX_FILES:
+        raise SchemaError(f"a folder holds at most {MAX_FILES} schema files", file=str(path))
+    left = MAX_ALL
+    for file in files:
+        try:
+            with _opened(file) as source:
+                content = _all_of(source, file, MAX_FILE)
+        except SchemaError as error:
+            yield str(file), error
+            continue
+        left -= len(content)
+        if left < 0:
+            raise SchemaError(f"the schema files of a folder have at most {MAX_ALL} bytes together", file=str(path))
+        yield str(file), content
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BufferedReader]:
+    """A regular file, opened; a SchemaError for what is none."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as source:
+            if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+                raise SchemaError("a schema file is a regular file, or a link to one", file=str(path))
+            yield source
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise SchemaError(f"a schema file is a regular file: {error.strerror}", file=str(path)) from None
+
+
+def _all_of(source: BufferedReader, path: Path, most: int) -> bytes:
+    content = source.read(most + 1)
+    if len(content) > most:
+        raise SchemaError(f"a schema file has at most {MAX_FILE} bytes, an archive {MAX_ARCHIVE}", file=str(path))
+    return content

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kcoord_wire.errors import SchemaError
-from kcoord_wire.schema.files import MAX_ARCHIVE, collect_messages, load_messages, schema_root
+from kcoord_wire.schema import files
+from kcoord_wire.schema.files import MAX_ARCHIVE, MAX_FILE, collect_messages, load_messages, schema_root
 
 
 def schema(name: str) -> str:
@@ -52,6 +55,57 @@ def test_an_archive_above_the_limit_is_not_read(tmp_path: Path) -> None:
         target.truncate(MAX_ARCHIVE + 1)  # a hole: it takes no space on the disk
     with pytest.raises(SchemaError, match="has at most"):
         load_messages(path)
+
+
+def a_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        a_fifo,
+        Path.mkdir,
+        lambda path: path.symlink_to("/nonexistent"),
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.write_bytes(bytes(MAX_FILE + 1)),
+    ],
+    ids=["fifo", "folder", "dangling", "device", "large"],
+)
+def test_what_is_no_schema_file_is_left_out_of_a_folder(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    (tmp_path / "M.json").write_text(schema("M"))
+    make(tmp_path / "X.json")
+    messages, refused = collect_messages([tmp_path])
+    assert (list(messages), list(refused)) == (["M"], ["X"])
+    assert refused["X"].file == str(tmp_path / "X.json")
+    (tmp_path / "M.json").unlink()
+    with pytest.raises(SchemaError):
+        collect_messages([tmp_path])
+
+
+def test_a_link_to_a_schema_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "M.txt").write_text(schema("M"))
+    (tmp_path / "N.json").symlink_to(tmp_path / "M.txt")
+    assert list(load_messages(tmp_path)) == ["M"]
+
+
+def test_a_path_that_is_no_regular_file_is_refused(tmp_path: Path) -> None:
+    a_fifo(tmp_path / "X.json")
+    for path in (tmp_path / "X.json", Path("/dev/zero")):
+        with pytest.raises(SchemaError, match="is a regular file"):
+            load_messages(path)
+
+
+def test_the_bounds_of_a_folder_are_those_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ABC":
+        (tmp_path / f"{name}.json").write_text(schema(name))
+    monkeypatch.setattr(files, "MAX_FILES", 2)
+    with pytest.raises(SchemaError, match="at most 2 schema files"):
+        load_messages(tmp_path)
+    monkeypatch.setattr(files, "MAX_FILES", 3)
+    monkeypatch.setattr(files, "MAX_ALL", 200)
+    with pytest.raises(SchemaError, match="at most 200 bytes together"):
+        load_messages(tmp_path)
 
 
 def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
