@@ -164,7 +164,8 @@ class MessageCodec(Generic[M]):
         header: str,
         valid_versions: range,
         flexible_versions: range,
-        load: Callable[[], tuple[Message, Mapping[str, type]]],
+        schema: Callable[[], Message],
+        classes: Callable[[], Mapping[str, type]],
         program: ProgramClass = program_class,
     ) -> None:
         self.name = name
@@ -174,24 +175,22 @@ class MessageCodec(Generic[M]):
         self.header = header
         self.valid_versions = valid_versions
         self.flexible_versions = flexible_versions
-        self._load = load
+        self._schema = schema
+        self._classes = classes
         self._program_class = program
         self._programs: dict[int, Program] = {}
+        self._plans: dict[int, StructPlan] = {}
         self._header_versions: dict[int, int] = {}
 
     @cached_property
-    def _loaded(self) -> tuple[Message, Mapping[str, type]]:
-        return self._load()
-
-    @property
     def schema(self) -> Message:
         """The checked schema (read from its file when first asked for)."""
-        return self._loaded[0]
+        return self._schema()
 
-    @property
+    @cached_property
     def classes(self) -> Mapping[str, type]:
         """The message's class and those of its structs, by class name."""
-        return self._loaded[1]
+        return self._classes()
 
     @cached_property
     def cls(self) -> type[M]:
@@ -200,7 +199,10 @@ class MessageCodec(Generic[M]):
 
     def plan(self, version: int) -> StructPlan:
         """The plan at `version` (ValueError where the message does not have it)."""
-        return compile_plan(self.schema, version)
+        plan = self._plans.get(version)
+        if plan is None:
+            plan = self._plans.setdefault(version, compile_plan(self.schema, version))
+        return plan
 
     def encode(self, message: M, version: int) -> bytes:
         """The bytes of `message` at `version`, without size or header.
@@ -426,14 +428,16 @@ def packaged(index: Iterable[_Row], package: str, root: Callable[[], Path]) -> R
     :param root: gives the folder of its schema files
     """
 
-    def load(file: str, module: str) -> tuple[Message, Mapping[str, type]]:
-        classes = import_module(f"{package}.{module}")
-        return load_message(root() / file), {name: getattr(classes, name) for name in classes.__all__}
+    def classes(module: str) -> Mapping[str, type]:
+        made = import_module(f"{package}.{module}")
+        return {name: getattr(made, name) for name in made.__all__}
 
     def codec(row: _Row) -> MessageCodec:
         name, file, module, type_, api_key, family, header, valid, flexible = row
         ranges = _range(*valid), _range(*flexible)
-        return MessageCodec(name, type_, api_key, family, header, *ranges, lambda: load(file, module))
+        return MessageCodec(
+            name, type_, api_key, family, header, *ranges, lambda: load_message(root() / file), lambda: classes(module)
+        )
 
     return Registry(map(codec, index))
 
@@ -467,7 +471,8 @@ def compile_schemas(path: str | Path, *more: str | Path) -> Registry:
 
 def _compiled(m: Message) -> MessageCodec:
     valid, flexible = _range(m.versions.low, m.versions.high), _range(m.flexible.low, m.flexible.high)
-    return MessageCodec(m.name, m.type, m.api_key, m.family, m.header, valid, flexible, lambda: (m, make_classes(m)))
+    kind = m.name, m.type, m.api_key, m.family, m.header
+    return MessageCodec(*kind, valid, flexible, lambda: m, lambda: make_classes(m))
 
 
 class _Decode(Protocol):  # `Dispatch.decode`, whose result has the type of the class it is given

@@ -12,7 +12,6 @@ Laws:
 from __future__ import annotations
 
 import enum
-import hashlib
 import keyword
 import re
 from collections.abc import Iterator
@@ -151,6 +150,8 @@ class StructPlan:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of `describe`, in hex."""
+        import hashlib  # takes 3 ms
+
         return hashlib.sha256("\n".join(self.describe()).encode()).hexdigest()
 
     def describe(self, indent: str = "") -> Iterator[str]:

@@ -22,7 +22,7 @@ def pure_frames() -> Any:
     pure = Registry(
         MessageCodec(
             c.name, c.type, c.api_key, c.family, c.header, c.valid_versions, c.flexible_versions,
-            lambda c=c: (c.schema, c.classes), Program,
+            lambda c=c: c.schema, lambda c=c: c.classes, Program,
         )
         for c in registry.values()
     )  # fmt: skip
