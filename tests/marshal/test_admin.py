@@ -13,9 +13,10 @@ import pytest
 
 from kcoord_wire.marshal.admin import AdminSettings, Finished, GroupPauser, PositionSetter, Result, Step
 from kcoord_wire.marshal.context import TopicPartition
-from kcoord_wire.marshal.state import Rules
+from kcoord_wire.marshal.state import Entry, Rules
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 from tests.support.marshal_admin import LANDS, LATE, LOST, UNANSWERED, WALL_MS, AdminBench, Peer
+from tests.support.marshal_script import Fate
 
 BOTH = pytest.mark.parametrize("rules", list(Rules))
 
@@ -60,7 +61,7 @@ def test_a_partition_that_takes_nothing_is_named() -> None:
     made = paused(Rules.DOCUMENT, WALL_MS + 60_000, fate=lambda message, number: next(first, LANDS))
     assert made.finished == Finished("", (), WALL_MS + 60_000)  # the second attempt has landed
     made = paused(Rules.DOCUMENT, WALL_MS + 60_000, fate=lambda message, number: LOST)
-    assert made.finished == Finished("coordination partition 0: it lost", ())
+    assert made.finished == Finished("coordination partition 0: no answer", ())
 
 
 def test_the_client_id_is_no_member_s() -> None:
@@ -131,7 +132,7 @@ def test_heartbeats_have_the_old_positions_until_all_are_claimed(rules: Rules) -
 @BOTH
 def test_the_group_goes_on_from_the_new_positions(rules: Rules) -> None:
     made = bench(rules).run()
-    made.now += 1_000
+    made.wait(1_000)
     made.add(Peer("c1", {0: 3, 1: 4_000, 2: 17}))
     assert [made.holder(partition) for partition in OLD] == ["c1"] * 3
     assert positions(made) == [3, 4_000, 17]
@@ -198,7 +199,7 @@ def test_a_member_that_takes_a_claim_from_the_admin(rules: Rules) -> None:
     """The library takes any heartbeat; by the document it has no effect, and the admin goes on."""
     made = bench(rules)
 
-    def fate(message: Any, number: int) -> str:
+    def fate(message: Any, number: int) -> Fate:
         if isinstance(message, Heartbeat):  # the first one of the admin
             made.later(15, lambda: made.message(Peer("c9", {}), Heartbeat, 0, current_offset=111))
         return LANDS
@@ -243,7 +244,7 @@ def test_offset_zero_is_released_and_committed(rules: Rules) -> None:
 @pytest.mark.parametrize("step", [Step.PAUSE, Step.WAIT, Step.CLAIM, Step.COMMIT, Step.RELEASE, Step.RESUME])
 def test_an_interrupt_gives_everything_back_or_comes_too_late(rules: Rules, step: Step) -> None:
     made = bench(rules)
-    made.shut_down_at(step)
+    made.shuts_down_at = step
     made.run()
     is_late = step in (Step.RELEASE, Step.RESUME)
     assert outcome(made).failure == ("" if is_late else "it was interrupted")
@@ -284,7 +285,7 @@ def test_appends_that_fail_for_good(rules: Rules, what: str) -> None:
     made = bench(rules, fate=lambda message, number: LOST if FATES[what](message) else LANDS).run()
     finished = outcome(made)
     expected = {
-        "pause": "the group cannot be paused: coordination partition 0: it lost",
+        "pause": "the group cannot be paused: coordination partition 0: no answer",
         "claim": "is not held",
         "heartbeat": "no heartbeat for t-0 has landed for one interval",
         "release": "the log has not accepted all releases",
@@ -329,16 +330,15 @@ def test_positions_are_old_or_new_whatever_fails(seed: int) -> None:
     if draw.random() < 0.2:
         made.dies_at = draw.randrange(1, 12)
     if draw.random() < 0.2:
-        made.shut_down_at(draw.choice(list(Step)))
+        made.shuts_down_at = draw.choice(list(Step))
     seen: list[tuple[int, int]] = []
-    append = made.append
+    appended = made.script.log.on_append
 
-    def watched(partition: int, message: Any) -> int:
-        offset = append(partition, message)
+    def watched(entry: Entry) -> None:
+        appended(entry)
         seen.extend((each, made.position(each)) for each in OLD)
-        return offset
 
-    made.append = watched  # type: ignore[method-assign]  # a spy on the log
+    made.script.log.on_append = watched
     made.run()
     made.wait(30_000)  # what is late lands
     assert {pair for pair in seen if pair[1] not in (OLD[pair[0]], NEW[TopicPartition("t", pair[0])])} == set()

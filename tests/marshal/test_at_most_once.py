@@ -420,7 +420,7 @@ class _Consumers:
         for tenure, first in member.fetching.items():
             if (member.name, tenure) not in self._fetched:
                 self._fetched[member.name, tenure] = first
-                self.world.give(member, Fetched(tenure, first, first + records))
+                member.deliver(Fetched(tenure, first, first + records))
 
     def take(self, member: ScriptedMember) -> None:
         """Let the application have what was delivered."""
@@ -459,7 +459,7 @@ def test_successor_starts_behind_a_batch_that_was_dropped() -> None:
     world.run(1_000)
     consumers.fetch(a, 10)
     assert world.run_until(lambda: any(entry.message.current_offset == 10 for entry in world.entries(Heartbeat)), 1_000)
-    world.kill(a)
+    a.kill()
     b = world.start("b")
     world.run(3 * INTERVAL_MS)
     assert [effect.offset for effect in b.done(StartFetching)] == [10]
@@ -491,7 +491,7 @@ def test_batch_that_cannot_be_delivered_stops_the_fetch_once() -> None:
     world.run(100)
     (tenure,) = a.fetching
     world.fate = lambda *_: LOST
-    world.give(a, Fetched(tenure, 5, 20))
+    a.deliver(Fetched(tenure, 5, 20))
     world.run(2 * INTERVAL_MS)
     assert [(effect.tenure, effect.why) for effect in a.done(StopFetching)] == [(tenure, LossReason.FETCH_FAILED)]
 
@@ -510,16 +510,16 @@ def _play_members(seed: int) -> _Consumers:
     for name in "ab":
         world.start(name, wall_error_ms=draw.randint(-30_000, 30_000))
     for step in range(80):
-        member = draw.choice([each for each in world.members.values() if each.is_alive])
+        member = draw.choice(world.working())
         match draw.choices(("work", "pause", "kill", "release"), (40, 1, 1, 2))[0]:
-            case "pause" if member.waiting is None:
-                world.pause(member, draw.choice((4_000, 12_000, 25_000)))
+            case "pause" if not member.is_paused:
+                member.pause(draw.choice((4_000, 12_000, 25_000)))
             case "kill":
-                world.kill(member)
-                client = member.machine.settings.client_id if draw.random() < 0.5 else f"c{step}"
+                member.kill()
+                client = member.member.settings.client_id if draw.random() < 0.5 else f"c{step}"
                 world.start(f"m{step}", client=client)
             case "release":
-                world.give(member, Release("orders", 0))
+                member.deliver(Release("orders", 0))
         for each in list(world.members.values()):
             consumers.fetch(each, draw.randint(1, 5))
             consumers.take(each)

@@ -30,7 +30,7 @@ def _world(topic: str, **settings: Any) -> tuple[MarshalScript, int, list[Any]]:
     """A world without append times, as the Go library's brokers had, at the moment of the recording."""
     partition, messages = _recorded(topic)
     world = MarshalScript({topic: 1}, is_append_time=False, **({"group_id": "gr.live"} | settings))
-    world.now = messages[0].time * 1_000
+    world.clock.time_ms = messages[0].time * 1_000
     return world, partition, messages
 
 
@@ -55,13 +55,13 @@ def test_go_claim_of_what_we_hold_is_refused(rules: Rules) -> None:
     ours = world.start("a")
     world.run(2_000)
     (tenure,) = ours.fetching
-    world.work(ours, 9)
+    ours.work(9)
     foreign = messages[3]
     foreign.time = world.now // 1_000
     world.land(partition, foreign)  # the Go client that lost the race in the recording
     world.run(20_000)
     assert list(ours.fetching) == [tenure]
-    world.give(ours, Release("test2", 0))
+    ours.deliver(Release("test2", 0))
     world.run(100)
     released = world.entries(ReleasingPartition)[-1].message
     assert (released.current_offset, released.group_id) == (9, "gr.live")  # a Go client starts there
@@ -76,7 +76,7 @@ def test_member_writes_only_what_go_reads_unless_asked(delivery: Delivery) -> No
         world.run(1_000)
         for tenure in list(first.fetching):
             if delivery is Delivery.AT_MOST_ONCE:
-                world.give(first, Fetched(tenure, 0, 5))
+                first.deliver(Fetched(tenure, 0, 5))
         world.start("b")
         world.run(20_000)
         world.shut_down(first)

@@ -16,7 +16,7 @@ from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.holding import AckTracker, PrefixError
 from kcoord_wire.marshal.member_events import Delivered, FetchFailed, LossReason, Processed, StopFetching
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleasingPartition
-from tests.support.marshal_script import EPOCH_MS, LOST, Fate, MarshalScript, ScriptedMember
+from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 
 INTERVAL = 10_000
 
@@ -44,15 +44,15 @@ def test_heartbeats_come_after_a_quarter_to_three_quarters() -> None:
 def test_a_heartbeat_has_the_processed_prefix() -> None:
     world = MarshalScript({"orders": 1})
     a = holder(world)
-    world.work(a, 10, processed=7)
+    a.work(10, processed=7)
     world.run(INTERVAL)
     assert world.entries(Heartbeat)[-1].message.current_offset == 7
     assert a.done(events.CommitOffset)[-1].offset == 7
     (tenure,) = a.fetching
-    world.give(a, Processed(tenure, [8, 9]))
+    a.deliver(Processed(tenure, [8, 9]))
     world.run(INTERVAL)
     assert world.entries(Heartbeat)[-1].message.current_offset == 7
-    world.give(a, Processed(tenure, [7]))
+    a.deliver(Processed(tenure, [7]))
     world.run(INTERVAL)
     assert world.entries(Heartbeat)[-1].message.current_offset == 10
 
@@ -95,9 +95,9 @@ def test_without_a_landed_heartbeat_the_tenure_expires() -> None:
 def test_a_drain_does_not_wait_for_what_is_abandoned() -> None:
     world = MarshalScript({"orders": 1}, drain_ms=5_000)
     a = holder(world)
-    world.work(a, 10, processed=7)
+    a.work(10, processed=7)
     (tenure,) = a.fetching
-    world.give(a, events.Abandoned(tenure))
+    a.deliver(events.Abandoned(tenure))
     world.shut_down(a)
     world.run(1_000)
     assert world.entries(ReleasingPartition)[-1].message.current_offset == 7
@@ -131,7 +131,7 @@ def test_a_pause_beyond_staleness_stops_fetching_first() -> None:
     a = holder(world)
     b = world.start("b")
     world.run(1_000)
-    world.pause(a, 3 * INTERVAL)
+    a.pause(3 * INTERVAL)
     assert world.run_until(lambda: world.held_by("orders", 0) is b, 3 * INTERVAL)
     a.effects.clear()
     world.run(2 * INTERVAL)
@@ -146,7 +146,7 @@ def test_a_member_that_is_cut_off_stops_before_others_begin() -> None:
     a = holder(world)
     b = world.start("b")
     world.run(INTERVAL)
-    world.cut_off(a, 6 * INTERVAL)
+    a.cut_off(6 * INTERVAL)
     last = world.entries(Heartbeat)[-1].time_ms
     assert world.run_until(lambda: stopped(a) == [LossReason.EXPIRED], 2 * INTERVAL)
     assert world.now <= last + INTERVAL
@@ -181,7 +181,7 @@ def test_the_late_copy_of_a_release_does_not_free_a_new_tenure() -> None:
     world = MarshalScript({"orders": 1}, cooldown_ms=0)
     world.fate = lambda _, message: Fate((5, 4_000), 10) if isinstance(message, ReleasingPartition) else Fate()
     a = holder(world)
-    world.give(a, events.Release("orders", 0))
+    a.deliver(events.Release("orders", 0))
     assert world.run_until(lambda: len(a.done(events.StartFetching)) == 2, 3_000)
     b = world.start("b")
     world.run(3 * INTERVAL)
@@ -194,12 +194,12 @@ def test_a_release_waits_for_what_the_application_has() -> None:
     world = MarshalScript({"orders": 1}, drain_ms=2_000)
     a = holder(world)
     (tenure,) = a.fetching
-    world.give(a, Delivered(tenure, [0, 1, 2], 3))
-    world.give(a, events.Release("orders", 0))
+    a.deliver(Delivered(tenure, [0, 1, 2], 3))
+    a.deliver(events.Release("orders", 0))
     assert stopped(a) == [LossReason.RELEASED]
     world.run(1_000)
     assert world.entries(ReleasingPartition) == []
-    world.give(a, Processed(tenure, [0, 1, 2]))
+    a.deliver(Processed(tenure, [0, 1, 2]))
     world.run(100)
     assert world.entries(ReleasingPartition)[0].message.current_offset == 3
     assert world.held_by("orders", 0) is None
@@ -209,14 +209,14 @@ def test_a_release_does_not_wait_beyond_its_deadline() -> None:
     world = MarshalScript({"orders": 1}, drain_ms=2_000)
     a = holder(world)
     (tenure,) = a.fetching
-    world.give(a, Delivered(tenure, [0, 1, 2], 3))
-    world.give(a, Processed(tenure, [0, 2]))
-    world.give(a, events.Release("orders", 0))
-    assert a.done(StopFetching)[0].deadline == world.now - EPOCH_MS + a.origin_ms + 2_000
+    a.deliver(Delivered(tenure, [0, 1, 2], 3))
+    a.deliver(Processed(tenure, [0, 2]))
+    a.deliver(events.Release("orders", 0))
+    assert a.done(StopFetching)[0].deadline == a.local.monotonic(world.now) + 2_000
     world.run(2_100)
     assert world.entries(ReleasingPartition)[0].message.current_offset == 1
-    world.give(a, Processed(tenure, [1]))
-    assert a.machine.tenures() == []
+    a.deliver(Processed(tenure, [1]))
+    assert a.member.tenures() == []
 
 
 def test_a_release_is_repeated_until_it_has_landed() -> None:
@@ -224,10 +224,10 @@ def test_a_release_is_repeated_until_it_has_landed() -> None:
     a = holder(world)
     fates = [LOST] * 3
     world.fate = lambda *_: fates.pop() if fates else Fate()
-    world.give(a, events.Release("orders", 0))
+    a.deliver(events.Release("orders", 0))
     world.run(4_000)
     assert len(world.entries(ReleasingPartition)) == 1
-    assert a.machine.tenures() == []
+    assert a.member.tenures() == []
 
 
 def test_a_tenure_ends_when_the_log_has_another_holder() -> None:
@@ -246,9 +246,9 @@ def test_an_offset_out_of_range_is_repaired_and_cools_down() -> None:
         {"orders": 1}, find_start=lambda asked: events.StartFound(asked.request, min(asked.offset, 30))
     )
     a = holder(world)
-    world.work(a, 50)
+    a.work(50)
     (tenure,) = a.fetching
-    world.give(a, FetchFailed(tenure, "out of range"))
+    a.deliver(FetchFailed(tenure, "out of range"))
     world.run(1_000)
     assert stopped(a) == [LossReason.FETCH_FAILED]
     assert world.entries(ReleasingPartition)[0].message.current_offset == 30
@@ -256,14 +256,14 @@ def test_an_offset_out_of_range_is_repaired_and_cools_down() -> None:
         start = world.now
         assert world.run_until(lambda: a.fetching != {}, 5 * INTERVAL)
         assert world.now - start > failures * INTERVAL - 1_100
-        world.give(a, FetchFailed(next(iter(a.fetching)), "out of range"))
+        a.deliver(FetchFailed(next(iter(a.fetching)), "out of range"))
 
 
 @pytest.mark.parametrize("rules", ["document", "library"])
 def test_an_expired_claim_is_released_when_the_log_is_back(rules: str) -> None:
     world = MarshalScript({"orders": 1}, rules=rules, heartbeat_interval_ms=60_000)
     a = holder(world)
-    world.work(a, 40)
+    a.work(40)
     world.fate = lambda *_: LOST
     assert world.run_until(lambda: stopped(a) == [LossReason.EXPIRED], 70_000)
     world.fate = lambda *_: Fate()

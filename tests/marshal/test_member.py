@@ -19,7 +19,7 @@ from kcoord_wire.marshal.log import RawEntry, coordination_partition
 from kcoord_wire.marshal.member import MISPLACED, ClientIdReuse, Refusals
 from kcoord_wire.marshal.member_events import LossReason, StopFetching
 from kcoord_wire.marshal.state import Entry, Outcome, Rules
-from kcoord_wire.marshal.values import read_entry, read_value
+from kcoord_wire.marshal.values import read_entry
 from kcoord_wire.marshal.world_state import WorldState
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 from tests.support.marshal_garbage import GARBAGE
@@ -37,7 +37,12 @@ def foreign(world: MarshalScript, kind: type, *, instance: str, client: str = "a
     """Append a message of a process that is not in the script."""
     who = {"client_id": client, "instance_id": instance, "group_id": "group", "topic": "orders"}
     message = kind(**({"time": world.now // 1_000} | who | fields))
-    world.land(coordination_partition("orders", len(world.log)), message)
+    world.land(coordination_partition("orders", world.log.partitions), message)
+
+
+def trim(world: MarshalScript) -> None:
+    """Retention removes the first entry about orders; members that start later do not see it."""
+    world.log._logs[coordination_partition("orders", 4)].first = 1
 
 
 # ---- the ends of a member
@@ -47,24 +52,24 @@ def test_shutdown_releases_everything_then_ends() -> None:
     world = MarshalScript({"orders": 3}, greedy=True)
     a = world.start("a")
     world.run(1_000)
-    world.work(a, 5)
+    a.work(5)
     world.shut_down(a)
     world.run(100)
     assert len(world.entries(ReleasingPartition)) == 3
     assert stopped(a) == [LossReason.RELEASED] * 3
     assert isinstance(a.effects[-1][1], Ended)
-    assert a.machine.deadline is None
+    assert a.member.deadline is None
 
 
 def test_suspend_keeps_the_claims_for_a_restart() -> None:
     world = MarshalScript({"orders": 3}, greedy=True)
     a = world.start("a")
     world.run(1_000)
-    world.work(a, 5)
-    world.give(a, events.Suspend())
+    a.work(5)
+    a.deliver(events.Suspend())
     world.run(100)
     assert stopped(a) == [LossReason.KEPT] * 3
-    assert not a.is_alive
+    assert not a.is_working
     assert world.entries(ReleasingPartition) == []
     again = world.start("a2", client="a")
     world.run(500)
@@ -76,10 +81,10 @@ def test_a_second_shutdown_waits_for_nothing() -> None:
     a = world.start("a")
     world.run(1_000)
     world.fate = lambda *_: LOST
-    world.give(a, Shutdown())
-    assert a.is_alive
-    world.give(a, Shutdown())
-    assert not a.is_alive
+    a.deliver(Shutdown())
+    assert a.is_working
+    a.deliver(Shutdown())
+    assert not a.is_working
 
 
 def test_shutdown_during_a_claim_leaves_no_claim_behind() -> None:
@@ -90,7 +95,7 @@ def test_shutdown_during_a_claim_leaves_no_claim_behind() -> None:
     )
     world.shut_down(a)
     world.run(2_000)
-    assert not a.is_alive
+    assert not a.is_working
     assert [type(entry.message) for entry in world.entries()] == [ClaimingPartition, ReleasingPartition]
 
 
@@ -99,9 +104,9 @@ def test_a_dead_member_s_partitions_go_to_the_others() -> None:
     a = world.start("a")
     world.run(1_000)
     b = world.start("b")
-    world.work(a, 40)
+    a.work(40)
     world.run(INTERVAL)
-    world.kill(a)
+    a.kill()
     assert world.run_until(lambda: world.shares()["b"] == 6, 3 * INTERVAL)
     assert {effect.offset for effect in b.done(events.StartFetching)} == {40}
 
@@ -111,7 +116,7 @@ def test_tokens_grow_from_holder_to_holder() -> None:
     members = [world.start(name) for name in "abc"]
     for _ in range(6):
         assert world.run_until(lambda: world.held_by("orders", 0) is not None, 5_000)
-        world.give(world.held_by("orders", 0) or members[0], events.Release("orders", 0))
+        (world.held_by("orders", 0) or members[0]).deliver(events.Release("orders", 0))
         world.run(2_000)
     started = [(time, effect.tenure.token) for each in members for time, effect in each.effects
                if isinstance(effect, events.StartFetching)]  # fmt: off
@@ -129,7 +134,7 @@ def test_a_topic_that_does_not_exist_yet_is_waited_for() -> None:
     world.run(5_000)
     assert world.entries() == []
     world.topics["orders"] = 2
-    world.give(a, events.TopicPartitions(world.topics))
+    a.deliver(events.TopicPartitions(world.topics))
     assert world.run_until(lambda: world.shares() == {"a": 2}, 2_000)
 
 
@@ -138,7 +143,7 @@ def test_new_partitions_of_a_topic_are_claimed() -> None:
     a = world.start("a")
     world.run(3_000)
     world.topics["orders"] = 5
-    world.give(a, events.TopicPartitions(world.topics))
+    a.deliver(events.TopicPartitions(world.topics))
     assert world.run_until(lambda: world.shares() == {"a": 5}, 3_000)
 
 
@@ -146,7 +151,7 @@ def test_partitions_that_vanish_are_released() -> None:
     world = MarshalScript({"orders": 3}, greedy=True)
     a = world.start("a")
     world.run(3_000)
-    world.give(a, events.TopicPartitions({"orders": 1}))
+    a.deliver(events.TopicPartitions({"orders": 1}))
     world.run(500)
     assert world.shares() == {"a": 1}
     assert stopped(a) == [LossReason.FETCH_FAILED] * 2
@@ -164,7 +169,7 @@ def test_a_paused_group_releases_and_claims_nothing() -> None:
     foreign(world, ReleaseGroup, instance="admin", client="admin", topic="", msg_expire_time=end)
     world.run(500)
     assert stopped(a) == [LossReason.PAUSED] * 2
-    assert set(a.machine.describe().values()) == {"the group is paused"}
+    assert set(a.member.describe().values()) == {"the group is paused"}
     world.run(58_000)
     assert world.shares() == {"a": 0, "b": 0}
     assert len(a.noted("group paused")) == len(b.noted("group paused")) == 1
@@ -179,7 +184,7 @@ def test_a_pause_holds_for_its_coordination_partition() -> None:
     end = world.now // 1_000 + 60
     foreign(world, ReleaseGroup, instance="admin", client="admin", topic="", msg_expire_time=end)
     world.run(2 * INTERVAL)
-    assert [tenure.topic for tenure in a.machine.tenures()] == ["events"]
+    assert [tenure.topic for tenure in a.member.tenures()] == ["events"]
 
 
 def test_a_member_that_starts_during_a_pause_waits() -> None:
@@ -189,7 +194,7 @@ def test_a_member_that_starts_during_a_pause_waits() -> None:
     a = world.start("a")
     world.run(45_000)
     assert world.shares() == {"a": 0}
-    assert world.run_until(lambda: world.shares() == {"a": 2}, 8_000), a.machine.describe()
+    assert world.run_until(lambda: world.shares() == {"a": 2}, 8_000), a.member.describe()
 
 
 def test_an_empty_group_waits_for_a_stale_claim_on_a_quiet_log() -> None:
@@ -205,14 +210,13 @@ def test_an_empty_group_waits_for_a_stale_claim_on_a_quiet_log() -> None:
 def test_nothing_is_claimed_before_a_trimmed_log_is_warm() -> None:
     """The first entry that is left has offset 1: the claim before it may be live."""
     world = MarshalScript({"orders": 2})
-    partition = coordination_partition("orders", 4)
     foreign(world, ClaimingPartition, instance="b", client="b", partition=1)
     foreign(world, Heartbeat, instance="b", client="b", partition=1)
-    world.trim(partition, 1)
+    trim(world)
     a = world.start("a")
     world.run(2 * INTERVAL)
     assert world.shares() == {"a": 0}
-    assert any("trimmed" in text for text in a.machine.describe().values())
+    assert any("trimmed" in text for text in a.member.describe().values())
     assert world.run_until(lambda: world.shares() == {"a": 2}, INTERVAL + 2_000)
 
 
@@ -222,13 +226,13 @@ def test_what_a_trimmed_log_cannot_show_is_not_claimed() -> None:
     for ms, kind, partition in ((1, Heartbeat, 0), (25_000, Heartbeat, 0), (100, ClaimingPartition, 1)):
         foreign(world, kind, instance="b", client="b", partition=partition)
         world.run(ms)
-    world.trim(coordination_partition("orders", 4), 1)
+    trim(world)
     world.run(8_000)
     foreign(world, ReleasingPartition, instance="b", client="b", partition=1)
     released = world.now
     a = world.start("a")
-    assert world.run_until(lambda: world.shares() == {"a": 1}, 5_000), a.machine.describe()
-    assert "whether it is free is not known yet: the log's beginning was trimmed" in a.machine.describe().values()
+    assert world.run_until(lambda: world.shares() == {"a": 1}, 5_000), a.member.describe()
+    assert "whether it is free is not known yet: the log's beginning was trimmed" in a.member.describe().values()
     assert world.run_until(lambda: world.shares() == {"a": 2}, 3 * INTERVAL)
     assert world.now - released > 2 * INTERVAL
 
@@ -249,7 +253,7 @@ def test_two_processes_with_one_client_id_the_older_yields() -> None:
     assert again.noted("client id reused") == []
     world.run(5 * INTERVAL)
     assert world.shares() == {"a": 0, "a2": 3}
-    assert "instance i-a2 uses the client id a, too" in a.machine.describe().values()
+    assert "instance i-a2 uses the client id a, too" in a.member.describe().values()
 
 
 def test_who_yielded_claims_again_when_the_other_is_gone() -> None:
@@ -258,7 +262,7 @@ def test_who_yielded_claims_again_when_the_other_is_gone() -> None:
     world.run(1_000)
     again = world.start("a2", client="a")
     world.run(2 * INTERVAL)
-    world.kill(again)
+    again.kill()
     assert world.run_until(lambda: world.shares()["a"] == 3, 3 * INTERVAL)
     assert stopped(a)[3:] == []
 
@@ -304,7 +308,7 @@ def test_a_skewed_clock_is_reported_once_also_our_own() -> None:
     assert len(b.noted("clock skewed")) == 2
     assert abs(found["a"] - 30_000) < 1_100
     assert abs(found["own"] + 30_000) < 1_100
-    assert set(b.machine.context.clocks.senders) == {"i-a", "i-b"}
+    assert set(b.member.context.clocks.senders) == {"i-a", "i-b"}
 
 
 def test_without_append_times_skew_is_measured_by_the_own_clock() -> None:
@@ -320,7 +324,7 @@ def test_a_wall_clock_that_is_set_back_costs_no_tenure(rules: str) -> None:
     world = MarshalScript({"orders": 1}, rules=rules, heartbeat_interval_ms=60_000)
     a = world.start("a")
     world.run(1_000)
-    world.set_wall_clock(a, -30_000)
+    a.set_clock(-30_000)
     world.run(300_000)
     assert stopped(a) == []
 
@@ -330,8 +334,8 @@ def test_garbage_in_the_log_is_noted_once_and_skipped() -> None:
     a = world.start("a")
     world.run(1_000)
     for _ in range(5):
-        world.land(coordination_partition("orders", 4), read_value(b"\xff" * 100))
-    world.land(coordination_partition("orders", 4), read_value(b""))
+        world.land(coordination_partition("orders", 4), b"\xff" * 100)
+    world.land(coordination_partition("orders", 4), b"")
     foreign(world, Heartbeat, instance="x", client="x", topic="unheard-of", partition=99_999)
     foreign(world, ReleasingPartition, instance="x", client="x", group_id="other")
     world.run(INTERVAL)
@@ -348,7 +352,7 @@ def test_by_the_library_a_claim_is_stale_at_two_intervals() -> None:
     a = world.start("a")
     world.run(1_000)
     b = world.start("b")
-    world.kill(a)
+    a.kill()
     last = world.entries(Heartbeat)[-1].message.time * 1_000
     assert world.run_until(lambda: world.held_by("orders", 0) is b, 3 * INTERVAL)
     assert last + 2 * INTERVAL <= world.now < last + 2 * INTERVAL + 1_000
@@ -426,19 +430,19 @@ class _Run:
 
     def do(self, what: str, member: ScriptedMember, *values: Any) -> None:
         if what == "cut off":
-            self.world.cut_off(member, values[1])
-        elif what == "pause" and member.waiting is None:
-            self.world.pause(member, values[1])
+            member.cut_off(values[1])
+        elif what == "pause" and not member.is_paused:
+            member.pause(values[1])
         elif what == "release":
             for partition in range(3):
-                self.world.give(member, events.Release("orders", partition))
+                member.deliver(events.Release("orders", partition))
         elif what == "wall":
-            self.world.set_wall_clock(member, values[1])
+            member.set_clock(values[1])
         elif what == "restart":  # at once, so also before the claims of the former process are stale
-            self.world.kill(member)
+            member.kill()
             self.generation += 1
-            name = f"{member.machine.settings.client_id}{self.generation}"
-            self.members[values[0]] = self.world.start(name, client=member.machine.settings.client_id)
+            name = f"{member.member.settings.client_id}{self.generation}"
+            self.members[values[0]] = self.world.start(name, client=member.member.settings.client_id)
 
 
 @settings(max_examples=30, deadline=None)
@@ -451,7 +455,7 @@ def test_no_two_members_hold_one_partition_at_one_time(steps: list[tuple[Any, ..
     run.fates = []
     run.world.run(110_000)
     held = [run.world.held_by("orders", partition) for partition in range(3)]
-    assert None not in held, [member.machine.describe() for member in run.members]
+    assert None not in held, [member.member.describe() for member in run.members]
 
 
 @pytest.mark.parametrize("rules", list(Rules))
@@ -496,7 +500,7 @@ def test_a_member_holds_what_it_holds_between_garbage() -> None:
     assert world.run_until(lambda: world.shares() == {"a": 2}, 3_000)
     for _ in range(2):
         for value, _ in GARBAGE.values():
-            world.land(0, read_value(value))
+            world.land(0, value)
     world.run(60_000)
     assert world.shares() == {"a": 2}
     assert len(world.entries(ClaimingPartition)) == 2

@@ -5,18 +5,16 @@ Members that claim ranges of one partition: what they process, together and when
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable
-from itertools import count, pairwise
+from itertools import pairwise
 from random import Random
 from typing import Any
 
 import pytest
 
-from kcoord_wire.kernel.machines import Ended, Shutdown, Tick
+from kcoord_wire.kernel.machines import Shutdown
 from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.context import TopicPartition
-from kcoord_wire.marshal.log import Appended, AppendFailed, coordination_partition
+from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.ranges import (
     UNKNOWN_END,
     RangeClaimer,
@@ -31,6 +29,7 @@ from kcoord_wire.marshal.state import Entry, Outcome, Place, Rules
 from kcoord_wire.marshal.world_state import WorldState
 from kcoord_wire.messages import marshal as m
 from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleasingRange
+from tests.support.marshal_script import LOST, Fate, ScriptedProcess, ScriptedWorld
 from tests.support.marshal_world import GROUP, TOPIC, beat, say
 
 INTERVAL_MS = 60_000
@@ -231,100 +230,59 @@ def test_a_reader_of_a_trimmed_log_claims_nothing_that_is_live() -> None:
 
 
 INTERVAL = 6_000
-EPOCH = 1_795_000_000_000
 
 
-class Member:
-    def __init__(self, name: str, start: int, size: int, ahead: int) -> None:
+class Member(ScriptedProcess):
+    """A process with a claimer, whose application processes ten offsets every 100 ms."""
+
+    def __init__(self, script: Script, name: str, start: int, size: int, ahead: int) -> None:
         ids = {"group_id": "g", "client_id": name, "instance_id": f"i-{name}"}
         settings = events.MemberSettings(**ids, topics=("t",), partitions=1, heartbeat_interval_ms=INTERVAL)
-        self.machine = RangeClaimer(settings, TopicPartition("t", 0), start, size, ahead)
-        self.read = 0
-        self.is_alive = True
+        self.claimer = RangeClaimer(settings, TopicPartition("t", 0), start, size, ahead)
         self.held: dict[int, RangeHeld] = {}
-        self.lost: list[RangeLost] = []
-        self.has_ended = False
+        self.script = script
+        super().__init__(script, name, self.claimer, Member._application, origin_ms=script.now)
+        self._clock.after(100, self._work)
+
+    @property
+    def lost(self) -> list[RangeLost]:
+        return self.done(RangeLost)
+
+    def _application(self, effect: RangeHeld | RangeLost) -> None:
+        if isinstance(effect, RangeHeld):
+            self.held[effect.first] = effect
+        else:
+            self.held.pop(effect.first, None)
+
+    def _work(self) -> None:
+        if not self.is_alive:
+            return
+        for first, held in sorted(self.held.items())[:1]:
+            if self.claimer.is_held(first, self.script.now):
+                position = self.claimer.position(first)
+                stop = min(position + 10, held.end, self.script.end)
+                for offset in range(position, stop):
+                    self.script.processed.setdefault(offset, []).append(self.name)
+                self.deliver(RangeProcessed(first, stop))
+                if stop == held.end:
+                    del self.held[first]
+        self._clock.after(100, self._work)
 
 
-class Script:
-    """One log, members on it, and an application that processes ten offsets every 100 ms.
+class Script(ScriptedWorld):
+    """One log, and members on it.
 
+    :ivar end: of the partition
     :ivar processed: who has processed each offset
     """
 
     def __init__(self, end: int = 10**9) -> None:
-        self.now = EPOCH
+        super().__init__(1, timeout_ms=10)
         self.end = end
-        self.log: list[Entry] = []
-        self.members: list[Member] = []
         self.processed: dict[int, list[str]] = {}
-        self.refuses: Callable[[Member, Any], bool] = lambda member, message: False
-        self._queue: list[tuple[int, int, Callable[[], None]]] = []
-        self._serial = count()
 
     def start(self, name: str, start: int = 0, size: int = 50, ahead: int = 2) -> Member:
-        member = Member(name, start, size, ahead)
-        self.members.append(member)
-        self.give(member, events.WallClock(0))
-        self._later(100, lambda: self._work(member))
-        return member
-
-    def give(self, member: Member, event: Any) -> None:
-        if not member.is_alive:
-            return
-        for effect in member.machine.handle(event, self.now):
-            self._carry_out(member, effect)
-        if (deadline := member.machine.deadline) is not None:
-            self._later(max(deadline - self.now, 1), lambda: self.give(member, Tick()))
-
-    def run(self, ms: int) -> None:
-        until = self.now + ms
-        while self._queue and self._queue[0][0] <= until:
-            self.now, _, action = heapq.heappop(self._queue)
-            action()
-        self.now = until
-
-    def _later(self, ms: int, action: Callable[[], None]) -> None:
-        heapq.heappush(self._queue, (self.now + ms, next(self._serial), action))
-
-    def _carry_out(self, member: Member, effect: Any) -> None:
-        if isinstance(effect, events.Append):
-            if self.refuses(member, effect.message):
-                self._later(10, lambda: self.give(member, AppendFailed(effect.request, "lost", True)))
-                return
-            self._later(5, lambda: self._append(member, effect))
-        elif isinstance(effect, events.ReadToEnd):
-            self._later(3, lambda: self._read(member, effect.request))
-        elif isinstance(effect, RangeHeld):
-            member.held[effect.first] = effect
-        elif isinstance(effect, RangeLost):
-            member.lost.append(effect)
-            member.held.pop(effect.first, None)
-        elif isinstance(effect, Ended):
-            member.has_ended = True
-
-    def _append(self, member: Member, effect: Any) -> None:
-        self.log.append(Entry(0, len(self.log), self.now, True, effect.message))
-        self.give(member, Appended(effect.request, len(self.log) - 1))
-
-    def _read(self, member: Member, request: int) -> None:
-        new, member.read = self.log[member.read :], len(self.log)
-        self.give(member, events.Entries(new))
-        self.give(member, events.CaughtUp(request, len(self.log)))
-
-    def _work(self, member: Member) -> None:
-        if not member.is_alive:
-            return
-        for first, held in sorted(member.held.items())[:1]:
-            if member.machine.is_held(first, self.now):
-                position = member.machine.position(first)
-                stop = min(position + 10, held.end, self.end)
-                for offset in range(position, stop):
-                    self.processed.setdefault(offset, []).append(member.machine.settings.client_id)
-                self.give(member, RangeProcessed(first, stop))
-                if stop == held.end:
-                    del member.held[first]
-        self._later(100, lambda: self._work(member))
+        return Member(self, name, start, size, ahead)
 
 
 def test_one_member_goes_on_from_range_to_range() -> None:
@@ -343,7 +301,7 @@ def test_members_that_race_share_the_offsets_once() -> None:
     members = [script.start(name) for name in "abc"]
     script.run(15_000)
     assert all(len(who) == 1 for who in script.processed.values())
-    shares = {member.machine.settings.client_id: 0 for member in members}
+    shares = {member.name: 0 for member in members}
     for (who,) in script.processed.values():
         shares[who] += 1
     assert all(share > 300 for share in shares.values())
@@ -354,7 +312,7 @@ def test_the_next_range_is_claimed_before_it_is_needed() -> None:
     script = Script()
     script.start("a", ahead=3)
     script.run(200)
-    claims = [entry.message for entry in script.log if isinstance(entry.message, ClaimingRange)]
+    claims = [entry.message for entry in script.entries(ClaimingRange)]
     assert [(claim.first_offset, claim.end_offset) for claim in claims] == [(0, 50), (50, 100), (100, 150)]
 
 
@@ -364,7 +322,7 @@ def test_the_rest_of_a_dead_members_range_is_processed() -> None:
     script.run(INTERVAL)
     script.start("b")
     script.run(1_000)
-    a.is_alive = False
+    a.kill()
     script.run(10 * INTERVAL)
     assert sorted(script.processed) == list(range(2_000))
     again = [offset for offset, who in script.processed.items() if len(who) > 1]
@@ -375,20 +333,20 @@ def test_without_heartbeats_a_range_is_lost_after_one_interval() -> None:
     script = Script(end=60)
     a = script.start("a", ahead=1)
     script.run(INTERVAL)
-    sent = max(entry.time_ms for entry in script.log)
-    script.refuses = lambda member, message: isinstance(message, RangeHeartbeat)
+    sent = max(entry.time_ms for entry in script.entries())
+    script.log.fate = lambda _, message: LOST if isinstance(message, RangeHeartbeat) else Fate()
     script.run(INTERVAL + 100)
     assert [each.first for each in a.lost] == [50]
-    assert not a.machine.is_held(50, sent + INTERVAL + 1)
+    assert not a.claimer.is_held(50, sent + INTERVAL + 1)
 
 
 def test_a_member_that_ends_releases_the_rest() -> None:
     script = Script(end=20)
     a = script.start("a")
     script.run(1_000)
-    script.give(a, Shutdown())
+    a.deliver(Shutdown())
     script.run(100)
-    assert a.has_ended
+    assert not a.is_working
     script.end = 10**9
     script.start("b")
     script.run(3_000)
@@ -399,15 +357,15 @@ def test_a_member_that_ends_releases_the_rest() -> None:
 def test_a_claim_under_way_at_the_end_is_released() -> None:
     script = Script()
     a = script.start("a")
-    script.run(4)
-    script.give(a, Shutdown())
+    assert script.run_until(lambda: a.done(events.Append) != [], 100)
+    a.deliver(Shutdown())
     script.run(200)
-    assert a.has_ended
+    assert not a.is_working
     assert a.held == {}
-    assert [type(entry.message) for entry in script.log] == [ClaimingRange, ReleasingRange]
+    assert [type(entry.message) for entry in script.entries()] == [ClaimingRange, ReleasingRange]
 
 
 def test_wrong_settings_are_refused() -> None:
     for start, size, ahead in ((-1, 1, 1), (0, 0, 1), (0, 1, 0)):
         with pytest.raises(ValueError, match="a range"):
-            Member("a", start, size, ahead)
+            Script().start("a", start, size, ahead)

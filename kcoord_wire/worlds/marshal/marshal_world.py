@@ -340,6 +340,7 @@ class MarshalCluster(World[MemberProcess]):
         self.log.trouble = Trouble()
         for process in self.working():
             process.reader.lag_ms = _LAG_MS
+            process.reader.cut_until = 0
 
     def owners(self) -> dict[tuple[str, int], list[str]]:
         """Return which members fetch which partition."""

@@ -124,8 +124,12 @@ class LogProcess(Process):
         match effect:
             case events.Append():
                 value = kw.encode(effect.message, 0)
-                wall_ms = self._clock.time_ms + self.local.ahead_ms
-                self._log.append(self.name, effect.partition, value, wall_ms, effect.request, self.deliver)
+                now = self._clock.time_ms
+                cut = self.cut_until > now
+                at_ms = now + self.local.ahead_ms
+                self._log.append(
+                    self.name, effect.partition, value, at_ms, effect.request, self.deliver, is_cut_off=cut
+                )
             case events.ReadToEnd():
                 self._read_to_end(effect)
             case LogEvent():
@@ -141,6 +145,11 @@ class LogProcess(Process):
 
     def handled(self) -> None:
         """Nothing is checked here: the laws look at entries, tenures and records."""
+
+    def cut_off(self, ms: int) -> None:
+        """Let nothing pass between it and the log for so long; what it appends meanwhile is lost."""
+        super().cut_off(ms)
+        self.reader.cut_until = self.cut_until
 
     def changed(self) -> None:
         """It was paused, resumed or killed."""

@@ -137,6 +137,7 @@ class VirtualLog:
     :param is_append_time: LogAppendTime; False for CreateTime
     :param timeout_ms: after which an append without an answer has failed
     :param on_append: called with each entry that lands, before a reader sees it
+    :param latency_ms: least and most that a message takes to a broker or back
     :ivar trouble: of appends
     """
 
@@ -150,8 +151,10 @@ class VirtualLog:
         on_append: Callable[[Entry], None],
         *,
         is_append_time: bool = True,
+        latency_ms: tuple[int, int] = LATENCY_MS,
     ) -> None:
         self.partitions = partitions
+        self.latency_ms = latency_ms
         self.clocks_ms = list(clocks_ms)
         self.is_append_time = is_append_time
         self.trouble = Trouble()
@@ -173,15 +176,19 @@ class VirtualLog:
         time_ms: int,
         request: int = 0,
         done: Callable[[Appended | AppendFailed], None] | None = None,
+        *,
+        is_cut_off: bool = False,
     ) -> None:
         """Send an entry to the partition's leader; `done` is called later, once.
 
         :param time_ms: by the writer's clock, for CreateTime
+        :param is_cut_off: nothing reaches the leader
         """
         trouble, random, now = self.trouble, self._random, self._clock.time_ms
         is_troubled = now < trouble.until_ms
         fate = choose(random, trouble.fates) if is_troubled else Fate.LANDS
-        up = random.randint(*LATENCY_MS) + (random.randint(0, trouble.delay_ms) if is_troubled else 0)
+        fate = Fate.LOST if is_cut_off else fate
+        up = random.randint(*self.latency_ms) + (random.randint(0, trouble.delay_ms) if is_troubled else 0)
         if fate in _FAILS and done is not None:
             after = up if fate is Fate.REFUSED else self._timeout_ms
             failed = AppendFailed(request, fate.value, may_have_landed=fate is not Fate.REFUSED)
@@ -216,7 +223,7 @@ class VirtualLog:
         for reader in self._readers:
             reader.expect(partition, offset + 1)
         if done is not None:
-            self._clock.after(self._random.randint(*LATENCY_MS), done, Appended(request, offset))
+            self._clock.after(self._random.randint(*self.latency_ms), done, Appended(request, offset))
 
     # ---- brokers
 
@@ -258,6 +265,7 @@ class Reader:
 
     :param see: called with new entries of one partition
     :ivar lag_ms: least and most that an entry takes to the reader
+    :ivar cut_until: until when nothing reaches it, in ms since the Unix epoch
     """
 
     def __init__(
@@ -270,6 +278,7 @@ class Reader:
         see: Callable[[Sequence[Entry]], None],
     ) -> None:
         self.lag_ms = lag_ms
+        self.cut_until = 0
         self._clock = clock
         self._log = log
         self._random = random
@@ -299,6 +308,9 @@ class Reader:
             self._clock.at(at, self._arrive, partition, end)
 
     def _arrive(self, partition: int, end: int) -> None:
+        if self.cut_until > self._clock.time_ms:
+            self._clock.at(self.cut_until, self._arrive, partition, end)
+            return
         start = self._next[partition]
         if end <= start or not self._is_open:
             return
@@ -310,10 +322,12 @@ class Reader:
 
     def read_to_end(self, partition: int, done: Callable[[int], None]) -> None:
         """Call `done` with the present end of a partition when everything below it was seen."""
-        self._clock.after(self._random.randint(*LATENCY_MS), self._ask_end, partition, done)
+        self._clock.after(self._random.randint(*self._log.latency_ms), self._ask_end, partition, done)
 
     def _ask_end(self, partition: int, done: Callable[[int], None]) -> None:
-        if self._is_open:
+        if self.cut_until > self._clock.time_ms:
+            self._clock.at(self.cut_until, self._ask_end, partition, done)
+        elif self._is_open:
             self._answer(partition, self._log.end(partition), done)
 
     def _answer(self, partition: int, end: int, done: Callable[[int], None]) -> None:

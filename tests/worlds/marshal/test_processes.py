@@ -33,9 +33,9 @@ def test_what_a_killed_process_has_sent_lands(monkeypatch: pytest.MonkeyPatch) -
     with MarshalCluster(topics={"t1": 1}, members=1) as sim:
         append = sim.log.append
 
-        def note_and_append(*arguments: Any) -> None:
+        def note_and_append(*arguments: Any, **options: Any) -> None:
             sent.append(sim.now)
-            append(*arguments)
+            append(*arguments, **options)
 
         monkeypatch.setattr(sim.log, "append", note_and_append)
         sim.run_until(lambda: bool(sent))
@@ -45,6 +45,17 @@ def test_what_a_killed_process_has_sent_lands(monkeypatch: pytest.MonkeyPatch) -
         sim.run(10_000)
         assert (sim.log.end(1), len(sent)) == (1, 1)
         assert not sim.processes["m1"].is_working
+
+
+def test_a_process_that_is_cut_off_appends_and_reads_nothing() -> None:
+    with MarshalCluster(topics={"t1": 1}, members=1, interval_ms=INTERVAL_MS) as sim:
+        sim.run_until(sim.is_settled)
+        sim.partition("m1", 5_000)
+        sim.run(100)
+        end = sim.log.end(1)
+        sim.run(4_800)
+        assert (sim.log.end(1), sim.owners()) == (end, {})
+        sim.run_until(sim.is_settled)
 
 
 INTERVAL_MS = 1_000
