@@ -29,8 +29,8 @@ from kcoord_wire.zookeeper.ensemble import Ensemble
 from kcoord_wire.zookeeper.registry import ZooKeeperUnreachableError
 from kcoord_wire.zookeeper.requests import Ask, Create, Node, Outcome, Read, Replied, SessionChanged, SessionState
 from tests.support.draft_wire import DraftWire
-from tests.support.group_client import until
 from tests.support.rewrite_wire import RewriteWire
+from tests.support.waiting import eventually, eventually_async
 from tests.support.zookeeper import chroot_of_its_own
 
 SESSION_MS = 4_000
@@ -39,7 +39,7 @@ SESSION_MS = 4_000
 @pytest.fixture
 def broker() -> Iterator[CentralBroker]:
     with CentralBroker(topics={"orders": 4}, rate=1_000.0) as broker:
-        until(lambda: broker.epoch is not None)
+        eventually(lambda: broker.epoch is not None)
         yield broker
 
 
@@ -73,7 +73,7 @@ def test_a_consumer_finds_registers_and_is_started(broker: CentralBroker) -> Non
 
 def test_records_are_served_with_and_without_a_fence(broker: CentralBroker) -> None:
     with DraftWire(broker.port) as wire:
-        until(lambda: wire.ask(fetch(), m.CentralFetchResponse).records)
+        eventually(lambda: wire.ask(fetch(), m.CentralFetchResponse).records)
         for request in (fetch(), fetch(broker.epoch)):
             record = wire.ask(request, m.CentralFetchResponse).records[0]
             assert (record.offset, record.payload) == (0, b"orders-1-2@0")
@@ -110,16 +110,16 @@ def test_a_broker_that_stops_is_replaced_at_once(zookeeper: Ensemble) -> None:
     first = CentralBroker(connect, broker_id=1, topics={"orders": 2}, session_timeout_ms=SESSION_MS)
     second = CentralBroker(connect, broker_id=2, topics={"orders": 2}, session_timeout_ms=SESSION_MS)
     with second, first:
-        until(lambda: second.epoch == 1)
+        eventually(lambda: second.epoch == 1)
         with DraftWire(first.port) as wire:
             assert wire.ask(m.ClusterMetadataRequest(), m.ClusterMetadataResponse).coordinator_id == 2
-            until(lambda: len(wire.ask(m.ClusterMetadataRequest(), m.ClusterMetadataResponse).brokers_info) == 2)
+            eventually(lambda: len(wire.ask(m.ClusterMetadataRequest(), m.ClusterMetadataResponse).brokers_info) == 2)
             assert wire.ask(registration(), m.RegisterConsumerResponse).error_code == CentralError.NOT_COORDINATOR
             status = wire.ask(m.CentralStatusRequest(), m.CentralStatusResponse)
             assert status.error_code == CentralError.NOT_COORDINATOR
         began = time.monotonic()
         second.stop()
-        until(lambda: first.epoch == 2)
+        eventually(lambda: first.epoch == 2)
         assert time.monotonic() - began < SESSION_MS / 1000, "its session has ended, not expired"
 
 
@@ -131,7 +131,7 @@ def test_an_id_has_one_broker_at_a_time(zookeeper: Ensemble) -> None:
         with pytest.raises(BrokerStartError, match=f"broker id 1 is taken by the broker at 127.0.0.1:{broker.port}"):
             other.start()
     with CentralBroker(connect, session_timeout_ms=SESSION_MS) as broker:
-        until(lambda: broker.epoch == 2)
+        eventually(lambda: broker.epoch == 2)
 
 
 def test_it_connects_answers_in_order_and_ends() -> None:
@@ -140,17 +140,14 @@ def test_it_connects_answers_in_order_and_ends() -> None:
     async def run() -> None:
         registry = LoopMemory(events.append, timeout_ms=600)
         await registry.start()
-        while not events:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: events)
         registry.ask(Ask(1, Create("/a", b"x")))
         registry.ask(Ask(2, Read("/a")))
         assert len(events) == 1, "never within the call"
-        while len(events) < 3:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: len(events) >= 3)
         await asyncio.sleep(1.0)  # more than the session timeout: it pings by itself
         registry.ask(Ask(3, Read("/b")))
-        while len(events) < 4:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: len(events) >= 4)
         await registry.close()
         registry.ask(Ask(4, Read("/a")))
         await asyncio.sleep(0.05)
@@ -183,7 +180,7 @@ def beat(joined: kafka.rewrite.RewriteJoinGroupResponse) -> kafka.HeartbeatReque
 @pytest.fixture
 def broker_rewrite_broker() -> Iterator[RewriteBroker]:
     with RewriteBroker(topics={"orders": 4}, rate=1_000.0, settings=SETTINGS) as broker_rewrite_broker:
-        until(lambda: len(broker_rewrite_broker.shards) == SETTINGS.shards)
+        eventually(lambda: len(broker_rewrite_broker.shards) == SETTINGS.shards)
         yield broker_rewrite_broker
 
 
@@ -205,7 +202,7 @@ def test_a_member_finds_joins_commits_and_fetches(broker_rewrite_broker: Rewrite
         assert [partition.committed_offset for partition in topic.partitions] == [-1, 42]
         part = kafka.FetchRequestFetchPartition(partition=1, fetch_offset=2, partition_max_bytes=80)
         fetch = kafka.FetchRequest(topics=[kafka.FetchRequestFetchTopic(topic="orders", partitions=[part])])
-        until(lambda: wire.ask(fetch).responses[0].partitions[0].records)
+        eventually(lambda: wire.ask(fetch).responses[0].partitions[0].records)
         [batch] = list(read_records(wire.ask(fetch).responses[0].partitions[0].records))[:1]
         assert [record.value for record in batch.records] == [b"orders-1@2"]
 
@@ -214,7 +211,7 @@ def test_two_members_on_sockets_rebalance(broker_rewrite_broker: RewriteBroker) 
     with RewriteWire(broker_rewrite_broker.address) as first, RewriteWire(broker_rewrite_broker.address) as second:
         one = first.ask(join())
         parked = second.send(join(), 0)
-        until(lambda: first.ask(beat(one)).error_code == RewriteError.ILLEGAL_GENERATION)
+        eventually(lambda: first.ask(beat(one)).error_code == RewriteError.ILLEGAL_GENERATION)
         one = first.ask(join(one.consumer_id))
         two = second.answer_to(join(), parked)
         assert (one.generation_id, two.generation_id) == (2, 2)
@@ -234,7 +231,7 @@ def test_requests_behind_a_parked_one_wait_and_keep_their_order(broker_rewrite_b
                 kafka.HeartbeatRequest(group_id="g"),
             )
         ]
-        until(lambda: first.ask(beat(one)).error_code == RewriteError.ILLEGAL_GENERATION)
+        eventually(lambda: first.ask(beat(one)).error_code == RewriteError.ILLEGAL_GENERATION)
         first.ask(join(one.consumer_id))
         answers = [second.answer_to(*each) for each in asked]
         assert answers[0].generation_id == 2
@@ -304,7 +301,9 @@ def test_a_stopped_broker_is_replaced_on_a_real_zookeeper(zookeeper: Ensemble) -
         for number in (1, 2):
             brokers[number] = RewriteBroker(connect, broker_id=number, **options)  # type: ignore[arg-type]
             stack.enter_context(brokers[number])
-        until(lambda: sorted(len(broker_rewrite_broker.shards) for broker_rewrite_broker in brokers.values()) == [2, 2])
+        eventually(
+            lambda: sorted(len(broker_rewrite_broker.shards) for broker_rewrite_broker in brokers.values()) == [2, 2]
+        )
         with RewriteWire(brokers[1].address) as wire:
             found = wire.ask(kafka.FindCoordinatorRequest(key="g")).node_id
         with RewriteWire(brokers[found].address) as wire:
@@ -312,7 +311,7 @@ def test_a_stopped_broker_is_replaced_on_a_real_zookeeper(zookeeper: Ensemble) -
             assert joined.error_code == 0
         brokers[found].stop()
         other = brokers[3 - found]
-        until(lambda: len(other.shards) == SETTINGS.shards)
+        eventually(lambda: len(other.shards) == SETTINGS.shards)
         with RewriteWire(other.address) as wire:
             assert wire.ask(kafka.FindCoordinatorRequest(key="g")).node_id == 3 - found
             assert wire.ask(beat(joined)).error_code == 0, "the group and its generation were read from ZooKeeper"

@@ -21,13 +21,8 @@ from kcoord_wire.central.fetcher import Record
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.kernel.virtual.loop import VirtualWorld
 from kcoord_wire.messages import central as m
-from tests.support.scripted_coordinator import (
-    ScriptedCoordinator,
-    consumer_settings,
-    eventually,
-    running_broker,
-    start_request,
-)
+from tests.support.scripted_coordinator import ScriptedCoordinator, consumer_settings, running_broker, start_request
+from tests.support.waiting import eventually_async
 
 P0, P1 = Partition("orders", "1-0"), Partition("orders", "1-1")
 STOP = m.StopFetcherRequest(consumer_id="c-1")
@@ -38,7 +33,7 @@ def offsets(answer: Any) -> dict[str, int]:
 
 
 async def registered(coordinator: ScriptedCoordinator) -> None:
-    await eventually(lambda: "c-1" in coordinator.registered)
+    await eventually_async(lambda: "c-1" in coordinator.registered)
 
 
 async def started(coordinator: ScriptedCoordinator, positions: dict[Partition, int]) -> None:
@@ -91,11 +86,11 @@ def test_a_position_moves_when_the_next_record_is_asked_for() -> None:
             await started(coordinator, {P0: 5})
             await take(consumer, 3)
             pings = len(coordinator.answers)
-            await eventually(lambda: len(coordinator.answers) > pings + 1)
+            await eventually_async(lambda: len(coordinator.answers) > pings + 1)
             assert offsets(coordinator.answers[-1]) == {"1-0": 7}
             assert consumer.partitions[P0].processed == 2
             coordinator.send(STOP)
-            await eventually(lambda: coordinator.answers_of(m.StopFetcherResponse))
+            await eventually_async(lambda: coordinator.answers_of(m.StopFetcherResponse))
             assert offsets(coordinator.answers_of(m.StopFetcherResponse)[0]) == {"1-0": 7}
             coordinator.send(start_request({P0: 7}, coordinator.broker))
             assert [record.offset for record in await take(consumer, 1)] == [7]
@@ -113,7 +108,7 @@ def test_a_record_in_hand_at_the_stop_is_not_counted_later() -> None:
             await take(consumer, 1)
             coordinator.send(STOP)
             coordinator.send(start_request({P0: 5}, coordinator.broker))
-            await eventually(lambda: len(coordinator.answers_of(m.StartFetcherResponse)) == 2)
+            await eventually_async(lambda: len(coordinator.answers_of(m.StartFetcherResponse)) == 2)
             assert [record.offset for record in await take(consumer, 1)] == [5]  # settles the record of before
             assert consumer.partitions[P0].position == 5
 
@@ -130,7 +125,9 @@ def test_without_a_committed_offset_the_reset_decides(reset: str, first: int) ->
                 await started(coordinator, {P0: -1})
                 (record,) = await take(consumer, 1)
                 assert first <= record.offset <= first + 60  # the end grows by one record a second
-                await eventually(lambda: {"1-0": record.offset} in map(offsets, coordinator.answers_of(m.PingResponse)))
+                await eventually_async(
+                    lambda: {"1-0": record.offset} in map(offsets, coordinator.answers_of(m.PingResponse))
+                )
 
     run(scenario())
 
@@ -143,7 +140,7 @@ def test_handle_ping_request_2_out_of_range_reconnects_once() -> None:
             CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
         ):
             await started(coordinator, {P0: 5})
-            await eventually(lambda: len(coordinator.registrations) == 2)
+            await eventually_async(lambda: len(coordinator.registrations) == 2)
             await started(coordinator, {P0: 5})  # it has no other offset
             (record,) = await take(consumer, 1)
             assert record.offset >= 900
@@ -176,7 +173,7 @@ def test_pings_are_answered_while_a_function_blocks() -> None:
             await started(coordinator, {P0: 5})
             running = asyncio.create_task(consumer.run(process))
             await blocked.wait()
-            await eventually(lambda: pings >= 5)
+            await eventually_async(lambda: pings >= 5)
             consumer.shutdown()
             await running
 
@@ -235,7 +232,7 @@ def test_shutdown_waits_for_the_second_ping() -> None:
             before = len(coordinator.answers_of(m.PingResponse))
             consumer.shutdown()
             assert [record async for record in consumer] == []  # and the third record is processed
-            await eventually(lambda: connection in coordinator.closed)
+            await eventually_async(lambda: connection in coordinator.closed)
             (last,) = coordinator.answers_of(m.PingResponse)[before:]
             assert offsets(last) == {"1-0": 8}
 
@@ -262,7 +259,7 @@ def test_a_second_shutdown_does_not_wait() -> None:
                 consumer.shutdown()
                 consumer.shutdown()
                 assert [record async for record in consumer] == []
-            await eventually(lambda: coordinator.closed)
+            await eventually_async(lambda: coordinator.closed)
 
     run(scenario())
 
@@ -287,9 +284,9 @@ def test_silence_leads_to_another_registration() -> None:
             settings = consumer_settings(coordinator.broker, session_timeout_ms=1_000)
             async with CentralConsumer(settings, on_assigned=assigned.append):
                 await started(coordinator, {P0: 5})
-                await eventually(lambda: assigned == [frozenset({P0})])
+                await eventually_async(lambda: assigned == [frozenset({P0})])
                 coordinator.is_silent = True
-                await eventually(lambda: len(coordinator.registrations) == 2)
+                await eventually_async(lambda: len(coordinator.registrations) == 2)
                 assert assigned == [frozenset({P0}), frozenset()]
                 coordinator.is_silent = False
 
@@ -324,7 +321,7 @@ def test_a_refused_registration_is_tried_again(caplog: pytest.LogCaptureFixture)
     async def scenario() -> None:
         refusing = ScriptedCoordinator(register=m.RegisterConsumerResponse(error_code=100))
         async with running_broker(refusing), CentralConsumer(consumer_settings(refusing.broker)):
-            await eventually(lambda: len(refusing.registrations) == 2)
+            await eventually_async(lambda: len(refusing.registrations) == 2)
             refusing.response = m.RegisterConsumerResponse()
             await registered(refusing)
 

@@ -13,7 +13,7 @@ from kcoord_wire.central.client import CentralConsumer
 from kcoord_wire.central.draft.events import ConsumerSettings, CoordinatorSettings, Partition, RebalanceBy
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.kernel.net import parse_address
-from tests.support.scripted_coordinator import eventually
+from tests.support.waiting import eventually_async
 
 PARTITIONS = frozenset(Partition("orders", f"1-{number}") for number in range(4))
 
@@ -54,20 +54,20 @@ def test_every_record_is_processed_while_members_come_and_go(rebalance_by: Rebal
             )
 
         first = Member(address, "c-1", processed)
-        await eventually(shared(first))
+        await eventually_async(shared(first))
         second = Member(address, "c-2", processed)
-        await eventually(shared(first, second))
+        await eventually_async(shared(first, second))
         third = Member(address, "c-3", processed)
-        await eventually(shared(first, second, third))
+        await eventually_async(shared(first, second, third))
         await second.leave()
-        await eventually(shared(first, third))
+        await eventually_async(shared(first, third))
         third.consumer.shutdown()
         await (
             third.leave()
         )  # the second call waits for no ping: what it has processed since the last is processed again
-        await eventually(shared(first))
+        await eventually_async(shared(first))
         seen = max(offset for _, offset in processed)
-        await eventually(lambda: all((partition, seen + 50) in processed for partition in PARTITIONS))
+        await eventually_async(lambda: all((partition, seen + 50) in processed for partition in PARTITIONS))
         await first.leave()
 
     settings = CoordinatorSettings(rebalance_by=rebalance_by)

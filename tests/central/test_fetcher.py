@@ -19,7 +19,8 @@ from kcoord_wire.central.draft.events import CentralError, Fence, Partition, Sta
 from kcoord_wire.central.fetcher import LARGEST_INBOX, BrokerFetcher, FetchSettings, Inbox, Record, parse_partition
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.messages import central as m
-from tests.support.scripted_coordinator import ScriptedCoordinator, eventually, running_broker
+from tests.support.scripted_coordinator import ScriptedCoordinator, running_broker
+from tests.support.waiting import eventually_async
 
 P0, P1 = Partition("orders", "1-0"), Partition("orders", "1-1")
 QUICK = FetchSettings(backoff_ms=10, poll_ms=10)
@@ -47,7 +48,7 @@ class Fetching:
                 records.append(record)
             return len(records) == count
 
-        await eventually(took)
+        await eventually_async(took)
         return records
 
 
@@ -87,8 +88,7 @@ async def answering(answer: Callable[[bytes], bytes | None]) -> AsyncIterator[Br
         yield BrokerAddress(1, "127.0.0.1", server.sockets[0].getsockname()[1])
     finally:
         server.close()
-        while tasks:  # until their peers have closed
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: not tasks, "peers have not closed")
 
 
 def test_partitions_are_named_by_broker_and_number() -> None:
@@ -108,7 +108,7 @@ def test_each_fetch_carries_the_fence() -> None:
     async def scenario() -> None:
         async with answering(answer) as broker, fetching() as client:
             client.start({P0: 5}, broker, fence=Fence(3, 2))
-            await eventually(lambda: asked)
+            await eventually_async(lambda: asked)
 
     asyncio.run(scenario())
     fence = m.CentralFetchRequestFence(group_id="g", consumer_id="c-1", epoch=3, generation=2)
@@ -136,7 +136,7 @@ def test_a_stale_fence_ends_the_partition_and_no_other() -> None:
             newer.start({P0: 0}, broker.broker, fence=Fence(2, 1))
             await newer.take(1)
             client.start({P0: 0, P1: 0}, broker.broker, fence=Fence(1, 7))
-            await eventually(lambda: client.failed)
+            await eventually_async(lambda: client.failed)
             assert client.failed == [(P0, CentralError.STALE_EPOCH)]
             assert {record.partition for record in await client.take(10)} == {P1}
 
@@ -183,7 +183,7 @@ def test_records_wait_for_the_application() -> None:
     async def scenario() -> None:
         async with running_broker(ScriptedCoordinator(), rate=1e6) as broker, fetching() as client:
             client.start({P0: 0, P1: 0}, broker.broker)
-            await eventually(lambda: all(state.waiting for state in client.inbox.partitions.values()))
+            await eventually_async(lambda: all(state.waiting for state in client.inbox.partitions.values()))
             before = [state.next_fetch for state in client.inbox.partitions.values()]
             await asyncio.sleep(0.05)
             assert [state.next_fetch for state in client.inbox.partitions.values()] == before
@@ -236,7 +236,7 @@ def test_a_negative_end_is_no_offset_to_begin_with(caplog: pytest.LogCaptureFixt
     async def scenario() -> None:
         async with answering(lambda _body: answers.pop() if answers else good) as broker, fetching() as client:
             client.start({P0: -1}, broker)
-            await eventually(lambda: client.inbox.partitions[P0].position == 5)
+            await eventually_async(lambda: client.inbox.partitions[P0].position == 5)
 
     with caplog.at_level(logging.WARNING, "kcoord_wire.central"):
         asyncio.run(scenario())

@@ -20,7 +20,7 @@ from kcoord_wire.central.draft.events import CentralError, CoordinatorSettings
 from kcoord_wire.central.peer import Limits
 from kcoord_wire.messages import central as m
 from tests.support.draft_wire import DraftWire
-from tests.support.group_client import until
+from tests.support.waiting import eventually
 
 SESSION_MS = 1_500
 STALL = 10.0  # seconds that a healthy consumer may wait for a ping on a busy machine
@@ -95,9 +95,9 @@ class Siege:
         self._log = log
         self.broker = CentralBroker(topics={"orders": 4}, rate=100_000.0, settings=settings, limits=limits)
         self.broker.start()
-        until(lambda: self.broker.epoch is not None)
+        eventually(lambda: self.broker.epoch is not None)
         self.healthy = Consumer(self.broker.port, "healthy", "h")
-        until(lambda: self.healthy.owned is not None)
+        eventually(lambda: self.healthy.owned is not None)
 
     def wire(self) -> DraftWire:
         return DraftWire(self.broker.port)
@@ -110,7 +110,7 @@ class Siege:
 
     def logged(self, pattern: str) -> None:
         """Wait for a log line."""
-        until(lambda: any(re.search(pattern, record.getMessage()) for record in self._log.records))
+        eventually(lambda: any(re.search(pattern, record.getMessage()) for record in self._log.records))
 
     def refusals(self, reason: str) -> int:
         """How many connections were closed for that reason."""
@@ -120,7 +120,7 @@ class Siege:
         """The attack is over: the healthy consumer was not affected, and new ones are served."""
         try:
             newcomer = Consumer(self.broker.port, "afterwards", "a")
-            until(lambda: newcomer.owned is not None)
+            eventually(lambda: newcomer.owned is not None)
             newcomer.end()
             assert newcomer.failure is None
             self.healthy.end()
@@ -212,7 +212,7 @@ def test_a_consumer_that_answers_nothing_fails(siege: Siege) -> None:
     """Its group goes on without it."""
     with siege.registered("silent", "s", session_timeout_ms=600) as wire:
         other = Consumer(siege.broker.port, "silent", "t")
-        until(lambda: other.owned == {"1-0", "1-1", "1-2", "1-3"})
+        eventually(lambda: other.owned == {"1-0", "1-1", "1-2", "1-3"})
         assert wire.is_closed()
         other.end()
         assert other.failure is None
@@ -266,10 +266,7 @@ def test_a_flood_of_requests_delays_no_other_consumer(siege: Siege) -> None:
         senders.append(threading.Thread(target=_send, args=(other, fetch * 2_000)))
         for sender in senders:
             sender.start()
-        end = time.monotonic() + 6 * STALL
-        while not siege.refusals("it does not read what it is sent"):
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        eventually(lambda: siege.refusals("it does not read what it is sent"), seconds=6 * STALL)
     for sender in senders:
         sender.join(STALL)
 

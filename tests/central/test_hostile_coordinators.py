@@ -18,13 +18,8 @@ from kcoord_wire.central.dialects import draft_frame
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.messages import central as m
-from tests.support.scripted_coordinator import (
-    ScriptedCoordinator,
-    consumer_settings,
-    eventually,
-    running_broker,
-    start_request,
-)
+from tests.support.scripted_coordinator import ScriptedCoordinator, consumer_settings, running_broker, start_request
+from tests.support.waiting import eventually_async
 
 P0 = Partition("orders", "1-0")
 STOP = draft_frame(m.StopFetcherRequest(consumer_id="c-1"))
@@ -93,8 +88,7 @@ async def running(hostile: Hostile) -> AsyncIterator[Hostile]:
         yield hostile
     finally:
         server.close()
-        while hostile.tasks:  # until their peers have closed
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: not hostile.tasks, "peers have not closed")
 
 
 MANY_BROKERS = draft_frame(
@@ -123,7 +117,7 @@ def test_bad_metadata_leads_to_the_next_broker(metadata: bytes, reason: str, cap
         async with running(Hostile(metadata)) as hostile, running_broker(ScriptedCoordinator()) as honest:
             settings = consumer_settings(hostile.broker, honest.broker, session_timeout_ms=1_000)
             async with CentralConsumer(settings):
-                await eventually(lambda: "c-1" in honest.registered)
+                await eventually_async(lambda: "c-1" in honest.registered)
 
     with caplog.at_level(logging.INFO, "kcoord_wire.central"):
         asyncio.run(scenario())
@@ -155,7 +149,7 @@ def test_a_bad_coordinator_is_left_and_tried_again(
             running(Hostile(registered=registered)) as hostile,
             CentralConsumer(consumer_settings(hostile.broker, session_timeout_ms=500)),
         ):
-            await eventually(lambda: hostile.registrations >= 2)
+            await eventually_async(lambda: hostile.registrations >= 2)
 
     with caplog.at_level(logging.INFO, "kcoord_wire.central"):
         asyncio.run(scenario())
@@ -169,7 +163,7 @@ def test_attempts_are_spaced_by_the_backoff(hostile: Hostile) -> None:
 
     async def scenario() -> None:
         async with running(hostile), CentralConsumer(consumer_settings(hostile.broker, reconnect_backoff_ms=200)):
-            await eventually(lambda: len(hostile.connections) >= 7)
+            await eventually_async(lambda: len(hostile.connections) >= 7)
 
     asyncio.run(scenario())
     # One attempt is at most two connections: to a broker and to the coordinator.
@@ -184,7 +178,7 @@ def test_endless_requests_are_answered_without_being_kept() -> None:
             running(hostile),
             CentralConsumer(consumer_settings(hostile.broker, session_timeout_ms=60_000)) as consumer,
         ):
-            await eventually(lambda: len(hostile.answers) == 600)
+            await eventually_async(lambda: len(hostile.answers) == 600)
             assert hostile.registrations == 1
             assert len(consumer._driver._events) == 0
             consumer.shutdown()
@@ -207,7 +201,7 @@ def test_memory_is_bounded_by_a_frame() -> None:
             CentralConsumer(consumer_settings(hostile.broker, session_timeout_ms=60_000)) as consumer,
         ):
             tracemalloc.start()
-            await eventually(lambda: len(hostile.answers) == 4)
+            await eventually_async(lambda: len(hostile.answers) == 4)
             await asyncio.sleep(0.1)
             _, peak = tracemalloc.get_traced_memory()
             tracemalloc.stop()
@@ -226,7 +220,7 @@ def test_an_endless_list_of_brokers_is_tried_and_forgotten(caplog: pytest.LogCap
             running(Hostile(MANY_BROKERS)) as hostile,
             CentralConsumer(consumer_settings(hostile.broker)),
         ):
-            await eventually(lambda: len(hostile.connections) >= 2)
+            await eventually_async(lambda: len(hostile.connections) >= 2)
 
     with caplog.at_level(logging.CRITICAL, "kcoord_wire.central"):
         asyncio.run(scenario())
@@ -238,7 +232,7 @@ def test_a_coordinator_that_does_not_read_is_suspected(caplog: pytest.LogCapture
     async def scenario() -> None:
         flooding = Flooding()
         async with running(flooding), CentralConsumer(consumer_settings(flooding.broker, session_timeout_ms=1_000)):
-            await eventually(lambda: flooding.registrations >= 2)
+            await eventually_async(lambda: flooding.registrations >= 2)
 
     with caplog.at_level(logging.WARNING, "kcoord_wire.central"):
         asyncio.run(scenario())
@@ -274,7 +268,7 @@ def test_what_is_sent_is_decodable_by_the_draft() -> None:
     async def scenario() -> list[bytes]:
         hostile = Hostile(registered=OK + draft_frame(start_request({P0: 1})) + STOP)
         async with running(hostile), CentralConsumer(consumer_settings(hostile.broker)) as consumer:
-            await eventually(lambda: len(hostile.answers) == 2)
+            await eventually_async(lambda: len(hostile.answers) == 2)
             consumer.shutdown()
             consumer.shutdown()
         return hostile.answers

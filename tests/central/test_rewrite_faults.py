@@ -12,8 +12,8 @@ from kcoord_wire import messages as m
 from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.zookeeper.ensemble import Ensemble
 from tests.support.central_processes import BrokerProcess
-from tests.support.group_client import until
 from tests.support.rewrite_wire import RewriteWire
+from tests.support.waiting import eventually
 from tests.support.zookeeper import chroot_of_its_own
 
 SESSION_MS = 4_000
@@ -79,7 +79,7 @@ class Member:
 
     def takeover(self, heir: int) -> None:
         """Wait until another broker coordinates, and go on there."""
-        until(lambda: self.find(heir) == heir)
+        eventually(lambda: self.find(heir) == heir)
         self.connect(heir)
 
 
@@ -91,7 +91,7 @@ def member(zookeeper: Ensemble) -> Iterator[Member]:
         brokers = {number: stack.enter_context(BrokerProcess(connect, number, *OPTIONS)) for number in (1, 2)}
         member = Member(brokers, stack)
         brokers[2].wait_for("coordination started")  # it has its part of the shards
-        until(lambda: member.find(1) == member.find(2) != 0)
+        eventually(lambda: member.find(1) == member.find(2) != 0)
         member.connect(member.find(1))
         member.join()
         assert member.commit(41) == 0
@@ -117,7 +117,7 @@ def test_a_paused_coordinator_writes_nothing_when_it_resumes(member: Member) -> 
     assert wire.is_closed_by_peer(), "it resigns before it acts, and closes its members' connections"
     old.wait_for("broker resigned")
     assert member.committed() == 42
-    until(lambda: member.find(3 - heir) != 0)
+    eventually(lambda: member.find(3 - heir) != 0)
     member.connect(member.find(heir))
     assert member.heartbeat() in (0, RewriteError.NOT_COORDINATOR_FOR_GROUP)
     assert "Traceback" not in old.log + member.brokers[heir].log

@@ -18,7 +18,7 @@ from kcoord_wire.kernel.machines import Close, Disconnected, LogEvent, Received,
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.requests import Ask, Fired, Outcome, Read, Replied
 from tests.support.draft_wire import DraftWire
-from tests.support.group_client import until
+from tests.support.waiting import eventually
 
 REGISTER = m.RegisterConsumerRequest(group_id="g", consumer_id="c", session_timeout_ms=6_000)
 OK = m.RegisterConsumerResponse()
@@ -100,7 +100,7 @@ def test_a_machine_sees_one_connection_in_order(host: Callable[..., Hosted]) -> 
     with DraftWire(host(machine).port) as wire:
         wire.send(m.ClusterMetadataRequest())
         assert wire.ask(REGISTER, m.RegisterConsumerResponse) == OK
-    until(lambda: len(machine.seen) == 3)
+    eventually(lambda: len(machine.seen) == 3)
     [connection] = {event.connection for event in machine.seen}
     assert machine.seen == [
         Received(connection, m.ClusterMetadataRequest()), Received(connection, REGISTER), Disconnected(connection),
@@ -122,7 +122,7 @@ def test_a_fetch_goes_to_the_topics_alone(host: Callable[..., Hosted]) -> None:
     with DraftWire(host(machine).port) as wire:
         answer = wire.ask(m.CentralFetchRequest(topic="orders", offset=41), m.CentralFetchResponse)
     assert answer.end_offset == 41
-    until(lambda: bool(machine.seen))
+    eventually(lambda: bool(machine.seen))
     assert [type(event) for event in machine.seen] == [Disconnected]
 
 
@@ -142,7 +142,7 @@ def test_the_timer_follows_the_earliest_deadline(host: Callable[..., Hosted]) ->
 
     machine.scripts = {"Fired": due, "Tick": done}
     hosted.deliver(Fired("/x"))
-    until(lambda: machine.deadline is None and len(machine.seen) == 2)
+    eventually(lambda: machine.deadline is None and len(machine.seen) == 2)
     assert machine.seen == [Fired("/x"), Tick()]
     assert machine.times[1] >= began + 80
     assert other.seen == [Fired("/x")]
@@ -207,7 +207,7 @@ def test_bytes_that_do_not_decode_close(
         wire.send_raw(data)
         assert wire.is_closed()
     assert reason in caplog.text
-    until(lambda: any(isinstance(event, Disconnected) for event in machine.seen))
+    eventually(lambda: any(isinstance(event, Disconnected) for event in machine.seen))
     assert hosted.server.dropped == 1
 
 
@@ -236,7 +236,7 @@ def test_a_fault_that_a_message_causes_closes_its_connection(
     assert "a fault of the machine" in caplog.text
     assert "a fault of the topics" in caplog.text
     assert not hosted.server.failed.done()
-    until(lambda: sum(isinstance(event, Disconnected) for event in machine.seen) == 4)
+    eventually(lambda: sum(isinstance(event, Disconnected) for event in machine.seen) == 4)
 
 
 def test_a_fault_that_no_peer_has_caused_ends_the_server(host: Callable[..., Hosted]) -> None:
@@ -266,7 +266,7 @@ def test_connections_are_bounded_by_number(host: Callable[..., Hosted], caplog: 
             with DraftWire(hosted.port) as third:
                 assert third.is_closed()
             assert one.ask(REGISTER, m.RegisterConsumerResponse) == OK
-        until(lambda hosted=hosted: not hosted.server.connections)
+        eventually(lambda hosted=hosted: not hosted.server.connections)
         with DraftWire(hosted.port) as wire:
             assert wire.ask(REGISTER, m.RegisterConsumerResponse) == OK
     assert "connections are open" in caplog.text
@@ -297,7 +297,7 @@ def test_a_peer_that_does_not_read_is_closed(host: Callable[..., Hosted], caplog
         hosted = host(machine, limits=limits)
         with DraftWire(hosted.port) as wire, DraftWire(hosted.port) as other:
             wire.send(m.ClusterMetadataRequest())
-            until(lambda hosted=hosted: hosted.server.dropped == 1)
+            eventually(lambda hosted=hosted: hosted.server.dropped == 1)
             assert other.ask(REGISTER, m.RegisterConsumerResponse) == OK
         assert reason in caplog.text
 
@@ -309,7 +309,7 @@ def test_a_flood_does_not_hold_up_others(host: Callable[..., Hosted]) -> None:
     with DraftWire(hosted.port) as wire, DraftWire(hosted.port) as other:
         wire.send_raw(flood)
         assert other.ask(REGISTER, m.RegisterConsumerResponse) == OK
-        until(lambda: len(machine.seen) >= 50_001)
+        eventually(lambda: len(machine.seen) >= 50_001)
         assert wire.ask(REGISTER, m.RegisterConsumerResponse) == OK
 
 
@@ -332,7 +332,7 @@ def test_a_registration_that_is_parked_is_not_idle(host: Callable[..., Hosted]) 
     with DraftWire(hosted.port) as wire, DraftWire(hosted.port) as idle:
         wire.send(REGISTER)
         assert idle.is_closed()
-        until(lambda: hosted.server.dropped == 1)
+        eventually(lambda: hosted.server.dropped == 1)
         time.sleep(0.3)
         hosted.deliver(Fired("/x"))
         assert wire.answer(m.RegisterConsumerResponse) == OK

@@ -15,7 +15,7 @@ from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.ensemble import Ensemble
 from kcoord_wire.zookeeper.registry import ZooKeeperRegistry
 from tests.support.draft_wire import DraftWire
-from tests.support.group_client import until
+from tests.support.waiting import eventually
 from tests.support.zookeeper import chroot_of_its_own
 
 REGISTER = m.RegisterConsumerRequest(
@@ -30,7 +30,7 @@ REGISTER = m.RegisterConsumerRequest(
 
 def test_a_rebalance_names_the_consumers_it_waits_for() -> None:
     with CentralBroker(topics={"orders": 4}) as broker:
-        until(lambda: broker.epoch is not None)
+        eventually(lambda: broker.epoch is not None)
         with DraftWire(broker.port) as wire, DraftWire(broker.port) as other:
             wire.ask(REGISTER, m.RegisterConsumerResponse)
             wire.request()
@@ -43,7 +43,7 @@ def test_a_rebalance_names_the_consumers_it_waits_for() -> None:
             assert (consumer.topic_count, consumer.failed_pings, consumer.partitions) == ('{"orders":1}', 0, 0)
             start(wire)
             wire.send(m.StartFetcherResponse(consumer_id="c"))
-            until(lambda: other.ask(m.CentralStatusRequest(), m.CentralStatusResponse).groups[0].phase == "stable")
+            eventually(lambda: other.ask(m.CentralStatusRequest(), m.CentralStatusResponse).groups[0].phase == "stable")
             [group] = other.ask(m.CentralStatusRequest(), m.CentralStatusResponse).groups
             assert (group.waits_for, group.consumers[0].partitions) == ([], 4)
 
@@ -76,7 +76,7 @@ def test_what_zookeeper_has_is_read(zookeeper: Ensemble) -> None:
     connect = zookeeper.connect + chroot_of_its_own()
     assert asyncio.run(read(connect)) == ClusterStatus(silence="no broker is elected")
     with CentralBroker(connect, broker_id=7, topics={"orders": 2}, session_timeout_ms=4_000) as broker:
-        until(lambda: broker.epoch == 1)
+        eventually(lambda: broker.epoch == 1)
         with DraftWire(broker.port) as wire:
             wire.ask(REGISTER, m.RegisterConsumerResponse)
             wire.request()
@@ -85,7 +85,7 @@ def test_what_zookeeper_has_is_read(zookeeper: Ensemble) -> None:
             wire.request()
             wire.send(m.StartFetcherResponse(consumer_id="c"))
             owners = {Partition("orders", f"7-{number}"): "c-0" for number in range(2)}
-            until(lambda: asyncio.run(read(connect)).groups["g"].owners == owners)
+            eventually(lambda: asyncio.run(read(connect)).groups["g"].owners == owners)
             create(connect, "/brokers/ids/8", b"junk")
             status = asyncio.run(read(connect))
         assert status.leader is not None
@@ -105,7 +105,7 @@ def test_a_coordinator_that_does_not_answer_is_reported(zookeeper: Ensemble) -> 
         silent.settimeout(0.1)
         advertise = "127.0.0.1", silent.getsockname()[1]
         with CentralBroker(connect, advertise=advertise, session_timeout_ms=4_000) as broker:
-            until(lambda: broker.epoch == 1)
+            eventually(lambda: broker.epoch == 1)
             silent.close()
             status = asyncio.run(read(connect))
             assert status.live is None

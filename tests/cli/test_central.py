@@ -25,8 +25,8 @@ from kcoord_wire.zookeeper.ensemble import Ensemble
 from kcoord_wire.zookeeper.leadership import LeaderRecord
 from tests.support.central_processes import BrokerProcess, Process
 from tests.support.draft_wire import DraftWire
-from tests.support.group_client import until
 from tests.support.rewrite_wire import RewriteWire
+from tests.support.waiting import eventually
 from tests.support.zookeeper import chroot_of_its_own
 
 
@@ -227,7 +227,7 @@ def test_a_cluster_as_tables_and_as_json(zookeeper: Ensemble, capsys: pytest.Cap
     line = "coordinator: none is elected; ZooKeeper has no broker, topic or group there\n\n"
     assert capsys.readouterr().out == line
     with CentralBroker(connect, topics={"orders": 2}, session_timeout_ms=4_000) as broker:
-        until(lambda: broker.epoch == 1)
+        eventually(lambda: broker.epoch == 1)
         with DraftWire(broker.port) as wire:
             register = m.RegisterConsumerRequest(group_id="billing", consumer_id="till-1", session_timeout_ms=60_000)
             register.topic_count, register.auto_offset_rest = '{"orders":1}', "smallest"

@@ -18,6 +18,7 @@ from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.kafka_topics import KafkaPositions
 from tests.support.fixtures import StartCoordinator
 from tests.support.marshal_log import append_lines
+from tests.support.waiting import consumed, eventually
 
 Kcoord = Callable[..., tuple[int, str, str]]
 
@@ -219,13 +220,7 @@ def test_a_consumer_group_goes_on_exactly_there(ended: str, kcoord: Kcoord) -> N
     settings = {"bootstrap.servers": ended, "group.id": "billing", "auto.offset.reset": "latest"}
     consumer = Consumer(settings)
     consumer.subscribe(["orders"])
-    values: list[bytes] = []
-    until = time.monotonic() + 30
-    while len(values) < 2:
-        assert time.monotonic() < until
-        message = consumer.poll(0.1)
-        if message is not None and message.error() is None:
-            values.append(message.value())
+    values = [message.value() for message in consumed(consumer, 2)]
     consumer.close()
     assert values == [b"0:7", b"0:8"]
 
@@ -263,10 +258,8 @@ def test_a_group_that_runs_is_left_alone(ended: str, kcoord: Kcoord) -> None:
 def test_a_consumer_group_with_members_is_left_alone(ended: str, kcoord: Kcoord) -> None:
     consumer = Consumer({"bootstrap.servers": ended, "group.id": "new", "client.id": "n-1"})
     consumer.subscribe(["orders"])
-    kafka, until = KafkaPositions(ended), time.monotonic() + 30
-    while not kafka.live_members("new"):
-        consumer.poll(0.1)
-        assert time.monotonic() < until
+    kafka = KafkaPositions(ended)
+    eventually(lambda: consumer.poll(0.1) or kafka.live_members("new"))
     code, _, err = export(kcoord, ended, "--to-group", "")
     assert (code, err) == (2, "kcoord: --to-group: the name is empty\n")
     code, _, err = export(kcoord, ended, "--to-group", "new", "--force-live")

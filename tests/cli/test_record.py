@@ -19,6 +19,7 @@ import trustme
 import kcoord_wire as kw
 from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.recorder.recording import Recorded, read_recording, recording_files
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 SOON = 30
@@ -110,10 +111,8 @@ def test_a_killed_recorder_leaves_whole_records(record: Start, broker: Coordinat
     with Wire(recording.address) as wire:
         for _ in range(500):
             wire.call(HEARTBEAT, 4)
-        end = time.monotonic() + SOON
-        while len(recorded(tmp_path)) < 1_001:
-            assert time.monotonic() < end, "what was recorded does not reach the file"
-            time.sleep(0.05)
+        said = "what was recorded does not reach the file"
+        eventually(lambda: len(recorded(tmp_path)), said, until=lambda count: count >= 1_001, every=0.05)
         recording.process.kill()
         recording.process.wait()
     assert len(recorded(tmp_path)) >= 1_001

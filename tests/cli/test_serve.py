@@ -23,7 +23,14 @@ from kcoord_wire.coordinator.core.apis import Kind, Operation
 from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.security.authentication import Credential, Users
 from kcoord_wire.coordinator.security.permissions import Permissions
-from tests.support.group_client import SOON, VERSIONS, become_stable, commit, committed, join_request
+from tests.support.group_client import (
+    SOON,
+    VERSIONS,
+    become_stable,
+    commit,
+    committed,
+    join_request,
+)
 from tests.support.wire import Wire
 
 COMMAND = [sys.executable, "-m", "kcoord_wire", "serve"]

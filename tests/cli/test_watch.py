@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from confluent_kafka import Consumer
 from kcoord_wire.coordinator.coordinator import Coordinator
 from tests.support.central_processes import Process
 from tests.support.fixtures import StartCoordinator
-from tests.support.recorders import soon
+from tests.support.waiting import eventually
 
 Kcoord = Callable[..., tuple[int, str, str]]
 
@@ -38,11 +37,13 @@ def consumer(coordinator: Coordinator, client_id: str) -> Consumer:
 
 def settle(*consumers: Consumer) -> None:
     """Poll until each has its share of 12 partitions."""
-    end = time.monotonic() + 60
-    while any(len(each.assignment()) != 12 // len(consumers) for each in consumers):
+
+    def shares() -> list[int]:
         for each in consumers:
             each.poll(0.02)
-        assert time.monotonic() < end
+        return [len(each.assignment()) for each in consumers]
+
+    eventually(shares, until=lambda found: set(found) == {12 // len(consumers)})
 
 
 def test_once(coordinator: StartCoordinator, kcoord: Kcoord) -> None:
@@ -78,14 +79,14 @@ def test_changes_metrics_and_the_report(coordinator: StartCoordinator, tmp_path:
     settle(one)
     options = ("--interval", "0.1", "--metrics-port", "0", "--out", str(tmp_path / "report"))
     with Process("watch", "--kafka", started.address, *options) as process:
-        soon(lambda: "billing: Stable, 1 member: c-1 (127.0.0.1)" in process.out)
+        eventually(lambda: "billing: Stable, 1 member: c-1 (127.0.0.1)" in process.out)
         two = consumer(started, "c-2")
         settle(one, two)
-        soon(lambda: "member c-2 (127.0.0.1) joined" in process.out)
-        soon(lambda: "6 partitions moved" in process.out)
+        eventually(lambda: "member c-2 (127.0.0.1) joined" in process.out)
+        eventually(lambda: "6 partitions moved" in process.out)
         two.close()
         settle(one)
-        soon(lambda: process.out.count("partitions moved") == 2)
+        eventually(lambda: process.out.count("partitions moved") == 2)
         (url,) = re.findall(r"http://127\.0\.0\.1:\d+/metrics", process.log)
         with urllib.request.urlopen(url, timeout=10) as answer:
             text = answer.read().decode()

@@ -33,6 +33,7 @@ from kcoord_wire.coordinator import Fault, Users
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.consumers import settings
 from tests.support.fixtures import StartCoordinator
+from tests.support.waiting import eventually_async
 
 
 def test_pauses_grow_up_to_a_limit() -> None:
@@ -70,9 +71,7 @@ def test_metadata_is_asked_for_until_it_is_complete(coordinator: StartCoordinato
         await keeper.answer(asyncio.get_running_loop().time() + 60)
         assert brokers.metadata.counts == {"orders": 2}
         server.create_topic("later", 3)
-        async with asyncio.timeout(60):
-            while "later" not in brokers.metadata.counts:
-                await asyncio.sleep(0.01)
+        await eventually_async(lambda: "later" in brokers.metadata.counts)
         assert len(updates) >= 4
         await keeper.close()
         await brokers.close()

@@ -31,6 +31,7 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Record, encode_batch
 from tests.support.consumers import drive, partitions, produce, settings, take
 from tests.support.fixtures import StartCoordinator
+from tests.support.waiting import eventually_async
 
 A, B = sorted(partitions(0, 1))
 TOPIC_ID = uuid.UUID(int=7)
@@ -220,9 +221,7 @@ def test_what_waits_for_the_application_is_bounded(coordinator: StartCoordinator
         async with Consumer(options) as consumer:
             consumer.subscribe(["orders"])
             read = len(await take(consumer, 1))
-            async with asyncio.timeout(60):
-                while any(state.is_fetchable for state in consumer._positions):
-                    await asyncio.sleep(0.01)
+            await eventually_async(lambda: not any(state.is_fetchable for state in consumer._positions))
             before = fetches(server)
             assert before > 0
             assert 0 < buffered(consumer) <= 2 * 90_000

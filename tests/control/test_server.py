@@ -22,7 +22,8 @@ from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.control_client import ask, events
 from tests.support.fixtures import StartCoordinator
-from tests.support.group_client import become_stable, commit, until
+from tests.support.group_client import become_stable, commit
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 
@@ -155,7 +156,7 @@ def test_streams_end_with_the_server(c: Coordinator) -> None:
         stream = events(control)
         next(stream)
     assert list(stream) == []
-    until(lambda: threading.active_count() == before)
+    eventually(lambda: threading.active_count() == before)
 
 
 # ---- who may use it
@@ -266,12 +267,12 @@ def test_a_connection_is_used_again(control: ControlServer) -> None:
 def test_connections_are_bounded(control: ControlServer) -> None:
     idle = [socket.create_connection(("127.0.0.1", control.port), 60) for _ in range(MOST_CONNECTIONS)]
     try:
-        until(lambda: control._server._room._value == 0)
+        eventually(lambda: control._server._room._value == 0)
         assert raw(control, b"").startswith(b"HTTP/1.1 503 ")
     finally:
         for each in idle:
             each.close()
-    until(lambda: control._server._room._value == MOST_CONNECTIONS)
+    eventually(lambda: control._server._room._value == MOST_CONNECTIONS)
     assert ask(control, "GET", "/groups") == (200, [])
 
 

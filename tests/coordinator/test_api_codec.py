@@ -15,11 +15,7 @@ from kcoord_wire.coordinator.fault_injection import Fault, Faults
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.fixtures import StartCoordinator
-from tests.support.group_client import (
-    become_stable,
-    commit,
-    join_request,
-)
+from tests.support.group_client import become_stable, commit, join_request
 from tests.support.group_states import GROUP_REQUESTS
 from tests.support.wire import Wire
 

@@ -141,7 +141,7 @@ def test_tools_of_confluent_kafka(brisk: Coordinator, member: Member, caplog: py
         admin.delete_consumer_groups([GROUP])[GROUP].result(30)
 
     member.kill()
-    wait_until(lambda: states() == {GROUP: ConsumerGroupState.EMPTY})
+    eventually(lambda: states() == {GROUP: ConsumerGroupState.EMPTY})
     moved = ConsumerGroupTopicPartitions(GROUP, [TopicPartition(TOPIC, 0, 1)])
     admin.alter_consumer_group_offsets([moved])[GROUP].result(30)
     assert offsets() == dict.fromkeys(range(6), 2) | {0: 1}
@@ -202,7 +202,7 @@ def test_tools_of_kafka_python(brisk: Coordinator, member: Member, caplog: pytes
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 40) -> None:
+def eventually(condition: Callable[[], bool], seconds: float = 40) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

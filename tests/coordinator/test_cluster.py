@@ -13,7 +13,13 @@ from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.fixtures import StartCoordinator
-from tests.support.group_client import become_stable, commit, committed, join_request, until
+from tests.support.group_client import (
+    become_stable,
+    commit,
+    committed,
+    join_request,
+)
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 
@@ -107,7 +113,7 @@ def test_parked_requests_of_a_group_that_moves_are_refused(coordinator: StartCoo
     with Wire(c.addresses[old]) as wire:
         first = wire.call(join_request("g"), 9)
         parked = wire.send(join_request("g", first.member_id), 9)
-        until(lambda: "PreparingRebalance" in c.metrics())
+        eventually(lambda: "PreparingRebalance" in c.metrics())
         c.move_coordinator("g", 1 - old)
         assert wire.receive(parked).error_code == ErrorCode.NOT_COORDINATOR
         assert wire.call(join_request("g"), 9).error_code == ErrorCode.NOT_COORDINATOR
@@ -161,9 +167,9 @@ def test_what_a_paused_broker_led_moves_after_a_time(coordinator: StartCoordinat
     with Wire(c.addresses[node]) as wire:
         beat = become_stable(wire, "g")
         c.pause_broker(node, failover_ms=50)
-        until(lambda: c.coordinator_of("g") != node)
+        eventually(lambda: c.coordinator_of("g") != node)
         with Wire(c.addresses[c.coordinator_of("g")]) as other:
-            until(lambda: other.call(beat, 4).error_code == 0)
+            eventually(lambda: other.call(beat, 4).error_code == 0)
         c.resume_broker(node)
         assert wire.call(beat, 4).error_code == 0
 

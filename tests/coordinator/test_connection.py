@@ -17,8 +17,8 @@ from tests.support.group_client import (
     become_stable,
     join_request,
     request_bytes,
-    until,
 )
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 
@@ -41,7 +41,7 @@ def test_a_parked_join_holds_up_its_own_connection_alone(coordinator: StartCoord
         parked = second.send(join_request("g", second_id), 9)
         behind = second.send(VERSIONS, 3)
         assert third.call(VERSIONS, 3).error_code == 0
-        until(lambda: first.call(heartbeat, 4).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
+        eventually(lambda: first.call(heartbeat, 4).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
         assert become_stable(third, "other")
         assert first.call(join_request("g", heartbeat.member_id), 9).generation_id == 2
         assert second.receive(parked).generation_id == 2

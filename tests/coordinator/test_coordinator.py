@@ -23,8 +23,8 @@ from tests.support.group_client import (
     VERSIONS,
     become_stable,
     join_request,
-    until,
 )
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 
@@ -51,7 +51,7 @@ def test_parked_requests_are_answered_when_it_stops(coordinator: StartCoordinato
         heartbeat = become_stable(first, "g")
         member_id = second.call(join_request("g"), 9).member_id
         parked = second.send(join_request("g", member_id), 9)
-        until(lambda: first.call(heartbeat, 4).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
+        eventually(lambda: first.call(heartbeat, 4).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
         c.stop()
         assert second.receive(parked).error_code == ErrorCode.NOT_COORDINATOR
         assert second.is_closed_by_peer()
@@ -152,7 +152,7 @@ def test_rebalances_are_logged_and_counted(coordinator: StartCoordinator, caplog
     for line in ('kcoord_groups{state="Stable"} 1.0', "kcoord_members 1.0", "kcoord_connections_accepted_total 1.0"):
         assert line in text.splitlines()
     assert 'kcoord_requests_total{api="JoinGroup",error="MEMBER_ID_REQUIRED"} 1.0' in text
-    until(lambda: re.search("^kcoord_log_bytes [1-9]", c.metrics(), re.MULTILINE) is not None)
+    eventually(lambda: re.search("^kcoord_log_bytes [1-9]", c.metrics(), re.MULTILINE) is not None)
     assert c.metrics_port
     with socket.create_connection(("127.0.0.1", c.metrics_port), SOON) as scrape:
         scrape.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")

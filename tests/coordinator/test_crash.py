@@ -27,6 +27,7 @@ import kcoord_wire as kw
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Record, encode_batch, read_records
 from tests.support.crash_load import GROUPS, PARTITIONS, TOPIC
+from tests.support.waiting import consumed
 from tests.support.wire import Wire
 
 ROOT = Path(__file__).parent.parent.parent
@@ -212,12 +213,7 @@ def consume(address: str, group: str, count: int) -> list[int]:
     settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": address, "session.timeout.ms": 60_000, **settings})
     consumer.subscribe([TOPIC])
-    found: list[int] = []
-    until = time.monotonic() + PATIENCE
-    while len(found) < count and time.monotonic() < until:
-        for message in consumer.consume(count - len(found), timeout=1):
-            assert message.error() is None, message.error()
-            found.append(int(message.value() or b""))
+    found = [int(message.value() or b"") for message in consumed(consumer, count, seconds=PATIENCE)]
     consumer.commit(asynchronous=False)
     consumer.close()
     return found

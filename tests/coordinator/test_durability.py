@@ -25,8 +25,8 @@ from tests.support.group_client import (
     commit_request,
     committed,
     join_request,
-    until,
 )
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 
@@ -88,7 +88,7 @@ def test_a_log_that_fails_is_read_again(
         broken.set()
         assert commit(wire, "g", 2) == ErrorCode.NOT_COORDINATOR
         broken.clear()
-        until(lambda: commit(wire, "h", 3) == 0)
+        eventually(lambda: commit(wire, "h", 3) == 0)
         assert committed(wire, "g") == 1
 
 
@@ -107,7 +107,7 @@ def test_groups_that_move_while_the_disk_fails_are_read_later(
         assert commit(at_old, "g", 1) == 0
         monkeypatch.setattr(Store, "read", failing_read)
         c.move_coordinator("g", 1 - old)
-        until(lambda: commit(at_new, "g", 2) == 0)
+        eventually(lambda: commit(at_new, "g", 2) == 0)
         assert len(failures) == 1
         assert committed(at_new, "g") == 2
 
@@ -128,7 +128,7 @@ def test_groups_are_refused_while_the_log_is_read(tmp_path: Path, monkeypatch: p
     starting = threading.Thread(target=c.start)
     starting.start()
     try:
-        until(lambda: accepts(port))
+        eventually(lambda: accepts(port))
         with Wire("127.0.0.1", port) as wire:
             loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             assert wire.call(join_request("g"), 9).error_code == loading

@@ -9,7 +9,7 @@ import kcoord_wire as kw
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Record, encode_batch
 from tests.support.clients.served import Served
-from tests.support.group_client import until
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 
@@ -53,11 +53,11 @@ def test_a_marker_waits_for_room_on_the_disk(tmp_path: Path) -> None:
         resource.prlimit(served.pid, resource.RLIMIT_FSIZE, (size + 10, no_limit[1]))
         assert produce(1, 100) == ErrorCode.KAFKA_STORAGE_ERROR
         assert wire.call(kw.EndTxnRequest(transactional_id="tx", committed=True, **producer), 4).error_code == 0
-        until(lambda: any("cannot be written" in str(line) for line in served.log))
+        eventually(lambda: any("cannot be written" in str(line) for line in served.log))
         assert state() == "PrepareCommit"
         assert stable_end() == 0, "readers of committed records get nothing yet"
         resource.prlimit(served.pid, resource.RLIMIT_FSIZE, no_limit)
-        until(lambda: state() == "CompleteCommit")
+        eventually(lambda: state() == "CompleteCommit")
         assert stable_end() == 2, "the record and its marker, nothing of what was refused"
     with Served({"orders": 1}, tmp_path) as served, Wire(served.address) as wire:
         assert stable_end() == 2, "and so it is on the disk"

@@ -12,10 +12,8 @@ import kcoord_wire as kw
 from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.security.authentication import Users
 from tests.support.fixtures import StartCoordinator
-from tests.support.group_client import (
-    VERSIONS,
-    until,
-)
+from tests.support.group_client import VERSIONS
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 
@@ -24,7 +22,7 @@ def test_authentication_has_to_come_to_an_end(coordinator: StartCoordinator) -> 
     with Wire(c.address) as known, Wire(c.address) as unknown:
         assert known.call(kw.SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
         assert known.call(kw.SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"), 1).error_code == 0
-        until(lambda: not is_answered(unknown))  # asking for versions does not keep it alive
+        eventually(lambda: not is_answered(unknown))  # asking for versions does not keep it alive
         assert known.call(kw.MetadataRequest(topics=[]), 9)
     assert 'kcoord_connections_closed_total{reason="unauthenticated"} 1.0' in c.metrics()
 
@@ -45,7 +43,7 @@ def test_handshakes_of_tls_count_as_connections_and_end(coordinator: StartCoordi
         assert known.call(VERSIONS, 3).error_code == 0
         assert silent.is_closed_by_peer()
         assert half.is_closed_by_peer()
-        until(lambda: 'kcoord_connections_closed_total{reason="TLS"} 2.0' in c.metrics())
+        eventually(lambda: 'kcoord_connections_closed_total{reason="TLS"} 2.0' in c.metrics())
         with Wire(c.address, ssl_context=trust) as other:
             assert other.call(VERSIONS, 3).error_code == 0
     assert 'kcoord_connections_closed_total{reason="too many"} 1.0' in c.metrics()

@@ -21,8 +21,8 @@ from tests.support.group_client import (
     commit_request,
     committed,
     join_request,
-    until,
 )
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 
@@ -101,7 +101,7 @@ def test_a_repeated_heartbeat_is_answered_as_the_first(coordinator: StartCoordin
         assert wire.call(heartbeat, 3).error_code == 0
         other_id = other.call(join_request("g"), 9).member_id
         joining = other.send(join_request("g", other_id), 9)
-        until(lambda: wire.call(heartbeat, 3).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
+        eventually(lambda: wire.call(heartbeat, 3).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
         assert wire.call(heartbeat, 3).error_code == ErrorCode.REBALANCE_IN_PROGRESS
         assert wire.call(kw.LeaveGroupRequest(group_id="g", member_id=heartbeat.member_id), 1).error_code == 0
         assert wire.call(heartbeat, 3).error_code == ErrorCode.UNKNOWN_MEMBER_ID

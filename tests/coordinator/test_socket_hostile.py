@@ -27,8 +27,14 @@ import kcoord_wire as kw
 from kcoord_wire.coordinator.api_codec import MAX_NAMES
 from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.core.apis import APIS
-from tests.support.group_client import VERSIONS, become_stable, join_request, request_bytes, until
+from tests.support.group_client import (
+    VERSIONS,
+    become_stable,
+    join_request,
+    request_bytes,
+)
 from tests.support.hostile_bytes import HOSTILE
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 MB = 1 << 20
@@ -74,7 +80,7 @@ class Siege:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._live)
         self._thread.start()
-        until(lambda: len(self._waits) > 20 or self._failure is not None)
+        eventually(lambda: len(self._waits) > 20 or self._failure is not None)
         self._before = self.memory("VmRSS")
 
     def connect(self) -> Wire:
@@ -107,7 +113,7 @@ class Siege:
         """The attack is over: what has become of the server and its client?"""
         try:
             count = len(self._waits)
-            until(lambda: len(self._waits) > count + 5 or self._failure is not None)
+            eventually(lambda: len(self._waits) > count + 5 or self._failure is not None)
             with self.connect() as wire:
                 assert become_stable(wire, "afterwards")
         finally:
@@ -324,7 +330,7 @@ def test_half_frames_that_together_are_too_much(siege: Siege) -> None:
             wire = stack.enter_context(siege.connect())
             with suppress(ConnectionError):
                 wire.send_raw(struct.pack(">i", 4 << 20) + bytes(3 << 20))
-        until(lambda: siege.growth > 16 * MB)
+        eventually(lambda: siege.growth > 16 * MB)
     assert siege.growth < 128 * MB
 
 

@@ -16,7 +16,13 @@ from kcoord_wire.coordinator import Coordinator, Fault, Trigger
 from kcoord_wire.coordinator.description import GroupDescription
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.fixtures import StartCoordinator
-from tests.support.group_client import VERSIONS, become_stable, commit, join, until
+from tests.support.group_client import (
+    VERSIONS,
+    become_stable,
+    commit,
+    join,
+)
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 T = TypeVar("T")
@@ -28,7 +34,7 @@ def in_background(c: Coordinator, wait: Callable[[], T]) -> Future[T]:
     pool = ThreadPoolExecutor(1)
     waiting = pool.submit(wait)
     pool.shutdown(wait=False)
-    until(lambda: waiting.done() or len(c._waits) > before)
+    eventually(lambda: waiting.done() or len(c._waits) > before)
     return waiting
 
 
@@ -199,12 +205,12 @@ def test_waits_of_many_threads(coordinator: StartCoordinator) -> None:
     c = coordinator()
     with ThreadPoolExecutor(8) as pool:
         waiting = [pool.submit(c.wait_until_stable, f"group-{number % 2}", members=1) for number in range(8)]
-        until(lambda: len(c._waits) == 8)
+        eventually(lambda: len(c._waits) == 8)
         with Wire(c.address) as first, Wire(c.address) as second:
             become_stable(first, "group-0")
             become_stable(second, "group-1")
             assert {each.result(60).group_id for each in waiting} == {"group-0", "group-1"}
-    until(lambda: not c._call(lambda server: server.scheduler.watchers))
+    eventually(lambda: not c._call(lambda server: server.scheduler.watchers))
     assert threading.active_count() < 20
 
 

@@ -16,9 +16,8 @@ from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.messages.rewrite import RewriteJoinGroupRequest
 from kcoord_wire.recorder.proxy import Recorder
-from tests.support.group_client import until
 from tests.support.rewrite_wire import RewriteWire
-from tests.support.scripted_coordinator import eventually
+from tests.support.waiting import eventually, eventually_async
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +30,7 @@ async def consume(recorder: Recorder) -> None:
     bootstrap = (BrokerAddress(-1, host, int(port)),)
     settings = ConsumerSettings("g", "c-1", '{"orders": 1}', bootstrap, session_timeout_ms=SESSION_MS)
     async with asyncio.timeout(120), CentralConsumer(settings) as consumer:
-        await eventually(lambda: len(consumer.partitions) == 4)
+        await eventually_async(lambda: len(consumer.partitions) == 4)
 
 
 def test_a_recording_of_the_draft_lists_its_group(tmp_path: Path) -> None:
@@ -40,7 +39,7 @@ def test_a_recording_of_the_draft_lists_its_group(tmp_path: Path) -> None:
         CentralBroker(topics={"orders": 4}, rate=100.0) as broker,
         Recorder(broker.address, folder=folder) as recorder,
     ):
-        until(lambda: broker.epoch is not None)
+        eventually(lambda: broker.epoch is not None)
         asyncio.run(consume(recorder))
     analysis = analyze([folder])
     assert analysis.losses == []
@@ -56,7 +55,7 @@ def test_a_recording_of_the_rewrite_lists_its_group(tmp_path: Path) -> None:
         RewriteBroker(topics={"orders": 4}, settings=members) as broker,
         Recorder(broker.address, folder=tmp_path) as recorder,
     ):
-        until(lambda: len(broker.shards) == members.shards)
+        eventually(lambda: len(broker.shards) == members.shards)
         with RewriteWire(recorder.address) as wire:
             request = RewriteJoinGroupRequest(group_id="g", session_timeout_ms=SESSION_MS, strategy="range")
             request.topics = ["orders"]

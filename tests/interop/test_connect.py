@@ -19,6 +19,7 @@ from tests.support.clients.connect_worker import ConnectWorker
 from tests.support.clients.heard import PATIENCE
 from tests.support.clients.served import Served
 from tests.support.kafka_broker import class_path, compile_java, make_topics
+from tests.support.waiting import eventually
 
 SOURCE = Path(__file__).parents[1] / "support" / "java" / "SequenceSource.java"
 TOPIC = "numbers"
@@ -32,10 +33,7 @@ Written = Mapping[int, Sequence[int]]
 
 def settle(*workers: ConnectWorker) -> None:
     """Wait until each task runs on one worker, and all have some."""
-    end = time.monotonic() + 2 * PATIENCE
-    while not is_settled(workers):
-        assert time.monotonic() < end, [worker.events for worker in workers]
-        time.sleep(0.1)
+    eventually(lambda: is_settled(workers), lambda: [worker.events for worker in workers], seconds=2 * PATIENCE)
 
 
 def is_settled(workers: Sequence[ConnectWorker]) -> bool:

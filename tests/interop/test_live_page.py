@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.browser import start_browser
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import become_stable, join_request
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 PATIENCE = 90.0
@@ -53,13 +53,11 @@ class Live:
 
     def wait(self, selector: str, *wanted: str) -> None:
         """Until the visible elements of a selector have these texts, in this order, each as a part."""
-        end = time.monotonic() + PATIENCE
-        while True:
-            found = self.texts(selector)
-            if len(found) == len(wanted) and all(part in text for part, text in zip(wanted, found, strict=True)):
-                return
-            assert time.monotonic() < end, f"{selector}: {found}"
-            time.sleep(0.02)
+
+        def are_there(found: list[str]) -> bool:
+            return len(found) == len(wanted) and all(part in text for part, text in zip(wanted, found, strict=True))
+
+        eventually(lambda: self.texts(selector), f"of {selector}, not {wanted}", until=are_there, every=0.02)
 
     def complaints(self) -> list[str]:
         return [entry["message"] for entry in self.browser.get_log("browser")]

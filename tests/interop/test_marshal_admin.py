@@ -18,6 +18,7 @@ from kcoord_wire.marshal.kafka_topics import KafkaTopics
 from kcoord_wire.marshal.state import Rules
 from tests.support.kafka_broker import KafkaBroker, class_path, make_topics, run_java
 from tests.support.marshal_log import append_lines
+from tests.support.waiting import consumed, eventually
 
 PARTITIONS = 4
 RECORDS = 50  # of each partition
@@ -87,10 +88,7 @@ class Group:
 
         :param behind: how many records that were read before do not count
         """
-        until = time.monotonic() + 60
-        while (found := len(set(self.read[behind:]))) < count:
-            assert time.monotonic() < until, f"{found} of {count} records were read"
-            time.sleep(0.05)
+        eventually(lambda: len(set(self.read[behind:])), f"not {count} records", until=lambda found: found >= count)
 
     def stop(self) -> None:
         """Let the members release everything and end."""
@@ -150,13 +148,12 @@ def test_a_running_group_goes_on_from_the_new_positions(
 
 def wait_for_positions(kcoord: Kcoord, group_id: str, rules: Rules) -> None:
     """Wait until the group's positions in the log are behind the last records: then no record is read again."""
-    until = time.monotonic() + 60
-    while True:
+
+    def positions() -> list[int]:
         _, out, _ = kcoord("status", "--group", group_id, "--rules", rules, "--format", "json")
-        rows = json.loads(out)[rules]["partitions"]
-        if [row["position"] for row in rows] == [RECORDS] * PARTITIONS:
-            return
-        assert time.monotonic() < until, rows
+        return [row["position"] for row in json.loads(out)[rules]["partitions"]]
+
+    eventually(positions, until=lambda found: found == [RECORDS] * PARTITIONS)
 
 
 def test_a_pause_stops_and_a_resumption_starts_a_group(kafka: str, kcoord: Kcoord, start: Callable[..., Group]) -> None:
@@ -227,13 +224,6 @@ def continued(kafka: str, topic: str, group_id: str, count: int) -> list[tuple[i
     settings = {"bootstrap.servers": kafka, "group.id": group_id, "auto.offset.reset": "error"}
     consumer = Consumer(settings)
     consumer.subscribe([topic])
-    found: list[tuple[int, int]] = []
-    until = time.monotonic() + 60
-    while len(found) < count:
-        assert time.monotonic() < until, f"{len(found)} of {count} records were read"
-        message = consumer.poll(0.2)
-        if message is not None:
-            assert message.error() is None, message.error()
-            found.append((message.partition(), message.offset()))
+    found = [(message.partition(), message.offset()) for message in consumed(consumer, count)]
     consumer.close()
     return sorted(found)

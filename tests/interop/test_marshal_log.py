@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import struct
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from kcoord_wire.records import MessageSet, RecordBatch, SegmentReader, read_rec
 from tests.support.kafka_broker import KAFKA, KafkaBroker, pem
 from tests.support.log_contract import PARTITIONS, GapContract, LogContract, Logs, TrimContract, append, read, values
 from tests.support.topics_contract import DataGapContract, DataTopicsContract, TopicCluster, producing, wait_for
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 GOLDEN: Final = Path(__file__).parents[1] / "data" / "golden" / "marshal" / "live_log.jsonl"
@@ -56,8 +56,7 @@ class Kafka:
         settings = {name.replace("_", "."): value for name, value in config.items()}
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings)
         self.admin.create_topics([new])[topic].result(30)
-        while topic not in self.admin.list_topics(timeout=30).topics:
-            time.sleep(0.02)  # the controller has it before the broker
+        eventually(lambda: topic in self.admin.list_topics(timeout=30).topics)  # the controller has it before
         return topic
 
     def trim(self, topic: str, partition: int, before: int) -> None:
@@ -77,8 +76,7 @@ class Kafka:
         self._transactions.produce(topic, value=b"in a transaction", partition=partition)
         self._transactions.flush(30)
         self._transactions.abort_transaction(30)
-        while self._end(topic, partition) < before + 2:  # the marker is written some time after the answer
-            time.sleep(0.02)
+        eventually(lambda: self._end(topic, partition) >= before + 2)  # the marker comes some time after the answer
 
     def _end(self, topic: str, partition: int) -> int:
         place = confluent_kafka.TopicPartition(topic, partition)

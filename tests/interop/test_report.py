@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,8 @@ from kcoord_wire.forensics.model import GroupHistory
 from kcoord_wire.report import write_html
 from tests.support.browser import start_browser
 from tests.support.histories import HOSTILE, bare, empty, hostile, incident, kip_848, losses, storm, typical
+from tests.support.waiting import eventually
 
-PATIENCE = 90.0
 NARROWEST = "Math.min(...[...document.querySelectorAll('#rebalances td')].map((cell) => cell.offsetWidth || 1000))"
 CHECKS = {path.stem: path.read_text("utf-8") for path in (Path(__file__).parent / "browser").glob("*.js")}
 
@@ -62,10 +61,7 @@ class Page:
 
     def wait(self, condition: str) -> None:
         """Until an expression is true."""
-        end = time.monotonic() + PATIENCE
-        while not self.js(condition):
-            assert time.monotonic() < end, f"this never became true: {condition}"
-            time.sleep(0.02)
+        eventually(lambda: self.js(condition), f"this never became true: {condition}", every=0.02)
 
     def drawn(self) -> None:
         """Until the charts show the part of the time that is asked of them."""

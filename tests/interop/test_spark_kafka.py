@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from confluent_kafka import Consumer, TopicPartition
 from kcoord_wire.forensics.model import LogRow, table_of
 from kcoord_wire.forensics.records.reader import group_of, log_histories
 from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics, tool
+from tests.support.waiting import eventually
 
 JARS = Path(__file__).resolve().parents[2] / "build" / "interop" / "jars"
 RELEASES = [(pyspark.__version__, pyspark.__version__), ("4.2.0", "4.0.0")]
@@ -131,11 +131,17 @@ class Job:
 
     def until(self, condition: Callable[[], Any], seconds: float = 300) -> None:
         """Wait while the job runs."""
-        end = time.monotonic() + seconds
-        while not condition():
-            assert self.process.poll() is None, self.log.read_text(errors="replace")[-6000:]
-            assert time.monotonic() < end, self.log.read_text(errors="replace")[-6000:]
-            time.sleep(0.02)
+
+        def asked() -> Any:
+            found = condition()
+            assert found or self.process.poll() is None, self.written()
+            return found
+
+        eventually(asked, self.written, seconds=seconds)
+
+    def written(self) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-6000:]
 
 
 class Clients:

@@ -10,7 +10,7 @@ import json
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -27,6 +27,7 @@ from tests.data.consumer_groups.generate import PROPERTIES
 from tests.support.central_processes import Process
 from tests.support.clients.members import CONFLUENT, Member
 from tests.support.kafka_broker import KAFKA, KafkaBroker, make_topics
+from tests.support.waiting import eventually
 
 PARTITIONS: Final = 6
 CLASSIC: Final[dict[str, str | None]] = {}
@@ -123,25 +124,17 @@ class Watch(Process):
                 if (change["group_id"], change["kind"]) == (group_id, kind) and change["time_ns"] >= since_ns:
                     yield change
 
-        until(lambda: any(True for _ in found()), lambda: f"no {kind} of {group_id} in {self.out}{self.log}")
-        return next(found())
+        return eventually(lambda: next(found(), {}), lambda: f"no {kind} of {group_id} in {self.out}{self.log}")
 
     def wait_for_polls(self) -> None:
         """Wait until a poll was answered that has begun from now on."""
         end = self._polls() + 2  # one may be under way
-        until(lambda: self._polls() >= end, lambda: f"{end} polls were not answered: {self.out}{self.log}")
+        eventually(self._polls, lambda: f"not {end}: {self.out}{self.log}", until=lambda polls: polls >= end)
 
     def _polls(self) -> float:
         with urlopen(self._metrics, timeout=SECONDS) as response:  # of this process's own server
             found = ANSWERED.search(response.read().decode())
         return 0.0 if found is None else float(found[1])
-
-
-def until(condition: Callable[[], bool], otherwise: Callable[[], object]) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, otherwise()
-        time.sleep(0.05)
 
 
 def play(groups: list[Group], admin: AdminClient, watch: Watch) -> None:
@@ -154,7 +147,7 @@ def play(groups: list[Group], admin: AdminClient, watch: Watch) -> None:
         return all(future.result().state is ConsumerGroupState.STABLE for future in described.values())
 
     def settle() -> None:
-        until(are_settled, lambda: {g.name: [(each.owned, each.complaints) for each in g.members] for g in groups})
+        eventually(are_settled, lambda: {g.name: [(each.owned, each.complaints) for each in g.members] for g in groups})
         watch.wait_for_polls()
 
     for client_id in ("c-1", "c-2", "c-3"):

@@ -18,7 +18,7 @@ from kcoord_wire.marshal.inbox import DataRecord
 from kcoord_wire.marshal.log import Appended, AppendFailed, LogError
 from kcoord_wire.marshal.member_events import Balance, Delivery, LossReason, Tenure
 from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog, MemoryTopics
-from tests.support.group_client import until
+from tests.support.waiting import eventually
 
 SECONDS = 30.0
 INTERVAL_MS = 1_000
@@ -60,13 +60,7 @@ def world() -> Iterator[World]:
 
 def take(consumer: MarshalConsumer, count: int) -> list[DataRecord]:
     """Return so many records, each of which is processed when the next is asked for."""
-    until, found = time.monotonic() + SECONDS, list[DataRecord]()
-    while len(found) < count:
-        record = consumer.poll(0.1)
-        assert time.monotonic() < until, f"{len(found)} records instead of {count}"
-        if record is not None:
-            found.append(record)
-    return found
+    return [eventually(lambda: consumer.poll(0.1), f"of {count} records") for _ in range(count)]
 
 
 def committed(world: World, partition: int = 0) -> int | None:
@@ -85,7 +79,7 @@ def test_two_consumers_process_every_record_once(world: World) -> None:
     threads = [threading.Thread(target=work, args=(consumer,)) for consumer in consumers]
     for thread in threads:
         thread.start()
-    until(lambda: len(seen) == 200)
+    eventually(lambda: len(seen) == 200)
     for consumer, thread in zip(consumers, threads, strict=True):
         consumer.stop()
         thread.join(SECONDS)
@@ -143,7 +137,7 @@ def test_a_released_partition_goes_to_another_consumer(world: World) -> None:
     second.start()
     assert first.processed(last)
     first.release("orders", 0)
-    until(lambda: first.poll(0.01) is None and bool(lost))
+    eventually(lambda: first.poll(0.01) is None and bool(lost))
     assert lost == [(last.tenure, LossReason.RELEASED)]
     world.broker.append("orders", 0, b"next")
     [record] = take(second, 1)
@@ -205,7 +199,7 @@ def test_an_application_that_hangs_loses_its_partitions(world: World, caplog: py
     consumer = world.consumer("a", max_poll_interval_ms=300, drain_ms=100, on_lost=lambda _, why: lost.append(why))
     with caplog.at_level(logging.WARNING, "kcoord_wire.marshal"):
         [first] = take(consumer, 1)
-        until(lambda: not consumer.tenures)
+        eventually(lambda: not consumer.tenures)
     assert "application hangs" in caplog.text
     time.sleep(0.3)
     assert not consumer.holds(first.tenure)
@@ -317,11 +311,11 @@ def test_newcomer_is_handed_partitions_and_nothing_repeats(world: World, deliver
     consumers = [world.consumer("a", **settings), world.consumer("b", **settings)]
     threads = [threading.Thread(target=work, args=(consumer,)) for consumer in consumers]
     threads[0].start()
-    until(lambda: len(consumers[0].tenures) == 4 and len(seen) == 120)
+    eventually(lambda: len(consumers[0].tenures) == 4 and len(seen) == 120)
     threads[1].start()
-    until(lambda: [len(consumer.tenures) for consumer in consumers] == [2, 2])
+    eventually(lambda: [len(consumer.tenures) for consumer in consumers] == [2, 2])
     world.append(4, 10)
-    until(lambda: len(seen) == 160)
+    eventually(lambda: len(seen) == 160)
     for consumer, thread in zip(consumers, threads, strict=True):
         consumer.stop()
         thread.join(SECONDS)

@@ -5,7 +5,6 @@ Partitions, offsets and members, asked of a broker.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import confluent_kafka
@@ -20,6 +19,7 @@ from kcoord_wire.marshal.kafka_topics import Bounds, KafkaPositions, KafkaTopics
 from kcoord_wire.marshal.member_events import FindStart, StartFailed, StartFound, Tenure
 from tests.support.fixtures import StartCoordinator
 from tests.support.topics_contract import TOPIC, producing, wait_for
+from tests.support.waiting import eventually
 
 HELD = Tenure(TOPIC, 0, 1)
 
@@ -130,10 +130,7 @@ def test_members_of_a_consumer_group(coordinator: StartCoordinator) -> None:
     consumer = Consumer(settings)
     consumer.subscribe(["orders"])
     positions = KafkaPositions(broker.address)
-    until = time.monotonic() + 30
-    while positions.live_members("g") != ["billing-1"]:
-        consumer.poll(0.1)
-        assert time.monotonic() < until
+    eventually(lambda: consumer.poll(0.1) or positions.live_members("g"), until=lambda live: live == ["billing-1"])
     with pytest.raises(TopicsError):
         positions.commit("g", {ORDERS[0]: 3})
     consumer.close()

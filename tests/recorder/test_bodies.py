@@ -22,7 +22,14 @@ from kcoord_wire.messages import fetch
 from kcoord_wire.recorder.bodies import MAX_PENDING, AddressError, CentralTraffic, FetchNumbers, rewrite_addresses
 from kcoord_wire.recorder.proxy import Recorder
 from tests.support.metadata import metadata
-from tests.support.recorders import FakeBroker, answering, connect, frames, receive, soon
+from tests.support.recorders import (
+    FakeBroker,
+    answering,
+    connect,
+    frames,
+    receive,
+)
+from tests.support.waiting import eventually
 from tests.support.wire_samples import Talk
 
 
@@ -230,7 +237,7 @@ def test_a_recording_shows_lag_and_holds_no_data(tmp_path: Path) -> None:
             for number, body in ((1, asked(12, 1, {0: 10, 1: 7})), (2, asked(12, 2, {1: 2}, full=False))):
                 client.sendall(kw.frame(body))
                 assert receive(client, len(responses[number]) + 4) == kw.frame(responses[number])
-        soon(lambda: recorder.counters.open == 0)
+        eventually(lambda: recorder.counters.open == 0)
         assert recorder.proxy.context.held == 0
     assert len(frames(tmp_path)) == 4
     data = b"".join(path.read_bytes() for path in tmp_path.iterdir())
@@ -263,7 +270,7 @@ def test_a_fetch_leaves_requests_behind_it_their_answers(tmp_path: Path) -> None
             beat = kw.encode_request(heartbeat, 0, correlation_id=2, client_id="c1")
             client.sendall(kw.frame(asked(12, 1, {0: 10})) + kw.frame(beat))
             assert receive(client, sum(len(body) + 4 for body in responses.values()))
-        soon(lambda: recorder.counters.open == 0)
+        eventually(lambda: recorder.counters.open == 0)
     matcher = Matcher()
     found = [row for batch in read_frames(next(tmp_path.iterdir())) for row in matcher.feed(batch)[0].to_pylist()]
     assert matcher.losses == []

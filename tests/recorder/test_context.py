@@ -26,8 +26,8 @@ from tests.support.recorders import (
     SOON,
     coordinator,
     frames,
-    soon,
 )
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 
@@ -36,14 +36,14 @@ def test_a_full_disk_ends_the_recording_only(
 ) -> None:
     with coordinator() as served, Recorder(served.address, folder=tmp_path) as recorder, Wire(recorder.address) as wire:
         wire.call(HEARTBEAT, 4)
-        soon(lambda: recording_files(tmp_path)[0].stat().st_size > 200)
+        eventually(lambda: recording_files(tmp_path)[0].stat().st_size > 200)
 
         def full(fd: int, data: object) -> int:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         monkeypatch.setattr(recording.os, "write", full)
         wire.call(HEARTBEAT, 4)
-        soon(lambda: recorder.failure is not None)
+        eventually(lambda: recorder.failure is not None)
         monkeypatch.undo()
         for _ in range(10):
             wire.call(HEARTBEAT, 4)
@@ -77,9 +77,9 @@ def test_a_slow_disk_loses_frames_and_is_logged(
         let_go.set()
         thread = recorder.proxy.context.recording
         assert thread is not None
-        soon(lambda: not thread.unwritten)
+        eventually(lambda: not thread.unwritten)
         wire.call(HEARTBEAT, 4)
-        soon(lambda: "the disk has caught up" in caplog.text)
+        eventually(lambda: "the disk has caught up" in caplog.text)
     assert len(frames(tmp_path)) == 202 - lost
     assert caplog.text.count("the disk is too slow") == 1
 
@@ -94,7 +94,7 @@ def test_durable_where_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
         before = len(synced)
         wire.call(HEARTBEAT, 4)
-        soon(lambda: len(synced) > before)
+        eventually(lambda: len(synced) > before)
 
 
 def test_files_are_rotated_under_traffic(tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ from tests.support.recorders import (
     frames,
     receive,
     recorded,
-    soon,
 )
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 BOTH_LOOPS = pytest.mark.parametrize("loop", ["uvloop", "asyncio"], indirect=True)
@@ -361,7 +361,7 @@ def test_frames_before_foreign_bytes_pass_and_are_recorded(tmp_path: Path) -> No
         client.sendall(whole * 3 + b"GET / HTTP/1.1")
         with suppress(ConnectionError):
             assert client.recv(1) == b""
-        soon(lambda: bool(got))
+        eventually(lambda: bool(got))
     assert got == [whole * 3]
     assert frames(tmp_path) == [whole[4:]] * 3
 
@@ -393,7 +393,7 @@ def test_a_client_that_leaves_within_a_frame(loop: str, tmp_path: Path) -> None:
                 client.sendall(whole + whole[:size])
             assert done.wait(SOON)
             assert got[-1] == whole + whole[:size]
-        soon(lambda: recorder.counters.open == 0)
+        eventually(lambda: recorder.counters.open == 0)
         assert recorder.proxy.context.held == 0
     assert frames(tmp_path) == [whole[4:]] * 6
 
@@ -435,10 +435,10 @@ def test_who_ended_a_connection_and_how_is_recorded(side: str, reset: bool, loop
     with FakeBroker(serve) as broker, Recorder(broker.address, folder=tmp_path) as recorder:
         client = connect(recorder.address)
         client.sendall(kw.frame(kw.encode_request(HEARTBEAT, 4)))
-        soon(lambda: recorder.counters.requests == 1)
+        eventually(lambda: recorder.counters.requests == 1)
         if side == "client":
             end(client)
-        soon(lambda: recorder.counters.open == 0)
+        eventually(lambda: recorder.counters.open == 0)
         client.close()
     last = recorded(tmp_path)[-1]
     assert (last.direction, last.by) == ("reset" if reset else "closed", side)
@@ -460,7 +460,7 @@ def test_an_end_is_recorded_when_the_first_side_ends(tmp_path: Path) -> None:
         assert seen.wait(SOON)
         known_ns = time.time_ns()
         release.set()
-        soon(lambda: recorder.counters.open == 0)
+        eventually(lambda: recorder.counters.open == 0)
     last = recorded(tmp_path)[-1]
     assert (last.direction, last.by) == ("closed", "client")
     assert last.time_ns <= known_ns
@@ -491,7 +491,7 @@ def test_a_broker_that_dies_within_a_frame(api: str, tmp_path: Path) -> None:
             body = kw.encode_request(request, 4 if api == "heartbeat" else 12, correlation_id=1)
             client.sendall(kw.frame(body))
             assert receive(client, 100) == (answer[:30] if api == "heartbeat" else b""), "half an address is none"
-        soon(lambda: recorder.counters.open == 0)
+        eventually(lambda: recorder.counters.open == 0)
         assert recorder.proxy.context.held == 0
     assert frames(tmp_path) == [body]
 
@@ -519,7 +519,7 @@ def test_a_peer_that_does_not_read_stops_the_other(loop: str) -> None:
         Recorder(broker.address) as recorder,
         connect(recorder.address),
     ):
-        soon(lambda: recorder.counters.response_bytes > 0)
+        eventually(lambda: recorder.counters.response_bytes > 0)
         seen = -1
         while seen != recorder.counters.response_bytes:
             seen = recorder.counters.response_bytes
@@ -535,7 +535,7 @@ def test_a_peer_that_does_not_read_stops_the_other(loop: str) -> None:
     with FakeBroker(deaf) as broker, Recorder(broker.address) as recorder, connect(recorder.address) as client:
         thread = threading.Thread(target=flood, args=(client, "by broker"))
         thread.start()
-        soon(lambda: recorder.counters.request_bytes > 0)
+        eventually(lambda: recorder.counters.request_bytes > 0)
         seen = -1
         while seen != recorder.counters.request_bytes:
             seen = recorder.counters.request_bytes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import kcoord_wire as kw
@@ -76,13 +74,6 @@ def committed(wire: Wire, group: str) -> int:
     assert answer.error_code == 0
     offset: int = answer.topics[0].partitions[0].committed_offset
     return offset
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < end, "it has not come about in time"
-        time.sleep(0.01)
 
 
 def request_bytes(request: Any, version: int, correlation_id: int, client_id: str | None = "x") -> bytes:

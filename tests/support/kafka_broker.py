@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives import serialization
 import kcoord_wire as kw
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.zookeeper.ensemble import free_ports
+from tests.support.waiting import PATIENCE, eventually
 from tests.support.wire import Wire
 
 KAFKA: Final = "3.9.2"
@@ -327,44 +328,35 @@ class KafkaBroker:
         return described in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)
 
 
-def create_topics(address: str, names: Sequence[str], *, seconds: float = 30) -> None:
+def create_topics(address: str, names: Sequence[str]) -> None:
     """Create topics on a broker that does so when asked for their metadata, and wait until they have leaders."""
-    end = time.monotonic() + seconds
     request = kw.MetadataRequest(topics=[kw.MetadataRequestTopic(name=name) for name in names])
     with Wire(address) as wire:
-        while True:
-            topics = wire.call(request, 4).topics
-            if all(t.error_code == ErrorCode.NONE and t.partitions for t in topics):
-                return
-            assert time.monotonic() < end, topics
-            time.sleep(0.05)
+        eventually(
+            lambda: wire.call(request, 4).topics,
+            until=lambda topics: all(t.error_code == ErrorCode.NONE and t.partitions for t in topics),
+        )
 
 
-def make_topics(address: str, counts: Mapping[str, int], *, seconds: float = 60) -> None:
+def make_topics(address: str, counts: Mapping[str, int]) -> None:
     """Create topics with so many partitions on a cluster of one broker, and wait until it serves all of them."""
-    end = time.monotonic() + seconds
     admin = AdminClient({"bootstrap.servers": address})
     for future in admin.create_topics([NewTopic(name, count, 1) for name, count in counts.items()]).values():
-        future.result(seconds)
+        future.result(PATIENCE)
     partition, topic = kw.ListOffsetsRequestListOffsetsPartition, kw.ListOffsetsRequestListOffsetsTopic
     asked = [
         topic(name=name, partitions=[partition(partition_index=each) for each in range(count)])
         for name, count in counts.items()
     ]
     with Wire(address) as wire:
-        while True:
-            topics = wire.call(kw.ListOffsetsRequest(replica_id=-1, topics=asked), 1).topics
-            if all(each.error_code == ErrorCode.NONE for topic in topics for each in topic.partitions):
-                return
-            assert time.monotonic() < end, topics
-            time.sleep(0.05)
+        eventually(
+            lambda: wire.call(kw.ListOffsetsRequest(replica_id=-1, topics=asked), 1).topics,
+            until=lambda topics: not any(each.error_code for topic in topics for each in topic.partitions),
+        )
 
 
-def wait_for_producer_ids(address: str, seconds: float = 60) -> None:
+def wait_for_producer_ids(address: str) -> None:
     """A broker that has just started refuses them for a while, of which producers would complain."""
     request = kw.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-    end = time.monotonic() + seconds
     with Wire(address) as wire:
-        while (error := wire.call(request, 0).error_code) != ErrorCode.NONE:
-            assert time.monotonic() < end, error
-            time.sleep(0.05)
+        eventually(lambda: wire.call(request, 0).error_code, until=lambda error: error == ErrorCode.NONE)

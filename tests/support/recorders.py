@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,14 +34,6 @@ def recorded(folder: Path) -> list[Recorded]:
 def frames(folder: Path, direction: str | None = None) -> list[bytes]:
     """The recorded bodies of requests, responses or both."""
     return [r.body for r in recorded(folder) if r.direction in (direction or "request", direction or "response")]
-
-
-def soon(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds, which it does within seconds."""
-    until = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 class FakeBroker:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -134,10 +133,3 @@ def start_request(offsets: dict[Partition, int], *brokers: BrokerAddress) -> m.S
         ownership_info=[m.StartFetcherRequestOwnership(consumer_thread_id="c-1-0", assigned_parts=parts)],
         brokers_info=[m.StartFetcherRequestBroker(id=b.broker_id, host=b.host, port=b.port) for b in brokers],
     )
-
-
-async def eventually(holds: Callable[[], Any], seconds: float = 60.0) -> None:
-    """Wait until a condition holds; TimeoutError after `seconds`."""
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.01)

@@ -14,6 +14,7 @@ from typing import Any
 import kcoord_wire as kw
 from tests.support.clients.heard import PATIENCE
 from tests.support.clients.members import Client, Member
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 PARTITIONS = 4
@@ -93,11 +94,15 @@ class Stage:
 
     def settles(self, **shares: int) -> None:
         """Wait until the broker has the group stable with these clients, each with so many partitions, for good."""
-        end = time.monotonic() + PATIENCE
-        while (seen := self.described()) != ("Stable" if shares else "Empty", shares) or not self.is_calm():
-            found = [(member.name, member.owned[-3:], member.complaints[-3:]) for member in self.members]
-            assert time.monotonic() < end, f"{self.name}: the broker has {seen}, not {shares}; {found}"
-            time.sleep(0.05)
+
+        def found() -> str:
+            members = [(member.name, member.owned[-3:], member.complaints[-3:]) for member in self.members]
+            return f"{self.name}: that is what the broker has, not {shares}; {members}"
+
+        wanted = ("Stable" if shares else "Empty", shares)
+        eventually(
+            self.described, found, until=lambda seen: seen == wanted and self.is_calm(), seconds=PATIENCE, every=0.05
+        )
 
     def is_calm(self) -> bool:
         """Whether no member may be about to join once more unasked, as some libraries do."""
@@ -109,10 +114,7 @@ class Stage:
         return group.group_state, {member.client_id: _count(member.member_assignment) for member in group.members}
 
     def waits(self, condition: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < end, f"{self.name}: {what}; {self.described()}"
-            time.sleep(0.02)
+        eventually(condition, lambda: f"{self.name}: {what}; {self.described()}", seconds=PATIENCE, every=0.02)
 
     def again(self, member: Member, act: Callable[[], Any]) -> None:
         """Do something after which the member is assigned its partitions anew, and wait for that."""

@@ -17,6 +17,7 @@ from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
 from kcoord_wire.zookeeper.registry import ZooKeeperRegistry
 from kcoord_wire.zookeeper.requests import Ask, Replied, Request, SessionChanged, SessionState
 from tests.support.tcp_proxy import TcpProxy
+from tests.support.waiting import eventually_async
 
 SECONDS = 60.0
 SESSION_MS = 6_000
@@ -194,13 +195,7 @@ class RealDriver:
         self._runner.run(client.registry.close())
 
     def until(self, holds: Callable[[], object]) -> None:
-        self._runner.run(self._until(holds))
-
-    async def _until(self, holds: Callable[[], object]) -> None:
-        until = time.monotonic() + SECONDS
-        while not holds():
-            assert time.monotonic() < until
-            await asyncio.sleep(0.01)
+        self._runner.run(eventually_async(holds))
 
     def cut(self, client: Client) -> None:
         assert client.proxy is not None

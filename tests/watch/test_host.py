@@ -26,6 +26,7 @@ from kcoord_wire.watch.groups import Watched
 from kcoord_wire.watch.host import AdminPolls, JsonView, LineView, ScreenView, Stopped, Watch, WatchError
 from kcoord_wire.watch.seen import Missed, Poll
 from tests.support.fixtures import StartCoordinator
+from tests.support.waiting import eventually
 from tests.support.watching import SECOND, START, group, member
 
 ONE = group("Stable", member("c-1", 0))
@@ -147,10 +148,7 @@ def consuming(coordinator: Coordinator, client_id: str = "c-1") -> Iterator[Cons
     consumer = Consumer({"bootstrap.servers": coordinator.address, "group.id": "billing", "client.id": client_id})
     consumer.subscribe(["orders"])
     try:
-        end = time.monotonic() + 30
-        while not consumer.assignment():
-            consumer.poll(0.05)
-            assert time.monotonic() < end
+        eventually(lambda: consumer.poll(0.05) or consumer.assignment())
         consumer.commit(offsets=[TopicPartition("orders", 0, 2)], asynchronous=False)
         yield consumer
     finally:

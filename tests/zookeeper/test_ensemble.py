@@ -10,7 +10,7 @@ import pytest
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.zookeeper import ensemble as ensemble_module
 from kcoord_wire.zookeeper.ensemble import Ensemble, EnsembleError
-from tests.support.group_client import until
+from tests.support.waiting import eventually
 
 SECONDS = 60.0
 
@@ -27,14 +27,14 @@ def test_three_nodes_elect_another_leader_and_stop() -> None:
         first = ensemble.leader
         assert first is not None
         first.kill()
-        until(lambda: ensemble.leader)
+        eventually(lambda: ensemble.leader)
         assert (first.pid, first.mode) == (None, None)
         first.start()
-        until(lambda: first.mode == "follower")
+        eventually(lambda: first.mode == "follower")
         second = ensemble.leader
         assert second is not None
         second.pause()
-        until(lambda: ensemble.leader not in (None, second))
+        eventually(lambda: ensemble.leader not in (None, second))
         pids = [pid for node in ensemble.nodes if (pid := node.pid) is not None]
         folder = Path(f"/proc/{pids[0]}/cwd").resolve().parent
         assert len(pids) == 3

@@ -20,7 +20,6 @@ from __future__ import annotations
 import re
 import select
 import struct
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from uuid import UUID
 import kcoord_wire as kw
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import decode_control_record, read_records
+from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 CONSUMER: Final = "consumer"
@@ -150,15 +150,13 @@ class Stage:
 
     def eventually(self, ask: Callable[[], Answer], until: Callable[[Answer], bool], seconds: float = 20) -> Answer:
         """Ask again and again until the answer is as wanted; only the last one is recorded."""
-        end = time.monotonic() + seconds
-        while True:
-            mark = len(self.record)
-            answer = ask()
-            if until(answer):
-                return answer
-            assert time.monotonic() < end, answer
+        mark = len(self.record)
+
+        def again() -> Answer:
             del self.record[mark:]
-            time.sleep(0.02)
+            return ask()
+
+        return eventually(again, until=until, seconds=seconds, every=0.02)
 
     @contextmanager
     def off_the_record(self) -> Iterator[None]:
@@ -289,10 +287,10 @@ class Connection:
 
     def call_when_free(self, request: Any, version: int, error: ErrorCode | None = None) -> Answer:
         """`call`, and again while the coordinator is busy, which depends on time; the last answer alone is recorded."""
-        end = time.monotonic() + 60
-        while (_BUSY - {error}) & set(_errors(answer := self.wire.call(request, version))):
-            assert time.monotonic() < end, answer
-            time.sleep(0.02)
+        answer = eventually(
+            lambda: self.wire.call(request, version),
+            until=lambda answer: not (_BUSY - {error}) & set(_errors(answer)),
+        )
         return self.judge(_api(request), version, answer, error)
 
     def judge(self, api: str, version: int, answer: Answer, error: ErrorCode | None) -> Answer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Final
 from uuid import UUID
 
@@ -10,6 +9,7 @@ import kcoord_wire as kw
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.interop.exchanges.script import script
 from tests.interop.exchanges.stage import Connection, Stage
+from tests.support.waiting import eventually
 
 TOPIC, GROUP = 2, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -37,10 +37,10 @@ def exists(client: Connection, *names: str) -> None:
     """Wait until the broker knows topics that the controller has made, off the record."""
     topics = [kw.MetadataRequestTopic(name=name) for name in names]
     request = kw.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-    end = time.monotonic() + 60
-    while any(topic.error_code or not topic.partitions for topic in client.wire.call(request, 8).topics):
-        assert time.monotonic() < end, names
-        time.sleep(0.02)
+    eventually(
+        lambda: client.wire.call(request, 8).topics,
+        until=lambda topics: not any(topic.error_code or not topic.partitions for topic in topics),
+    )
 
 
 def delete(client: Connection, *names: str, version: int = 5, error: E | None = None) -> None:
