@@ -50,7 +50,7 @@ from kcoord_wire.central.rewrite.coordinator import RewriteCoordinator
 from kcoord_wire.central.rewrite.events import CoordinatorSettings as RewriteSettings
 from kcoord_wire.central.served_topics import GeneratedTopics, OwnTopics, RecordClock, RewriteTopics, check_broker
 from kcoord_wire.central.server import Server
-from kcoord_wire.central.status import StatusReader, coordinator_status
+from kcoord_wire.central.status import StatusReader
 from kcoord_wire.kernel.background import Background, Service
 from kcoord_wire.kernel.driver import Driver, monotonic_ms
 from kcoord_wire.kernel.machines import BrokerAddress, Machine, Tick
@@ -322,7 +322,7 @@ class CentralBroker(HostedBroker[CoordinatorSettings]):
         return leader is not None and epoch < leader.epoch
 
     def _status(self, request: m.CentralStatusRequest) -> m.CentralStatusResponse:
-        return coordinator_status(self._machine, self._server.host_of, monotonic_ms())
+        return self._machine.status(self._server.host_of, monotonic_ms())
 
 
 class RewriteBroker(HostedBroker[RewriteSettings]):

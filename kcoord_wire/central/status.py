@@ -12,18 +12,18 @@ Source: "the 0.8 consumer-coordinator draft", sections 4 and 5.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any, Final
 
 import kcoord_wire as kw
 from kcoord_wire.central.dialects import draft_frame
-from kcoord_wire.central.draft.coordinator import DraftCoordinator, MemberDescription
-from kcoord_wire.central.draft.events import CentralError, Partition
+from kcoord_wire.central.draft.events import Partition
+from kcoord_wire.central.draft.groups import GroupStore
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.kernel.net import address_text
+from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.messages import central as m
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.zookeeper.layout import (
@@ -32,21 +32,20 @@ from kcoord_wire.zookeeper.layout import (
     CONSUMERS,
     COORDINATOR,
     broker_path,
-    group_path,
     parse_broker,
     topic_path,
 )
 from kcoord_wire.zookeeper.leadership import LeaderRecord, parse_leader
 from kcoord_wire.zookeeper.requests import (
-    Ask,
     Node,
-    Outcome,
     Read,
     ReadChildren,
     Registry,
+    RegistryError,
     RegistryEvent,
     Replied,
     Request,
+    ZooKeeperProcedures,
 )
 
 ANSWER_SECONDS: Final = 5.0
@@ -95,16 +94,12 @@ class StatusReader:
     registry: Registry
 
     def __init__(self) -> None:
-        self._tokens = count(1)
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._procedures = ZooKeeperProcedures(lambda ask: self.registry.ask(ask))
 
     def deliver(self, event: RegistryEvent) -> None:
         """Take in an event of the registry."""
-        if isinstance(event, Replied) and (waiting := self._waiting.pop(event.token, None)) is not None:
-            if event.outcome is Outcome.OK:
-                waiting.set_result(event.value)
-            else:
-                waiting.set_exception(ConnectionError(f"ZooKeeper: {event.detail or event.outcome.value}"))
+        if isinstance(event, Replied):
+            self._procedures.replied(event, 0)
 
     async def read(self) -> ClusterStatus:
         """Return what ZooKeeper and the coordinator know.
@@ -112,65 +107,30 @@ class StatusReader:
         :raises ConnectionError: ZooKeeper does not answer, or refuses
         """
         status = ClusterStatus()
-        [leader, names, topics, groups] = await self._ask(
-            [Read(COORDINATOR), ReadChildren(BROKER_IDS), ReadChildren(BROKER_TOPICS), ReadChildren(CONSUMERS)]
-        )
-        if leader is not None:
-            status.leader = parse_leader(leader.data)
-        await self._read_brokers(status, [int(name) for name in names or () if name.isdecimal()])
-        await self._read_topics(status, topics or ())
-        for group in groups or ():
-            if group not in _NOT_GROUPS:
-                status.groups[group] = await self._read_group(group)
+        await self._run(_read(status))
         await self._read_live(status)
         return status
 
     async def broker(self, broker_id: int) -> BrokerAddress | None:
         """Return the broker that is registered under an id; None if there is none."""
-        [node] = await self._ask([Read(broker_path(broker_id))])
+        node: Node | None = await self._run(_answer(Read(broker_path(broker_id))))
         return None if node is None else BrokerAddress(broker_id, *parse_broker(node.data))
 
-    async def _ask(self, requests: Iterable[Request]) -> list[Any]:
-        futures = []
-        for request in requests:
-            token = next(self._tokens)
-            self._waiting[token] = future = asyncio.get_running_loop().create_future()
-            futures.append(future)
-            self.registry.ask(Ask(token, request))
-        return await asyncio.gather(*futures)
+    async def _run(self, procedure: Generator[Any, Any, Any]) -> Any:
+        """Return what a procedure returns."""
+        done = asyncio.get_running_loop().create_future()
 
-    async def _read_brokers(self, status: ClusterStatus, ids: list[int]) -> None:
-        nodes: list[Node | None] = await self._ask(Read(broker_path(broker_id)) for broker_id in ids)
-        for broker_id, node in zip(ids, nodes, strict=True):
-            if node is not None:
-                with suppress(ValueError):  # others use the same ZooKeeper
-                    status.brokers[broker_id] = BrokerAddress(broker_id, *parse_broker(node.data))
+        def run() -> Procedure:
+            try:
+                done.set_result((yield from procedure))
+            except RegistryError as error:
+                text = error.reply.detail or error.outcome.value
+                done.set_exception(ConnectionError(f"ZooKeeper: {text}"))
+            except ValueError as error:
+                done.set_exception(error)
 
-    async def _read_topics(self, status: ClusterStatus, topics: Iterable[str]) -> None:
-        names = list(topics)
-        for topic, brokers in zip(names, await self._children(map(topic_path, names)), strict=True):
-            nodes: list[Node | None] = await self._ask(Read(f"{topic_path(topic)}/{broker}") for broker in brokers)
-            status.topics[topic] = {
-                int(broker): int(node.data)
-                for broker, node in zip(brokers, nodes, strict=True)
-                if node is not None and broker.isdecimal() and node.data.isdigit()
-            }
-
-    async def _read_group(self, group: str) -> GroupStatus:
-        owners = await self._read_partitions(f"{group_path(group)}/owners")
-        offsets = await self._read_partitions(f"{group_path(group)}/offsets")
-        return GroupStatus(owners, {each: int(text) for each, text in offsets.items() if text.isdecimal()})
-
-    async def _read_partitions(self, path: str) -> dict[Partition, str]:
-        [topics] = await self._children([path])
-        names = await self._children(f"{path}/{topic}" for topic in topics)
-        partitions = [Partition(topic, name) for topic, found in zip(topics, names, strict=True) for name in found]
-        nodes: list[Node | None] = await self._ask(Read(f"{path}/{topic}/{name}") for topic, name in partitions)
-        found = zip(partitions, nodes, strict=True)
-        return {partition: node.data.decode(errors="replace") for partition, node in found if node is not None}
-
-    async def _children(self, paths: Iterable[str]) -> list[tuple[str, ...]]:
-        return [names or () for names in await self._ask(ReadChildren(path) for path in paths)]
+        self._procedures.start(run(), 0)
+        return await done
 
     async def _read_live(self, status: ClusterStatus) -> None:
         if status.leader is None:
@@ -206,37 +166,35 @@ async def ask_coordinator(host: str, port: int) -> m.CentralStatusResponse:
         writer.close()
 
 
-def coordinator_status(machine: DraftCoordinator, host_of: Callable[[int], str], now: int) -> m.CentralStatusResponse:
-    """Return what a broker's machine knows.
-
-    :param host_of: returns the address of a connection's peer; empty if it has ended
-    :param now: ms, of the machine's clock
-    """
-    term, described = machine.term, machine.describe()
-    if term is None or machine.epoch_at(now) is None:
-        return m.CentralStatusResponse(error_code=CentralError.NOT_COORDINATOR)
-    return m.CentralStatusResponse(
-        epoch=term.context.epoch,
-        elected_ms=now - term.context.elected_at,
-        groups=[
-            m.CentralStatusResponseGroup(
-                group_id=group.group_id,
-                generation=group.generation,
-                phase=group.phase,
-                waits_for=list(group.waits_for),
-                consumers=[_consumer_status(member, host_of(member.connection)) for member in group.members],
-            )
-            for group in described.groups
-        ],
-    )
+def _answer(request: Request) -> Generator[Any, Any, Any]:
+    return (yield request)
 
 
-def _consumer_status(member: MemberDescription, host: str) -> m.CentralStatusResponseConsumer:
-    return m.CentralStatusResponseConsumer(
-        consumer_id=member.consumer_id,
-        host=host,
-        topic_count=member.topic_count,
-        session_timeout_ms=member.session_timeout_ms,
-        failed_pings=member.failed_pings,
-        partitions=len(member.owned) if member.is_started else 0,
-    )
+def _read(status: ClusterStatus) -> Procedure:
+    """Take in what ZooKeeper has."""
+    leader, ids, topics, groups = yield [
+        Read(COORDINATOR), ReadChildren(BROKER_IDS), ReadChildren(BROKER_TOPICS), ReadChildren(CONSUMERS)
+    ]  # fmt: skip
+    if leader is not None:
+        status.leader = parse_leader(leader.data)
+    nodes = yield from _read_nodes(BROKER_IDS, ids or ())
+    for name, data in nodes.items():
+        with suppress(ValueError):  # others use the same ZooKeeper
+            status.brokers[int(name)] = BrokerAddress(int(name), *parse_broker(data))
+    for topic in topics or ():
+        names = yield ReadChildren(topic_path(topic))
+        nodes = yield from _read_nodes(topic_path(topic), names or ())
+        status.topics[topic] = {int(broker): int(data) for broker, data in nodes.items() if data.isdigit()}
+    for group in groups or ():
+        if group not in _NOT_GROUPS:
+            store = GroupStore(group)
+            yield from store.load()
+            offsets = {partition: offset for partition, offset in store.offsets.items() if offset >= 0}
+            status.groups[group] = GroupStatus(store.owners, offsets)
+
+
+def _read_nodes(path: str, names: Sequence[str]) -> Generator[Any, Any, dict[str, bytes]]:
+    """Return the data of the children whose names are numbers."""
+    numbers = [name for name in names if name.isdecimal()]
+    nodes: list[Node | None] = yield [Read(f"{path}/{name}") for name in numbers]
+    return {name: node.data for name, node in zip(numbers, nodes, strict=True) if node is not None}

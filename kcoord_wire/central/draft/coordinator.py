@@ -4,49 +4,33 @@
     effects = machine.handle(SessionChanged(SessionState.CONNECTED, session_id, timeout_ms), now)
     effects = machine.handle(Received(connection, RegisterConsumerRequest(...)), now)
 
+An elected coordinator is a `Term`: groups, consumers and what happens to them (sections 5 to 9 and 11), from the
+election to the resignation. A group that another coordinator had before is read from ZooKeeper when the first consumer
+of it registers (`restore`): its former consumers stop fetching when their connection breaks, or after a session timeout
+without a request; until then a partition given to another consumer would have two owners.
+
 Laws, besides those of `zookeeper.leadership`:
 
 * The lease is checked before an event has any effect. While a broker is not the coordinator it sends nothing but
   answers to ClusterMetadata, and NOT_COORDINATOR to RegisterConsumer.
-* A coordinator's state ends with its term. Its consumers' connections are then closed, so that they look for the
-  next coordinator.
+* A coordinator's state ends with its term ("reset its state by clearing its in memory metadata", handleNewSession,
+  step 1). Its consumers' connections are then closed, so that they look for the next coordinator.
 * The broker's own registration is made again after a new session (KAFKA-7165).
-
-Source: "the 0.8 consumer-coordinator draft", sections 5, 7 and 10.
-
-An elected coordinator of the draft: groups, consumers and what happens to them (sections 5 to 9 and 11).
-
-An object of this class lives from one election to the resignation; "reset its state by clearing its in memory metadata"
-(handleNewSession, step 1) is its end.
-
-Laws:
-
 * A message that a consumer cannot send in its state, or with another consumer's id, closes its sender's connection, and
   no other.
 * A consumer leaves its group as soon as its connection has ended, without waiting for pings.
-
-What a coordinator does with a group that another one had before (section 2, "Co-ordinator", steps 1 to 3).
-
-A group is read from ZooKeeper when the first consumer of it registers. Its former consumers stop fetching when their
-connection breaks, or after a session timeout without a request; until then a partition given to another consumer would
-have two owners.
-
-Laws:
-
 * No rebalance begins before all former owners have registered again, or the longest of their session timeouts has
   passed since the election. The draft's nodes do not say it: `GroupRecord` keeps the timeout, and a mark that the
   owners are not the whole truth, with which the whole time is waited for.
+* The status changes nothing, and does not change with the coordinator.
 
-An elected coordinator's state and what it waits for, as plain data: for status commands and tests.
-
-Law: describing changes nothing, and what is returned does not change with the coordinator.
+Source: "the 0.8 consumer-coordinator draft", sections 2 and 5 to 11.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any
@@ -87,71 +71,13 @@ from kcoord_wire.zookeeper.requests import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MemberDescription:
-    """A registered consumer.
+def group_status(group: Group, host_of: Callable[[int], str]) -> m.CentralStatusResponseGroup:
+    """Return a group as it is now.
 
-    :ivar owned: the partitions that it was started with
-    :ivar failed_pings: in a row
+    ``phase`` is that of the rebalance that is under way, else ``restoring``, ``queued`` or ``stable``.
+
+    :param host_of: returns the address of a connection's peer; empty if it has ended
     """
-
-    consumer_id: str
-    connection: int
-    topic_count: str
-    session_timeout_ms: int
-    is_fenced: bool
-    is_started: bool
-    failed_pings: int
-    owned: tuple[Partition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
-    """A group.
-
-    :ivar generation: of its last assignment
-    :ivar phase: of the rebalance that is under way: ``computing``, ``stopping``, ``committing``, ``starting`` ...; else
-        ``restoring``, ``queued`` or ``stable``
-    :ivar waits_for: ids of the consumers that have to answer or to come back before the phase ends
-    :ivar topics: that it is interested in
-    """
-
-    group_id: str
-    generation: int
-    phase: str
-    waits_for: tuple[str, ...]
-    topics: tuple[str, ...]
-    members: tuple[MemberDescription, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorDescription:
-    """A broker, and what it does as the coordinator.
-
-    :ivar coordinator_id: the broker that is the coordinator; -1 if unknown
-    :ivar epoch: of its own term; None if it is not the coordinator
-    :ivar lease_until: ms, on the machine's clock
-    :ivar queues: the groups that wait for each rebalance handler
-    :ivar pings: number of pings without an answer
-    :ivar stops: number of StopFetcherRequests without an answer
-    :ivar starts: number of StartFetcherRequests without an answer
-    :ivar uncommitted: number of offsets that the committer has to write
-    """
-
-    broker_id: int
-    coordinator_id: int
-    epoch: int | None = None
-    lease_until: int = 0
-    groups: tuple[GroupDescription, ...] = ()
-    queues: tuple[tuple[str, ...], ...] = ()
-    pings: int = 0
-    stops: int = 0
-    starts: int = 0
-    uncommitted: int = 0
-
-
-def describe_group(group: Group) -> GroupDescription:
-    """Return a group as it is now."""
     attempt = group.attempt
     phase, waits_for = "stable", set(group.awaited)
     if attempt is not None:
@@ -161,26 +87,22 @@ def describe_group(group: Group) -> GroupDescription:
         phase = "restoring"
     elif group.needs_rebalance:
         phase = "queued"
-    return GroupDescription(
-        group.group_id,
-        group.generation,
-        phase,
-        tuple(sorted(waits_for)),
-        tuple(sorted(group.interests)),
-        tuple(map(_describe_member, group.members.values())),
-    )
-
-
-def _describe_member(member: RegisteredConsumer) -> MemberDescription:
-    return MemberDescription(
-        member.consumer_id,
-        member.connection,
-        member.topic_count.text,
-        member.session_timeout_ms,
-        member.is_fenced,
-        member.is_started,
-        member.failed_pings,
-        tuple(sorted(member.owned)),
+    return m.CentralStatusResponseGroup(
+        group_id=group.group_id,
+        generation=group.generation,
+        phase=phase,
+        waits_for=sorted(waits_for),
+        consumers=[
+            m.CentralStatusResponseConsumer(
+                consumer_id=member.consumer_id,
+                host=host_of(member.connection),
+                topic_count=member.topic_count.text,
+                session_timeout_ms=member.session_timeout_ms,
+                failed_pings=member.failed_pings,
+                partitions=len(member.owned) if member.is_started else 0,
+            )
+            for member in group.members.values()
+        ],
     )
 
 
@@ -442,21 +364,18 @@ class DraftCoordinator:
         """Return the epoch in which this broker may act at that time; None if it may not."""
         return self.leadership.epoch if now < self.leadership.lease_until else None
 
-    def describe(self) -> CoordinatorDescription:
-        """Return its state and what it waits for; plain data."""
-        if (term := self.term) is None:
-            return CoordinatorDescription(self.own.broker_id, self.coordinator_id)
-        return CoordinatorDescription(
-            self.own.broker_id,
-            self.own.broker_id,
-            term.context.epoch,
-            self.leadership.lease_until,
-            tuple(describe_group(group) for group in term.groups.by_id.values()),
-            tuple(map(tuple, term.handlers.waiting)),
-            len(term.pings.purgatory),
-            0 if term.fetchers is None else len(term.fetchers.stops),
-            0 if term.fetchers is None else len(term.fetchers.starts),
-            term.committer.waiting,
+    def status(self, host_of: Callable[[int], str], now: int) -> m.CentralStatusResponse:
+        """Return what it knows as the coordinator; NOT_COORDINATOR if it may not act at that time.
+
+        :param host_of: see `group_status`
+        """
+        term = self.term
+        if term is None or self.epoch_at(now) is None:
+            return m.CentralStatusResponse(error_code=CentralError.NOT_COORDINATOR)
+        return m.CentralStatusResponse(
+            epoch=term.context.epoch,
+            elected_ms=now - term.context.elected_at,
+            groups=[group_status(group, host_of) for group in term.groups.by_id.values()],
         )
 
     def handle(self, event: CoordinatorEvent, now: int) -> list[CoordinatorEffect]:

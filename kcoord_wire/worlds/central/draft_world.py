@@ -248,13 +248,18 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
         """Return what the coordinator waits for, besides the answers to its last pings: nothing once it has settled."""
         if self.leader is None:
             return ["a coordinator"]
-        state = self.leader.coordinator.describe()
+        term = self.leader.coordinator.term
+        if term is None:
+            return []
         members = len(list(self.working()))
+        fetchers = term.fetchers
         found = {
-            "answers to StopFetcher": state.stops,
-            "answers to StartFetcher": state.starts,
-            "answers to pings": max(state.pings - 2 * members, 0),  # two thirds of a session, a third apart
-            "rebalances": sum(map(len, state.queues)),
+            "answers to StopFetcher": 0 if fetchers is None else len(fetchers.stops),
+            "answers to StartFetcher": 0 if fetchers is None else len(fetchers.starts),
+            "answers to pings": max(
+                len(term.pings.purgatory) - 2 * members, 0
+            ),  # two thirds of a session, a third apart
+            "rebalances": sum(map(len, term.handlers.waiting)),
         }
         return [f"{count} {what}" for what, count in found.items() if count]
 

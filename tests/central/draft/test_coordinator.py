@@ -4,7 +4,7 @@ Consumers of an elected coordinator: registration, pings, failure, and messages 
 
 What a new coordinator does with the groups of the former one (section 2, "Co-ordinator").
 
-describe(): a coordinator's state, and what it waits for.
+A coordinator's status, and what it waits for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.central.draft.coordinator import CoordinatorDescription, DraftCoordinator
+from kcoord_wire.central.draft.coordinator import DraftCoordinator
 from kcoord_wire.central.draft.events import CentralError, Fence, Partition
 from kcoord_wire.central.draft.subscription import format_topics, format_wildcard
 from kcoord_wire.kernel.machines import BrokerAddress, Close, Received, Send
@@ -506,16 +506,26 @@ def test_a_record_that_cannot_be_read_counts_as_none(cluster_restoration: DraftC
     assert len(cluster_restoration.consumer("a").started_with) == 4
 
 
+def status(cluster: DraftCluster) -> m.CentralStatusResponse:
+    return cluster.brokers[1].machine.status(str, cluster.now)
+
+
 def test_a_stable_group_is_described() -> None:
     cluster = DraftCluster()
     cluster.add_topic("orders", 1)
-    cluster.consumer("a", fence=[])
-    found = cluster.brokers[1].machine.describe()
-    (group,) = found.groups
-    assert (found.broker_id, found.coordinator_id, found.epoch, found.pings) == (1, 1, 1, 0)
-    assert (group.phase, group.generation, group.waits_for, group.topics) == ("stable", 1, (), ("orders",))
-    (member,) = group.members
-    assert (member.consumer_id, member.owned, member.is_fenced) == ("a", (Partition("orders", "1-0"),), True)
+    consumer = cluster.consumer("a")
+    (group,) = status(cluster).groups
+    assert (status(cluster).error_code, status(cluster).epoch) == (0, 1)
+    assert (group.group_id, group.phase, group.generation, group.waits_for) == ("g", "stable", 1, [])
+    assert group.consumers == [
+        m.CentralStatusResponseConsumer(
+            consumer_id="a",
+            host=str(consumer.connection),
+            topic_count=format_topics({"orders": 1}),
+            session_timeout_ms=6_000,
+            partitions=1,
+        )
+    ]
 
 
 def test_what_a_rebalance_waits_for_is_described() -> None:
@@ -526,10 +536,10 @@ def test_what_a_rebalance_waits_for_is_described() -> None:
     cluster.consumer("0")
     cluster.consumer("x", group="h")
     cluster.run(2_000)
-    found = cluster.brokers[1].machine.describe()
-    phases = {group.group_id: (group.phase, group.waits_for) for group in found.groups}
-    assert phases == {"g": ("stopping", ("a",)), "h": ("queued", ())}
-    assert (found.queues, found.stops, found.pings) == ((("h",),), 1, 1)
+    phases = {group.group_id: (group.phase, group.waits_for) for group in status(cluster).groups}
+    assert phases == {"g": ("stopping", ["a"]), "h": ("queued", [])}
+    found = term(cluster)
+    assert (found.handlers.waiting, len(found.fetchers.stops), len(found.pings.purgatory)) == ([["h"]], 1, 1)
     consumer.answer(m.StopFetcherRequest())
 
 
@@ -541,11 +551,12 @@ def test_a_group_that_waits_for_former_consumers_is_described() -> None:
     cluster.zookeeper.expire(cluster.brokers[1].link.registry.session_id)
     cluster.run(200)
     cluster.consumer("a")
-    (group,) = cluster.brokers[1].machine.describe().groups
-    assert (group.phase, group.waits_for) == ("restoring", ("b",))
+    (group,) = status(cluster).groups
+    assert (group.phase, group.waits_for) == ("restoring", ["b"])
 
 
-def test_a_broker_that_is_not_the_coordinator_is_described() -> None:
+def test_a_broker_that_is_not_the_coordinator_has_no_status() -> None:
     cluster = DraftCluster()
-    broker = cluster.add_broker(2)
-    assert broker.machine.describe() == CoordinatorDescription(broker_id=2, coordinator_id=1)
+    machine = cluster.add_broker(2).machine
+    assert machine.status(str, cluster.now) == m.CentralStatusResponse(error_code=CentralError.NOT_COORDINATOR)
+    assert machine.coordinator_id == 1

@@ -119,7 +119,7 @@ def test_what_is_wrong_is_refused_with_its_code(fields: dict[str, Any], error: C
     assert consumer.is_open
     (noted,) = cluster.brokers[1].noted("registration refused")
     assert (noted["error"], noted["consumer"]) == (error.name, "a")
-    assert cluster.brokers[1].machine.describe().groups == ()
+    assert cluster.brokers[1].machine.status(str, cluster.now).groups == []
 
 
 @pytest.mark.parametrize("consumer_id", ["", "a/b", "\0", "..", "x" * 256, "a\nb", "\x7f", "\ud800"])

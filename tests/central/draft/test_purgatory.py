@@ -223,7 +223,9 @@ def test_committer_reads_again_after_a_write_that_failed(cluster: DraftCluster) 
     cluster.run(4_000)
     assert cluster.committed() == {"1-0": 6, "1-1": 6}
     assert len(cluster.brokers[1].noted("write failed")) == 1
-    assert cluster.brokers[1].machine.describe().uncommitted == 0
+    term = cluster.brokers[1].machine.term
+    assert term is not None
+    assert term.committer.waiting == 0
 
 
 def test_committer_leaves_out_a_group_whose_nodes_became_unknown(cluster: DraftCluster) -> None:
