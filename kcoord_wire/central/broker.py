@@ -1,35 +1,25 @@
-"""A broker with a real socket, in its own thread and event loop: what the brokers of both designs have in common.
+"""A broker of either design with a real socket, in its own thread and event loop.
+
+    with CentralBroker("zk1:2181,zk2:2181/kafka", broker_id=1, topics={"orders": 4}) as broker:
+        ...  # consumers of the draft find the coordinator through broker.address
+
+    with CentralBroker(topics={"orders": 4}) as broker:  # alone, with a ZooKeeper of its own in memory
+
+    with RewriteBroker("zk1:2181,zk2:2181/kafka", broker_id=1, topics={"orders": 4}) as broker:
+        ...  # members of the rewrite find the coordinator of their group through broker.address
 
 Laws:
 
 * `start` returns when the broker is registered and its topics are announced; an error before that is raised by it.
 * After `stop` no thread, socket or session is left, so another broker takes over at once.
 * Every method may be called from any thread.
+* `CentralBroker` refuses a fetch with a fence, ``STALE_EPOCH``, if its epoch is lower than the coordinator's that this
+  broker knows, or, while this broker itself coordinates, if it is another one.
+* Each `RewriteBroker` coordinates the groups of its shards; there is no broker that coordinates all. It serves
+  ConsumerMetadata, JoinGroup, Heartbeat, OffsetCommit, OffsetFetch, Metadata and Fetch, in the versions of clients
+  0.8.2 (`dialects.VERSIONS`), and closes connections that send anything else.
 
-`CentralBroker` is a broker of the draft.
-
-    with CentralBroker("zk1:2181,zk2:2181/kafka", broker_id=1, topics={"orders": 4}) as broker:
-        ...  # consumers find the coordinator through broker.address
-
-    with CentralBroker(topics={"orders": 4}) as broker:  # alone, with a ZooKeeper of its own in memory
-
-Laws, besides those of `HostedBroker`:
-
-* A fetch with a fence is refused, ``STALE_EPOCH``, if its epoch is lower than the coordinator's that this broker knows,
-  or, while this broker itself coordinates, if it is another one.
-
-Source: "the 0.8 consumer-coordinator draft", sections 5 and 10.
-
-`RewriteBroker` is a broker of "Kafka 0.9 Consumer Rewrite Design".
-
-    with RewriteBroker("zk1:2181,zk2:2181/kafka", broker_id=1, topics={"orders": 4}) as broker:
-        ...  # members find the coordinator of their group through broker.address
-
-Laws, besides those of `HostedBroker`:
-
-* Each broker coordinates the groups of its shards; there is no broker that coordinates all.
-* It serves ConsumerMetadata, JoinGroup, Heartbeat, OffsetCommit, OffsetFetch, Metadata and Fetch, in the versions of
-  clients 0.8.2 (`dialects.VERSIONS`), and closes connections that send anything else.
+Source: "the 0.8 consumer-coordinator draft", sections 5 and 10; "Kafka 0.9 Consumer Rewrite Design".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fetchers: the interface that the consumer's host starts and stops, and the one that reads brokers of this project.
+"""Fetchers: the interface that a consumer's host starts and stops, the one that reads brokers, and its inbox.
 
 Laws:
 
@@ -9,17 +9,12 @@ Laws:
   one.
 * Each fetch carries the fence of its assignment, if there is one. ``STALE_EPOCH`` and ``OFFSET_OUT_OF_RANGE`` end the
   partition's fetcher; the machine decides what follows.
-
-Source: "the 0.8 consumer-coordinator draft", sections 2 and 11; the fetchers of Kafka 0.7, one connection a broker.
-
-The records of one assignment between the fetcher and the application, and how far each partition is.
-
-Laws:
-
 * An inbox belongs to one `StartFetchers`. It is closed when the fetchers stop, and what comes later is dropped: nothing
   of an earlier assignment is handed over, and no position of it moves.
 * A position moves only past records that were handed over and are processed: each record is delivered at least once.
-* `wants` bounds what is held: one answer of each partition, and none above `LARGEST_INBOX` bytes of values.
+* `Inbox.wants` bounds what is held: one answer of each partition, and none above `LARGEST_INBOX` bytes of values.
+
+Source: "the 0.8 consumer-coordinator draft", sections 2 and 11; the fetchers of Kafka 0.7, one connection a broker.
 """
 
 from __future__ import annotations
@@ -83,7 +78,7 @@ class PartitionState:
 
 
 class Inbox:
-    """See the module.
+    """The records of one assignment between the fetcher and the application, and how far each partition is.
 
     :param moved: called when the position of a partition has moved, with the new one
     :param failed: called when the fetcher of a partition has stopped by itself

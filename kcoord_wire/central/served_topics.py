@@ -1,47 +1,34 @@
-"""The topics that a broker serves, as it announces them in ZooKeeper, and the clock of their records.
-
-Laws:
-
-* `/brokers/topics/[topic]/[broker]` has the number of partitions of each topic at this broker. It grows and never
-  shrinks ("It is currently not possible to reduce the number of partitions for a topic", section 2).
-* The records of all brokers are the same: their rate, and the instant since which they grow, are those of the first
-  broker that came, kept in `/brokers/records`.
-* What could not be written because the connection was lost is tried again.
-
-Source: "the 0.8 consumer-coordinator draft", sections 2 and 6; the layout of Kafka 0.7.
-
-A broker's topics: generated records, and the fences of the consumers that fetch them.
+"""The topics that a broker serves: announced in ZooKeeper, with generated records, and the fences of who fetches them.
 
 Every broker generates its own partitions from two numbers, a rate and an instant, so none keeps data and a restart
 changes nothing.
 
 Laws:
 
-* Record n of a partition is the text ``TOPIC-BROKER-NUMBER@n``, for every request at any time.
-* The end of a partition grows with time and never goes back, also if the clock does.
-* A fetch with a fence is refused, ``STALE_EPOCH``, once a fetch with a higher one (epoch, then generation) has come for
-  the same group and partition, or with an equal one of another consumer. Fetches without a fence are always served, as
-  in 0.7: of them, two owners are possible.
-* An answer has at most `LARGEST_FETCH` bytes of records, whatever was asked for.
+* `/brokers/topics/[topic]/[broker]` has the number of partitions of each topic at this broker. It grows and never
+  shrinks ("It is currently not possible to reduce the number of partitions for a topic", section 2).
+* In the rewrite, `/brokers/topics/[topic]` has the replicas of each partition, as Kafka 0.8 writes it. Every broker
+  that is given a topic adds itself to the replicas of its partitions; partitions are added, and never removed.
+* The records of all brokers are the same: their rate, and the instant since which they grow, are those of the first
+  broker that came, kept in `/brokers/records`.
+* What could not be written because the connection was lost is tried again.
+* Record n of a partition is the text ``TOPIC-BROKER-NUMBER@n``, in the rewrite ``TOPIC-PARTITION@n``, for every request
+  at any time; there any replica serves the same.
+* The end of a partition grows with time; in the draft it never goes back, also if the clock does.
+* A fetch of the draft with a fence is refused, ``STALE_EPOCH``, once a fetch with a higher one (epoch, then generation)
+  has come for the same group and partition, or with an equal one of another consumer. Fetches without a fence are
+  always served, as in 0.7: of them, two owners are possible.
+* A fetch is answered at once, by at most `LARGEST_FETCH` or `LARGEST_REWRITE_FETCH` bytes of records, whatever was
+  asked for.
 
-Source: "the 0.8 consumer-coordinator draft", section 2; the fetch request of Kafka 0.7.
-
-The topics of a broker of the rewrite: announced in ZooKeeper as Kafka 0.8 does, with generated records.
-
-Laws:
-
-* `/brokers/topics/[topic]` has the replicas of each partition. Every broker that is given a topic adds itself to the
-  replicas of its partitions; partitions are added, and never removed.
-* Record n of a partition is the text ``TOPIC-PARTITION@n``, at every broker and whenever; the end grows with the clock
-  of `RecordClock`. So any replica serves the same, and none keeps data.
-* A fetch is answered at once, by at most `LARGEST_REWRITE_FETCH` bytes of records, whatever was asked for.
+Source: "the 0.8 consumer-coordinator draft", sections 2 and 6; the layout and the fetch request of Kafka 0.7.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, NamedTuple
@@ -210,6 +197,19 @@ class _Owner(NamedTuple):
     consumer_id: str
 
 
+def _generate(name: str, offsets: range, most: int, overhead: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the records of a partition with their offsets, as long as they have at most so many bytes.
+
+    :param overhead: bytes besides the value of each
+    """
+    for offset in offsets:
+        value = f"{name}@{offset}".encode()
+        most -= len(value) + overhead
+        if most < 0:
+            return
+        yield offset, value
+
+
 class GeneratedTopics:
     """The partitions of one broker.
 
@@ -257,15 +257,10 @@ class GeneratedTopics:
         return int((self._newest_ms - self._since_ms) * self._rate / _MS)
 
     def _records(self, request: m.CentralFetchRequest, end: int) -> list[m.CentralFetchResponseRecord]:
-        records = []
-        left = min(request.max_size, LARGEST_FETCH)
-        for offset in range(request.offset, end):
-            payload = f"{request.topic}-{self._broker_id}-{request.partition}@{offset}".encode()
-            left -= len(payload) + _RECORD_OVERHEAD
-            if left < 0:
-                break
-            records.append(m.CentralFetchResponseRecord(offset=offset, payload=payload))
-        return records
+        name = f"{request.topic}-{self._broker_id}-{request.partition}"
+        most = min(request.max_size, LARGEST_FETCH)
+        values = _generate(name, range(request.offset, end), most, _RECORD_OVERHEAD)
+        return [m.CentralFetchResponseRecord(offset=offset, payload=value) for offset, value in values]
 
     def _is_owner(self, request: m.CentralFetchRequest, sent: m.CentralFetchRequestFence) -> bool:
         """Whether no later assignment has shown itself; this one is remembered then."""
@@ -317,14 +312,8 @@ class RewriteTopics(OwnTopics):
         if not 0 <= wanted.fetch_offset <= end:
             answer.error_code = RewriteError.OFFSET_OUT_OF_RANGE
             return answer
-        records = []
-        for offset in range(wanted.fetch_offset, end):
-            value = f"{topic}-{wanted.partition}@{offset}".encode()
-            most -= len(value) + _OVERHEAD
-            if most < 0:
-                break
-            records.append(Record(None, value, offset=offset))
-        answer.records = encode_message_set(records, magic=0)
+        values = _generate(f"{topic}-{wanted.partition}", range(wanted.fetch_offset, end), most, _OVERHEAD)
+        answer.records = encode_message_set([Record(None, value, offset=offset) for offset, value in values], magic=0)
         return answer
 
     def _announce_topic(self, topic: str, partitions: int) -> Procedure:

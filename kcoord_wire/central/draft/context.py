@@ -1,24 +1,17 @@
-"""What the parts of an elected coordinator share: the epoch, time, and the ways out.
+"""What the parts of an elected coordinator share: the epoch, time, the ways out, who owns what, and the topics.
+
+The assignment is the computation of 1.3 (section 9); `TopicWatches` has the topics and their partitions as ZooKeeper
+has them (section 5, steps 2 and 3; section 6).
 
 Laws:
 
 * Everything that is written to ZooKeeper goes through `write`, so it fails once another coordinator has been elected;
   `is_fenced_off` then says so, and the coordinator resigns after the event.
 * A `Multi` has at most `MOST_WRITES` writes, so it stays below ZooKeeper's limit of 1 MB for a request.
-
-Which consumer thread owns which partition: the computation of 1.3, and the comparison of step 3 (section 9).
-
-Laws:
-
 * Every partition of a subscribed topic goes to exactly one thread. Threads and partitions of a topic are sorted, and
   each thread gets a run of consecutive partitions, the first ones one more (as the consumers of 0.7 did themselves).
-* The result depends on the subscriptions and partitions alone.
-
-The topics and their partitions, as ZooKeeper has them (section 5, steps 2 and 3; section 6).
-
-Laws:
-
-* Each node is read with a watch, and read again when the watch fires, so `partitions` follows ZooKeeper.
+* The assignment depends on the subscriptions and partitions alone.
+* Each node of a topic is read with a watch, and read again when the watch fires, so `partitions` follows ZooKeeper.
 * `topic_changed` is called for each topic whose partitions have changed, after `partitions` has.
 * A number of partitions that cannot be read, or is more than `MOST_PARTITIONS`, counts as no partitions at that broker,
   and is logged.
@@ -29,10 +22,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kcoord_wire.assignors import MemberSubscription, range_assign
-from kcoord_wire.central.draft.events import CoordinatorSettings, Fence, Partition
+from kcoord_wire.central.draft.events import CoordinatorSettings, Partition
 from kcoord_wire.central.draft.groups import Group, Groups, RegisteredConsumer, consumer_of
 from kcoord_wire.central.draft.subscription import TopicCount, is_topic_name
 from kcoord_wire.kernel.machines import BrokerAddress, Close, LogEvent, Send
@@ -51,6 +44,8 @@ from kcoord_wire.zookeeper.requests import (
     Write,
     ZooKeeperProcedures,
 )
+
+FenceT = TypeVar("FenceT")
 
 MOST_WRITES: Final = 200  # of a Multi: paths have at most 800 bytes
 
@@ -106,9 +101,12 @@ class Context:
         """Close a consumer's connection."""
         self.emit(Close(member.connection))
 
-    def fence(self, member: RegisteredConsumer, generation: int) -> Fence | None:
-        """Return the fence for a message to a consumer; None if it did not ask for one."""
-        return Fence(self.epoch, generation) if member.is_fenced else None
+    def fence(self, kind: Callable[..., FenceT], member: RegisteredConsumer, generation: int) -> list[FenceT] | None:
+        """Return the fence of a message to a consumer; None if it did not ask for one.
+
+        :param kind: its class in the message
+        """
+        return [kind(epoch=self.epoch, generation=generation)] if member.is_fenced else None
 
     def write(self, groups: Sequence[Group], writes: Iterable[Write]) -> Procedure:
         """Execute writes to the nodes of some groups, in their order; a part of other procedures.

@@ -13,8 +13,8 @@ Laws, besides those of `zookeeper.leadership`:
 
 * The lease is checked before an event has any effect. While a broker is not the coordinator it sends nothing but
   answers to ClusterMetadata, and NOT_COORDINATOR to RegisterConsumer.
-* A coordinator's state ends with its term ("reset its state by clearing its in memory metadata", handleNewSession,
-  step 1). Its consumers' connections are then closed, so that they look for the next coordinator.
+* A coordinator's state ends with its term ("reset its state by clearing its in memory metadata", handleNewSession, step
+  1). Its consumers' connections are then closed, so that they look for the next coordinator.
 * The broker's own registration is made again after a new session (KAFKA-7165).
 * A message that a consumer cannot send in its state, or with another consumer's id, closes its sender's connection, and
   no other.

@@ -1,4 +1,4 @@
-"""The registry of groups and consumers, and which groups are interested in which topic (section 5, fields 2 to 4).
+"""Groups, their consumers and their nodes in ZooKeeper, and the checks of a registration (section 5, fields 2 to 4).
 
 Laws:
 
@@ -6,22 +6,12 @@ Laws:
   that has been compared with it (`topic_added`).
 * Adding or removing a consumer costs in proportion to its own subscription, not to the size of its group: equal
   subscriptions of a group are counted.
-
-The checks of RegisterConsumer (section 7).
-
-Laws:
-
-* A request that is refused changes nothing, and its connection stays open: the consumer closes it.
+* A registration that is refused (section 7) changes nothing, and its connection stays open: the consumer closes it.
 * What is accepted can be written to ZooKeeper: ids are names of nodes, topics are names of topics.
-
-A group's nodes in ZooKeeper: what is in them, and the writes that bring them up to date.
-
-Laws:
-
-* Only the coordinator of the present epoch writes them, guarded, and ZooKeeper executes its requests in their order. So
-  what was read once stays true, and writes are planned without reading: a caller sends what it has planned, or calls
-  `forget`.
-* After any error the content is unknown (`is_loaded` is False) and is read again by `load`.
+* Only the coordinator of the present epoch writes a group's nodes, guarded, and ZooKeeper executes its requests in
+  their order. So what was read once stays true, and writes are planned without reading: a caller sends what it has
+  planned, or calls `GroupStore.forget`.
+* After any error the content is unknown (`GroupStore.is_loaded` is False) and is read again by `load`.
 * The owners are written together with the end of the mark `GroupRecord.is_starting`: the last of the writes that
   `plan_owners` returns removes it.
 """

@@ -1,4 +1,8 @@
-"""A request purgatory: requests to consumers that wait for an answer, or for the end of its time (section 5, field 8).
+"""What waits for consumers: requests for an answer (`Purgatory`), the next ping, and offsets for their commit.
+
+A purgatory holds requests that wait for an answer, or for the end of its time (section 5, field 8). The scheduler of
+pings (section 5, ``scheduler.run``; section 8; ``handlePingResponse`` of section 11) has the machine's `Timers` for its
+priority queue. The committer writes consumed offsets at an interval (section 5, field 7; section 9, step 4.3).
 
 Laws:
 
@@ -6,21 +10,9 @@ Laws:
   request that has none, also if its time is over: a late answer is never taken for that of a later request, with which
   a consumer that has started again in between would be taken for a stopped one.
 * `expired` is called once for each request whose time is over.
-
-The scheduler of pings (section 5, ``scheduler.run``; section 8; ``handlePingResponse`` of section 11).
-
-Its priority queue is the machine's `Timers`.
-
-Laws:
-
 * A consumer is pinged every third of its session timeout, and each ping has two thirds for its answer. A slow machine
   skips pings instead of sending several at once.
 * More than ``max_ping_retries`` pings in a row without an answer in time: `failed` is called.
-
-The committer: consumed offsets go to ZooKeeper at an interval (section 5, field 7; section 9, step 4.3).
-
-Laws:
-
 * Only offsets that have changed are written, guarded by the epoch.
 * After `commit` has returned, the offsets that the group had when it was called are in ZooKeeper.
 * An offset is recorded only from the consumer that owns the partition.
@@ -126,11 +118,10 @@ class PingSchedule:
     def _ping(self, member: RegisteredConsumer, scheduled: int) -> None:
         """scheduler.run, steps 2 and 3."""
         context, timeout_ms = self._context, member.session_timeout_ms
-        fence = context.fence(member, member.group.generation)
         message = PingRequest(
             consumer_id=member.consumer_id,
             num_retries=member.failed_pings,
-            fence=None if fence is None else [PingRequestFence(epoch=fence.epoch, generation=fence.generation)],
+            fence=context.fence(PingRequestFence, member, member.group.generation),
         )
         context.send(member, message)
         self.purgatory.watch(member, context.now + timeout_ms * 2 // 3)

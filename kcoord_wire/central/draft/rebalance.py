@@ -1,4 +1,9 @@
-"""The procedure ``rebalance (group)`` of section 9, whichever way the consumers change their partitions.
+"""The procedure ``rebalance (group)`` of section 9, both ways in which consumers change partitions, and the handlers.
+
+By StopFetcher and StartFetcher (sections 9 and 11), or by closed connections, the older passage of the draft (section
+2, "Co-ordinator", steps 2, 5 and 6): there the coordinator closes the connections of the group's consumers. They notice
+it, stop fetching and register again; the answers wait until all of them have, and hold their partitions. As many groups
+rebalance at once as there are handlers (section 5, field 5).
 
 Laws:
 
@@ -10,28 +15,12 @@ Laws:
   taken for failed: else one that answers pings, but nothing else, would stop its group for ever.
 * The retries end when the group has a new task: that begins at once, with the consumers and partitions of then. A
   consumer that answers none of them is taken for failed after as many attempts.
-
-Rebalances by StopFetcher and StartFetcher (sections 9 and 11).
-
-Law: a request of one attempt is never taken for answered by an answer to an earlier one (see `Purgatory`): when an
-attempt begins, the requests of the one before are given up.
-
-Rebalances by closed connections: the older passage of the draft (section 2, "Co-ordinator", steps 2, 5 and 6).
-
-To rebalance, the coordinator closes the connections of the group's consumers. They notice it, stop fetching and
-register again; the answers wait until all of them have, and hold their partitions.
-
-Laws:
-
-* A registration is answered when its partitions are decided, and never before the consumers whose connections were
-  closed have registered again or were silent for their session timeout, after which they have stopped too.
-* A consumer is pinged from its answer on; one that waits for the answer is noticed to be gone by its connection.
-* Epochs are not part of RegisterConsumerResponse, so these consumers are not fenced.
-
-The rebalance handlers: as many groups rebalance at once as there are handlers (section 5, field 5; section 9).
-
-Laws:
-
+* A request of one attempt is never taken for answered by an answer to an earlier one (see `Purgatory`): when an attempt
+  begins, the requests of the one before are given up.
+* A registration that waits (`SocketRebalancer`) is answered when its partitions are decided, and never before the
+  consumers whose connections were closed have registered again or were silent for their session timeout, after which
+  they have stopped too. From its answer on a consumer is pinged; before it, its connection tells that it is gone.
+* Epochs are not part of RegisterConsumerResponse, so consumers that get partitions with it are not fenced.
 * A group always has the same handler, by a hash that is the same in every process, so no two rebalance it at once.
 * The rebalance bit of a group is set while its task waits in the queue: further requests change nothing. It is cleared
   when the task begins, so what changes during a rebalance leads to another one.
@@ -44,7 +33,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from kcoord_wire.central.draft.context import Context, assign, why_rebalance
 from kcoord_wire.central.draft.events import Partition
@@ -66,6 +55,8 @@ from kcoord_wire.messages.central import (
 from kcoord_wire.zookeeper.layout import GroupRecord
 from kcoord_wire.zookeeper.requests import RegistryError
 
+OwnershipT = TypeVar("OwnershipT")
+
 LATEST: Final = -1  # OffsetRequest.LatestTime of Kafka 0.7: the consumer's fetcher finds the offset
 EARLIEST: Final = -2
 MOST_ENTRIES: Final = 32_767  # of a list in a message
@@ -82,6 +73,21 @@ def start_offset(member: RegisteredConsumer, partition: Partition) -> int:
     if known is not None:
         return known
     return LATEST if member.auto_offset_reset == "largest" else EARLIEST
+
+
+def _ownership(
+    thread: Callable[..., OwnershipT], part: Callable[..., Any], member: RegisteredConsumer, threads: Owned
+) -> list[OwnershipT]:
+    """Return a consumer's threads as entries of a message, each partition with the offset to begin at."""
+    return [
+        thread(
+            consumer_thread_id=thread_id,
+            assigned_parts=[
+                part(topic=each.topic, partition=each.name, offset=start_offset(member, each)) for each in partitions
+            ],
+        )
+        for thread_id, partitions in threads.items()
+    ]
 
 
 class Rebalancer(ABC):
@@ -211,7 +217,7 @@ def _by_member(
 
 
 class FetcherRebalancer(Rebalancer):
-    """See the module.
+    """By StopFetcher and StartFetcher.
 
     :ivar stops: the StopFetcherRequestPurgatory
     :ivar starts: the StartFetcherRequestPurgatory
@@ -262,11 +268,8 @@ class FetcherRebalancer(Rebalancer):
         for member in members:
             self.stops.give_up(member)
             self.starts.give_up(member)
-            fence = self.context.fence(member, attempt.generation)
-            message = StopFetcherRequest(
-                consumer_id=member.consumer_id,
-                fence=None if fence is None else [StopFetcherRequestFence(**fence._asdict())],
-            )
+            fence = self.context.fence(StopFetcherRequestFence, member, attempt.generation)
+            message = StopFetcherRequest(consumer_id=member.consumer_id, fence=fence)
             member.is_started = False
             self.context.send(member, message)
             self.stops.watch(member, self.context.now + member.session_timeout_ms * 2 // 3)
@@ -282,23 +285,11 @@ class FetcherRebalancer(Rebalancer):
         ]
         attempt.wait_for("starting", owned)
         for member, threads in owned.items():
-            fence = self.context.fence(member, attempt.generation)
             message = StartFetcherRequest(
                 consumer_id=member.consumer_id,
-                ownership_info=[
-                    StartFetcherRequestOwnership(
-                        consumer_thread_id=thread_id,
-                        assigned_parts=[
-                            StartFetcherRequestPartition(
-                                topic=partition.topic, partition=partition.name, offset=start_offset(member, partition)
-                            )
-                            for partition in partitions
-                        ],
-                    )
-                    for thread_id, partitions in threads.items()
-                ],
+                ownership_info=_ownership(StartFetcherRequestOwnership, StartFetcherRequestPartition, member, threads),
                 brokers_info=brokers,
-                fence=None if fence is None else [StartFetcherRequestFence(**fence._asdict())],
+                fence=self.context.fence(StartFetcherRequestFence, member, attempt.generation),
             )
             self.context.send(member, message)
             self.starts.watch(member, self.context.now + member.session_timeout_ms * 2 // 3)
@@ -307,7 +298,7 @@ class FetcherRebalancer(Rebalancer):
 
 
 class SocketRebalancer(Rebalancer):
-    """See the module."""
+    """By closed connections."""
 
     def added(self, member: RegisteredConsumer) -> None:
         """Park the registration."""
@@ -354,18 +345,7 @@ class SocketRebalancer(Rebalancer):
 
     def _answer(self, member: RegisteredConsumer, threads: Owned) -> None:
         member.is_parked = False
-        ownership = [
-            RegisterConsumerResponseOwnership(
-                consumer_thread_id=thread_id,
-                assigned_parts=[
-                    RegisterConsumerResponsePartition(
-                        topic=partition.topic, partition=partition.name, offset=start_offset(member, partition)
-                    )
-                    for partition in partitions
-                ],
-            )
-            for thread_id, partitions in threads.items()
-        ]
+        ownership = _ownership(RegisterConsumerResponseOwnership, RegisterConsumerResponsePartition, member, threads)
         self.context.send(member, RegisterConsumerResponse(ownership_info=ownership))
         self.pings.add(member)
 

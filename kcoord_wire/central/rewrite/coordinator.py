@@ -1,8 +1,10 @@
 """The rewrite's coordinator: what one broker does with requests and with the news of ZooKeeper, as a pure machine.
 
 Each broker is a candidate for controller (`Controller`), and coordinates the groups of the shards that the controller
-gives it (`group`, `membership`). It acts only during its term: it has a session, an ephemeral node of its
-own, and a lease of a third of the session timeout (`zookeeper.leadership`, with a node for each broker).
+gives it (`group`, `membership`). It acts only during its term: it has a session, an ephemeral node of its own, and a
+lease of a third of the session timeout (`zookeeper.leadership`, with a node for each broker). The elected controller
+says which broker coordinates which shard ("Co-ordinator failover", point 1: "the controller elects a new leader for a
+subset of the consumer groups affected"); in place of the document's UpdateMetadataRequest the brokers watch the node.
 
 Laws:
 
@@ -12,34 +14,17 @@ Laws:
   COORDINATOR_STARTUP_NOT_COMPLETE, JoinGroup ILLEGAL_PROTOCOL_STATE.
 * A request for a group of another broker is answered NOT_COORDINATOR_FOR_GROUP. ConsumerMetadata is answered by what
   this broker has last read, which may be stale until its watch fires.
-* Names and numbers are checked before anything is done with them. A request that is refused for them is logged.
-
-Source: "Kafka 0.9 Consumer Rewrite Design".
-
-The controller: the elected broker that says which broker coordinates which shard.
-
-Laws:
-
+* Names and numbers are checked before anything is done with them (`fault_of`): a request that passes has nothing that
+  cannot be a node of ZooKeeper, a partition, an offset or a session timeout, and names no more than `MOST_NAMES`,
+  whatever fits into its frame. One that is refused is logged.
 * Brokers that live keep their shards, unless one has more than another by two or more: then shards move, so that all
   have their part of the work. Shards of the others go to those with the fewest.
 * The number of shards is fixed by the first controller of a cluster: a group never changes its shard.
 * Only the elected controller writes the assignment (`Leadership.guarded`), and only if it has changed.
+* Metadata answers the topics that ZooKeeper has at that time. The leader of a partition is its first replica that
+  lives.
 
-Source: "Kafka 0.9 Consumer Rewrite Design", "Co-ordinator failover", point 1: "the controller elects a new leader for a
-subset of the consumer groups affected". In place of the document's UpdateMetadataRequest the brokers watch the node.
-
-The brokers and topics of the cluster, as Metadata answers them.
-
-Laws:
-
-* The topics are those that ZooKeeper has at that time. The leader of a partition is its first replica that lives.
-
-Which names and numbers a request may have.
-
-Laws:
-
-* A request that passes has nothing that cannot be a node of ZooKeeper, a partition, an offset or a session timeout.
-* It names no more than `MOST_NAMES`, whatever fits into its frame.
+Source: "Kafka 0.9 Consumer Rewrite Design".
 """
 
 from __future__ import annotations

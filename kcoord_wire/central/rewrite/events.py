@@ -1,20 +1,17 @@
 """What goes into the two machines of the 0.9 rewrite, the coordinator's and the member's, and what comes out.
 
-Source: "Kafka 0.9 Consumer Rewrite Design". The messages are those of clients 0.8.2 (KAFKA-1462): JoinGroup 0 of
-`schemas/rewrite`; of `schemas/kafka` FindCoordinator 0, which that release calls ConsumerMetadata, Heartbeat 0,
-OffsetCommit 1 and OffsetFetch 1.
-
 Laws of both machines:
 
 * ``now`` is milliseconds and never decreases from one call of `handle` to the next.
 * Connections are those of `kcoord_wire.kernel.machines`. Only the member sends requests on one, and each is answered by
   exactly one `Send` or by `Close`, in the order of the requests: the coordinator's host delivers a request when the
   former one of its connection is answered, as Kafka's SocketServer does. So no machine needs correlation ids.
+* With an error, a response has what the constructors of kafka-clients 0.8.2 give it: generation -1 and an empty
+  consumer id, node -1, offset -1.
 
-The responses of the rewrite's coordinator, and how each request is refused.
-
-With an error, a response has what the constructors of kafka-clients 0.8.2 give it: generation -1 and an empty consumer
-id, node -1, offset -1.
+Source: "Kafka 0.9 Consumer Rewrite Design". The messages are those of clients 0.8.2 (KAFKA-1462): JoinGroup 0 of
+`schemas/rewrite`; of `schemas/kafka` FindCoordinator 0, which that release calls ConsumerMetadata, Heartbeat 0,
+OffsetCommit 1 and OffsetFetch 1.
 """
 
 from __future__ import annotations

@@ -1,39 +1,24 @@
-"""A group at its coordinator: its members, its state, and its assignment.
-
-Laws:
-
-* Every change of state is a row of `MOVES`.
-* An assignment is a function of the members' topics, the strategy and the partition counts of the generation, so it is
-  computed again where it is not in memory, and gives the same.
-
-Source: "Kafka 0.9 Consumer Rewrite Design"; the states are those of Kafka's trunk from February to May 2015
-(kafka.coordinator.Group), whose Rebalancing is COMPLETING here.
-
-How many partitions the subscribed topics have, and which groups are affected by a change.
+"""A group at its coordinator, the partition counts of its topics, and the shards of groups that a broker coordinates.
 
 "The co-ordinator for a group detects changes to the number of partitions for the subscribed list of topics": a watch on
-each topic, and an index from topics to groups.
+each topic, and an index from topics to groups. "As part of becoming the leader for a subset of the offset topic
+partitions, the co-ordinator reads metadata for each group that it is responsible for, from zookeeper."
 
 Laws:
 
-* A topic is watched while a group subscribes to it, and one watch serves all groups.
-* A topic that does not exist has no partitions, and is watched for its creation.
-
-Source: "Kafka 0.9 Consumer Rewrite Design", "Partition changes for subscribed topics", point 1.
-
-Which groups this broker coordinates: it takes shards over, loads their groups, and loses shards.
-
-"As part of becoming the leader for a subset of the offset topic partitions, the co-ordinator reads metadata for each
-group that it is responsible for, from zookeeper."
-
-Laws:
-
+* Every change of a group's state is a row of `MOVES`.
+* An assignment is a function of the members' topics, the strategy and the partition counts of the generation, so it is
+  computed again where it is not in memory, and gives the same.
+* A topic is watched while a group subscribes to it, and one watch serves all groups. A topic that does not exist has no
+  partitions, and is watched for its creation.
 * A takeover begins with a write: it counts the shard's epoch up if the assignment of shards is still the one that names
   this broker. Every later write for a group checks that epoch in the same `Multi` (`guarded`), so a broker that has
   lost a shard, or an earlier process of this broker, cannot write; and what is read after that write is not older.
 * A shard's groups are known when all of them have been read (`Shard.is_loaded`), not before.
 
-Source: "Kafka 0.9 Consumer Rewrite Design", "Co-ordinator failover or connection loss to the co-ordinator", point 1.
+Source: "Kafka 0.9 Consumer Rewrite Design": "Partition changes for subscribed topics", point 1, "Co-ordinator failover
+or connection loss to the co-ordinator", point 1. The states are those of Kafka's trunk from February to May 2015
+(kafka.coordinator.Group), whose Rebalancing is COMPLETING here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The member of "Kafka 0.9 Consumer Rewrite Design": joins, sends heartbeats, fetches, commits.
+"""The member of "Kafka 0.9 Consumer Rewrite Design": finds its coordinator, joins, sends heartbeats, fetches, commits.
 
-`RewriteMember` is a `machines.Machine`. What it fetches, its host does: `StartFetching` and `StopFetching`.
+`RewriteMember` is a `machines.Machine`. What it fetches, its host does: `StartFetching` and `StopFetching`. Its
+`CoordinatorLink` is the connection to its coordinator: found by ConsumerMetadata, kept, found again.
 
 Laws:
 
@@ -10,17 +11,11 @@ Laws:
 * The loss of the coordinator alone does not stop fetching ("Co-ordinator failover", 3), except with
   `MemberSettings.stops_with_session`, which the document does not have.
 * There is no request to leave a group: after a `Shutdown` the coordinator notices the end of the session.
-
-A member's connection to its coordinator: found by ConsumerMetadata, kept, found again.
-
-Laws:
-
-* One connection at a time, and one request in flight on it.
-* An answer is accepted once, on the connection on which its request went out.
+* One connection at a time, and one request in flight on it. An answer is accepted once, on the connection on which its
+  request went out; a broker that does not answer in time is left.
 * After each failure, the next attempt waits for the back-off and asks the next broker of the bootstrap list.
-* A broker that does not answer in time is left.
 
-Source: "Kafka 0.9 Consumer Rewrite Design", "Co-ordinator failover or connection loss to the co-ordinator".
+Source: "Kafka 0.9 Consumer Rewrite Design".
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Who is in the groups: JoinGroup, Heartbeat, session timeouts, and the rebalance of a group.
+"""Who is in the groups: JoinGroup, Heartbeat, session timeouts, the rebalance of a group, and its committed offsets.
 
 A rebalance: the group waits for the JoinGroup of every member (PREPARING); when it has them and the partition counts of
-its topics, it writes the new generation to ZooKeeper (COMPLETING), and answers all of them (STABLE).
+its topics, it writes the new generation to ZooKeeper (COMPLETING), and answers all of them (STABLE). Offsets are kept
+in ZooKeeper where the old consumers have them.
 
 Laws:
 
@@ -14,21 +15,14 @@ Laws:
 * A member that was never sent its consumer id cannot come back, so it is forgotten with its failed or closed JoinGroup.
 * JoinGroup of a member of a stable group that changes nothing is answered with the current generation, and counts as a
   heartbeat (as in trunk, 2015): its sender has lost the response.
-
-Source: "Kafka 0.9 Consumer Rewrite Design": "Partition changes for subscribed topics", "Offset commits during
-rebalance" point 4, "Heartbeats during rebalance".
-
-Committed offsets: checked against the group's generation, kept in ZooKeeper where the old consumers have them.
-
-Laws:
-
 * A commit is answered after ZooKeeper has it. Its last check and its write are one step, and the write is guarded, so
   an offset of a generation is never written after the next generation.
 * A commit of another generation than the group's is refused; a higher one is logged as a bug of the consumer.
 * While the new generation is being written all members have joined, so none may commit (point 3).
 * The text that OffsetCommit has beside an offset is not kept: the old layout has no place for it.
 
-Source: "Kafka 0.9 Consumer Rewrite Design", "Offset commits during rebalance", points 1 to 3.
+Source: "Kafka 0.9 Consumer Rewrite Design": "Partition changes for subscribed topics", "Offset commits during
+rebalance", "Heartbeats during rebalance".
 """
 
 from __future__ import annotations

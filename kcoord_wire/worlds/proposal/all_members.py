@@ -1,11 +1,18 @@
 """The proposal's first generation: JoinGroup returns the metadata of all members, and each computes its own assignment.
 
+With a hash instead of the topic list (`SubscriptionHashMember`), the largest sub-group of equal subscriptions shares
+the partitions. The others own nothing and wait for the next rebalance, so that a rolling change of the subscription
+halves the group's capacity for a time.
+
 Laws:
 
 * The coordinator chooses a protocol, with its version, that all members support: the one that most of them list first
   among those; the first in order if several are listed equally often.
 * A member takes partitions only if every member has sent the hash that it computes itself for that member's
-  subscription. So all that take partitions have computed from the same partition counts.
+  subscription. So all that take partitions have computed from the same partition counts. With subscription hashes, only
+  if the metadata hashes of its sub-group are equal.
+* Of several sub-groups that are as large, the one with the lowest hash assigns: the proposal asks for a tie-breaker and
+  names none.
 * An assignment that gives a partition to two members, or one that does not exist, is an error for the application.
 * Members that disagree fetch metadata and join again, after a delay that doubles. After `max_disagreements` generations
   in a row they fail with an error instead of rebalancing for ever.
@@ -13,21 +20,8 @@ Laws:
 The proposal does not say how members with unlike subscriptions compare hashes "over the full list of topics in the
 subscription set": here a member hashes the topics of the other's subscription as it sees them itself.
 
-Source: "Kafka Client-side Assignment Proposal", the earlier "Protocol", "Consumer Embedded Protocol" and "Rolling
-Upgrades (Consumer)".
-
-JoinGroup with a hash instead of the topic list: the largest sub-group of equal subscriptions shares the partitions.
-
-The others own nothing and wait for the next rebalance, so that a rolling change of the subscription halves the group's
-capacity for a time.
-
-Laws:
-
-* The sub-group with the most members assigns. Of several that are as large, the one with the lowest hash does: the
-  proposal asks for a tie-breaker and names none.
-* Members of that sub-group take partitions only if their metadata hashes are equal.
-
-Source: "Kafka Client-side Assignment Proposal", "Reducing the Join Payload", "Dropping Topic Lists".
+Source: "Kafka Client-side Assignment Proposal", the earlier "Protocol", "Consumer Embedded Protocol", "Rolling Upgrades
+(Consumer)", "Reducing the Join Payload" and "Dropping Topic Lists".
 """
 
 from __future__ import annotations
