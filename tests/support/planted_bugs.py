@@ -5,11 +5,8 @@ A check that never fails checks nothing: `PLANTED` has at least one bug for ever
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS, Assignment, group_partitions, list_partitions
@@ -31,29 +28,22 @@ from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.kernel.virtual import disk as virtual_disk
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.worlds.group import world
-
-Patch = pytest.MonkeyPatch
-
-
-def generation_not_increased(patch: Patch) -> None:
-    complete = GroupMachine._complete_join
-
-    def planted(self: GroupMachine, group: Group) -> None:
-        if group.generation_id:
-            group.generation_id -= 1
-        complete(self, group)
-
-    patch.setattr(GroupMachine, "_complete_join", planted)
+from tests.support.planting import Patch, changes_effects, replaces
 
 
-def generation_not_written(patch: Patch) -> None:
-    append = Store.append
+@replaces(GroupMachine, "_complete_join")
+def generation_not_increased(complete: Any, self: GroupMachine, group: Group) -> None:
+    if group.generation_id:
+        group.generation_id -= 1
+    complete(self, group)
 
-    def planted(self: Store, records: list[LogRecord], now: int, producer: Producer | None = None) -> None:
-        kept = [record for record in records if not isinstance(record.key, m.GroupMetadataKey)]
-        append(self, kept, now, producer)
 
-    patch.setattr(Store, "append", planted)
+@replaces(Store, "append")
+def generation_not_written(
+    append: Any, self: Store, records: list[LogRecord], now: int, producer: Producer | None = None
+) -> None:
+    kept = [record for record in records if not isinstance(record.key, m.GroupMetadataKey)]
+    append(self, kept, now, producer)
 
 
 def sync_skipped_by_the_store(patch: Patch) -> None:
@@ -64,78 +54,50 @@ def sync_skipped_by_the_disk(patch: Patch) -> None:
     patch.setattr(virtual_disk._VirtualFile, "sync", lambda self: self._disk.unsynced.discard(self._name))
 
 
-def durable_too_early(patch: Patch) -> None:
-    reply = EffectCollector.reply
-
-    def planted(self: EffectCollector, request: Request, message: object, after: int = 0) -> None:
-        reply(self, request, message, 0)
-
-    patch.setattr(EffectCollector, "reply", planted)
+@replaces(EffectCollector, "reply")
+def durable_too_early(reply: Any, self: EffectCollector, request: Request, message: object, after: int = 0) -> None:
+    reply(self, request, message, 0)
 
 
-def sent_before_the_write(patch: Patch) -> None:
-    submit = Runtime.submit
-
-    def planted(self: Runtime[Any], event: Event, now: int) -> None:
-        self.durable = self.machine.appended + 5
-        submit(self, event, now)
-
-    patch.setattr(Runtime, "submit", planted)
+@replaces(Runtime, "submit")
+def sent_before_the_write(submit: Any, self: Runtime[Any], event: Event, now: int) -> None:
+    self.durable = self.machine.appended + 5
+    submit(self, event, now)
 
 
-def _effects(change: Callable[[Event, list[Effect]], list[Effect]]) -> Callable[[Patch], None]:
-    def plant(patch: Patch) -> None:
-        handle = GroupMachine.handle
-        patch.setattr(GroupMachine, "handle", lambda self, event, now: change(event, handle(self, event, now)))
-
-    return plant
+@changes_effects(GroupMachine)
+def answered_twice(event: Event, effects: list[Effect]) -> list[Effect]:
+    return effects * 2 if isinstance(event, Request) and isinstance(event.message, m.HeartbeatRequest) else effects
 
 
-def _double(event: Event, effects: list[Effect]) -> list[Effect]:
-    if isinstance(event, Request) and isinstance(event.message, m.HeartbeatRequest):
-        return effects * 2
-    return effects
-
-
-def _swallow(event: Event, effects: list[Effect]) -> list[Effect]:
+@changes_effects(GroupMachine)
+def not_answered(event: Event, effects: list[Effect]) -> list[Effect]:
     if isinstance(event, Request) and event.token % 50 == 0:
         return [effect for effect in effects if not isinstance(effect, Reply) or effect.token != event.token]
     return effects
 
 
-def two_leaders(patch: Patch) -> None:
-    respond = GroupMachine._join_response
-
-    def planted(self: GroupMachine, group: Group, member: Member, *, members: bool) -> Any:
-        answer = respond(self, group, member, members=True)
-        answer.leader = answer.member_id
-        return answer
-
-    patch.setattr(GroupMachine, "_join_response", planted)
+@replaces(GroupMachine, "_join_response")
+def two_leaders(respond: Any, self: GroupMachine, group: Group, member: Member, *, members: bool) -> Any:
+    answer = respond(self, group, member, members=True)
+    answer.leader = answer.member_id
+    return answer
 
 
-def old_generation_commits(patch: Patch) -> None:
-    handle = GroupMachine.handle
-
-    def planted(self: GroupMachine, event: Event, now: int) -> list[Effect]:
-        if isinstance(event, Request) and isinstance(event.message, m.OffsetCommitRequest):
-            group = self.groups.get(event.message.group_id)
-            if group is not None and event.message.generation_id_or_member_epoch >= 0:
-                message = replace(event.message, generation_id_or_member_epoch=group.generation_id)
-                event = replace(event, message=message)
-        return handle(self, event, now)
-
-    patch.setattr(GroupMachine, "handle", planted)
+@replaces(GroupMachine, "handle")
+def old_generation_commits(handle: Any, self: GroupMachine, event: Event, now: int) -> list[Effect]:
+    if isinstance(event, Request) and isinstance(event.message, m.OffsetCommitRequest):
+        group = self.groups.get(event.message.group_id)
+        if group is not None and event.message.generation_id_or_member_epoch >= 0:
+            message = replace(event.message, generation_id_or_member_epoch=group.generation_id)
+            event = replace(event, message=message)
+    return handle(self, event, now)
 
 
-def one_assignment_for_all(patch: Patch) -> None:
-    answer = GroupMachine._answer_sync
-
-    def planted(self: GroupMachine, group: Group, member: Member, error: ErrorCode) -> None:
-        member.assignment = max((other.assignment for other in group.members.values()), key=len)
-        answer(self, group, member, error)
-
-    patch.setattr(GroupMachine, "_answer_sync", planted)
+@replaces(GroupMachine, "_answer_sync")
+def one_assignment_for_all(answer: Any, self: GroupMachine, group: Group, member: Member, error: ErrorCode) -> None:
+    member.assignment = max((other.assignment for other in group.members.values()), key=len)
+    answer(self, group, member, error)
 
 
 def assignor_gives_twice(patch: Patch) -> None:
@@ -158,56 +120,42 @@ def expired_members_stay(patch: Patch) -> None:
     patch.setattr(GroupMachine, "_session_expired", lambda self, group, member: None)
 
 
-def stable_too_early(patch: Patch) -> None:
-    move = Group.move
-
-    def planted(self: Group, what: Move, now: int) -> None:
-        move(self, what, now)
-        if what is Move.COMPLETE_JOIN:
-            self.state = State.STABLE
-
-    patch.setattr(Group, "move", planted)
+@replaces(Group, "move")
+def stable_too_early(move: Any, self: Group, what: Move, now: int) -> None:
+    move(self, what, now)
+    if what is Move.COMPLETE_JOIN:
+        self.state = State.STABLE
 
 
 def illegal_move(patch: Patch) -> None:
     patch.setattr(Group, "end_rebalance", lambda self, effects, outcome: self.move(Move.ASSIGN, effects.now))
 
 
-def commit_not_written(patch: Patch) -> None:
-    handle = GroupMachine.handle
-
-    def planted(self: GroupMachine, event: Event, now: int) -> list[Effect]:
-        effects = handle(self, event, now)
-        for effect in effects:
-            if isinstance(effect, Append) and len(effect.records) > 1:
-                del effect.records[0]
-        return effects
-
-    patch.setattr(GroupMachine, "handle", planted)
+@replaces(GroupMachine, "handle")
+def commit_not_written(handle: Any, self: GroupMachine, event: Event, now: int) -> list[Effect]:
+    effects = handle(self, event, now)
+    for effect in effects:
+        if isinstance(effect, Append) and len(effect.records) > 1:
+            del effect.records[0]
+    return effects
 
 
-def commit_lost_by_the_store(patch: Patch) -> None:
-    recover = Store.recover
-
-    def planted(self: Store) -> list[LogRecord]:
-        records = recover(self)
-        commits = [record for record in records if isinstance(record.key, m.OffsetCommitKey)]
-        return [record for record in records if record is not (commits or [None])[-1]]
-
-    patch.setattr(Store, "recover", planted)
+@replaces(Store, "recover")
+def commit_lost_by_the_store(recover: Any, self: Store) -> list[LogRecord]:
+    records = recover(self)
+    commits = [record for record in records if isinstance(record.key, m.OffsetCommitKey)]
+    return [record for record in records if record is not (commits or [None])[-1]]
 
 
-def fetch_shows_less(patch: Patch) -> None:
-    def planted(event: Event, effects: list[Effect]) -> list[Effect]:
-        for effect in effects:
-            if isinstance(effect, Reply) and isinstance(effect.message, m.OffsetFetchResponse):
-                for group in [*effect.message.groups, effect.message]:
-                    for topic in group.topics:
-                        for partition in topic.partitions:
-                            partition.committed_offset = -1
-        return effects
-
-    _effects(planted)(patch)
+@changes_effects(GroupMachine)
+def fetch_shows_less(_event: Event, effects: list[Effect]) -> list[Effect]:
+    for effect in effects:
+        if isinstance(effect, Reply) and isinstance(effect.message, m.OffsetFetchResponse):
+            for group in [*effect.message.groups, effect.message]:
+                for topic in group.topics:
+                    for partition in topic.partitions:
+                        partition.committed_offset = -1
+    return effects
 
 
 PLANTED = [
@@ -217,8 +165,8 @@ PLANTED = [
     (sync_skipped_by_the_disk, "commits|generation|never fails"),
     (durable_too_early, "durable first"),
     (sent_before_the_write, "durable first"),
-    pytest.param(_effects(_double), "answered once", id="answered_twice"),
-    pytest.param(_effects(_swallow), "answered once", id="not_answered"),
+    (answered_twice, "answered once"),
+    (not_answered, "answered once"),
     (two_leaders, "one leader"),
     (old_generation_commits, "fenced"),
     (one_assignment_for_all, "one owner"),

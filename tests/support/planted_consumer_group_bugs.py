@@ -6,11 +6,8 @@ goes to a second member) and KAFKA-19449 (a member waits for a partition that on
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.consumer_groups import classic_members, progress
@@ -21,87 +18,68 @@ from kcoord_wire.coordinator.consumer_groups.progress import Goal, Progress
 from kcoord_wire.coordinator.core.events import Append, Effect, Event, LogRecord, Reply
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.protocol.error_codes import ErrorCode
+from tests.support.planting import Patch, changes_effects, replaces
 
-Patch = pytest.MonkeyPatch
 
-
-def kafka_16147(patch: Patch) -> None:
+@replaces(ConsumerGroup, "put")
+def kafka_16147(put: Any, self: ConsumerGroup, member: Member) -> None:
     """What a member no longer has to give up is forgotten after what it holds is noted, even where it is the same."""
-    put = ConsumerGroup.put
-
-    def planted(self: ConsumerGroup, member: Member) -> None:
-        old = self.members.get(member.member_id)
-        put(self, member)
-        for topic_id, partitions in {} if old is None else old.revoking.items():
-            for partition in partitions.keys() - member.revoking.get(topic_id, {}).keys():
-                self._epochs.get(topic_id, {}).pop(partition, None)
-
-    patch.setattr(ConsumerGroup, "put", planted)
+    old = self.members.get(member.member_id)
+    put(self, member)
+    for topic_id, partitions in {} if old is None else old.revoking.items():
+        for partition in partitions.keys() - member.revoking.get(topic_id, {}).keys():
+            self._epochs.get(topic_id, {}).pop(partition, None)
 
 
-def kafka_19449(patch: Patch) -> None:
+@replaces(progress, "_step")
+def kafka_19449(step: Any, member: Member, goal: Goal, owned: Any) -> Member:
     """A partition that the member itself is to give up counts as held by another."""
-    step = progress._step
-
-    def planted(member: Member, goal: Goal, owned: Any) -> Member:
-        result = step(replace(member, revoking={}), goal, owned)
-        returned = [
-            (topic_id, partition)
-            for topic_id, found in member.revoking.items()
-            for partition in found
-            if partition in goal.target.get(topic_id, ())
-        ]
-        if not returned or result.state is MemberState.UNREVOKED_PARTITIONS:
-            return result
-        return replace(result, state=MemberState.UNRELEASED_PARTITIONS)
-
-    patch.setattr(progress, "_step", planted)
+    result = step(replace(member, revoking={}), goal, owned)
+    returned = [
+        (topic_id, partition)
+        for topic_id, found in member.revoking.items()
+        for partition in found
+        if partition in goal.target.get(topic_id, ())
+    ]
+    if not returned or result.state is MemberState.UNREVOKED_PARTITIONS:
+        return result
+    return replace(result, state=MemberState.UNRELEASED_PARTITIONS)
 
 
 def gives_what_others_hold(patch: Patch) -> None:
     patch.setattr(ConsumerGroup, "partition_epoch", lambda self, topic_id, partition: NOBODY)
 
 
-def takes_silence_for_revocation(patch: Patch) -> None:
+@replaces(progress, "owns_any")
+def takes_silence_for_revocation(owns: Any, owned: Any, held: Any) -> bool:
     """A heartbeat that does not say what the member owns counts as if it owned nothing more."""
-    owns = progress.owns_any
-    patch.setattr(progress, "owns_any", lambda owned, held: owned is not None and owns(owned, held))
+    return owned is not None and owns(owned, held)
 
 
-def moves_on_before_revocation(patch: Patch) -> None:
+@replaces(progress, "_moved")
+def moves_on_before_revocation(
+    moved: Any, member: Member, goal_state: MemberState, epoch: int, assigned: Any, revoking: Any
+) -> Member:
     """A member gets the epoch of the target while it has partitions to give up."""
-    moved = progress._moved
-
-    def planted(member: Member, goal_state: MemberState, epoch: int, assigned: Any, revoking: Any) -> Member:
-        if goal_state is MemberState.UNREVOKED_PARTITIONS:
-            epoch += 1
-        return moved(member, goal_state, epoch, assigned, revoking)
-
-    patch.setattr(progress, "_moved", planted)
+    if goal_state is MemberState.UNREVOKED_PARTITIONS:
+        epoch += 1
+    return moved(member, goal_state, epoch, assigned, revoking)
 
 
-def keeps_what_the_dead_held(patch: Patch) -> None:
+@replaces(ConsumerGroup, "remove")
+def keeps_what_the_dead_held(remove: Any, self: ConsumerGroup, member_id: str) -> Member | None:
     """What a member held that is gone stays with it."""
-    remove = ConsumerGroup.remove
-
-    def planted(self: ConsumerGroup, member_id: str) -> Member | None:
-        member = remove(self, member_id)
-        if member is not None:
-            self._hold(member)
-        return member
-
-    patch.setattr(ConsumerGroup, "remove", planted)
+    member = remove(self, member_id)
+    if member is not None:
+        self._hold(member)
+    return member
 
 
-def assignor_gives_twice(patch: Patch) -> None:
-    compute = progress.compute_target
-
-    def planted(group: ConsumerGroup, topics: Any, assignor: str) -> Any:
-        target = compute(group, topics, assignor)
-        fullest = max(target.values(), key=lambda given: sum(map(len, given.values())), default={})
-        return dict.fromkeys(target, fullest)
-
-    patch.setattr(progress, "compute_target", planted)
+@replaces(progress, "compute_target")
+def assignor_gives_twice(compute: Any, group: ConsumerGroup, topics: Any, assignor: str) -> Any:
+    target = compute(group, topics, assignor)
+    fullest = max(target.values(), key=lambda given: sum(map(len, given.values())), default={})
+    return dict.fromkeys(target, fullest)
 
 
 def stable_too_early(patch: Patch) -> None:
@@ -115,54 +93,31 @@ def stable_too_early(patch: Patch) -> None:
     patch.setattr(ConsumerGroup, "state", property(planted))
 
 
-def epochs_not_written(patch: Patch) -> None:
-    append = Store.append
-
-    def planted(self: Store, records: list[LogRecord], *more: Any) -> None:
-        append(self, [record for record in records if not isinstance(record.key, m.ConsumerGroupMetadataKey)], *more)
-
-    patch.setattr(Store, "append", planted)
+@replaces(Store, "append")
+def epochs_not_written(append: Any, self: Store, records: list[LogRecord], *more: Any) -> None:
+    append(self, [record for record in records if not isinstance(record.key, m.ConsumerGroupMetadataKey)], *more)
 
 
-def group_epoch_goes_back(patch: Patch) -> None:
-    bump = Progress.bump
-
-    def planted(self: Progress, group: ConsumerGroup, *more: Any) -> None:
-        if group.epoch > 3:
-            group.epoch -= 2
-        bump(self, group, *more)
-
-    patch.setattr(Progress, "bump", planted)
+@replaces(Progress, "bump")
+def group_epoch_goes_back(bump: Any, self: Progress, group: ConsumerGroup, *more: Any) -> None:
+    if group.epoch > 3:
+        group.epoch -= 2
+    bump(self, group, *more)
 
 
-def member_epoch_goes_back(patch: Patch) -> None:
-    moved = progress._moved
-
-    def planted(member: Member, state: MemberState, epoch: int, assigned: Any, revoking: Any) -> Member:
-        return moved(member, state, max(epoch - 2, 1) if member.epoch > 2 else epoch, assigned, revoking)
-
-    patch.setattr(progress, "_moved", planted)
+@replaces(progress, "_moved")
+def member_epoch_goes_back(
+    moved: Any, member: Member, state: MemberState, epoch: int, assigned: Any, revoking: Any
+) -> Member:
+    return moved(member, state, max(epoch - 2, 1) if member.epoch > 2 else epoch, assigned, revoking)
 
 
-def _answers(change: Callable[[m.ConsumerGroupHeartbeatResponse], None]) -> Callable[[Patch], None]:
-    def plant(patch: Patch) -> None:
-        handle = CoordinatorMachine.handle
-
-        def planted(self: CoordinatorMachine, event: Event, now: int) -> list[Effect]:
-            effects = handle(self, event, now)
-            for effect in effects:
-                if isinstance(effect, Reply) and isinstance(effect.message, m.ConsumerGroupHeartbeatResponse):
-                    change(effect.message)
-            return effects
-
-        patch.setattr(CoordinatorMachine, "handle", planted)
-
-    return plant
-
-
-def _is_ahead(answer: m.ConsumerGroupHeartbeatResponse) -> None:
-    if answer.member_epoch > 2:
-        answer.member_epoch += 1
+@changes_effects(CoordinatorMachine)
+def answer_is_ahead(_event: Event, effects: list[Effect]) -> list[Effect]:
+    for effect in effects:
+        if isinstance(effect, Reply) and isinstance(effect.message, m.ConsumerGroupHeartbeatResponse):
+            effect.message.member_epoch += effect.message.member_epoch > 2
+    return effects
 
 
 def accepts_late_commits(patch: Patch) -> None:
@@ -177,75 +132,55 @@ def late_members_stay(patch: Patch) -> None:
     patch.setattr(Progress, "_revocation_expired", lambda *_: None)
 
 
-def assignments_not_written(patch: Patch) -> None:
-    handle = CoordinatorMachine.handle
-
-    def planted(self: CoordinatorMachine, event: Event, now: int) -> list[Effect]:
-        effects = handle(self, event, now)
-        for effect in effects:
-            if isinstance(effect, Append) and len(effect.records) > 1:
-                effect.records[:] = [
-                    record
-                    for record in effect.records
-                    if not isinstance(record.key, m.ConsumerGroupCurrentMemberAssignmentKey) or record.value is None
-                ]
-        return effects
-
-    patch.setattr(CoordinatorMachine, "handle", planted)
+@replaces(CoordinatorMachine, "handle")
+def assignments_not_written(handle: Any, self: CoordinatorMachine, event: Event, now: int) -> list[Effect]:
+    effects = handle(self, event, now)
+    for effect in effects:
+        if isinstance(effect, Append) and len(effect.records) > 1:
+            effect.records[:] = [
+                record
+                for record in effect.records
+                if not isinstance(record.key, m.ConsumerGroupCurrentMemberAssignmentKey) or record.value is None
+            ]
+    return effects
 
 
-def answers_before_the_write(patch: Patch) -> None:
-    handle = CoordinatorMachine.handle
-
-    def planted(self: CoordinatorMachine, event: Event, now: int) -> list[Effect]:
-        return [replace(each, after=0) if isinstance(each, Reply) else each for each in handle(self, event, now)]
-
-    patch.setattr(CoordinatorMachine, "handle", planted)
+@replaces(CoordinatorMachine, "handle")
+def answers_before_the_write(handle: Any, self: CoordinatorMachine, event: Event, now: int) -> list[Effect]:
+    return [replace(each, after=0) if isinstance(each, Reply) else each for each in handle(self, event, now)]
 
 
-def upgrade_forgets_what_members_hold(patch: Patch) -> None:
+@replaces(classic_members, "_upgrade_member")
+def upgrade_forgets_what_members_hold(upgrade: Any, shared: Any, group: Any, new: ConsumerGroup, member: Any) -> None:
     """A classic group that becomes one of KIP-848 takes its members for such that hold nothing."""
-    upgrade = classic_members._upgrade_member
-
-    def planted(shared: Any, group: Any, new: ConsumerGroup, member: Any) -> None:
-        upgrade(shared, group, new, member)
-        new.put(replace(new.members[member.member_id], assigned={}))
-
-    patch.setattr(classic_members, "_upgrade_member", planted)
+    upgrade(shared, group, new, member)
+    new.put(replace(new.members[member.member_id], assigned={}))
 
 
-def classic_members_get_their_target(patch: Patch) -> None:
+@replaces(ClassicMembers, "sync")
+def classic_members_get_their_target(
+    sync: Any, self: ClassicMembers, request: Any, message: Any, group: ConsumerGroup
+) -> None:
     """SyncGroup returns a member's target, whoever still holds it."""
-
-    def planted(self: ClassicMembers, request: Any, message: Any, group: ConsumerGroup) -> None:
-        member = group.members.get(message.member_id)
-        if member is not None:
-            held = {
-                topic: dict.fromkeys(found, member.epoch) for topic, found in group.target[member.member_id].items()
-            }
-            group.members[member.member_id] = replace(member, assigned=held)
-        sync(self, request, message, group)
-        if member is not None:
-            group.members[member.member_id] = member
-
-    sync = ClassicMembers.sync
-    patch.setattr(ClassicMembers, "sync", planted)
+    member = group.members.get(message.member_id)
+    if member is not None:
+        held = {topic: dict.fromkeys(found, member.epoch) for topic, found in group.target[member.member_id].items()}
+        group.members[member.member_id] = replace(member, assigned=held)
+    sync(self, request, message, group)
+    if member is not None:
+        group.members[member.member_id] = member
 
 
 def classic_members_hear_of_nothing(patch: Patch) -> None:
     patch.setattr(ClassicMembers, "_has_to_join", lambda *_: False)
 
 
-def downgrade_is_not_written(patch: Patch) -> None:
-    append = Store.append
-
-    def planted(self: Store, records: list[LogRecord], *more: Any) -> None:
-        is_downgrade = isinstance(records[0].key, m.ConsumerGroupCurrentMemberAssignmentKey) and isinstance(
-            records[-1].key, m.GroupMetadataKey
-        )
-        append(self, [] if is_downgrade else records, *more)
-
-    patch.setattr(Store, "append", planted)
+@replaces(Store, "append")
+def downgrade_is_not_written(append: Any, self: Store, records: list[LogRecord], *more: Any) -> None:
+    is_downgrade = isinstance(records[0].key, m.ConsumerGroupCurrentMemberAssignmentKey) and isinstance(
+        records[-1].key, m.GroupMetadataKey
+    )
+    append(self, [] if is_downgrade else records, *more)
 
 
 BY_SEARCH = [
@@ -259,7 +194,7 @@ BY_SEARCH = [
     (stable_too_early, "ValidStableGroupState"),
     (group_epoch_goes_back, "GroupEpochIsMonotonic"),
     (member_epoch_goes_back, "GcSideMemberEpochIsMonotonic"),
-    pytest.param(_answers(_is_ahead), "ClientSideMemberEpochIsMonotonic", id="answer_is_ahead"),
+    (answer_is_ahead, "ClientSideMemberEpochIsMonotonic"),
     (silent_members_stay, "EventuallyConverges"),
     (assignments_not_written, "log is complete"),
 ]

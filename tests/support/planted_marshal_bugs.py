@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple
 
-import pytest
-
 from kcoord_wire.kernel.virtual.scripts import Row, with_odds
 from kcoord_wire.marshal import world_state
 from kcoord_wire.marshal.claiming import Claiming
@@ -16,9 +14,7 @@ from kcoord_wire.marshal.member_events import Delivery, Fetched, LossReason, Sta
 from kcoord_wire.marshal.state import Claim, Entry, Freshness, Outcome
 from kcoord_wire.marshal.world_state import WorldState
 from kcoord_wire.worlds.marshal.marshal_world import ROWS, WRITERS
-
-Patch = pytest.MonkeyPatch
-
+from tests.support.planting import Patch, replaces
 
 # ---- the member
 
@@ -44,130 +40,89 @@ def fences_too_late(patch: Patch) -> None:
     patch.setattr(Holding, "heartbeat", planted_heartbeat)
 
 
-def goes_on_after_the_fence(patch: Patch) -> None:
+@replaces(Holding, "end")
+def goes_on_after_the_fence(correct: Any, self: Holding, why: LossReason) -> None:
     """The fence is not looked at: a member fetches, and sends heartbeats, until the log shows another holder."""
-    correct = Holding.end
-
-    def planted(self: Holding, why: LossReason) -> None:
-        if why is not LossReason.EXPIRED:
-            correct(self, why)
-
-    patch.setattr(Holding, "end", planted)
+    if why is not LossReason.EXPIRED:
+        correct(self, why)
 
 
-def does_not_read_back_its_claim(patch: Patch) -> None:
+@replaces(Claiming, "_is_earliest")
+def does_not_read_back_its_claim(_right: Any, self: Claiming, message: Any) -> bool:
     """A member takes each claim that it has sent for won."""
-
-    def planted(self: Claiming, message: Any) -> bool:
-        return self._context.claim(TopicPartition(message.topic, message.partition)) is not None
-
-    patch.setattr(Claiming, "_is_earliest", planted)
+    return self._context.claim(TopicPartition(message.topic, message.partition)) is not None
 
 
-def starts_behind_the_position(patch: Patch) -> None:
+@replaces(Context, "emit")
+def starts_behind_the_position(correct: Any, self: Context, effect: Any) -> None:
     """A member leaves records out."""
-    correct = Context.emit
-
-    def planted(self: Context, effect: Any) -> None:
-        if isinstance(effect, StartFetching):
-            effect.offset += 5
-        correct(self, effect)
-
-    patch.setattr(Context, "emit", planted)
+    if isinstance(effect, StartFetching):
+        effect.offset += 5
+    correct(self, effect)
 
 
-def starts_again_at_zero(patch: Patch) -> None:
+@replaces(Context, "emit")
+def starts_again_at_zero(correct: Any, self: Context, effect: Any) -> None:
     """A member begins with the oldest record."""
-    correct = Context.emit
-
-    def planted(self: Context, effect: Any) -> None:
-        if isinstance(effect, StartFetching):
-            effect.offset = 0
-        correct(self, effect)
-
-    patch.setattr(Context, "emit", planted)
+    if isinstance(effect, StartFetching):
+        effect.offset = 0
+    correct(self, effect)
 
 
-def counts_gaps_of_the_prefix(patch: Patch) -> None:
+@replaces(AckTracker, "processed")
+def counts_gaps_of_the_prefix(correct: Any, self: AckTracker, offset: int) -> None:
     """The position is behind the last processed record, also if earlier ones were not processed."""
-    correct = AckTracker.processed
-
-    def planted(self: AckTracker, offset: int) -> None:
-        correct(self, offset)
-        for earlier in [each for each in self._unprocessed if each < offset]:
-            del self._unprocessed[earlier]
-
-    patch.setattr(AckTracker, "processed", planted)
+    correct(self, offset)
+    for earlier in [each for each in self._unprocessed if each < offset]:
+        del self._unprocessed[earlier]
 
 
-def does_not_determine_the_state_again(patch: Patch) -> None:
+@replaces(AtMostOnce, "_commit")
+def does_not_determine_the_state_again(_right: Any, self: AtMostOnce, batch: Fetched) -> Generator[Any, Any, bool]:
     """At most once without the steps 5 to 8: a batch is delivered before it is committed."""
-
-    def planted(self: AtMostOnce, batch: Fetched) -> Generator[Any, Any, bool]:
-        self._held.deliver(batch.end)
-        return True
-        yield  # makes it a procedure
-
-    patch.setattr(AtMostOnce, "_commit", planted)
+    self._held.deliver(batch.end)
+    return True
+    yield  # makes it a procedure
 
 
-def takes_the_first_token_of_the_log(patch: Patch) -> None:
+@replaces(Context, "emit")
+def takes_the_first_token_of_the_log(correct: Any, self: Context, effect: Any) -> None:
     """The token is not that of the entry that won the claim."""
-    correct = Context.emit
-
-    def planted(self: Context, effect: Any) -> None:
-        if isinstance(effect, StartFetching | StopFetching):
-            effect.tenure = effect.tenure._replace(token=7)
-        correct(self, effect)
-
-    patch.setattr(Context, "emit", planted)
+    if isinstance(effect, StartFetching | StopFetching):
+        effect.tenure = effect.tenure._replace(token=7)
+    correct(self, effect)
 
 
-def never_claims_what_was_held(patch: Patch) -> None:
+@replaces(Claiming, "_of_place")
+def never_claims_what_was_held(correct: Any, self: Claiming, place: TopicPartition, now: int) -> str:
     """A partition that somebody has held is left alone."""
-    correct = Claiming._of_place
-
-    def planted(self: Claiming, place: TopicPartition, now: int) -> str:
-        claim = self._context.claim(place)
-        return "it was held" if claim is not None and claim.instance_id else correct(self, place, now)
-
-    patch.setattr(Claiming, "_of_place", planted)
+    claim = self._context.claim(place)
+    return "it was held" if claim is not None and claim.instance_id else correct(self, place, now)
 
 
 # ---- the world state
 
 
-def grants_claims_after_one_interval(patch: Patch) -> None:
+@replaces(WorldState, "freshness")
+def grants_claims_after_one_interval(correct: Any, self: WorldState, claim: Claim, now: int) -> Freshness:
     """A claim is stale where it should be unknown."""
-    correct = WorldState.freshness
-
-    def planted(self: WorldState, claim: Claim, now: int) -> Freshness:
-        found = correct(self, claim, now)
-        return Freshness.STALE if found is Freshness.UNKNOWN else found
-
-    patch.setattr(WorldState, "freshness", planted)
+    found = correct(self, claim, now)
+    return Freshness.STALE if found is Freshness.UNKNOWN else found
 
 
-def grants_claims_at_two_intervals(patch: Patch) -> None:
+@replaces(WorldState, "is_claimed")
+def grants_claims_at_two_intervals(correct: Any, self: WorldState, claim: Claim, now: int) -> bool:
     """A claim is stale at exactly two intervals, as in the Go library."""
-
-    def planted(self: WorldState, claim: Claim, now: int) -> bool:
-        if claim.last_heartbeat and now - claim.heartbeat_ms == 2 * self.interval_ms:
-            return False
-        return correct(self, claim, now)
-
-    correct = WorldState.is_claimed
-    patch.setattr(WorldState, "is_claimed", planted)
+    if claim.last_heartbeat and now - claim.heartbeat_ms == 2 * self.interval_ms:
+        return False
+    return correct(self, claim, now)
 
 
-def takes_releases_of_anybody(patch: Patch) -> None:
+@replaces(WorldState, "_held")
+def takes_releases_of_anybody(_right: Any, self: WorldState, message: Any, entry: Entry, now: int) -> Claim | None:
     """A release is not compared with the holder."""
-
-    def planted(self: WorldState, message: Any, entry: Entry, now: int) -> Claim | None:
-        claim = self._find(message)
-        return claim if claim is not None and self.is_claimed(claim, now) else None
-
-    patch.setattr(WorldState, "_held", planted)
+    claim = self._find(message)
+    return claim if claim is not None and self.is_claimed(claim, now) else None
 
 
 def takes_heartbeats_of_anybody(patch: Patch) -> None:
@@ -175,27 +130,20 @@ def takes_heartbeats_of_anybody(patch: Patch) -> None:
     patch.setattr(world_state, "_may_beat", lambda claim, message, is_same, freshness: True)
 
 
-def lets_positions_go_back(patch: Patch) -> None:
+@replaces(WorldState, "_move")
+def lets_positions_go_back(_right: Any, self: WorldState, claim: Claim, message: Any, entry: Entry, now: int) -> None:
     """The last message wins."""
-
-    def planted(self: WorldState, claim: Claim, message: Any, entry: Entry, now: int) -> None:
-        claim.current_offset = message.current_offset
-
-    patch.setattr(WorldState, "_move", planted)
+    claim.current_offset = message.current_offset
 
 
-def looks_at_misplaced_entries(patch: Patch) -> None:
+@replaces(WorldState, "apply")
+def looks_at_misplaced_entries(correct: Any, self: WorldState, entry: Entry, now: int) -> Outcome:
     """An entry counts wherever it lies, for the state; the law knows better."""
-    correct = WorldState.apply
-
-    def planted(self: WorldState, entry: Entry, now: int) -> Outcome:
-        partitions, self.partitions = self.partitions, None
-        try:
-            return correct(self, entry, now)
-        finally:
-            self.partitions = partitions
-
-    patch.setattr(WorldState, "apply", planted)
+    partitions, self.partitions = self.partitions, None
+    try:
+        return correct(self, entry, now)
+    finally:
+        self.partitions = partitions
 
 
 class Planted(NamedTuple):

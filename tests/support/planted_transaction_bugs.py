@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from kcoord_wire.coordinator import transaction_flow
 from kcoord_wire.coordinator.core import groups, offsets
 from kcoord_wire.coordinator.core.events import AppendMarker, Event, Reply, WriteMarkers
@@ -29,35 +27,23 @@ from kcoord_wire.coordinator.transactions.transaction import PREPARED, Move, Sta
 from kcoord_wire.kernel.virtual.scripts import Do, Script
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.worlds.transactions.world import TransactionCluster
-
-Patch = pytest.MonkeyPatch
-Plant = Callable[[Patch], None]
+from tests.support.planting import Patch, Plant, changes_effects, replaces
 
 
-def marker_before_the_outcome_is_on_disk(patch: Patch) -> None:
-    _change_effects(patch, lambda effect: replace(effect, after=0) if isinstance(effect, WriteMarkers) else effect)
+@changes_effects(TransactionMachine)
+def marker_before_the_outcome_is_on_disk(_event: Event, effects: list[Any]) -> list[Any]:
+    return [replace(effect, after=0) if isinstance(effect, WriteMarkers) else effect for effect in effects]
 
 
-def answers_before_the_write(patch: Patch) -> None:
-    _change_effects(patch, lambda effect: replace(effect, after=0) if isinstance(effect, Reply) else effect)
+@changes_effects(TransactionMachine)
+def answers_before_the_write(_event: Event, effects: list[Any]) -> list[Any]:
+    return [replace(effect, after=0) if isinstance(effect, Reply) else effect for effect in effects]
 
 
-def _change_effects(patch: Patch, change: Callable[[Any], Any]) -> None:
-    handle = TransactionMachine.handle
-
-    def planted(self: TransactionMachine, event: Event, now: int) -> list[Any]:
-        return [change(effect) for effect in handle(self, event, now)]
-
-    patch.setattr(TransactionMachine, "handle", planted)
-
-
-def time_out_keeps_the_epoch(patch: Patch) -> None:
+@replaces(Transaction, "fence")
+def time_out_keeps_the_epoch(_right: Any, self: Transaction, now: int) -> None:
     """The producer whose transaction was aborted in its absence goes on as if nothing had happened."""
-
-    def planted(self: Transaction, now: int) -> None:
-        self.move(Move.ABORT, now)
-
-    patch.setattr(Transaction, "fence", planted)
+    self.move(Move.ABORT, now)
 
 
 def kafka_14402(patch: Patch) -> None:
@@ -75,24 +61,16 @@ def no_aborted_index(patch: Patch) -> None:
     patch.setattr(OpenTransactions, "aborted_between", lambda *_: [])
 
 
-def aborted_index_is_lost_at_restart(patch: Patch) -> None:
-    recover = PartitionLog.recover
-
-    def planted(self: PartitionLog, start_offset: int) -> None:
-        recover(self, start_offset)
-        self._transactions.aborted.clear()
-
-    patch.setattr(PartitionLog, "recover", planted)
+@replaces(PartitionLog, "recover")
+def aborted_index_is_lost_at_restart(recover: Any, self: PartitionLog, start_offset: int) -> None:
+    recover(self, start_offset)
+    self._transactions.aborted.clear()
 
 
-def open_transactions_are_lost_at_restart(patch: Patch) -> None:
-    recover = PartitionLog.recover
-
-    def planted(self: PartitionLog, start_offset: int) -> None:
-        recover(self, start_offset)
-        self._transactions._open.clear()
-
-    patch.setattr(PartitionLog, "recover", planted)
+@replaces(PartitionLog, "recover")
+def open_transactions_are_lost_at_restart(recover: Any, self: PartitionLog, start_offset: int) -> None:
+    recover(self, start_offset)
+    self._transactions._open.clear()
 
 
 def stable_offset_is_the_end(patch: Patch) -> None:
@@ -110,28 +88,20 @@ def offsets_before_the_marker(patch: Patch) -> None:
     patch.setattr(offsets, "offset_record", planted)
 
 
-def offsets_of_the_aborted_count(patch: Patch) -> None:
-    end = offsets.end_transactions
-
-    def planted(effects: Any, groups: Any, pending: Any, request: Any, message: Any) -> None:
-        for marker in message.markers:
-            marker.transaction_result = True
-        end(effects, groups, pending, request, message)
-
-    patch.setattr(offsets, "end_transactions", planted)
+@replaces(offsets, "end_transactions")
+def offsets_of_the_aborted_count(end: Any, effects: Any, groups: Any, pending: Any, request: Any, message: Any) -> None:
+    for marker in message.markers:
+        marker.transaction_result = True
+    end(effects, groups, pending, request, message)
 
 
 def pending_offsets_are_lost_at_restart(patch: Patch) -> None:
     patch.setattr(offsets, "load_pending", lambda *_: None)
 
 
-def pending_offsets_are_compacted_away(patch: Patch) -> None:
-    kept = store.kept_records
-
-    def planted(visible: Any, batch: Any) -> Iterator[Any]:
-        return (found for found in kept(visible, batch) if found[1] is None)
-
-    patch.setattr(store, "kept_records", planted)
+@replaces(store, "kept_records")
+def pending_offsets_are_compacted_away(kept: Any, visible: Any, batch: Any) -> Iterator[Any]:
+    return (found for found in kept(visible, batch) if found[1] is None)
 
 
 def unstable_offsets_are_fetched(patch: Patch) -> None:
@@ -155,62 +125,43 @@ def decision_is_lost_at_restart(patch: Patch) -> None:
     patch.setattr(machine, "replay", planted)
 
 
-def decision_is_changed_at_restart(patch: Patch) -> None:
+@replaces(TransactionMachine, "_load")
+def decision_is_changed_at_restart(load: Any, self: TransactionMachine, records: Any) -> None:
     """As if a transaction whose outcome was being carried out were aborted by whom loads it."""
-    load = TransactionMachine._load
-
-    def planted(self: TransactionMachine, records: Any) -> None:
-        load(self, records)
-        for transaction in self.transactions.values():
-            if transaction.state is State.PREPARE_COMMIT:
-                transaction.state = State.PREPARE_ABORT
-                self._write_outcome(transaction)
-
-    patch.setattr(TransactionMachine, "_load", planted)
+    load(self, records)
+    for transaction in self.transactions.values():
+        if transaction.state is State.PREPARE_COMMIT:
+            transaction.state = State.PREPARE_ABORT
+            self._write_outcome(transaction)
 
 
-def markers_are_not_repeated_after_a_restart(patch: Patch) -> None:
-    load = TransactionMachine._load
-
-    def planted(self: TransactionMachine, records: Any) -> None:
-        load(self, records)
-        self._effects.effects[:] = [each for each in self._effects.effects if not isinstance(each, WriteMarkers)]
-
-    patch.setattr(TransactionMachine, "_load", planted)
+@replaces(TransactionMachine, "_load")
+def markers_are_not_repeated_after_a_restart(load: Any, self: TransactionMachine, records: Any) -> None:
+    load(self, records)
+    self._effects.effects[:] = [each for each in self._effects.effects if not isinstance(each, WriteMarkers)]
 
 
 def failed_markers_count_as_written(patch: Patch) -> None:
     patch.setattr(transaction_flow, "_failed", lambda response: [])
 
 
-def time_outs_end_with_the_process(patch: Patch) -> None:
-    load = TransactionMachine._load
-
-    def planted(self: TransactionMachine, records: Any) -> None:
-        load(self, records)
-        self._timers.clear()
-
-    patch.setattr(TransactionMachine, "_load", planted)
+@replaces(TransactionMachine, "_load")
+def time_outs_end_with_the_process(load: Any, self: TransactionMachine, records: Any) -> None:
+    load(self, records)
+    self._timers.clear()
 
 
-def superseded_markers_are_written(patch: Patch) -> None:
+@replaces(TransactionFlow, "tick")
+def superseded_markers_are_written(_right: Any, self: TransactionFlow, now: int) -> None:
     """What an earlier boot of the coordinator's log has to repeat is repeated beside what the next one writes."""
-
-    def planted(self: TransactionFlow, now: int) -> None:
-        while self._again and self._again[0][0] <= now:
-            self.write_markers(self._again.pop(0)[1], now)
-
-    patch.setattr(TransactionFlow, "tick", planted)
+    while self._again and self._again[0][0] <= now:
+        self.write_markers(self._again.pop(0)[1], now)
 
 
-def old_epochs_are_accepted(patch: Patch) -> None:
-    check = Transaction.check_producer
-
-    def planted(self: Transaction, producer_id: int, producer_epoch: int) -> ErrorCode:
-        error = check(self, producer_id, producer_epoch)
-        return ErrorCode.NONE if error is ErrorCode.PRODUCER_FENCED else error
-
-    patch.setattr(Transaction, "check_producer", planted)
+@replaces(Transaction, "check_producer")
+def old_epochs_are_accepted(check: Any, self: Transaction, producer_id: int, producer_epoch: int) -> ErrorCode:
+    error = check(self, producer_id, producer_epoch)
+    return ErrorCode.NONE if error is ErrorCode.PRODUCER_FENCED else error
 
 
 def partitions_keep_no_epochs(patch: Patch) -> None:
@@ -237,26 +188,20 @@ def initialises_while_markers_are_written(patch: Patch) -> None:
     patch.setattr(machine, "PREPARED", frozenset())
 
 
-def describes_what_was(patch: Patch) -> None:
+@replaces(machine, "describe")
+def describes_what_was(describe: Any, effects: Any, transactions: Any, *more: Any) -> None:
     """DescribeTransactions shows an outcome that is decided as an open transaction."""
-    describe = machine.describe
-
-    def planted(effects: Any, transactions: Any, *more: Any) -> None:
-        shown = {name: replace(each, state=_before(each.state)) for name, each in transactions.items()}
-        describe(effects, shown, *more)
-
-    patch.setattr(machine, "describe", planted)
+    shown = {name: replace(each, state=_before(each.state)) for name, each in transactions.items()}
+    describe(effects, shown, *more)
 
 
 def _before(state: State) -> State:
     return State.ONGOING if state in PREPARED else state
 
 
-def markers_of_groups_are_not_kept(patch: Patch) -> None:
-    def planted(self: store.Store, marker: AppendMarker, now: int) -> None:
-        self._appended += 1
-
-    patch.setattr(store.Store, "append_marker", planted)
+@replaces(store.Store, "append_marker")
+def markers_of_groups_are_not_kept(_right: Any, self: store.Store, marker: AppendMarker, now: int) -> None:
+    self._appended += 1
 
 
 def time_outs_are_carried_out_on_demand(patch: Patch) -> None:
@@ -276,25 +221,17 @@ def time_outs_are_carried_out_on_demand(patch: Patch) -> None:
     patch.setattr(TransactionMachine, "_initialise", on_demand)
 
 
-def restart_forgets_the_last_record(patch: Patch) -> None:
-    recover = PartitionLog.recover
-
-    def planted(self: PartitionLog, start_offset: int) -> None:
-        recover(self, start_offset)
-        self.end_offset = max(self.end_offset - 1, self.start_offset)
-
-    patch.setattr(PartitionLog, "recover", planted)
+@replaces(PartitionLog, "recover")
+def restart_forgets_the_last_record(recover: Any, self: PartitionLog, start_offset: int) -> None:
+    recover(self, start_offset)
+    self.end_offset = max(self.end_offset - 1, self.start_offset)
 
 
-def fails_where_nothing_is_open(patch: Patch) -> None:
-    end = PartitionLog.end_transaction
-
-    def planted(self: PartitionLog, producer_id: int, *more: Any) -> Any:
-        if not self.has_open_transaction(producer_id):
-            raise KeyError(producer_id)
-        return end(self, producer_id, *more)
-
-    patch.setattr(PartitionLog, "end_transaction", planted)
+@replaces(PartitionLog, "end_transaction")
+def fails_where_nothing_is_open(end: Any, self: PartitionLog, producer_id: int, *more: Any) -> Any:
+    if not self.has_open_transaction(producer_id):
+        raise KeyError(producer_id)
+    return end(self, producer_id, *more)
 
 
 PLANTED: list[tuple[Plant, str]] = [
