@@ -77,7 +77,7 @@ def test_two_owners_without_epochs_are_printed(kcoord: Run, monkeypatch: pytest.
 
     def late_messages(seed: int, *, rebalance_by: str, is_fenced: bool) -> script.Script[script.CentralCluster]:
         drawn = random_script(seed, rebalance_by=rebalance_by, is_fenced=is_fenced)
-        actions = [script.Do(0, "consumer", name, "g", None, True, 3_000) for name in ("c1", "c2")]
+        actions = [script.Do(0, "member", name, "g", None, True, 3_000) for name in ("c1", "c2")]
         late = script.Do(6_000, "delay", "c2", "broker-1", 12_000, True, True, 1_500)
         last = script.Do(14_000, "crash", "nobody")
         return drawn.with_options(topics={"t1": 1}, brokers=2).with_actions([*actions, late, last])
