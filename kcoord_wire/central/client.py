@@ -34,16 +34,17 @@ from kcoord_wire.central.draft.events import CentralError, Partition
 from kcoord_wire.central.fetcher import BrokerFetcher, Fetcher, Inbox, PartitionState, Record
 from kcoord_wire.central.peer import Connection, Limits
 from kcoord_wire.central.server import LOG
-from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.errors import EncodeError
 from kcoord_wire.kernel import machines
 from kcoord_wire.kernel.driver import Driver, log_event
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.kernel.net import LogLimiter, address_text
+from kcoord_wire.kernel.peers import PeerCounters
 from kcoord_wire.messages import central as m
 
 LARGEST_FRAME: Final = 1 << 20
 YIELD_SECONDS: Final = 0.005
-_FLUSH_SECONDS: Final = 2.0  # for the bytes still to be written to a coordinator that does not read
+_FLUSH_MS: Final = 2_000  # for the bytes still to be written to a coordinator that does not read
 _ANSWERED_WITHOUT_TYPE_ID: Final[dict[type, type]] = {
     m.ClusterMetadataRequest: m.ClusterMetadataResponse,
     m.RegisterConsumerRequest: m.RegisterConsumerResponse,
@@ -79,7 +80,8 @@ class CentralConsumer:
         on_assigned: Callable[[frozenset[Partition]], None] | None = None,
     ) -> None:
         self.machine = DraftConsumer(settings)
-        self.limits = Limits(max_frame_size=LARGEST_FRAME, max_unregistered_frame_size=LARGEST_FRAME)
+        self.limits = Limits(unread_ms=_FLUSH_MS)
+        self.counters = PeerCounters()
         draft_frame(self.machine.registration())
         self._fetcher = fetcher or BrokerFetcher(settings.group_id, settings.consumer_id)
         self._on_assigned = on_assigned
@@ -88,7 +90,7 @@ class CentralConsumer:
         self._moved: dict[Partition, int] = {}  # not yet passed to the machine
         self._links: dict[int, _Link] = {}
         self._opening: set[asyncio.Task[None]] = set()
-        self._closing: dict[Connection, asyncio.TimerHandle] = {}
+        self._closing: set[Connection] = set()
         self._inbox: Inbox | None = None
         self._in_hand: tuple[Inbox, Record] | None = None
         self._news = asyncio.Event()
@@ -220,7 +222,9 @@ class CentralConsumer:
     async def _open(self, effect: machines.Connect, link: _Link) -> None:
         number, broker = effect.connection, effect.broker
         try:
-            await self._loop.create_connection(partial(Connection, self, number), broker.host, broker.port)
+            await self._loop.create_connection(
+                partial(Connection, self, LARGEST_FRAME, number), broker.host, broker.port
+            )
         except (OSError, ValueError, OverflowError):  # the latter of a host or port that cannot be one
             if self._links.pop(number, None) is not None:
                 self._deliver(machines.Disconnected(number))
@@ -231,7 +235,7 @@ class CentralConsumer:
             return
         link.awaited = _ANSWERED_WITHOUT_TYPE_ID.get(type(effect.message))
         try:
-            link.connection.send(draft_frame(effect.message))
+            link.connection.write(draft_frame(effect.message))
         except EncodeError as error:
             self.refuse(link.connection, f"what it has to be sent does not fit into a message: {error}")
 
@@ -246,8 +250,8 @@ class CentralConsumer:
             self._finish(link.connection)
 
     def _finish(self, connection: Connection) -> None:
-        """Close a connection when its peer has what was sent, at once after `_FLUSH_SECONDS`."""
-        self._closing[connection] = self._loop.call_later(_FLUSH_SECONDS, connection.abort)
+        """Close a connection when its peer has what was sent, at once after `_FLUSH_MS`."""
+        self._closing.add(connection)
         connection.close()
 
     def _start_fetchers(self, effect: events.StartFetchers) -> None:
@@ -284,7 +288,7 @@ class CentralConsumer:
     def _note_failure(self, partition: Partition, error: CentralError) -> None:
         self._deliver(events.FetcherFailed(partition, error))
 
-    # ---- connections: `Owner`
+    # ---- connections: `PeerOwner`
 
     def opened(self, connection: Connection) -> None:
         """The connection is there, if the machine still wants it."""
@@ -297,25 +301,26 @@ class CentralConsumer:
 
     def lost(self, connection: Connection) -> None:
         """The connection has ended."""
-        timer = self._closing.pop(connection, None)
-        if timer is not None:
-            timer.cancel()
+        if connection in self._closing:
+            self._closing.remove(connection)
             self._news.set()
         if self._links.pop(connection.number, None) is not None:
             self._deliver(machines.Disconnected(connection.number))
 
-    def receive(self, connection: Connection, body: bytes) -> None:
-        """Decode a frame, and pass it to the machine."""
+    def receive(self, connection: Connection, data: bytes, start: int) -> None:
+        """Decode a frame, and pass it to the machine. Errors as `PeerOwner.receive`."""
         link = self._links.get(connection.number)
-        if link is None:
-            return
-        awaited, link.awaited = link.awaited, None
-        try:
-            message = decode_to_consumer(body, awaited)
-        except DecodeError as error:
-            self.refuse(connection, error)
-        else:
+        if link is not None:
+            awaited, link.awaited = link.awaited, None
+            message = decode_to_consumer(data[start:], awaited)
             self._deliver(machines.Received(connection.number, message))
+
+    def blame(self, connection: Connection, error: Exception) -> None:
+        """A fault of the machine, or of a function of the application."""
+        self._fail(error, None)
+
+    def hold(self, connection: Connection, held: int) -> None:
+        """Nothing: there are as few connections as the machine wants."""
 
     def refuse(self, connection: Connection, error: object) -> None:
         """Close a connection whose peer has sent bytes that do not decode."""

@@ -114,7 +114,8 @@ class DraftDialect:
         if isinstance(message, ASKED_BY_COORDINATOR):
             connection.unanswered += 1
         elif isinstance(message, m.RegisterConsumerResponse):
-            connection.is_registered |= message.error_code == CentralError.NONE
+            if message.error_code == CentralError.NONE:
+                connection.register()
             connection.answered()
         return frame
 

@@ -24,11 +24,11 @@ from typing import Any, Final
 
 from kcoord_wire.central.dialects import DraftDialect
 from kcoord_wire.central.peer import Connection, Dialect, Limits
-from kcoord_wire.errors import DecodeError, EncodeError
+from kcoord_wire.errors import EncodeError
 from kcoord_wire.kernel.driver import Driver, log_event
-from kcoord_wire.kernel.listening import BACKLOG, Sweeper, all_closed, most_connections
 from kcoord_wire.kernel.machines import Close, Disconnected, LogEvent, Machine, Received, Send
 from kcoord_wire.kernel.net import LogLimiter
+from kcoord_wire.kernel.peers import BACKLOG, Peers, most_connections
 from kcoord_wire.zookeeper.requests import Ask, Registry, RegistryEvent, Replied
 
 Answerers = Mapping[type, Callable[[Any], Any]]
@@ -38,36 +38,31 @@ LOG: Final = logging.getLogger("kcoord_wire.central")
 LOG.addHandler(logging.NullHandler())  # silent unless logging is configured
 
 
-class Server:
+class Server(Peers[Connection]):
     """The connections of one broker, in the event loop that runs where this is made.
 
     :param answerers: see `Answerers`
     :param dialect: the frames that peers exchange with this broker; the draft's if not given
     :ivar failed: done when a machine has raised an error that no peer caused, with that error
-    :ivar connections: those that are open, by number
-    :ivar dropped: number of connections that the server has closed for a fault of the peer
+    :ivar connections: those that the machine has not closed, by number
     """
 
+    limits: Limits
     _machine: Machine
     _registry: Registry
 
     def __init__(self, answerers: Answerers, *, dialect: Dialect | None = None, limits: Limits | None = None) -> None:
+        super().__init__(limits or Limits(), LOG)
         self._dialect = dialect or DraftDialect()
-        self.limits = limits or Limits()
         self.connections: dict[int, Connection] = {}
-        self.dropped = 0
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._driver = Driver(execute=self._execute, failed=self._fail)
         self._answerers = answerers
-        self._most = self.limits.max_connections
         self._per_host: Counter[str] = Counter()
-        self._closing: set[Connection] = set()
         self._last_number = self._last_token = 0
         self._asked: dict[int, tuple[Machine, int]] = {}
         self._loop = asyncio.get_running_loop()
         self._listener: asyncio.Server | None = None
-        self._sweeper: Sweeper | None = None
-        self._refusals = LogLimiter()
         self._warnings = LogLimiter()
 
     # ---- life
@@ -93,24 +88,16 @@ class Server:
         self._driver.machines = (*others, machine)
         self._registry = registry
         await self._listener.start_serving()
-        limits = self.limits
-        self._most = most_connections(limits.max_connections)
-        times = (limits.frame_ms, limits.unread_ms, limits.idle_ms)
-        self._sweeper = Sweeper(lambda: [*self.connections.values(), *self._closing], self._drop, times)
+        self.most = most_connections(self.limits.max_connections)
+        self.sweep()
 
-    async def close(self, grace_ms: int = 1_000) -> None:
+    async def close(self, grace_ms: float = 1_000) -> None:
         """Close the connections, in order and after `grace_ms` at once; the machines see no further event."""
         self._driver.stop()
-        if self._sweeper is not None:
-            self._sweeper.close()
         if self._listener is not None:
             self._listener.close()
-        for connection in list(self.connections.values()):
-            self._end(connection)
-        await all_closed(self._closing, grace_ms)
-        for connection in list(self._closing):
-            connection.abort()
-        await all_closed(self._closing, float("inf"))  # until their sockets are closed: a restart needs the port
+        self.connections.clear()
+        await super().close(grace_ms)
 
     def host_of(self, number: int) -> str:
         """Return the address of a connection's peer; empty if it has ended."""
@@ -128,48 +115,52 @@ class Server:
         else:
             self._driver.deliver(event)
 
+    @property
+    def dropped(self) -> int:
+        """Number of connections that the server has closed for a fault of the peer."""
+        return self.counters.closed.total()
+
     def opened(self, connection: Connection) -> None:
         """Count a connection whose peer has connected."""
         self.connections[connection.number] = connection
         self._per_host[connection.host] += 1
-        if len(self.connections) + len(self._closing) > self._most:
-            self._drop(connection, f"{len(self.connections)} connections are open")
-        elif self._per_host[connection.host] > self.limits.max_connections_per_host:
-            self._drop(connection, f"{self._per_host[connection.host]} connections of its host are open")
+        super().opened(connection)
+        if self._per_host[connection.host] > self.limits.max_connections_per_host:
+            self.drop(connection, "too many", f"{self._per_host[connection.host]} connections of its host are open")
 
     def lost(self, connection: Connection) -> None:
         """Forget a connection that has ended."""
         self._per_host[connection.host] -= 1
         if not self._per_host[connection.host]:
             del self._per_host[connection.host]
-        self._closing.discard(connection)
+        super().lost(connection)
         if self.connections.pop(connection.number, None) is not None and self._driver.machines:
             self._driver.deliver(Disconnected(connection.number), to=self._machine)
 
-    def receive(self, connection: Connection, body: bytes) -> None:
-        """Decode a frame, and pass it on."""
-        try:
-            message = self._dialect.read(connection, body)
-            if (answerer := self._answerers.get(type(message))) is not None:
-                self._send(connection, answerer(message))
-                return
-        except DecodeError as error:
-            self.refuse(connection, error)
-            return
-        except Exception as error:
-            self._blame(connection, error)
-            return
-        self._driver.deliver(Received(connection.number, message), to=self._machine, cause=connection)
+    def receive(self, connection: Connection, data: bytes, start: int) -> None:
+        """Decode a frame, and pass it on. Errors as `PeerOwner.receive`."""
+        message = self._dialect.read(connection, data[start:])
+        if (answerer := self._answerers.get(type(message))) is not None:
+            self._send(connection, answerer(message))
+        else:
+            self._driver.deliver(Received(connection.number, message), to=self._machine, cause=connection)
 
     def refuse(self, connection: Connection, error: object) -> None:
         """Close a connection for a fault of its peer; the machine gets `Disconnected`."""
-        self._drop(connection, str(error))
+        self.drop(connection, "malformed", str(error))
+
+    def report(self, host: str, reason: str, detail: str) -> None:
+        """Count a connection that the server closes, and log why."""
+        self.counters.closed[reason] += 1
+        if self._lines.allows_line():
+            facts = {"peer": host, "reason": detail or reason}
+            log_event(LOG, LogEvent(logging.WARNING, "connection closed", facts))
 
     # ---- the machines
 
     def _fail(self, error: Exception, cause: Connection | None) -> None:
         if cause is not None:
-            self._blame(cause, error)
+            self.blame(cause, error)
         elif not self.failed.done():
             self._driver.stop()
             self.failed.set_exception(error)
@@ -187,38 +178,18 @@ class Server:
             if cause is None or effect.level < logging.WARNING or self._warnings.allows_line():
                 log_event(LOG, effect)
         elif isinstance(effect, Close):
-            connection = self.connections.get(effect.connection)
+            connection = self.connections.pop(effect.connection, None)
             if connection is not None:
-                self._end(connection)
+                connection.close()
 
     def _send(self, connection: Connection, message: Any) -> None:
         try:
             frame = self._dialect.frame(connection, message)
         except EncodeError as error:
-            self._drop(connection, f"what it has to be sent does not fit into a message: {error}")
+            self.refuse(connection, f"what it has to be sent does not fit into a message: {error}")
             return
-        connection.send(frame)
-
-    def _blame(self, connection: Connection, error: Exception) -> None:
-        """Close the connection whose message has raised an error."""
-        LOG.error("a message of %s has failed", connection.host, exc_info=error)
-        self._drop(connection, "its message has failed")
-
-    # ---- connections
+        connection.write(frame)
 
     def _accept(self) -> Connection:
         self._last_number += 1
-        return Connection(self, self._last_number)
-
-    def _end(self, connection: Connection) -> None:
-        """Close a connection for the machine, which gets no more events of it."""
-        if self.connections.pop(connection.number, None) is not None:
-            self._closing.add(connection)
-            connection.close()
-
-    def _drop(self, connection: Connection, reason: str) -> None:
-        """Close a connection for a fault of its peer."""
-        self.dropped += 1
-        if self._refusals.allows_line():
-            log_event(LOG, LogEvent(logging.WARNING, "connection closed", {"peer": connection.host, "reason": reason}))
-        connection.abort()
+        return Connection(self, self.limits.max_unregistered_frame_size, self._last_number)

@@ -4,8 +4,7 @@ Laws:
 
 * Connections count from the moment they are accepted, TLS handshakes included; more than `PeerLimits.max_connections`,
   or than there are open files for, are closed.
-* What all connections hold is bounded by `PeerLimits.max_bytes_held`: the one that holds most is closed.
-* Time is bounded: a frame, an answer, an authentication that makes no progress, and an idle connection all end.
+* An authentication that makes no progress ends, as all that `kernel.peers` bounds.
 """
 
 from __future__ import annotations
@@ -15,16 +14,17 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Callable
+import sys
 from functools import partial
 from typing import Final
 
 from kcoord_wire.coordinator.api_codec import NotServedError
-from kcoord_wire.coordinator.connection import Connection, ConnectionOwner, PeerLimits
+from kcoord_wire.coordinator.connection import Connection, PeerLimits
 from kcoord_wire.coordinator.metrics import Metrics
+from kcoord_wire.coordinator.requests import Requests
+from kcoord_wire.coordinator.scheduler import Scheduler
 from kcoord_wire.coordinator.security.authentication import Session, Users
-from kcoord_wire.kernel.listening import BACKLOG, Sweeper, all_closed, most_connections
-from kcoord_wire.kernel.net import LogLimiter
+from kcoord_wire.kernel.peers import BACKLOG, Peers, most_connections
 
 ACCEPT_AT_ONCE: Final = 64  # connections with TLS that are accepted before others are served
 ACCEPT_AGAIN_SECONDS: Final = 1.0  # after the system has refused to accept one
@@ -33,47 +33,41 @@ MOST_NOT_SERVED: Final = 1_000  # apis with versions and clients that are logged
 _log = logging.getLogger("kcoord_wire.coordinator")
 
 
-class Listener:
+class Listener(Peers[Connection]):
     """All connections of one broker, in one event loop.
 
     :param users: who may connect, by SASL; None lets every client connect
-    :param make: makes a connection that this listener owns
+    :param requests: handles what they send
+    :param scheduler: says when they go on
     :param broker: whose connections they are
     :param share: listeners among which the open files are divided
-    :ivar limits: of each connection, and of all together
-    :ivar broker: as given
-    :ivar metrics: counts connections
-    :ivar connections: those that are open, oldest first; the values are None
     """
+
+    limits: PeerLimits
 
     def __init__(
         self,
         limits: PeerLimits,
         metrics: Metrics,
         users: Users | None,
-        make: Callable[[ConnectionOwner], Connection],
+        requests: Requests,
+        scheduler: Scheduler,
         broker: int = 0,
         *,
         share: int = 1,
     ) -> None:
-        self.limits = limits
-        self.broker = broker
-        self.metrics = metrics
-        self.connections: dict[Connection, None] = {}  # in order, so that a simulation repeats
-        self.new_connection = partial(make, self)
+        super().__init__(limits, _log, metrics.peers)
+        self.new_connection = partial(Connection, self, metrics, scheduler, broker)
+        self.receive = requests.receive
+        self._forget = requests.forget
         self._users = users
-        self._most = limits.max_connections
-        self._held = 0
         self._loop = asyncio.get_running_loop()
         self._plain: asyncio.Server | None = None
         self._tls_sockets: list[socket.socket] = []
         self._handshakes: dict[Connection, asyncio.Task[None]] = {}
-        self._sweeper: Sweeper | None = None
         self._share = share
         self._tls: ssl.SSLContext | None = None
         self._is_paused = False
-        self._is_closed = False
-        self._warnings = LogLimiter()
         self._not_served: set[str] = set()  # what was logged
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
@@ -89,7 +83,7 @@ class Listener:
             plain.close()
             return await self.listen(host, chosen, tls)
         self._plain = plain
-        self._most = most_connections(self.limits.max_connections, self._share)
+        self.most = most_connections(self.limits.max_connections, self._share)
         self._tls = tls
         if tls is not None:
             for bound in plain.sockets:
@@ -98,9 +92,7 @@ class Listener:
                 listening.listen(BACKLOG)
                 self._tls_sockets.append(listening)
                 self._accept_more(listening, tls)
-        limits = self.limits
-        times = (limits.frame_ms, limits.unread_ms, limits.idle_ms, limits.unauthenticated_ms)
-        self._sweeper = Sweeper(lambda: () if self._is_paused else self.connections, self._drop, times)
+        self.sweep(self.limits.unauthenticated_ms)
         return chosen
 
     def pause(self) -> None:
@@ -108,7 +100,7 @@ class Listener:
         self._is_paused = True
         for listening in self._tls_sockets:
             self._loop.remove_reader(listening)
-        for connection in self.connections:
+        for connection in self.peers:
             connection.pause()
 
     def resume(self) -> None:
@@ -117,12 +109,12 @@ class Listener:
         if self._tls is not None:
             for listening in self._tls_sockets:
                 self._accept_more(listening, self._tls)
-        for connection in list(self.connections):
+        for connection in list(self.peers):
             connection.resume()
 
     async def stop_accepting(self) -> None:
         """Close the listening sockets, and end the TLS handshakes."""
-        self._is_closed = True
+        self.is_closed = True
         if self._plain is not None:
             self._plain.close()
         for listening in self._tls_sockets:
@@ -132,16 +124,6 @@ class Listener:
         for task in handshakes:
             task.cancel()
         await asyncio.gather(*handshakes, return_exceptions=True)
-
-    async def close(self, grace_ms: int) -> None:
-        """Close the connections: in order, and after `grace_ms` at once."""
-        for connection in list(self.connections):
-            connection.close()
-        await all_closed(self.connections, grace_ms)
-        for connection in list(self.connections):
-            connection.abort()
-        if self._sweeper is not None:
-            self._sweeper.close()
 
     # ---- TLS
 
@@ -158,8 +140,8 @@ class Listener:
                 self._loop.remove_reader(listening)
                 self._loop.call_later(ACCEPT_AGAIN_SECONDS, self._accept_more, listening, tls)
                 return
-            if len(self.connections) + len(self._handshakes) >= self._most:
-                self._report(address[0], "too many", f"{len(self._handshakes)} are at the TLS handshake")
+            if len(self.peers) + len(self._handshakes) >= self.most:
+                self.report(address[0], "too many", f"{len(self._handshakes)} are at the TLS handshake")
                 client.close()
                 continue
             client.setblocking(False)
@@ -169,7 +151,7 @@ class Listener:
             handshake.add_done_callback(partial(self._handshake_ended, connection, client))
 
     def _accept_more(self, listening: socket.socket, tls: ssl.SSLContext) -> None:
-        if not (self._is_closed or self._is_paused):
+        if not (self.is_closed or self._is_paused):
             self._loop.add_reader(listening, self._accept, listening, tls)
 
     async def _shake_hands(self, connection: Connection, client: socket.socket, host: str, tls: ssl.SSLContext) -> None:
@@ -179,7 +161,7 @@ class Listener:
         except OSError as error:  # errors of TLS and timeouts are OSErrors too
             self._handshakes.pop(connection, None)  # before it is reported: a reader of the log may count them
             client.close()
-            self._report(host, "TLS", str(error))
+            self.report(host, "TLS", str(error))
 
     def _handshake_ended(self, connection: Connection, client: socket.socket, task: asyncio.Task[None]) -> None:
         self._handshakes.pop(connection, None)
@@ -191,54 +173,28 @@ class Listener:
     def opened(self, connection: Connection) -> None:
         """Count a connection whose client has connected."""
         self._handshakes.pop(connection, None)
-        self.connections[connection] = None
-        self.metrics.connections += 1
-        self.metrics.accepted += 1
-        if len(self.connections) > self._most or self._is_closed:
-            self._drop(connection, "too many", f"{len(self.connections)} connections are open")
-        elif self._users is not None:
+        super().opened(connection)
+        connection.client_host = sys.intern(f"/{connection.host}")
+        if self._users is not None:
             connection.session = Session(self._users)
+            connection.set_frame_limit(self.limits.max_unauthenticated_frame_size)
         if self._is_paused:
             connection.pause()
 
     def lost(self, connection: Connection) -> None:
         """Forget a connection that has ended."""
-        self.connections.pop(connection, None)
-        self.metrics.connections -= 1
-        self.hold(connection, 0)
+        self._forget(connection)
+        super().lost(connection)
 
     def refuse(self, connection: Connection, error: object) -> None:
         """Close a connection whose client has sent something that is not a request, or not yet, or not one that is
         served; earlier requests are still answered."""
-        if isinstance(error, NotServedError):
-            self._report_not_served(connection.host[1:], error.what)
-        else:
-            self._report(connection.host[1:], "malformed", str(error))
+        if not isinstance(error, NotServedError):
+            super().refuse(connection, error)
+            return
+        self.counters.closed["not served"] += 1
+        if error.what not in self._not_served and len(self._not_served) < MOST_NOT_SERVED:
+            self._not_served.add(error.what)  # once, because clients try again and again
+            text = "not served: %s; closed the connection from %s, as a broker does"
+            _log.warning(text, error.what, connection.host)
         connection.close()
-
-    def _report_not_served(self, host: str, what: str) -> None:
-        """Log it once, because clients try again and again."""
-        self.metrics.closed["not served"] += 1
-        if what not in self._not_served and len(self._not_served) < MOST_NOT_SERVED:
-            self._not_served.add(what)
-            _log.warning("not served: %s; closed the connection from %s, as a broker does", what, host)
-
-    def hold(self, connection: Connection, held: int) -> None:
-        """Account for the bytes held for a client; if all together are too many, close the one that holds most."""
-        self._held += held - connection.held
-        connection.held = held
-        if self._held > self.limits.max_bytes_held:
-            greatest = max(self.connections, key=lambda each: each.held)
-            self._drop(greatest, "too many bytes held", f"{greatest.held} of {self._held}")
-
-    # ---- bounds
-
-    def _drop(self, connection: Connection, reason: str, detail: str = "") -> None:
-        if not connection.is_closing:
-            self._report(connection.host[1:], reason, detail)
-        connection.abort()
-
-    def _report(self, host: str, reason: str, detail: str) -> None:
-        self.metrics.closed[reason] += 1
-        if self._warnings.allows_line():
-            _log.warning("closed the connection from %s: %s%s", host, reason, detail and f": {detail}")

@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcoord_wire.coordinator.core.events import RebalanceAccount
 from kcoord_wire.kernel.metrics import Exporter, Value, family
+from kcoord_wire.kernel.peers import PeerCounters
 from kcoord_wire.protocol.api_keys import api_name
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -165,11 +166,7 @@ class TransactionCounts(NamedTuple):
 class Metrics(Exporter):
     """The counters of one coordinator. The server changes the public ones itself.
 
-    :ivar connections: number that is open
-    :ivar accepted: number that was accepted
-    :ivar received_bytes: of requests
-    :ivar sent_bytes: of responses
-    :ivar closed: connections that the server has closed, by one of a few reasons
+    :ivar peers: counts connections and their bytes
     :ivar faults: injected, by action
     :ivar read_groups: counts the groups; called at each scrape, in the scraping thread
     :ivar read_transactions: counts transactions; called likewise
@@ -177,11 +174,7 @@ class Metrics(Exporter):
     """
 
     def __init__(self) -> None:
-        self.connections = 0
-        self.accepted = 0
-        self.received_bytes = 0
-        self.sent_bytes = 0
-        self.closed: defaultdict[str, int] = defaultdict(int)
+        self.peers = PeerCounters()
         self.faults: defaultdict[str, int] = defaultdict(int)
         self.read_groups: Callable[[], GroupCounts] = lambda: GroupCounts({}, 0)
         self.read_transactions: Callable[[], TransactionCounts] = lambda: TransactionCounts({}, 0, {})
@@ -223,11 +216,12 @@ class Metrics(Exporter):
         """Yield the current samples."""
         counter, gauge, histogram = (partial(family, kind) for kind in ("Counter", "Gauge", "Histogram"))
         groups, members = self.read_groups()
-        yield gauge("connections", "Connections that are open", {(): self.connections})
-        yield counter("connections_accepted", "Connections that were accepted", {(): self.accepted})
-        yield counter("connections_closed", "Connections closed by the server", _labelled(self.closed), "reason")
-        yield counter("received_bytes", "Bytes of requests", {(): self.received_bytes})
-        yield counter("sent_bytes", "Bytes of responses", {(): self.sent_bytes})
+        peers = self.peers
+        yield gauge("connections", "Connections that are open", {(): peers.open})
+        yield counter("connections_accepted", "Connections that were accepted", {(): peers.accepted})
+        yield counter("connections_closed", "Connections closed by the server", _labelled(peers.closed), "reason")
+        yield counter("received_bytes", "Bytes of requests", {(): peers.received_bytes})
+        yield counter("sent_bytes", "Bytes of responses", {(): peers.sent_bytes})
         requests = {(api_name(key), _error_name(code)): count for (key, code), count in list(self._requests.items())}
         yield counter("requests", "Responses", requests, "api", "error")
         latencies = {(api_name(key),): latency.sample() for key, latency in list(self._latencies.items())}

@@ -17,10 +17,10 @@ Source: kafka `ProduceRequest.json`; kafka/clients `NetworkReceive.java` (socket
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Final, NoReturn, TypeVar
 
-from kcoord_wire.codec.framing import Framer
+from kcoord_wire.codec.framing import SIZE_BYTES, Framer
 from kcoord_wire.coordinator.api_codec import REQUEST_HEAD
 from kcoord_wire.coordinator.core.apis import TOPIC_UUIDS_FROM
 from kcoord_wire.coordinator.partitions.batch_header import BATCH_HEADER_SIZE, left_out
@@ -39,11 +39,8 @@ T = TypeVar("T")
 _Reading = Generator[None, None, T]  # yields when more bytes are needed
 
 
-class OversizedError(Exception):
-    """The next frame is beyond the limit of a framer, which still holds it.
-
-    :ivar size: of the frame, in bytes
-    """
+class _OversizedError(Exception):
+    """The next frame is beyond the limit of a framer, which still holds it."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -51,26 +48,55 @@ class OversizedError(Exception):
 
 
 class RequestFramer(Framer):
-    """Cuts requests out of a connection; raises `OversizedError` at a frame that may be an `OversizedProduce`.
+    """Cuts requests out of a connection; a Produce beyond the limit becomes one of what is kept of it.
 
     :param limit: bytes of a frame
-    :param skipped: bytes of a frame of which only the start is kept; none if not greater than the limit
+    :param skipped: bytes of a frame of which only a part is kept; none if not greater than the limit
+    :param batches: bytes of batches that are kept of such a frame
     """
 
-    __slots__ = ("_limit", "_skipped")
+    __slots__ = ("_batches", "_limit", "_oversized", "_skipped")
 
-    def __init__(self, limit: int, skipped: int = 0) -> None:
+    def __init__(self, limit: int, skipped: int = 0, batches: int = 0) -> None:
         super().__init__(limit)
         self._limit = limit
         self._skipped = skipped
+        self._batches = batches
+        self._oversized: OversizedProduce | None = None
 
-    def may_read(self, size: int) -> bool:
-        """Return whether a frame of this size may be read."""
-        return size <= max(self._limit, self._skipped)
+    @property
+    def buffered(self) -> int:
+        own = super().buffered
+        return own if self._oversized is None else own + SIZE_BYTES + self._oversized.held
+
+    def feed(self, chunk: bytes | bytearray | memoryview) -> Iterator[bytes]:
+        """See `Framer.feed`.
+
+        :raises DecodeError: also by the call, in a frame beyond the limit that is not a Produce which can be kept
+        """
+        if self._oversized is not None:
+            rest = self._oversized.feed(bytes(chunk))
+            self._stream_offset += len(chunk) - len(rest)
+            chunk = rest
+        return self._requests(super().feed(chunk))
+
+    def _requests(self, bodies: Iterator[bytes]) -> Iterator[bytes]:
+        while self._oversized is None or self._oversized.is_whole:
+            if self._oversized is not None:
+                body, self._oversized = bytes(self._oversized.body), None
+                yield body
+            try:
+                yield from bodies
+                return
+            except _OversizedError as error:
+                begun = self.rest[SIZE_BYTES:]
+                self._oversized = OversizedProduce(error.size, self._batches)
+                self._start += SIZE_BYTES + len(begun) - len(self._oversized.feed(begun))
+                bodies = super().feed(b"")
 
     def _die(self, size: int) -> None:
         if self._limit < size <= self._skipped:
-            raise OversizedError(size)
+            raise _OversizedError(size)
         super()._die(size)
 
 

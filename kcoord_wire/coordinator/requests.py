@@ -12,6 +12,7 @@ Laws:
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -123,7 +124,7 @@ class Requests:
     # ---- requests in
 
     def receive(self, connection: Connection, body: bytes, start: int) -> None:
-        """Handle a request, whose header begins at `start` in `body`. Errors as `RequestHandler.receive`."""
+        """Handle a request, whose header begins at `start` in `body`. Errors as `PeerOwner.receive`."""
         if connection.beat is not None and self._beats_again(connection, connection.beat, body, start):
             return
         session = connection.session
@@ -187,12 +188,13 @@ class Requests:
             and self.host.groups.machine.repeat_heartbeat(beat.message, self._clock())
         )
         if is_answered:
-            connection.write(beat.before + body[id_at:rest_at] + beat.after, _HEARTBEAT, 0)
+            connection.write(beat.before + body[id_at:rest_at] + beat.after)
+            self._metrics.count_request(_HEARTBEAT, 0, time.monotonic() - connection.active_at)
         return is_answered
 
     def submit(self, connection: Connection, codec: ApiCodec, message: Any, copies: int = 1) -> None:
         """Give a request, or what the permissions leave of it, to the machine that serves its api."""
-        self._token = connection.token = token = self._token + 1
+        self._token = connection.in_hand = token = self._token + 1
         self._waiting[token] = connection
         if self.permissions is not None:
             message = self._permitted(self.permissions, connection, codec, message)
@@ -204,7 +206,7 @@ class Requests:
             return
         unique = str(uuid.uuid4()) if codec.api_key in _MAKE_IDS and not message.member_id else ""
         request = Request(
-            token, message, codec.version, connection.client_id, connection.host, unique, connection.broker
+            token, message, codec.version, connection.client_id, connection.client_host, unique, connection.broker
         )
         hand_over = partial(self._receive_sasl, connection) if codec.api_key in _SASL_APIS else self.host.submit
         hand_over(request)
@@ -218,7 +220,7 @@ class Requests:
         principal = ANONYMOUS if session is None or session.principal is None else session.principal
         asked, connection.finish = split(permissions, message, codec.version, principal, self._topics.name_of)
         if connection.finish is not None and isinstance(message, ProduceRequest) and message.acks == 0:
-            del self._waiting[connection.token]
+            del self._waiting[connection.in_hand]
             connection.close()  # Kafka's only way to report it
             return None
         return asked
@@ -266,8 +268,8 @@ class Requests:
 
     def forget(self, connection: Connection) -> None:
         """A client has gone: its request stays in the group, the response is discarded."""
-        if self._waiting.pop(connection.token, None) is not None:
-            self._topics.abandon(connection.token)
+        if self._waiting.pop(connection.in_hand, None) is not None:
+            self._topics.abandon(connection.in_hand)
 
     # ---- SASL
 
@@ -287,16 +289,16 @@ class Requests:
     def _receive_token(self, connection: Connection, session: Session, token: bytes) -> None:
         answer = session.raw_token(token)
         if answer is not None:
-            connection.send_bare(frame(answer))
+            connection.write(frame(answer))
         self._after_authentication(connection, session)
 
     def _after_authentication(self, connection: Connection, session: Session) -> None:
         """Apply the limits for an authenticated peer, or close after a delay that slows password guessing."""
         if session.failed:
-            self._metrics.closed["authentication failed"] += 1
+            self._metrics.peers.closed["authentication failed"] += 1
             connection.later(FAILURE_DELAY_MS, connection.close)
         elif session.principal is not None:
-            connection.raise_frame_limit()
+            connection.set_frame_limit(connection.limits.max_frame_size)
 
     # ---- metrics
 

@@ -2,7 +2,7 @@
 
     Server        brokers that stop, pause and come back                  server.py
     Listener      sockets, TLS handshakes, what connections may cost      listener.py
-    Connection    bytes to requests, answers to bytes                     connection.py
+    Connection    a client: its requests in hand, answers to bytes        connection.py
     Requests      authentication, faults, permissions, routing            requests.py
     Host          machines, logs, elections                               host.py
     Scheduler     who goes on, and when; threads for the disk             scheduler.py
@@ -29,7 +29,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from kcoord_wire.coordinator.connection import Connection, PeerLimits
+from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.core.brokers import Leaders
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.fault_injection import Faults
@@ -99,9 +99,8 @@ class Server:
         )
         self.scheduler.host = self.host = self.requests.host
         self.brokers = machine.brokers
-        make = partial(Connection, requests=self.requests, scheduler=self.scheduler)
         count = len(self.brokers.endpoints)
-        self._make_listener = partial(Listener, limits, self.metrics, users, make, share=count)
+        self._make_listener = partial(Listener, limits, self.metrics, users, self.requests, self.scheduler, share=count)
         self.listeners = [self._make_listener(broker) for broker in range(count)]
         self.states = [BrokerState.RUNNING for _ in self.listeners]
         self._host = ""

@@ -14,14 +14,16 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from kcoord_wire.codec.framing import frame
+from kcoord_wire.kernel.peers import Peer, PeerLimits
 
 if TYPE_CHECKING:
     from kcoord_wire.recorder.relay import Relay
 
+_LIMITS: Final = PeerLimits(unread_ms=30_000)
 _SIZE: Final = struct.Struct(">I")
 
 
-class FramePasser:
+class FramePasser(Peer):
     """What one peer sends: frames are seen here, and passed to the other peer.
 
     :cvar HEAD: bytes of a frame with which it is recognised, those of its size included
@@ -40,6 +42,7 @@ class FramePasser:
     SIDE: Any
 
     def __init__(self, relay: Relay) -> None:
+        super().__init__(_LIMITS)
         self.relay = relay
         self.in_step = True
         self.held_back = False

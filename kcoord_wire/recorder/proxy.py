@@ -19,7 +19,6 @@ import asyncio
 import errno
 import socket
 import ssl
-import time
 from collections.abc import Callable
 from functools import partial
 from os import PathLike
@@ -27,14 +26,14 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from kcoord_wire.kernel.background import Background, Service
-from kcoord_wire.kernel.listening import BACKLOG
 from kcoord_wire.kernel.net import WILDCARD_HOSTS, address_text, local_address, parse_address
+from kcoord_wire.kernel.peers import BACKLOG, all_closed
 from kcoord_wire.recorder.counters import Counters, RecordingThread, RelayContext, RelayLimits, log
 from kcoord_wire.recorder.recording import RecordingWriter
 from kcoord_wire.recorder.relay import Relay
 
 MAX_BROKERS: Final = 1000
-GRACE_SECONDS: Final = 1.0
+GRACE_MS: Final = 1_000
 _LARGEST_PORT: Final = 65_535
 
 
@@ -141,13 +140,10 @@ class Proxy:
             server.close()
         for relay in list(self.context.relays):
             relay.close()
-        until = time.monotonic() + GRACE_SECONDS
-        while self.context.relays and time.monotonic() < until:
-            await asyncio.sleep(0.01)
+        await all_closed(self.context.relays, GRACE_MS)
         for relay in list(self.context.relays):
             relay.close(at_once=True)
-        while self.context.relays and time.monotonic() < until + GRACE_SECONDS:
-            await asyncio.sleep(0.01)
+        await all_closed(self.context.relays, GRACE_MS)
         if self.context.recording is not None:
             await self.context.recording.close()
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 from kcoord_wire.capture.fetches import FetchWalk
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, SIZE_BYTES, frame
@@ -34,8 +34,6 @@ from kcoord_wire.recorder.recording import Side
 
 HELD_FOR_REWRITING: Final = 32 << 20
 MAX_WAITING: Final = 4096
-WRITE_HIGH_WATER: Final = 256 << 10
-LINGER_SECONDS: Final = 30.0  # for the bytes still to be written to a peer that does not read
 
 _REQUEST_HEAD: Final = struct.Struct(">IhhIh")  # size, api key, version, correlation id, length of the client id
 _RESPONSE_HEAD: Final = struct.Struct(">II")
@@ -115,7 +113,7 @@ class Relay:
     def connected(self) -> None:
         """Let bytes pass: the broker is connected."""
         self._connecting = None  # this task is at its end, and must not be cancelled now
-        if self.client.transport is None or self.client.transport.is_closing():
+        if self.client.is_closing:
             self.close()
             return
         self.number = self.context.next_number()
@@ -142,7 +140,7 @@ class Relay:
         if self._connecting is not None:
             self._connecting.cancel()
         for end in (self.client, self.upstream):
-            end.close(at_once=at_once)
+            end.abort() if at_once else end.close()
 
     def lost(self) -> None:
         """Note that one connection has ended, and end the other one."""
@@ -164,43 +162,36 @@ class Relay:
         text = f"{self.name}: the {side} does not speak Kafka: {why}{guess_protocol(data)}"
         if self.context.rewrites:
             self.context.warn(f"{text}; closed")
-            end.close(at_once=True)  # and the other one, when what came before has been written
+            end.abort()  # and the other one, when what came before has been written
             return False
         self.context.warn(f"{text}; it passes through, and is not recorded any more")
         return True
 
 
-class _End(FramePasser, asyncio.Protocol):
+class _End(FramePasser):
     """One of the two connections.
 
-    :ivar transport: None before it is connected and after it has ended
     :ivar peer: the address at its other end
     :ivar other: the other connection
     """
 
-    __slots__ = ("_lingering", "other", "peer", "transport")
+    __slots__ = ("other", "peer")
     NAME: Side
     other: _End
 
     def __init__(self, relay: Relay) -> None:
         super().__init__(relay)
-        self.transport: asyncio.Transport | None = None
         self.peer = ""
-        self._lingering: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's does not subclass it
-        transport.set_write_buffer_limits(WRITE_HIGH_WATER)
+        super().connection_made(transport)
         address = transport.get_extra_info("peername")
         self.peer = address_text(*address[:2]) if isinstance(address, tuple) else "?"
-        self.transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.transport = None
+        super().connection_lost(exc)
         if exc is not None:
             self.note_end(reset=True)
-        if self._lingering is not None:
-            self._lingering.cancel()
         self.forget()
         self.relay.lost()
 
@@ -224,16 +215,6 @@ class _End(FramePasser, asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if self.transport is not None:
             self.transport.write(data)
-
-    def close(self, *, at_once: bool) -> None:
-        transport = self.transport
-        if transport is None:
-            return
-        if at_once:
-            transport.abort()
-        elif not transport.is_closing():
-            transport.close()
-            self._lingering = self.relay.context.loop.call_later(LINGER_SECONDS, transport.abort)
 
     def leave_step(self, why: str, start: bytes, passed: list[bytes]) -> bool:
         if not self.relay.refuse(self, why, start):

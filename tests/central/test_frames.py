@@ -5,6 +5,9 @@ The frames of a broker of the rewrite.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 import kcoord_wire as kw
@@ -18,7 +21,7 @@ from kcoord_wire.central.dialects import (
     draft_frame,
     kafka_frame,
 )
-from kcoord_wire.central.peer import Connection
+from kcoord_wire.central.peer import Connection, Limits
 from kcoord_wire.messages import central as m
 
 SAMPLES = [
@@ -100,7 +103,8 @@ def test_what_is_not_served_is_a_decode_error(body: bytes, kind: str) -> None:
 
 def test_an_answer_has_the_correlation_id_of_its_request() -> None:
     dialect = RewriteDialect()
-    connection = Connection(None, 1)  # type: ignore[arg-type]  # an owner is not needed here
+    owner: Any = SimpleNamespace(limits=Limits(), receive=None)
+    connection = Connection(owner, 1 << 20, 1)
     assert dialect.read(connection, kw.encode_request(JOIN, 0, correlation_id=9)) == JOIN
     assert connection.in_hand.correlation_id == 9
     frame = dialect.frame(connection, kafka.rewrite.RewriteJoinGroupResponse(generation_id=1))

@@ -266,7 +266,7 @@ def test_a_flood_of_requests_delays_no_other_consumer(siege: Siege) -> None:
         senders.append(threading.Thread(target=_send, args=(other, fetch * 2_000)))
         for sender in senders:
             sender.start()
-        eventually(lambda: siege.refusals("it does not read what it is sent"), seconds=6 * STALL)
+        eventually(lambda: siege.refusals("unread answers"), seconds=6 * STALL)
     for sender in senders:
         sender.join(STALL)
 

@@ -293,7 +293,7 @@ def test_a_peer_that_does_not_read_is_closed(host: Callable[..., Hosted], caplog
         RegisterConsumerRequest=lambda event: [Send(event.connection, OK)],
         ClusterMetadataRequest=lambda event: [Send(event.connection, each) for each in pings],
     )
-    for limits, reason in ((Limits(unread_ms=300), "does not read"), (Limits(max_unread=1 << 20), "has not read")):
+    for limits, reason in ((Limits(unread_ms=300), "unread answers"), (Limits(max_unread=1 << 20), "has not read")):
         hosted = host(machine, limits=limits)
         with DraftWire(hosted.port) as wire, DraftWire(hosted.port) as other:
             wire.send(m.ClusterMetadataRequest())

@@ -51,11 +51,11 @@ def test_nothing_has_happened() -> None:
 
 def test_what_the_server_counts() -> None:
     metrics = Metrics()
-    metrics.connections, metrics.accepted = 3, 10
+    metrics.peers.open, metrics.peers.accepted = 3, 10
     metrics.read_log_bytes = lambda: 4096
-    metrics.received_bytes += 100
-    metrics.sent_bytes += 200
-    metrics.closed["idle"] += 2
+    metrics.peers.received_bytes += 100
+    metrics.peers.sent_bytes += 200
+    metrics.peers.closed["idle"] += 2
     metrics.faults["drop"] += 1
     metrics.read_groups = lambda: GroupCounts({"Stable": 4, "Empty": 1}, 12)
     metrics.read_transactions = lambda: TransactionCounts({"Ongoing": 2}, 9, {"committed": 6, "timed out": 1})
@@ -115,7 +115,7 @@ def test_scrapes_while_another_thread_counts() -> None:
         while not done.is_set():
             number += 1
             metrics.count_request(number % 90, number % 1000, 0.001)
-            metrics.closed[f"reason {number % 100}"] += 1
+            metrics.peers.closed[f"reason {number % 100}"] += 1
 
     thread = threading.Thread(target=count)
     thread.start()

@@ -11,7 +11,7 @@ import kcoord_wire as kw
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.connection import PeerLimits
 from kcoord_wire.coordinator.core.apis import SERVED
-from kcoord_wire.coordinator.oversized import OversizedError, OversizedProduce, RequestFramer
+from kcoord_wire.coordinator.oversized import OversizedProduce, RequestFramer
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.broker import GOOD, batch
@@ -113,14 +113,33 @@ def test_a_frame_that_ends_early_is_refused() -> None:
 
 
 def test_which_sizes_are_read_at_all() -> None:
-    def first(size: int, skipped: int) -> bytes:
-        return next(RequestFramer(LIMIT, skipped).feed(size.to_bytes(4, "big") + bytes(20)))
+    def begun(size: int, skipped: int) -> RequestFramer:
+        framer = RequestFramer(LIMIT, skipped, LIMIT)
+        assert not list(framer.feed(size.to_bytes(4, "big") + bytes([0, 0, 0, 9]) + bytes(16)))
+        return framer
 
-    with pytest.raises(OversizedError):
-        first(LIMIT + 1, 1 << 20)
+    assert begun(LIMIT + 1, 1 << 20).buffered >= 24
     for size, skipped in (((1 << 20) + 1, 1 << 20), (LIMIT + 1, 0), (1 << 31, 1 << 20)):
         with pytest.raises(DecodeError, match="frame size"):
-            first(size, skipped)
+            begun(size, skipped)
+
+
+@pytest.mark.parametrize("chunks", [5, 1_000, 1 << 20])
+def test_frames_around_it_are_cut_as_ever(chunks: int) -> None:
+    large = kw.encode_request(produce(GOOD, NEVER, LARGE), 9)
+    sent = [b"before", large, b"", large, b"between", b"after"]
+    stream = b"".join(map(kw.frame, sent)) + (LIMIT + 1).to_bytes(4, "big") + bytes(20)
+    framer = RequestFramer(LIMIT, 1 << 30, LIMIT)
+    found: list[bytes] = []
+
+    def cut() -> None:
+        for at in range(0, len(stream), chunks):
+            found.extend(framer.feed(stream[at : at + chunks]))
+            assert framer.buffered <= LIMIT + (1 << 20) + chunks
+
+    with pytest.raises(DecodeError, match=f"frame size {LIMIT + 1} is above the limit"):
+        cut()
+    assert found == [kept(body) if body is large else body for body in sent]
 
 
 # ---- on sockets

@@ -95,7 +95,7 @@ class VirtualBroker:
         if self._server is None:
             return
         self._past = self.rebalances
-        for connection in list(self._server.listeners[0].connections):
+        for connection in list(self._server.listeners[0].peers):
             self._server.requests.forget(connection)  # withdraws what is parked at the topics
         self._server = None
         self.host.kill()

@@ -53,12 +53,13 @@ class Call:
 
     session = exchange = finish = beat = None
     codec: ApiCodec
-    correlation_id = token = 0
+    correlation_id = 0
+    in_hand: int | None = None
     client_id = ""
 
     def __init__(self, owner: VirtualBrokers, broker: int, host: str, then: Callable[[Any, int, bytes], None]) -> None:
         self.broker = broker
-        self.host = f"/{host}"
+        self.client_host = f"/{host}"
         self._owner = owner
         self._then = then
 
