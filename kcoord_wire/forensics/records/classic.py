@@ -182,8 +182,7 @@ class ClassicRecords:
         ledger = self._ledger
         record.joined, record.gone, record.absent = last.joined, last.gone, last.absent & record.members.keys()
         instances = record.instances
-        for member_id in last.members.keys() - record.members.keys():
-            life = last.members[member_id]
+        for member_id, life in [each for each in last.members.items() if each[0] not in record.members]:
             why = "replaced"
             if life.instance_id not in instances:
                 record.gone[member_id] = departed = ledger.departed(life, record.first_sign)
@@ -414,7 +413,7 @@ def _assignor_changed(change: _Change) -> Explanation | None:
 
 def _rejoined_late(change: _Change) -> Explanation | None:
     last, now = change.last, change.now
-    late = [now.members[member_id] for member_id in last.absent - now.absent if member_id in now.members]
+    late = [now.members[member_id] for member_id in sorted(last.absent - now.absent) if member_id in now.members]
     if not late:
         return None
     detail = f"{_names(late)}, without whom the join of generation {last.generation} had ended, came back"
