@@ -297,14 +297,19 @@ class HistoryBuilder:
             if at < len(stopped) and (pause.to_ns is None or stopped[at] < pause.to_ns):
                 pause.to_ns, pause.next_member_id = stopped[at], None
 
-    def history(
-        self, first_ns: int, last_ns: int, commits: list[CommitRow], blind: list[str], *, origin: str = "log"
-    ) -> GroupHistory:
-        """Return the tables; later records change their rows."""
-        self._end_pauses_of_stopped_groups()
-        pauses = [item for item in self._pauses if item.from_ns != item.to_ns]
-        add_pauses((row for row in self.rebalances if row.cooperative and row.outcome == "stable"), pauses)
-        summary = GroupSummary(
+    def summary(
+        self,
+        first_ns: int,
+        last_ns: int,
+        blind: list[str],
+        *,
+        origin: str,
+        exchanges: int = 0,
+        commits: int = 0,
+        paused_ms: float | None = None,
+    ) -> GroupSummary:
+        """Return the row of the group, with the sizes of its tables."""
+        return GroupSummary(
             group_id=self.group_id,
             origin=origin,
             protocol_type=self.protocol_type,
@@ -313,11 +318,21 @@ class HistoryBuilder:
             members=len(self.lives),
             generations=len(self.generations),
             rebalances=len(self.rebalances),
-            exchanges=0,
-            commits=sum(row.commits for row in commits),
-            paused_ms=paused_ms(pauses),
+            exchanges=exchanges,
+            commits=commits,
+            paused_ms=paused_ms,
             blind=blind + [noted(note, count) for note, count in sorted(self.notes.items())],
         )
+
+    def history(
+        self, first_ns: int, last_ns: int, commits: list[CommitRow], blind: list[str], *, origin: str = "log"
+    ) -> GroupHistory:
+        """Return the tables; later records change their rows."""
+        self._end_pauses_of_stopped_groups()
+        pauses = [item for item in self._pauses if item.from_ns != item.to_ns]
+        add_pauses((row for row in self.rebalances if row.cooperative and row.outcome == "stable"), pauses)
+        count = sum(row.commits for row in commits)
+        summary = self.summary(first_ns, last_ns, blind, origin=origin, commits=count, paused_ms=paused_ms(pauses))
         return GroupHistory(
             group=summary,
             rebalances=self.rebalances,

@@ -59,7 +59,6 @@ from kcoord_wire.forensics.model import (
     CommitRow,
     Evidence,
     GroupHistory,
-    GroupSummary,
     Identity,
     Loss,
     MemberLife,
@@ -351,25 +350,21 @@ def marshal_history(parts: Iterable[Part], judge: ClaimRules) -> GroupHistory:
     holders.close()
     lives = _lives(group_id, seen, claims, holders, judge)
     times = [(row.first_ns, row.last_ns) for row in seen] + [(row.from_ns, row.from_ns) for row in halts]
-    summary = GroupSummary(
-        group_id=group_id,
+    tables = holders.tables
+    tables.lives, tables.protocol_type = lives, f"marshal {judge.rules}"
+    summary = tables.summary(
+        min(first_ns for first_ns, _ in times),
+        max(last_ns for _, last_ns in times),
+        _blind(seen, judge),
         origin="marshal",
-        protocol_type=f"marshal {judge.rules}",
-        first_ns=min(first_ns for first_ns, _ in times),
-        last_ns=max(last_ns for _, last_ns in times),
-        members=len(lives),
-        generations=len(holders.tables.generations),
-        rebalances=len(holders.tables.rebalances),
-        exchanges=0,
         commits=sum(row.commits for row in commits),
         paused_ms=paused_ms(holders.pauses),
-        blind=_blind(seen, judge),
     )
-    states = sorted([*holders.tables.states, *_paused(group_id, halts)], key=lambda row: (row.from_ns, row.state))
+    states = sorted([*tables.states, *_paused(group_id, halts)], key=lambda row: (row.from_ns, row.state))
     return GroupHistory(
         group=summary,
-        rebalances=holders.tables.rebalances,
-        generations=holders.tables.generations,
+        rebalances=tables.rebalances,
+        generations=tables.generations,
         states=states,
         members=lives,
         ownership=holders.ownership,

@@ -129,7 +129,7 @@ class Coverage:
 
 
 def _not_held(traffic: GroupTraffic, epochs: Epochs) -> int:
-    if not any(row.outcome == "stable" for row in epochs.rebalances):
+    if not any(trace.outcome == "stable" for trace, _ in epochs.rebalances):
         return 0
     topics = {topic for member in epochs.lives for topic in member.topics}
     sizes = {sighting.topic: sighting.partitions for sighting in traffic.sightings if sighting.topic in topics}

@@ -18,31 +18,27 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.history import add_pauses, state_intervals
+from kcoord_wire.forensics.history import HistoryBuilder, add_pauses, state_intervals
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
-    Cause,
     Evidence,
     Generation,
     GroupHistory,
-    GroupSummary,
     MemberLife,
     Pause,
     Rebalance,
     StateInterval,
-    new_rebalance,
 )
 from kcoord_wire.forensics.wire.facts import identity_of, removed_member
 from kcoord_wire.forensics.wire.gaps import Coverage, Holes
 from kcoord_wire.forensics.wire.joins import Join, find_failovers, find_joins
-from kcoord_wire.forensics.wire.kip848 import Epochs, read_epochs
+from kcoord_wire.forensics.wire.kip848 import Epochs, EpochTrace, read_epochs
 from kcoord_wire.forensics.wire.lag import commit_rows, note_growth, read_lag
 from kcoord_wire.forensics.wire.members import End, add_end, awaited_text, find_awaited, find_ends, member_rows
 from kcoord_wire.forensics.wire.outages import find_outages, outage_rows
@@ -87,30 +83,11 @@ def explain_group(exchanges: pa.Table, topics: pa.Table | Sightings) -> tuple[Gr
 def _unexplained(traffic: GroupTraffic, apis: Sequence[str]) -> GroupHistory:
     """The history of a group of a design that stood on ZooKeeper: a summary that says so."""
     designs = " and ".join(_UNEXPLAINED[api] for api in apis)
-    summary = GroupSummary(
-        group_id=traffic.group_id,
-        origin="wire",
-        protocol_type=None,
-        first_ns=traffic.first_ns,
-        last_ns=traffic.last_ns,
-        members=0,
-        generations=0,
-        rebalances=0,
-        exchanges=traffic.count,
-        commits=0,
-        paused_ms=None,
-        blind=[f"The group uses the protocol of {designs}, which is not explained."],
+    blind = [f"The group uses the protocol of {designs}, which is not explained."]
+    builder = HistoryBuilder(traffic.group_id)
+    return GroupHistory(
+        builder.summary(traffic.first_ns, traffic.last_ns, blind, origin="wire", exchanges=traffic.count)
     )
-    return GroupHistory(summary)
-
-
-@dataclass(slots=True)
-class _Explained:
-    """A rebalance with its cause and its row."""
-
-    trace: RebalanceTrace
-    explanation: Explanation
-    row: Rebalance
 
 
 class _WireGroup:
@@ -133,47 +110,49 @@ class _WireGroup:
         self._lives: list[MemberTrace] = [*self._replay.traces, *self._epochs.lives]
         self._ends = find_ends(traffic, self._lives, self._outages)
         self._holes = Holes(traffic, self._lives)
-        self._explained = list(self._explain(explanations))
+        self._builder = HistoryBuilder(traffic.group_id)
+        self._rules: dict[int, str] = {}
+        self._add_rebalances(explanations)
 
     def rules(self) -> dict[int, str]:
-        return {each.row.number: each.explanation.rule for each in self._explained}
+        return self._rules
 
     def history(self) -> GroupHistory:
-        traffic, epochs = self._traffic, self._epochs
-        rebalances = _numbered([*(each.row for each in self._explained), *epochs.rebalances])
-        self._add_ends_of_epochs()
-        _correct_outcomes(rebalances, self._lives if self._replay.traces and epochs.lives else ())
+        traffic, epochs, builder = self._traffic, self._epochs, self._builder
+        rebalances = builder.rebalances
+        if self._replay.traces and epochs.lives:
+            _correct_outcomes(rebalances, self._lives)
         holdings = self._holdings()
         coverage = Coverage(traffic, self._joins, () if epochs.lives else _skipped(self._traces), epochs)
         pauses, unknown = self._pauses(rebalances, holdings, coverage)
         ownership = ownership_rows(traffic.group_id, holdings)
         members = self._members()
-        generations = [*self._generations(), *epochs.generations]
         lag = read_lag(traffic, ownership, members)
         note_growth(rebalances, lag.rows)
+        builder.lives = sorted(members, key=lambda member: member.joined_ns)
+        builder.generations = sorted(
+            [*self._generations(), *epochs.generations], key=lambda generation: generation.joined_ns
+        )
+        builder.protocol_type = self._protocol_type()
+        blind = [
+            *_blind(traffic, self._replay, self._joins, epochs),
+            *self._holes.blind(),
+            *_blind_pauses(coverage, builder.protocol_type, is_known=not unknown),
+        ]
         return GroupHistory(
-            group=GroupSummary(
-                group_id=traffic.group_id,
+            group=builder.summary(
+                traffic.first_ns,
+                traffic.last_ns,
+                blind,
                 origin="wire",
-                protocol_type=self._protocol_type(),
-                first_ns=traffic.first_ns,
-                last_ns=traffic.last_ns,
-                members=len(members),
-                generations=len(generations),
-                rebalances=len(rebalances),
                 exchanges=traffic.count,
                 commits=len(traffic.commits),
                 paused_ms=None if unknown else sum(rebalance.paused_ms or 0.0 for rebalance in rebalances),
-                blind=[
-                    *_blind(traffic, self._replay, self._joins, epochs),
-                    *self._holes.blind(),
-                    *_blind_pauses(coverage, self._protocol_type(), is_known=not unknown),
-                ],
             ),
             rebalances=rebalances,
-            generations=sorted(generations, key=lambda generation: generation.joined_ns),
-            states=sorted([*self._states(), *epochs.states], key=lambda state: state.from_ns),
-            members=sorted(members, key=lambda member: member.joined_ns),
+            generations=builder.generations,
+            states=sorted(self._states(), key=lambda state: state.from_ns),
+            members=builder.lives,
             ownership=ownership,
             pauses=pauses,
             commits=commit_rows(traffic.group_id, traffic.commits),
@@ -184,15 +163,26 @@ class _WireGroup:
             outages=list(outage_rows(traffic.group_id, self._outages, self._replay.traces, self._traces)),
         )
 
-    def _add_ends_of_epochs(self) -> None:
-        """Say what became of processes whose sessions ran out in a KIP-848 group."""
-        died = sorted((end.died_ns, life.member_id, end.text) for life, end in self._ends.items() if end.died_ns)
-        for rebalance in self._epochs.rebalances:
-            if rebalance.cause == Cause.SESSION_EXPIRED:
-                own = [
-                    text for at_ns, name, text in died if name == rebalance.member_id and at_ns <= rebalance.started_ns
-                ]
-                rebalance.detail += own[-1] if own else ""
+    def _add_rebalances(self, explanations: Sequence[Explanation]) -> None:
+        """Add the rebalances of both protocols, in order of time."""
+        owners = Owners()
+        following = [*(trace.started for trace in self._traces), None][1:]
+        moves = [owners.count_assigned(trace) for trace in self._traces]
+        classic = zip(self._traces, explanations, following, moves, strict=True)
+        modern = ((trace, told, trace.following, trace.moved) for trace, told in self._epochs.rebalances)
+        for trace, told, until, moved in sorted([*classic, *modern], key=lambda each: each[0].started.time_ns):
+            row = self._builder.add(trace.started.time_ns, **_columns(trace, told, until))
+            row.moved, row.moved_needlessly = moved
+            _add_last_joiner(trace, row)
+            row.detail += _ended_text(trace, self._ends)
+            if isinstance(trace, EpochTrace):
+                continue
+            if trace.outcome == "unseen":
+                row.duration_ms = None  # others may still have joined
+            self._rules[row.number] = told.rule
+            row.waited_for = find_awaited(trace, self._ends, self._traffic.horizon_ns)
+            row.detail += awaited_text(row.waited_for)
+            self._holes.weaken(trace, row)
 
     def _holdings(self) -> list[HeldPartition]:
         holdings = [*find_holdings(self._replay.traces, self._traffic.requests), *self._epochs.holdings]
@@ -227,17 +217,6 @@ class _WireGroup:
         known = next((name for name in types if name), None)
         return known or (_CONSUMER if self._epochs.members else None)
 
-    def _explain(self, explanations: Sequence[Explanation]) -> Iterator[_Explained]:
-        owners = Owners()
-        following = [*(trace.started for trace in self._traces[1:]), None]
-        for number, (trace, explanation) in enumerate(zip(self._traces, explanations, strict=True), start=1):
-            row = _rebalance(self._traffic.group_id, number, trace, explanation, following[number - 1])
-            row.moved, row.moved_needlessly = owners.count_assigned(trace)
-            row.waited_for = find_awaited(trace, self._ends, self._traffic.horizon_ns)
-            row.detail += _ended_text(trace, self._ends) + awaited_text(row.waited_for)
-            self._holes.weaken(trace, row)
-            yield _Explained(trace, explanation, row)
-
     # ---- generations and states
 
     def _generations(self) -> list[Generation]:
@@ -260,13 +239,14 @@ class _WireGroup:
 
     def _states(self) -> list[StateInterval]:
         moves = [(at.time_ns, state or None, generation) for state, at, generation in self._replay.states]
-        return state_intervals(self._traffic.group_id, moves)
+        group_id = self._traffic.group_id
+        return [*state_intervals(group_id, moves), *state_intervals(group_id, self._epochs.states)]
 
 
 def _correct_outcomes(rebalances: Sequence[Rebalance], lives: Sequence[MemberTrace]) -> None:
     """A group of both protocols is not empty when the last member of one has left.
 
-    :param lives: of both; empty in a group of one protocol
+    :param lives: of both
     """
     for rebalance in rebalances:
         at_ns = rebalance.ended_ns or rebalance.started_ns
@@ -274,14 +254,6 @@ def _correct_outcomes(rebalances: Sequence[Rebalance], lives: Sequence[MemberTra
             life.since.time_ns <= at_ns and (life.left is None or life.left.time_ns > at_ns) for life in lives
         ):
             rebalance.outcome = "interrupted"
-
-
-def _numbered(rebalances: list[Rebalance]) -> list[Rebalance]:
-    """Number the rebalances of both protocols in order of time."""
-    rebalances.sort(key=lambda rebalance: (rebalance.started_ns, rebalance.number))
-    for number, rebalance in enumerate(rebalances, start=1):
-        rebalance.number = number
-    return rebalances
 
 
 def _stable_ns(trace: RebalanceTrace, join: Join) -> int | None:
@@ -294,40 +266,40 @@ def _stable_ns(trace: RebalanceTrace, join: Join) -> int | None:
 # ---- rebalances
 
 
-def _rebalance(
-    group_id: str, number: int, trace: RebalanceTrace, explanation: Explanation, following: Moment | None
-) -> Rebalance:
-    join = trace.join
-    joined = None if join is None or join.joined is None else max(join.joined.time_ns, trace.started.time_ns)
-    rebalance = new_rebalance(
-        group_id=group_id,
-        number=number,
-        generation_id=trace.generation,
-        started_ns=trace.started.time_ns,
-        joined_ns=joined,
-        ended_ns=_ended_ns(trace, following),
-        outcome=trace.outcome,
-        cause=str(explanation.cause),
-        confidence=explanation.confidence,
-        detail=explanation.detail,
-        evidence=explanation.evidence,
-        trigger=identity_of(trace.start.member or trace.start.request),
-        reason=explanation.reason,
-        cooperative=_is_cooperative(join),
-        members_before=len(trace.before),
-        members_after=len(trace.after),
-        removed=[
+def _columns(trace: RebalanceTrace, told: Explanation, following: Moment | None) -> dict[str, Any]:
+    """Return the columns of a rebalance.
+
+    :param following: when the next one of the same protocol starts
+    """
+    columns = {
+        "generation_id": trace.generation,
+        "joined_ns": None if trace.joined is None else max(trace.joined.time_ns, trace.started.time_ns),
+        "ended_ns": _ended_ns(trace, following),
+        "outcome": trace.outcome,
+        "cause": str(told.cause),
+        "confidence": told.confidence,
+        "detail": told.detail,
+        "evidence": told.evidence,
+        "trigger": identity_of(trace.start.member or trace.start.request),
+        "reason": told.reason,
+        "members_before": len(trace.before),
+        "members_after": len(trace.after),
+        "removed": [
             removed_member(member, LeaveReason.POLL_TIMEOUT if _did_not_poll(member, why) else why)
             for member, why in trace.removed
         ],
-    )
-    if join is not None:
-        rebalance.protocol_type = join.protocol_type
-        rebalance.assignor, rebalance.leader_id = join.assignor or None, join.leader_id or None
-    if trace.outcome == "unseen":
-        rebalance.duration_ms = None  # others may still have joined
-    _add_last_joiner(trace, rebalance)
-    return rebalance
+    }
+    if isinstance(trace, EpochTrace):
+        return columns | {"protocol_type": _CONSUMER, "assignor": trace.assignor, "cooperative": True}
+    join = trace.join
+    if join is None:
+        return columns
+    return columns | {
+        "protocol_type": join.protocol_type,
+        "assignor": join.assignor or None,
+        "leader_id": join.leader_id or None,
+        "cooperative": _is_cooperative(join),
+    }
 
 
 def _ended_text(trace: RebalanceTrace, ends: Mapping[MemberTrace, End]) -> str:
@@ -348,7 +320,7 @@ def _add_last_joiner(trace: RebalanceTrace, rebalance: Rebalance) -> None:
     joins = sorted(trace.joins, key=lambda join: join[0])
     if not joins:
         return
-    at, member, _ = joins[-1]
+    at, member = joins[-1]
     rebalance.last_member_id = member.member_id
     rebalance.last_client_id = member.client_id
     rebalance.last_client_host = member.host or None
@@ -378,9 +350,9 @@ def _assigned_at(join: Join) -> list[tuple[Moment, bool]]:
     return sorted(answers, key=lambda answer: (not answer[1], answer[0]))
 
 
-def _is_cooperative(join: Join | None) -> bool | None:
+def _is_cooperative(join: Join) -> bool | None:
     """Whether members keep what they own meanwhile, by what they state and by the assignor."""
-    if join is None or not join.assignor:
+    if not join.assignor:
         return None
     stated = [member.owned for member in join.members.values()]
     stated += [offer.owned for request in join.requests for offer in request.offers]

@@ -18,30 +18,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 
-from kcoord_wire.forensics.history import StateMove, state_intervals
-from kcoord_wire.forensics.model import (
-    NS_PER_MS,
-    Cause,
-    Evidence,
-    Generation,
-    MemberLife,
-    Rebalance,
-    RemovedMember,
-    StateInterval,
-    new_rebalance,
-)
-from kcoord_wire.forensics.wire.facts import MAX_CITED, describe_member, evidence_of, identity_of, removed_member
+from kcoord_wire.forensics.history import StateMove
+from kcoord_wire.forensics.model import Cause, Evidence, Generation, MemberLife
+from kcoord_wire.forensics.wire.facts import MAX_CITED, describe_member, evidence_of
 from kcoord_wire.forensics.wire.members import member_row
-from kcoord_wire.forensics.wire.ownership import HeldPartition, Owners, fair_share
-from kcoord_wire.forensics.wire.rules import EPOCH_RULES, UNKNOWN
+from kcoord_wire.forensics.wire.ownership import HeldPartition, Holder, Owners, fair_share
+from kcoord_wire.forensics.wire.rules import EPOCH_RULES, UNKNOWN, Explanation
 from kcoord_wire.forensics.wire.signs import END, NEVER_NS, NS_PER_S, Moment
-from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace
+from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace, Start, StartKind
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -81,13 +71,6 @@ class NewEpoch(NamedTuple):
     request: GroupRequest
 
 
-class MemberCount(NamedTuple):
-    """How many members the group has from a moment on."""
-
-    at: Moment
-    size: int
-
-
 @dataclass(slots=True, eq=False)
 class EpochMember(MemberTrace):
     """The life of a member id of the KIP-848 protocol.
@@ -101,7 +84,6 @@ class EpochMember(MemberTrace):
     assignor: str | None = None
     received: list[ReceivedEpoch] = field(default_factory=list)
     reports: list[OwnedReport] = field(default_factory=list)
-    timeout_ms: int | None = None
 
     @property
     def has_left_for_now(self) -> bool:
@@ -161,7 +143,6 @@ class EpochReader:
     :ivar lives: all that there were
     :ivar triggers: what may have raised the epoch, in order of time
     :ivar epochs: the epochs of the group
-    :ivar counts: the number of members, whenever that changed
     :ivar base: the epoch that the source begins with, 0 for none
     :ivar began: when that was seen
     """
@@ -172,7 +153,6 @@ class EpochReader:
         self.lives: list[EpochMember] = []
         self.triggers: list[EpochTrigger] = []
         self.epochs: list[NewEpoch] = []
-        self.counts: list[MemberCount] = []
         self.base = 0
         self.began: Moment | None = None
         self._senders: dict[GroupRequest, EpochMember] = {}
@@ -242,8 +222,6 @@ class EpochReader:
     def _begin(self, at: Moment, request: GroupRequest, member_id: str, *, is_new: bool) -> EpochMember:
         member = EpochMember(member_id, request.instance_id, request.client_id, request.host, at, is_new)
         member.topics, member.regex, member.assignor = request.topics or (), request.topic_regex, request.assignor
-        if request.rebalance_ms is not None and request.rebalance_ms >= 0:
-            member.timeout_ms = request.rebalance_ms
         member.connections.add(request.connection)
         member.joins.append(request)
         self._admit(member)
@@ -253,14 +231,12 @@ class EpochReader:
         self.members[member.member_id] = member
         self.lives.append(member)
         self._names.add(member.member_id)
-        self.counts.append(MemberCount(member.since, len(self.members)))
 
     def _end(self, member: EpochMember, at: Moment, why: LeaveReason) -> None:
         if member.left is None:
             member.left, member.why = at, why
         if self.members.get(member.member_id) is member:
             del self.members[member.member_id]
-            self.counts.append(MemberCount(at, len(self.members)))
 
     def _join(self, at: Moment, request: GroupRequest, present: EpochMember | None) -> None:
         member_id = request.member_id or request.given_id
@@ -331,40 +307,43 @@ _METADATA_DELAY_NS: Final = 300 * NS_PER_S  # clients refresh their metadata eve
 _DEPARTURES: Final = (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.POLL_TIMEOUT)
 
 
-@dataclass(slots=True)
-class Epochs:
-    """The history of a KIP-848 group; each list in order of time.
-
-    :ivar lives: of which `members` has the rows
-    :ivar unknown: how many rebalances have no known cause
-    """
-
-    rebalances: list[Rebalance] = field(default_factory=list)
-    generations: list[Generation] = field(default_factory=list)
-    states: list[StateInterval] = field(default_factory=list)
-    members: list[MemberLife] = field(default_factory=list)
-    lives: list[EpochMember] = field(default_factory=list)
-    holdings: list[HeldPartition] = field(default_factory=list)
-    unknown: int = 0
-
-
-@dataclass(slots=True)
-class _Span:
+@dataclass(slots=True, eq=False)
+class EpochTrace(RebalanceTrace):
     """The way from one epoch of the group to the next.
 
-    :ivar start: when the first of its triggers came, or the first member received it
-    :ivar following: when the next span starts
+    :ivar request: of the first member that received the epoch; None if the last members have left
+    :ivar triggers: what may have raised it
+    :ivar assignor: that a member asked for
+    :ivar following: when the next one starts
+    :ivar moved: how many partitions moved, and how many of them needlessly
     """
 
-    number: int
-    new: NewEpoch
-    start: Moment
-    triggers: list[EpochTrigger]
+    request: GroupRequest | None = None
+    triggers: Sequence[EpochTrigger] = ()
+    assignor: str | None = None
     following: Moment | None = None
+    moved: tuple[int, int] = (0, 0)
 
     @property
     def until(self) -> Moment:
         return self.following or END
+
+
+@dataclass(slots=True)
+class Epochs:
+    """The history of a KIP-848 group; each list in order of time."""
+
+    rebalances: list[tuple[EpochTrace, Explanation]] = field(default_factory=list)
+    generations: list[Generation] = field(default_factory=list)
+    states: list[StateMove] = field(default_factory=list)
+    members: list[MemberLife] = field(default_factory=list)
+    lives: list[EpochMember] = field(default_factory=list)
+    holdings: list[HeldPartition] = field(default_factory=list)
+
+    @property
+    def unknown(self) -> int:
+        """How many rebalances have no known cause."""
+        return sum(explanation.cause == Cause.UNKNOWN for _, explanation in self.rebalances)
 
 
 def read_epochs(traffic: GroupTraffic) -> Epochs:
@@ -373,54 +352,69 @@ def read_epochs(traffic: GroupTraffic) -> Epochs:
 
 
 class EpochHistory:
-    """Makes rows of what `EpochReader` has read."""
+    """Finds what `EpochReader` has read of members and owners in each epoch."""
 
     def __init__(self, read: EpochReader) -> None:
         self._read = read
         self._group_id = read.traffic.group_id
-        self._silenced: list[Moment] = []  # when members were gone that sent no goodbye
         self._assigned: dict[int, set[Partition]] = defaultdict(set)
         for member in read.lives:
             for epoch, _, partitions in member.received:
                 self._assigned[epoch] |= partitions or frozenset()
 
     def epochs(self) -> Epochs:
-        result = Epochs()
+        lives = self._read.lives
         triggers = sorted([*self._read.triggers, *self._silent_members()], key=attrgetter("at"))
-        spans, rest = self._spans(triggers)
-        result.holdings = sorted(
-            (holding for member in self._read.lives for holding in self._holdings(member)), key=attrgetter("order")
-        )
-        by_time = sorted(result.holdings, key=attrgetter("from_ns"))
+        traces, rest = self._traces(triggers)
+        holdings = sorted((holding for member in lives for holding in self._holdings(member)), key=attrgetter("order"))
+        by_time = sorted(holdings, key=attrgetter("from_ns"))
         owners = Owners()
-        for span in spans:
-            rebalance = self._rebalance(span)
-            rebalance.moved, rebalance.moved_needlessly = self._count_moves(span, by_time, owners)
-            result.rebalances.append(rebalance)
-            result.unknown += rebalance.cause == Cause.UNKNOWN
-            result.generations.append(self._generation(span, rebalance))
-        last = self._last_departures(len(spans) + 1, rest)
+        for trace in traces:
+            self._follow(trace)
+            trace.moved = self._count_moves(trace, by_time, owners)
+        generations = [self._generation(trace) for trace in traces]
+        explained = [(trace, self._explain(trace)) for trace in traces]
+        last = self._last_departures(rest)
         if last is not None:
-            if result.rebalances and result.rebalances[-1].outcome == "open":
-                result.rebalances[-1].outcome = "interrupted"
-            result.rebalances.append(last)
-        result.states = self._states(result.rebalances)
-        result.lives = self._read.lives
-        result.members = [self._member(member) for member in self._read.lives]
-        return result
+            if traces and traces[-1].outcome == "open":
+                traces[-1].outcome = "interrupted"
+            explained.append((last, _departed(last)))
+        states = list(self._states([trace for trace, _ in explained]))
+        return Epochs(explained, generations, states, [self._member(member) for member in lives], lives, holdings)
 
-    def _spans(self, triggers: list[EpochTrigger]) -> tuple[list[_Span], list[EpochTrigger]]:
+    def _traces(self, triggers: list[EpochTrigger]) -> tuple[list[EpochTrace], list[EpochTrigger]]:
         """Give each epoch the triggers since the one before; return the triggers behind the last epoch too."""
-        spans: list[_Span] = []
+        traces: list[EpochTrace] = []
         used = 0
+        assignor = next((member.assignor for member in self._read.lives if member.assignor is not None), None)
         moments = [trigger.at for trigger in triggers]
-        for number, new in enumerate(self._read.epochs, start=1):
+        for new in self._read.epochs:
             fresh = triggers[used : bisect_right(moments, new.at)]
             used += len(fresh)
-            spans.append(_Span(number, new, fresh[0].at if fresh else new.at, fresh))
-        for span, following in pairwise(spans):
-            span.following = following.start
-        return spans, triggers[used:]
+            trace = self._trace(fresh, new.at)
+            trace.joined, trace.generation, trace.request, trace.assignor = new.at, new.epoch, new.request, assignor
+            traces.append(trace)
+        for trace, following in pairwise(traces):
+            trace.following = following.started
+        return traces, triggers[used:]
+
+    def _trace(self, triggers: Sequence[EpochTrigger], at: Moment) -> EpochTrace:
+        """Begin a rebalance at the first of its triggers, or at a moment if it has none."""
+        if triggers:
+            first = triggers[0]
+            is_silent = first.cause == Cause.SESSION_EXPIRED
+            start = Start(StartKind.SESSION if is_silent else StartKind.JOINED, first.at, first.member)
+        else:
+            start = Start(StartKind.HIDDEN, at)
+        before: dict[str, MemberTrace] = {
+            member.member_id: member
+            for member in self._read.lives
+            if member.since < start.at and (member.left is None or member.left >= start.at)
+        }
+        gone = [trigger.member for trigger in triggers if trigger.cause in _DEPARTURES]
+        trace = EpochTrace(start, before, not before, None, triggers=triggers)
+        trace.removed += [(member, member.why or LeaveReason.LEFT) for member in gone]
+        return trace
 
     # ---- members that fall silent
 
@@ -433,7 +427,6 @@ class EpochHistory:
                 gone = self._silent_since(member, latest)
                 if gone is not None:
                     member.left, member.why = gone, LeaveReason.SESSION
-                    self._silenced.append(gone)
                     triggers.append(new_trigger("silent", gone, member, None))
             elif member.rejection is not None:
                 rule = "fenced" if member.rejection.error == ErrorCode.FENCED_MEMBER_EPOCH else "expired"
@@ -474,83 +467,53 @@ class EpochHistory:
 
     # ---- rebalances
 
-    def _rebalance(self, span: _Span) -> Rebalance:
-        acks = self._acknowledged(span)
-        done = sorted(((at, member) for member, at in acks if at is not None), key=lambda item: item[0])
-        last = done[-1][0] if done else span.new.at
-        is_over = len(done) == len(acks) and last <= span.until
-        end = last if is_over else span.following
-        cause, detail, confidence, facts = self._explain(span)
-        rebalance = new_rebalance(
-            group_id=self._group_id,
-            number=span.number,
-            generation_id=span.new.epoch,
-            started_ns=span.start.time_ns,
-            joined_ns=max(span.new.at.time_ns, span.start.time_ns),
-            ended_ns=None if end is None else end.time_ns,
-            outcome="stable" if is_over else "open" if span.following is None else "interrupted",
-            cause=str(cause),
-            confidence=confidence,
-            detail=detail,
-            evidence=facts,
-            trigger=identity_of(span.triggers[0].member) if span.triggers else None,
-            protocol_type="consumer",
-            assignor=next((member.assignor for member in self._read.lives if member.assignor is not None), None),
-            cooperative=True,
-            members_before=self._members_before(span.start),
-            members_after=len(acks),
-            removed=_removed(span.triggers),
-        )
-        if done:
-            at, member = done[-1]
-            rebalance.last_member_id, rebalance.last_client_id = member.member_id, member.client_id
-            rebalance.last_client_host = member.host or None
-            rebalance.late_ms = (at.time_ns - done[-2][0].time_ns) / NS_PER_MS if len(done) > 1 else None
-        return rebalance
+    def _follow(self, trace: EpochTrace) -> None:
+        """Find which members have the epoch, and when the last of them had."""
+        acks = self._acknowledged(trace)
+        trace.after = {member.member_id: member for member, _ in acks}
+        trace.joins = sorted(((at, member) for member, at in acks if at is not None), key=itemgetter(0))
+        assert trace.joined is not None, "a member has received it"
+        last = trace.joins[-1][0] if trace.joins else trace.joined
+        is_over = len(trace.joins) == len(acks) and last <= trace.until
+        trace.over = last if is_over else trace.following
+        trace.outcome = "stable" if is_over else "open" if trace.following is None else "interrupted"
 
-    def _explain(self, span: _Span) -> tuple[Cause, str, float, list[Evidence]]:
-        facts = [
-            evidence_of(trigger.request, trigger.text, answer=bool(trigger.request.error))
-            for trigger in span.triggers
-            if trigger.request is not None
-        ]
-        new = span.new
-        text = f"{describe_member(None, new.request)} is the first to receive epoch {new.epoch}"
-        facts.append(evidence_of(new.request, text, answer=True))
-        if span.triggers:
-            first, *others = span.triggers
+    def _explain(self, trace: EpochTrace) -> Explanation:
+        facts = _cited(trace.triggers)
+        assert trace.request is not None, "a member has received it"
+        text = f"{describe_member(None, trace.request)} is the first to receive epoch {trace.generation}"
+        facts.append(evidence_of(trace.request, text, answer=True))
+        if trace.triggers:
+            first, *others = trace.triggers
             more = "; with it: " + ", ".join(other.text for other in others[:MAX_CITED]) if others else ""
-            return first.cause, first.text + more, first.confidence, facts
-        changed = self._changed_topics(span)
+            return Explanation("", first.cause, first.confidence, first.text + more, facts, None)
+        changed = self._changed_topics(trace)
         rule = EPOCH_RULES[UNKNOWN if changed is None else "topics"]
         what = "" if changed is None else changed.text
-        return rule.cause, rule.sentence.format(what=what), rule.confidence, [*([changed] if changed else ()), *facts]
+        facts = [*([changed] if changed else ()), *facts]
+        return Explanation(rule.name, rule.cause, rule.confidence, rule.sentence.format(what=what), facts, None)
 
-    def _acknowledged(self, span: _Span) -> list[tuple[EpochMember, Moment | None]]:
+    def _acknowledged(self, trace: EpochTrace) -> list[tuple[EpochMember, Moment | None]]:
         """When each member had the epoch, and had stated that it owns what came with it; None: it has not."""
         found: list[tuple[EpochMember, Moment | None]] = []
         for member in self._read.lives:
-            if member.since > span.until or (member.left is not None and member.left <= span.start):
+            if member.since > trace.until or (member.left is not None and member.left <= trace.started):
                 continue
-            first = bisect_left(member.received, span.new.epoch, key=attrgetter("epoch"))
+            first = bisect_left(member.received, trace.generation, key=attrgetter("epoch"))
             if first < len(member.received):
-                at = _acknowledged_at(member, first, span)
+                at = _acknowledged_at(member, first, trace)
                 if at is not None:
                     found.append((member, at))
-            elif (member.left is None or member.left > span.until) and (member.since <= span.start or member.received):
+            elif (member.left is None or member.left > trace.until) and (
+                member.since <= trace.started or member.received
+            ):
                 found.append((member, None))
         return found
 
-    def _members_before(self, at: Moment) -> int:
-        counts = self._read.counts
-        index = bisect_left(counts, at, key=attrgetter("at"))
-        silenced = sum(gone < at for gone in self._silenced)
-        return counts[index - 1].size - silenced if index else 0
-
-    def _changed_topics(self, span: _Span) -> Evidence | None:
+    def _changed_topics(self, trace: EpochTrace) -> Evidence | None:
         """A topic of the group of which a client learnt another size since the epoch before."""
-        since = self._read.epochs[span.number - 2].at.time_ns if span.number > 1 else 0
-        until = span.start.time_ns + _METADATA_DELAY_NS
+        earlier = (new.at.time_ns for new in reversed(self._read.epochs) if new.epoch < (trace.generation or 0))
+        since, until = next(earlier, 0), trace.started.time_ns + _METADATA_DELAY_NS
         topics = {topic for member in self._read.lives for topic in member.topics}
         topics |= {topic for assigned in self._assigned.values() for topic, _ in assigned}  # subscribed by a pattern
         sizes: dict[str, int] = {}
@@ -564,48 +527,30 @@ class EpochHistory:
             sizes[sighting.topic] = sighting.partitions
         return None
 
-    def _last_departures(self, number: int, triggers: Sequence[EpochTrigger]) -> Rebalance | None:
+    def _last_departures(self, triggers: Sequence[EpochTrigger]) -> EpochTrace | None:
         """The last members have left: no member receives the epoch that follows."""
         rest = [trigger for trigger in triggers if trigger.cause in _DEPARTURES]
         if not rest or any(member.left is None for member in self._read.lives):
             return None
-        first = rest[0]
-        return new_rebalance(
-            group_id=self._group_id,
-            number=number,
-            generation_id=None,
-            started_ns=first.at.time_ns,
-            ended_ns=rest[-1].at.time_ns,
-            outcome="empty",
-            cause=str(first.cause),
-            confidence=first.confidence,
-            detail=first.text,
-            evidence=[evidence_of(each.request, each.text) for each in rest if each.request is not None],
-            trigger=identity_of(first.member),
-            protocol_type="consumer",
-            cooperative=True,
-            members_before=self._members_before(first.at),
-            removed=_removed(rest),
-        )
+        trace = self._trace(rest, END)
+        trace.over, trace.outcome = rest[-1].at, "empty"
+        return trace
 
     # ---- owners
 
     def _holdings(self, member: EpochMember) -> list[HeldPartition]:
-        held: dict[Partition, HeldPartition] = {}
-        done: list[HeldPartition] = []
+        holder = Holder(member)
         moments = [(at, 1, assigned, epoch) for epoch, at, assigned in member.received if assigned is not None]
         moments += [(at, 0, owned, 0) for at, owned in member.reports]  # a report describes what was held before
         for at, is_assignment, partitions, epoch in sorted(moments, key=lambda moment: moment[:2]):
             if not is_assignment:
-                done += _let_go(held, partitions, at)
+                holder.keep([*partitions, *holder.held_since(at.time_ns)], at.time_ns)
             if is_assignment or not member.is_new:
-                for partition in sorted(partitions - held.keys()):
-                    held[partition] = HeldPartition(partition, member, epoch or member.first_generation, at.time_ns)
+                holder.begin(partitions, epoch or member.first_generation, at.time_ns)
         if member.left is not None:
             end = self._returned(member) if member.has_left_for_now else None
-            for holding in held.values():
-                holding.to_ns = max((end or member.left).time_ns, holding.from_ns)
-        return done + list(held.values())
+            holder.keep((), (end or member.left).time_ns)
+        return holder.holdings
 
     def _returned(self, member: EpochMember) -> Moment | None:
         if member.instance_id is None:
@@ -613,77 +558,70 @@ class EpochHistory:
         later = (other for other in self._read.lives if other.since > member.since)
         return next((other.since for other in later if other.instance_id == member.instance_id), None)
 
-    def _count_moves(self, span: _Span, holdings: list[HeldPartition], owners: Owners) -> tuple[int, int]:
+    def _count_moves(self, trace: EpochTrace, holdings: list[HeldPartition], owners: Owners) -> tuple[int, int]:
         """Count the partitions that changed owner from the beginning of an epoch to the next.
 
         :param holdings: sorted by their beginning
         """
-        first = bisect_left(holdings, span.start.time_ns, key=attrgetter("from_ns"))
-        end = bisect_left(holdings, span.until.time_ns, lo=first, key=attrgetter("from_ns"))
+        first = bisect_left(holdings, trace.started.time_ns, key=attrgetter("from_ns"))
+        end = bisect_left(holdings, trace.until.time_ns, lo=first, key=attrgetter("from_ns"))
         gains = [(holding.partition, holding.member) for holding in holdings[first:end]]
         staying = {
             member.identity
             for member in self._read.lives
-            if member.left is None or member.left.time_ns > span.start.time_ns
+            if member.left is None or member.left.time_ns > trace.started.time_ns
         }
         return owners.count_moves(gains, staying, fair_share(len(owners.owners), len(staying)))
 
     # ---- rows
 
-    def _generation(self, span: _Span, rebalance: Rebalance) -> Generation:
+    def _generation(self, trace: EpochTrace) -> Generation:
+        assert trace.generation is not None, "it is not the end of the group"
+        assert trace.joined is not None, "a member has received it"
         return Generation(
             group_id=self._group_id,
-            generation_id=span.new.epoch,
-            joined_ns=span.new.at.time_ns,
-            stable_ns=rebalance.ended_ns if rebalance.outcome == "stable" else None,
-            ended_ns=None if span.following is None else span.following.time_ns,
-            assignor=rebalance.assignor,
+            generation_id=trace.generation,
+            joined_ns=trace.joined.time_ns,
+            stable_ns=trace.over.time_ns if trace.outcome == "stable" and trace.over is not None else None,
+            ended_ns=None if trace.following is None else trace.following.time_ns,
+            assignor=trace.assignor,
             leader_id=None,
-            members=rebalance.members_after,
-            partitions=len(self._assigned.get(span.new.epoch, ())),
+            members=len(trace.after),
+            partitions=len(self._assigned.get(trace.generation, ())),
         )
 
-    def _states(self, rebalances: list[Rebalance]) -> list[StateInterval]:
-        moves: list[StateMove] = []
+    def _states(self, traces: Iterable[EpochTrace]) -> Iterator[StateMove]:
         if self._read.began is not None:
-            moves.append((self._read.began.time_ns, "Stable", self._read.base))
-        for each in rebalances:
+            yield self._read.began.time_ns, "Stable", self._read.base
+        for each in traces:
+            over_ns = None if each.over is None else each.over.time_ns
             if each.outcome == "empty":
-                moves.append((each.ended_ns or each.started_ns, "Empty", None))
+                yield over_ns or each.started.time_ns, "Empty", None
                 continue
-            joined_ns = each.joined_ns or each.started_ns
-            if joined_ns > each.started_ns:
-                moves.append((each.started_ns, "Assigning", each.generation_id))
-            moves.append((joined_ns, "Reconciling", each.generation_id))
-            if each.outcome == "stable" and each.ended_ns is not None:
-                moves.append((each.ended_ns, "Stable", each.generation_id))
-        return state_intervals(self._group_id, moves)
+            joined = each.joined or each.started
+            if joined.time_ns > each.started.time_ns:
+                yield each.started.time_ns, "Assigning", each.generation
+            yield max(joined.time_ns, each.started.time_ns), "Reconciling", each.generation
+            if each.outcome == "stable" and over_ns is not None:
+                yield over_ns, "Stable", each.generation
 
     def _member(self, member: EpochMember) -> MemberLife:
         row = member_row(self._group_id, member, self._last_seen(member, None))
-        row.protocol, row.rebalance_timeout_ms = "consumer", member.timeout_ms
+        row.protocol, row.rebalance_timeout_ms = "consumer", member.rebalance_ms
         row.assignors = [] if member.assignor is None else [member.assignor]
         row.topics = list(member.topics) or ([member.regex] if member.regex else [])
         return row
 
 
-def _let_go(held: dict[Partition, HeldPartition], owned: frozenset[Partition], at: Moment) -> list[HeldPartition]:
-    """End the holdings that a report of the owned partitions no longer names."""
-    gone = [partition for partition in held if partition not in owned and held[partition].from_ns < at.time_ns]
-    for partition in gone:
-        held[partition].to_ns = at.time_ns
-    return [held.pop(partition) for partition in gone]
-
-
-def _acknowledged_at(member: EpochMember, first: int, span: _Span) -> Moment | None:
+def _acknowledged_at(member: EpochMember, first: int, trace: EpochTrace) -> Moment | None:
     """When a member that received the epoch had stated that it owns what came with it; None: it belongs to the next.
 
     :param first: which of its epochs this one is
     """
     # It may be assigned more in the same epoch, when others let go.
-    last = bisect_left(member.received, span.until, lo=first, key=attrgetter("at")) - 1
+    last = bisect_left(member.received, trace.until, lo=first, key=attrgetter("at")) - 1
     _, at, assignment = member.received[max(first, last)]
-    if at > span.until and member.since > span.start:
+    if at > trace.until and member.since > trace.started:
         return None
     if assignment is None:
         return at
@@ -691,6 +629,14 @@ def _acknowledged_at(member: EpochMember, first: int, span: _Span) -> Moment | N
     return next((report.at for report in later if report.owned == assignment), at)
 
 
-def _removed(triggers: Sequence[EpochTrigger]) -> list[RemovedMember]:
-    members = (trigger.member for trigger in triggers if trigger.cause in _DEPARTURES)
-    return [removed_member(member, member.why or LeaveReason.LEFT) for member in members]
+def _cited(triggers: Iterable[EpochTrigger]) -> list[Evidence]:
+    return [
+        evidence_of(trigger.request, trigger.text, answer=bool(trigger.request.error))
+        for trigger in triggers
+        if trigger.request is not None
+    ]
+
+
+def _departed(trace: EpochTrace) -> Explanation:
+    first = trace.triggers[0]
+    return Explanation("", first.cause, first.confidence, first.text, _cited(trace.triggers), None)

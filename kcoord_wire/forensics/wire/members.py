@@ -312,9 +312,7 @@ def find_awaited(trace: RebalanceTrace, ends: Mapping[MemberTrace, End], horizon
     """
     start_ns, over_ns = trace.started.time_ns, _over_ns(trace, horizon_ns)
     done = {
-        member: max(at.time_ns, start_ns)
-        for at, member, _ in trace.joins
-        if trace.before.get(member.member_id) is member
+        member: max(at.time_ns, start_ns) for at, member in trace.joins if trace.before.get(member.member_id) is member
     }
     joined_ns = sorted([start_ns, *done.values()])
     waits = []
@@ -334,8 +332,8 @@ def _is_long(wait: tuple[MemberTrace, int, int]) -> bool:
 
 
 def _over_ns(trace: RebalanceTrace, horizon_ns: int) -> int:
-    if trace.join is not None and trace.join.joined is not None:
-        return trace.join.joined.time_ns
+    if trace.joined is not None:
+        return trace.joined.time_ns
     return horizon_ns if trace.over is None else trace.over.time_ns
 
 

@@ -66,44 +66,56 @@ class HeldPartition:
 # ---- what a member holds
 
 
-class _Holder:
-    """What one member holds as its requests go by."""
+class Holder:
+    """What one member holds as time goes by.
+
+    :ivar holdings: all that it has held so far
+    """
 
     def __init__(self, member: MemberTrace) -> None:
         self._member = member
         self._held: dict[Partition, HeldPartition] = {}
         self.holdings: list[HeldPartition] = []
 
-    def follow(self, requests: list[GroupRequest]) -> list[HeldPartition]:
-        member = self._member
-        for at, request in _moments(requests):
-            if at >= member.since and (member.left is None or at <= member.left):
-                self._take(at.time_ns, request)
-        if member.left is not None:
-            self._keep(_NOTHING, member.left.time_ns)
-        return self.holdings
-
-    def _take(self, now_ns: int, request: GroupRequest) -> None:
-        if request.api == "SyncGroup" and request.error == 0:
-            if request.granted is not None:
-                self._keep(request.granted, now_ns)
-                self._begin(request.granted, request.generation, now_ns)
-        elif request.api == "JoinGroup":
-            self._keep(_kept_while_joining(request), now_ns)
-        elif request.error in _REJECTIONS:
-            self._keep(_NOTHING, now_ns)
-
-    def _begin(self, partitions: Iterable[Partition], generation: int | None, now_ns: int) -> None:
+    def begin(self, partitions: Iterable[Partition], generation: int | None, now_ns: int) -> None:
+        """Hold these, too."""
         for partition in sorted(partitions):
             if partition not in self._held:
                 self._held[partition] = holding = HeldPartition(partition, self._member, generation, now_ns)
                 self.holdings.append(holding)
 
-    def _keep(self, partitions: frozenset[Partition], now_ns: int) -> None:
+    def keep(self, partitions: Iterable[Partition], now_ns: int) -> None:
         """Let go of all others."""
-        for partition in [held for held in self._held if held not in partitions]:
+        kept = frozenset(partitions)
+        for partition in [held for held in self._held if held not in kept]:
             holding = self._held.pop(partition)
             holding.to_ns = max(now_ns, holding.from_ns)
+
+    def held_since(self, from_ns: int) -> list[Partition]:
+        """Return what it holds since a time, or later."""
+        return [partition for partition, holding in self._held.items() if holding.from_ns >= from_ns]
+
+
+def _follow(member: MemberTrace, requests: list[GroupRequest]) -> list[HeldPartition]:
+    """Find what a member of the classic protocol held."""
+    holder = Holder(member)
+    for at, request in _moments(requests):
+        if at >= member.since and (member.left is None or at <= member.left):
+            _take(holder, at.time_ns, request)
+    if member.left is not None:
+        holder.keep(_NOTHING, member.left.time_ns)
+    return holder.holdings
+
+
+def _take(holder: Holder, now_ns: int, request: GroupRequest) -> None:
+    if request.api == "SyncGroup" and request.error == 0:
+        if request.granted is not None:
+            holder.keep(request.granted, now_ns)
+            holder.begin(request.granted, request.generation, now_ns)
+    elif request.api == "JoinGroup":
+        holder.keep(_kept_while_joining(request), now_ns)
+    elif request.error in _REJECTIONS:
+        holder.keep(_NOTHING, now_ns)
 
 
 def find_holdings(members: Sequence[MemberTrace], requests: Sequence[GroupRequest]) -> list[HeldPartition]:
@@ -113,7 +125,7 @@ def find_holdings(members: Sequence[MemberTrace], requests: Sequence[GroupReques
         if request.api in _APIS:
             for name in {request.member_id, request.given_id} - {""}:
                 by_member[name].append(request)
-    return [holding for member in members for holding in _Holder(member).follow(by_member[member.member_id])]
+    return [holding for member in members for holding in _follow(member, by_member[member.member_id])]
 
 
 def _moments(requests: list[GroupRequest]) -> list[tuple[Moment, GroupRequest]]:

@@ -254,7 +254,7 @@ class Replay(GroupState):
         self.take_join(member, request)
         member.parked = request
         if self.rebalance is not None:
-            self.rebalance.joins.append((at, member, request))
+            self.rebalance.joins.append((at, member))
 
     def _reject_for_size(self, at: Moment, request: GroupRequest) -> None:
         member = self.members.get(request.member_id)
@@ -355,7 +355,8 @@ class Replay(GroupState):
         for member in list(self.members.values()):
             if self._is_absent(member, join, at):
                 self.remove(member, at, self._why_absent(member, at))
-        rebalance.join = self.join = join
+        rebalance.join, rebalance.joined = join, join.joined
+        self.join = join
         rebalance.generation = self.generation = join.generation
         rebalance.after = dict(self.members)
         self.leader = join.leader_id

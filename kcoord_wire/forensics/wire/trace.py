@@ -170,10 +170,11 @@ class RebalanceTrace:
     :ivar shown_by: the exchange that showed it, if its start is not in the source
     :ivar loaded: the failover after which this is the first rebalance
     :ivar others: what else would have started it
-    :ivar joins: the JoinGroup requests that were parked in it, with their members
+    :ivar joins: when members joined (KIP-848: had its epoch and what came with it), in any order
     :ivar removed: the members that it removed, and why
-    :ivar join: the join that completed it
-    :ivar after: the members when that was complete
+    :ivar join: the join that completed it; KIP-848 has none
+    :ivar joined: when that was complete (KIP-848: when the first member received the epoch)
+    :ivar after: the members by then
     :ivar stable: when the leader's assignment arrived
     :ivar over: when it ended
     :ivar outcome: as in `model.Rebalance.outcome`
@@ -186,9 +187,10 @@ class RebalanceTrace:
     shown_by: GroupRequest | None = None
     loaded: Failover | None = None
     others: list[Start] = field(default_factory=list)
-    joins: list[tuple[Moment, MemberTrace, GroupRequest]] = field(default_factory=list)
+    joins: list[tuple[Moment, MemberTrace]] = field(default_factory=list)
     removed: list[tuple[MemberTrace, LeaveReason]] = field(default_factory=list)
     join: Join | None = None
+    joined: Moment | None = None
     generation: int | None = None
     after: dict[str, MemberTrace] = field(default_factory=dict)
     stable: Moment | None = None

@@ -124,7 +124,7 @@ def test_a_member_joins_reports_and_receives_epochs() -> None:
     assert [each.epoch for each in reader.epochs] == [1, 2]
     assert [(each.epoch, each.assignment) for each in member.received] == [(1, {("orders", 0)}), (2, None)]
     assert [each.owned for each in member.reports] == [{("orders", 0)}]
-    assert (member.timeout_ms, [count.size for count in reader.counts]) == (300_000, [1])
+    assert (member.rebalance_ms, [*reader.members.values()]) == (300_000, [member])
     assert [(trigger.cause, trigger.text) for trigger in reader.triggers] == [
         (Cause.NEW_MEMBER, "c1 (10.0.0.1) joined as a new member")
     ]
