@@ -35,7 +35,7 @@ def test_joins_are_answered_before_the_assignment_is_written() -> None:
     assert (two.joined_ns, two.started_ns, two.syncing_ms) == (joined * 1_000_000, joined * 1_000_000, 500.0)
 
 
-def test_removed_members_are_in_the_order_in_which_the_group_had_them() -> None:
+def test_removed_members_stand_in_the_order_of_the_group() -> None:
     many = {f"{name}-1": [number] for number, name in enumerate("hcafgbed")}
     records = generation(1, many), generation(1, {"h-1": [0]}), generation(2, {"h-1": [0]})
     assert [gone.member_id for gone in rebalances(*records)[1].removed] == list(many)[1:]
