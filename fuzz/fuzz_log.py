@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from kcoord_wire.coordinator.log.segments import CorruptLogError
+
 from fuzz.checksums import mended_segment
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.core.groups import replay
-from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.kernel.disk import MemoryDisk
 

@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "records": CODEC,
     "kernel": {"codec"} | GROUND,
     "kernel.virtual": {"kernel"} | GROUND,
+    "log": {"kernel", "records"} | GROUND,
     "clients": {"kernel"} | GROUND,
     "assignors": CODEC - {""},
     "capture": {"kernel"} | CODEC,
@@ -53,17 +54,23 @@ MAY_IMPORT = {
     "coordinator.consumer_groups": {"kernel", "assignors", "coordinator.core"} | CODEC - {"codec"},
     "coordinator.transactions": {"kernel", "coordinator.core"} | CODEC - {"codec"},
     "coordinator.security": {"kernel", "coordinator.core"} | CODEC - {"codec"},
-    "coordinator.log": {"kernel", "coordinator.core", "records"} | GROUND,
-    "coordinator.partitions": {"kernel", "coordinator.core", "coordinator.log", "records"} | GROUND,
-    "coordinator.topics": {"kernel", "records", "coordinator.core", "coordinator.log", "coordinator.partitions"}
+    "coordinator.log": {"kernel", "log", "coordinator.core", "records"} | GROUND,
+    "coordinator.partitions": {"kernel", "log", "coordinator.core", "records"} | GROUND,
+    "coordinator.topics": {"kernel", "log", "records", "coordinator.core", "coordinator.partitions"}
     | CODEC - {"codec"},
-    "coordinator": {"coordinator.consumer_groups", "coordinator.core", "coordinator.log", "coordinator.partitions"}
+    "coordinator": {
+        "log",
+        "coordinator.consumer_groups",
+        "coordinator.core",
+        "coordinator.log",
+        "coordinator.partitions",
+    }
     | {"coordinator.security", "coordinator.topics", "coordinator.transactions"}
     | MACHINES,
     "consumer": {"records"} | MACHINES,
     "zookeeper": {"kernel"} | GROUND,
     "central": {"records", "zookeeper"} | MACHINES,
-    "marshal": {"clients", "records", "coordinator.log"} | MACHINES,
+    "marshal": {"clients", "log", "records"} | MACHINES,
     "worlds": {"coordinator", "coordinator.core"} | VIRTUAL,
     "worlds.proposal": {"worlds.group", "consumer", "coordinator.core"} | VIRTUAL,
     "worlds.central": {"zookeeper", "central"} | VIRTUAL,

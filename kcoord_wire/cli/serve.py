@@ -207,11 +207,11 @@ class Serve(Command):
         from kcoord_wire.coordinator.coordinator import Coordinator
         from kcoord_wire.coordinator.core.config import GroupConfig
         from kcoord_wire.coordinator.fault_injection import Faults
-        from kcoord_wire.coordinator.log.segments import CorruptLogError
         from kcoord_wire.coordinator.security.authentication import Users
         from kcoord_wire.coordinator.security.permissions import Permissions
         from kcoord_wire.coordinator.topics.catalog import TopicLimits
         from kcoord_wire.kernel.disk import LogInUseError
+        from kcoord_wire.log.tail import CorruptLogError
 
         coordinator = Coordinator(
             topics_of(self.topics),

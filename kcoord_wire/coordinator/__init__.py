@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from kcoord_wire.coordinator.core.machine import GroupMachine
     from kcoord_wire.coordinator.description import GroupDescription, MemberDescription
     from kcoord_wire.coordinator.fault_injection import Fault, Faults
-    from kcoord_wire.coordinator.log.segments import CorruptLogError
     from kcoord_wire.coordinator.security.authentication import Users
     from kcoord_wire.coordinator.security.permissions import Permissions
     from kcoord_wire.coordinator.topics.catalog import TopicLimits
     from kcoord_wire.kernel.settings import SettingsError
+    from kcoord_wire.log.tail import CorruptLogError
 
 __all__ = [
     "Coordinator",

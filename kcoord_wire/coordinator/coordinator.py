@@ -28,7 +28,7 @@ from kcoord_wire.coordinator.core.apis import SERVED
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.fault_injection import Faults
-from kcoord_wire.coordinator.log.segments import OFFSETS_FOLDER, TRANSACTIONS, TRANSACTIONS_FOLDER
+from kcoord_wire.coordinator.log.batches import OFFSETS_FOLDER, TRANSACTIONS, TRANSACTIONS_FOLDER
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.security.authentication import Users
 from kcoord_wire.coordinator.security.permissions import Permissions

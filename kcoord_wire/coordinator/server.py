@@ -34,7 +34,7 @@ from kcoord_wire.coordinator.core.brokers import Leaders
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.fault_injection import Faults
 from kcoord_wire.coordinator.listener import Listener
-from kcoord_wire.coordinator.log.segments import TRANSACTIONS
+from kcoord_wire.coordinator.log.batches import TRANSACTIONS
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.metrics import Metrics
 from kcoord_wire.coordinator.requests import Requests

@@ -305,6 +305,39 @@ class FolderDisk(_Folder):
         _sync_folder(folder.absolute().parent)
 
 
+class FileLock:
+    """A file that one process holds, or several that share it, until they release it or end. OSError: it cannot be
+    made, or locked.
+
+    :param path: it is made if it is missing
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def take(self, *, shared: bool = False) -> bool:
+        """Return whether it is held now; False while others hold it."""
+        import fcntl  # is missing on Windows, where disks in memory work
+
+        try:
+            fcntl.flock(self._fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Let others have it."""
+        import fcntl
+
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Release it for good."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
 class FileDisk(FolderDisk):
     """The folder `path` of a coordinator, as a Kafka broker has its log directory.
 
@@ -314,23 +347,18 @@ class FileDisk(FolderDisk):
 
     def __init__(self, path: Path | str) -> None:
         super().__init__(Path(path))
-        import fcntl  # is missing on Windows, where disks in memory work
-
-        lock = self._folder / _LOCK
-        self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock = FileLock(self._folder / _LOCK)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
-            raise LogInUseError(lock) from None
+            is_free = self._lock.take()
         except OSError:
             self.close()
             raise
+        if not is_free:
+            self.close()
+            raise LogInUseError(self._folder / _LOCK)
 
     def close(self) -> None:
-        lock, self._lock = self._lock, -1
-        if lock >= 0:
-            os.close(lock)
+        self._lock.close()
 
 
 def _sync_folder(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A coordination log in a folder, for members of one machine without a broker.
+"""A coordination log in a folder, for members of one machine without a broker; and the log that a URL names.
 
 Laws, beside those of `log.Log`:
 
@@ -11,19 +11,14 @@ Laws, beside those of `log.Log`:
   null key, so that `forensics.sources`, and what stands on it, reads them.
 * A segment is removed once it is full and its last entry older than `retention_ms`.
 
-Source: `coordinator.log`; kafka/storage `LogSegment.java`.
-
-The log that a URL names, for commands and settings.
-
 open_log("kafka://broker:9092/__marshal")       # several brokers with commas; the topic may be left out
 open_log("file:/var/lib/marshal")
+
+Source: `kcoord_wire.log`; kafka/storage `LogSegment.java`.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -33,16 +28,16 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from kcoord_wire.coordinator.log.segments import LEADER_EPOCH, CorruptLogError, base_offset, read_batches
 from kcoord_wire.errors import EncodeError
-from kcoord_wire.kernel.disk import FolderDisk
+from kcoord_wire.kernel.disk import FileLock, FolderDisk
+from kcoord_wire.log.segments import LEADER_EPOCH, read_segments
+from kcoord_wire.log.tail import CorruptLogError, Tail, base_offset, segment_name, segment_names
 from kcoord_wire.marshal.kafka_log import TOPIC, KafkaLog
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry, grown, trimmed
 from kcoord_wire.records import Record, RecordBatch, encode_batch
 
 _TOPIC: Final = "__marshal"
 _LOCK: Final = ".lock"
-_SEGMENT: Final = re.compile(r"\d{20}\.log")
 _LOOK_SECONDS: Final = 0.01  # between looks at the files: their readers get no events
 _LOCK_SECONDS: Final = 5.0
 _LOCK_LOOK_SECONDS: Final = 0.002
@@ -78,10 +73,14 @@ class FileLog(Log):
         self._parts: list[_Partition] = []
         with _as_log_error():
             self._path.mkdir(parents=True, exist_ok=True)
-            with (self._path / _LOCK).open("ab") as lock, _holding(lock.fileno(), fcntl.LOCK_EX, _LOCK_SECONDS):
-                self.partitions = self._count() or partitions
-                for number in range(self.partitions):
-                    self._parts.append(_Partition(self._folder(number), segment_bytes, retention_ms))
+            lock = FileLock(self._path / _LOCK)
+            try:
+                with _holding(lock, _LOCK_SECONDS):
+                    self.partitions = self._count() or partitions
+                    for number in range(self.partitions):
+                        self._parts.append(_Partition(self._folder(number), segment_bytes, retention_ms))
+            finally:
+                lock.close()
 
     def read_from_start(self, partitions: Collection[int]) -> None:
         if wrong := [partition for partition in partitions if not 0 <= partition < self.partitions]:
@@ -171,10 +170,10 @@ class _Partition:
         self._segment_bytes = segment_bytes
         self._retention_ms = retention_ms
         self._tail = _Cursor()
-        self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock = FileLock(folder / _LOCK)
 
     def close(self) -> None:
-        os.close(self._lock)
+        self._lock.close()
 
     def read(self, cursor: _Cursor, seconds: float) -> list[Record]:
         """Return records behind a cursor, and move it; none if the partition is locked for so long.
@@ -183,7 +182,7 @@ class _Partition:
         """
         records: list[Record] = []
         if self._has_more(cursor):
-            with suppress(TimeoutError), _holding(self._lock, fcntl.LOCK_SH, seconds):
+            with suppress(TimeoutError), _holding(self._lock, seconds, shared=True):
                 for batch in self._advance(cursor):
                     records += batch.records
                     if len(records) >= _MOST_RECORDS:
@@ -192,13 +191,13 @@ class _Partition:
 
     def end(self, seconds: float) -> int:
         """Return the offset behind the last record. TimeoutError: the partition is locked for so long."""
-        with _holding(self._lock, fcntl.LOCK_SH, seconds):
+        with _holding(self._lock, seconds, shared=True):
             deque(self._advance(self._tail), maxlen=0)
             return self._tail.offset
 
     def append(self, value: bytes) -> int:
         """Append a record, and return its offset. TimeoutError: the partition stays locked."""
-        with _holding(self._lock, fcntl.LOCK_EX, _LOCK_SECONDS):
+        with _holding(self._lock, _LOCK_SECONDS):
             tail = self._tail
             deque(self._advance(tail), maxlen=0)
             now_ms = time.time_ns() // 1_000_000
@@ -206,12 +205,10 @@ class _Partition:
                 self._begin_segment(now_ms)
             record = Record(value=value, timestamp=max(now_ms, tail.time_ms))
             data = encode_batch([record], base_offset=tail.offset, partition_leader_epoch=LEADER_EPOCH)
+            is_torn = self._disk.sizes()[tail.name] > tail.position  # a crash has left something of a batch
             file = self._disk.open(tail.name)
             try:
-                if self._disk.sizes()[tail.name] > tail.position:
-                    file.truncate(tail.position)  # what a crash has left of a batch
-                file.append(data)
-                file.sync()
+                Tail(tail.position, is_dirty=is_torn).write(file, data, sync=True)
             finally:
                 file.close()
             return tail.offset  # the next look at the file moves the tail, as for a batch of another process
@@ -225,10 +222,11 @@ class _Partition:
                 return True
         except FileNotFoundError:
             return True
-        return (self._folder / _name_of(cursor.offset)).exists() and _name_of(cursor.offset) != cursor.name
+        following = segment_name(cursor.offset)
+        return following != cursor.name and (self._folder / following).exists()
 
     def _segments(self) -> list[str]:
-        return sorted(name for name in self._disk.sizes() if _SEGMENT.fullmatch(name))
+        return segment_names(self._disk.sizes())
 
     def _advance(self, cursor: _Cursor) -> Iterator[RecordBatch]:
         """Yield the batches up to the end, and move the cursor with each; the lock is held."""
@@ -241,16 +239,13 @@ class _Partition:
             if base_offset(names[0]) > cursor.offset:
                 raise trimmed(_TOPIC, int(self._folder.name.rpartition("-")[2]), cursor.offset, base_offset(names[0]))
             cursor.name, cursor.position = names[0], 0
-        for name in names[names.index(cursor.name) :]:
-            if name != cursor.name:
-                cursor.name, cursor.position = name, 0
-            if base_offset(name) > cursor.offset:
-                raise CorruptLogError(name, 0, f"begins where offset {cursor.offset} is due")
-            is_last = name == names[-1]
-            for batch in read_batches(self._disk, name, cursor.offset, last=is_last, position=cursor.position):
-                cursor.position, cursor.offset = batch.position + batch.size, batch.last_offset + 1
-                cursor.time_ms = batch.max_timestamp
-                yield batch
+        names = names[names.index(cursor.name) :]
+        for name, batch in read_segments(self._disk, names, cursor.offset, position=cursor.position):
+            cursor.name, cursor.position, cursor.offset = name, batch.position + batch.size, batch.last_offset + 1
+            cursor.time_ms = batch.max_timestamp
+            yield batch
+        if cursor.name != names[-1]:  # which is empty
+            cursor.name, cursor.position = names[-1], 0
 
     def _begin_segment(self, now_ms: int) -> None:
         """Let the tail be a new segment, and remove those that are too old."""
@@ -259,31 +254,23 @@ class _Partition:
             if self._retention_ms < 0 or not is_old:
                 break
             self._disk.remove(name)
-        self._tail.name, self._tail.position = _name_of(self._tail.offset), 0
+        self._tail.name, self._tail.position = segment_name(self._tail.offset), 0
         self._disk.open(self._tail.name, new=True).close()
         self._disk.sync_names()
 
 
-def _name_of(offset: int) -> str:
-    return f"{offset:020d}.log"
-
-
 @contextmanager
-def _holding(lock: int, kind: int, seconds: float) -> Iterator[None]:
+def _holding(lock: FileLock, seconds: float, *, shared: bool = False) -> Iterator[None]:
     """Hold a file lock in a block. TimeoutError: it was not to be had for so long."""
     end = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(lock, kind | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                raise TimeoutError(f"another process has held the log's lock for {seconds:g} s") from None
-            time.sleep(_LOCK_LOOK_SECONDS)
+    while not lock.take(shared=shared):
+        if time.monotonic() >= end:
+            raise TimeoutError(f"another process has held the log's lock for {seconds:g} s")
+        time.sleep(_LOCK_LOOK_SECONDS)
     try:
         yield
     finally:
-        fcntl.flock(lock, fcntl.LOCK_UN)
+        lock.release()
 
 
 @contextmanager

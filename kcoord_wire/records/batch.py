@@ -43,10 +43,6 @@ AT_LEADER_EPOCH: Final = 12
 AT_MAGIC: Final = 16
 AT_CRC: Final = 17
 AT_CHECKED: Final = 21
-AT_PRODUCER: Final = 43
-NO_PRODUCER: Final = b"\xff" * 14
-"""Producer id, epoch and base sequence where the producer is not idempotent."""
-
 _AT_LAST_OFFSET_DELTA: Final = 23
 _AT_COUNT: Final = 57
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, Resource
 from kcoord_wire.coordinator.topics.configuration import MOST_CHARACTERS, MOST_OWNERS, ConfigQuota, Source
 from kcoord_wire.kernel.disk import MemoryDisk
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
+from kcoord_wire.log.tail import CorruptLogError
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.broker import Broker, versions

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.partitions.journal import Journal, KnownTopic, KnownTopics
 from kcoord_wire.kernel.disk import SECTOR, MemoryDisk
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
+from kcoord_wire.log.tail import CorruptLogError
 from tests.support.logs import content, disk_of
 
 NAME = "topics.journal"

@@ -11,13 +11,13 @@ from random import Random
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.partitions.batch_header import check_batch
 from kcoord_wire.coordinator.partitions.journal import Journal, KnownTopic, KnownTopics
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import TopicLimits
 from kcoord_wire.kernel.disk import Disk, FolderDisk, MemoryDisk
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
+from kcoord_wire.log.tail import CorruptLogError
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import ControlType, SegmentReader
 from tests.support.broker import Broker, batch, sequenced, values

@@ -21,9 +21,10 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.core.events import LogRecord
-from kcoord_wire.coordinator.log.segments import CorruptLogError
-from kcoord_wire.coordinator.log.store import Store, Visibility, batches_without_gap
+from kcoord_wire.coordinator.log.batches import Visibility, batches_without_gap
+from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.kernel.disk import Disk, DiskFile, FolderDisk, MemoryDisk
+from kcoord_wire.log.tail import CorruptLogError
 from kcoord_wire.records import (
     ControlType,
     Record,
@@ -718,7 +719,7 @@ def counts(steps: list[tuple[str, object, object]], key: bytes) -> int | None:
 def test_what_counts_is_what_the_rule_says(steps: list[tuple[str, object, object]]) -> None:
     visible = Visibility(lambda batch, record: record.value)
     for offset, step in enumerate(steps):
-        visible.take(batch_of(step, offset))
+        visible.add(batch_of(step, offset))
     for key in KEYS:
         kept = visible.latest.get(key)
         assert (None if kept is None else kept.offset) == counts(steps, key)
@@ -729,6 +730,6 @@ def test_open_records_come_in_their_order_with_what_is_later() -> None:
     visible = Visibility(lambda batch, record: record.value)
     steps = [("pending", 2, b"b"), ("pending", 1, b"a"), ("plain", b"b", True)]
     for offset, step in enumerate(steps):
-        visible.take(batch_of(step, offset))
+        visible.add(batch_of(step, offset))
     found = [(producer.producer_id, key, kept.offset, kept.what) for producer, key, kept in visible.open_records()]
     assert found == [(2, b"b", 0, b"2"), (1, b"a", 1, b"1")]

@@ -34,7 +34,7 @@ def filled(count: int = 5, disk: MemoryDisk | VirtualDisk | None = None) -> Segm
 
 def read(data: bytes, *, last: bool = True, least_epoch: int = 0) -> tuple[Segment, list[int]]:
     segment = Segment(disk_of({NAME: data}), OpenFiles(), 100)
-    return segment, [found.base_offset for found in segment.recover("orders-0", least_epoch, last=last)]
+    return segment, [head.base_offset for _, head, _ in segment.recover("orders-0", least_epoch, last=last)]
 
 
 def offsets(data: bytes) -> list[int]:

@@ -1,7 +1,7 @@
-"""The coordinator's log on disk, in the format of ``__consumer_offsets``: segments, recovery, compaction.
+"""The coordinator's logs on disk, in the formats of ``__consumer_offsets`` and ``__transaction_state``.
 
-To change which records count, what compaction keeps, or how a log is repaired: `store`; how batches are read and
-written: `segments`. The records themselves are in `kcoord_wire.records`.
+To change which records count or what compaction keeps: `batches`; when something is written, compacted or repaired:
+`store`. Segments are in `kcoord_wire.log`, the records themselves in `kcoord_wire.records`.
 """
 
 __all__: list[str] = []

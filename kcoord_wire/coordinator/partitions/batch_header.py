@@ -26,11 +26,8 @@ MAX_SEQUENCE: Final = (1 << 31) - 1
 
 _BEYOND: Final = (1 << 31) - 1  # lengths that no batch has, because no request may have them
 _LEFT_OUT: Final = _BEYOND - 1
-MAGIC: Final = 2
-"""Of the batches that are taken: those of Kafka 0.11 and later."""
-
-
-AT_LENGTH: Final = 8  # bytes of the base offset
+_MAGIC: Final = 2  # of Kafka 0.11 and later
+_AT_LENGTH: Final = 8  # bytes of the base offset
 _FIELDS: Final = struct.Struct(">hi8xqqhii")  # `CHECKED` without the base timestamp: the fields of `Header`
 
 
@@ -100,7 +97,7 @@ def left_out(header: bytes, *, fits_alone: bool) -> bytes:
 
     :param fits_alone: it can be sent again
     """
-    return header[:AT_LENGTH] + (_LEFT_OUT if fits_alone else _BEYOND).to_bytes(4, "big") + header[LENGTH_FROM:]
+    return header[:_AT_LENGTH] + (_LEFT_OUT if fits_alone else _BEYOND).to_bytes(4, "big") + header[LENGTH_FROM:]
 
 
 def check_batch(data: bytes | None, max_size: int) -> Header:
@@ -121,8 +118,8 @@ def _check_frame(data: bytes | None, max_size: int) -> int:
     if not data:
         raise Refused(ErrorCode.INVALID_RECORD, "one record batch is needed, none was sent")
     sent = len(data)
-    if sent > AT_MAGIC and data[AT_MAGIC] != MAGIC:
-        raise Refused(ErrorCode.INVALID_RECORD, f"magic {data[AT_MAGIC]} where {MAGIC} is needed")
+    if sent > AT_MAGIC and data[AT_MAGIC] != _MAGIC:
+        raise Refused(ErrorCode.INVALID_RECORD, f"magic {data[AT_MAGIC]} where {_MAGIC} is needed")
     if sent > max_size:
         raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"{sent} bytes, at most {max_size} are taken")
     if sent < HEADER_SIZE:

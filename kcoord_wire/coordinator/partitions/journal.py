@@ -15,13 +15,12 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 from zlib import crc32
 
-from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.kernel.disk import Disk, DiskFile
+from kcoord_wire.log.tail import CorruptLogError, Tail, write_file
 
 _NAME: Final = "topics.journal"
 _NEW: Final = "topics.journal.new"
@@ -104,8 +103,7 @@ class Journal:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._file: DiskFile | None = None
-        self._size = 0
-        self._is_dirty = False
+        self._tail = Tail()
 
     def load(self) -> KnownTopics:
         """Read what is known.
@@ -131,18 +129,15 @@ class Journal:
 
     def begin(self, known: KnownTopics) -> None:
         """Replace the journal by one that says what is known."""
-        file = self._disk.open(_NEW, new=True)
         changes: list[dict[str, Any]] = [{"change": "format", "number": _FORMAT}]
         changes.append({"change": "producer ids", "below": known.producer_ids})
         changes += [_topic(name, topic, known.created) for name, topic in known.topics.items()]
         changes += [_configs(owner, configs) for owner, configs in known.configs.items() if configs]
         changes += [{"change": "start", "partition": name, "offset": offset} for name, offset in known.starts.items()]
-        data = b"".join(map(_encode, changes))
-        file.append(data)
-        file.sync()
+        self._tail = Tail(write_file(self._disk, _NEW, [b"".join(map(_encode, changes))]))
         self._disk.rename(_NEW, _NAME)
         self._disk.sync_names()
-        self._file, self._size, self._is_dirty = file, len(data), False
+        self._file = self._disk.open(_NAME)
 
     def changed(
         self, topics: Mapping[str, KnownTopic], created: int, configs: Mapping[Owner, Mapping[str, str]] | None = None
@@ -176,23 +171,8 @@ class Journal:
             self._write(changes[0] if len(changes) == 1 else {"change": "together", "changes": changes}, sync=True)
 
     def _write(self, change: Mapping[str, Any], *, sync: bool) -> None:
-        file = self._file
-        assert file is not None, "the journal has begun"
-        if self._is_dirty:
-            file.truncate(self._size)
-        data = _encode(change)
-        self._is_dirty = True
-        try:
-            file.append(data)
-            if sync:
-                file.sync()
-        except OSError:
-            with suppress(OSError):  # a process that dies now should not leave what was refused
-                file.truncate(self._size)
-                self._is_dirty = False
-            raise
-        self._is_dirty = False
-        self._size += len(data)
+        assert self._file is not None, "the journal has begun"
+        self._tail.write(self._file, _encode(change), sync=sync)
 
     def close(self) -> None:
         """Close the file."""

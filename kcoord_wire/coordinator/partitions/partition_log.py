@@ -24,14 +24,13 @@ from __future__ import annotations
 
 import heapq
 import logging
-import re
 import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kcoord_wire.coordinator.partitions.batch_header import Header, Refused, read_header
 from kcoord_wire.coordinator.partitions.journal import Journal
@@ -45,6 +44,7 @@ from kcoord_wire.coordinator.partitions.producers import (
 from kcoord_wire.coordinator.partitions.segments import INDEX_SIZE, OpenFiles, Segment
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.kernel.disk import Disk
+from kcoord_wire.log.tail import base_offset, segment_names
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import (
     ControlRecord,
@@ -56,9 +56,6 @@ from kcoord_wire.records import (
 )
 from kcoord_wire.records.batch import AT_LEADER_EPOCH, UNCHECKED
 from kcoord_wire.records.model import MAX_INT64
-
-if TYPE_CHECKING:
-    from kcoord_wire.coordinator.partitions.segments import Segment
 
 
 class LeaderEpochs:
@@ -178,7 +175,6 @@ _MOST_DECOMPRESSED = 16 << 20
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _BASE_OFFSET = attrgetter("base_offset")
-_SEGMENT = re.compile(r"(\d{20})\.log")
 
 _log = logging.getLogger("kcoord_wire.coordinator")
 
@@ -341,7 +337,8 @@ class PartitionLog:
     def _write(self, data: bytes | bytearray, last_offset: int, max_timestamp: int) -> None:
         try:
             segment = self._segments[-1] if self._segments else None
-            if segment is None or (segment.size and segment.size + len(data) > self._storage.segment_bytes):
+            size = 0 if segment is None else segment.size
+            if segment is None or (size and size + len(data) > self._storage.segment_bytes):
                 segment = self._begin_segment()
             segment.append(data, last_offset, max_timestamp)
         except OSError as error:
@@ -502,9 +499,9 @@ class PartitionLog:
         """
         present, self.epochs = self.epochs.latest, LeaderEpochs(-1, MAX_INT64)
         self._folder = self._storage.disk.folder(self.name)
-        names = sorted(name for name in self._folder.sizes() if _SEGMENT.fullmatch(name))
+        names = segment_names(self._folder.sizes())
         for name in names:
-            segment = Segment(self._folder, self._storage.files, int(name.partition(".")[0]))
+            segment = Segment(self._folder, self._storage.files, base_offset(name))
             if self._segments and (self._segments[-1].torn or segment.base_offset != self.end_offset):
                 self._cut.append(segment)
             else:
@@ -516,8 +513,8 @@ class PartitionLog:
     def _recover_segment(self, segment: Segment, *, last: bool) -> None:
         self._segments.append(segment)
         self.end_offset = segment.base_offset
-        for batch in segment.recover(self.name, max(self.epochs.latest, 0), last=last):
-            self._account(*batch)
+        for header, head, data in segment.recover(self.name, max(self.epochs.latest, 0), last=last):
+            self._account(header, head.base_offset, head.leader_epoch, data)
         self.size += segment.size
         self._storage.held += segment.size + segment.batches * INDEX_SIZE + SEGMENT_OVERHEAD
 

@@ -4,13 +4,12 @@ Laws:
 
 * The file has Kafka's format, and is named after the offset of its first record as Kafka names it.
 * The index has 24 bytes for each batch: its last offset, its greatest timestamp, its place. Records are on the disk.
-* Only batches that were written as a whole are in the index. What a failed write has left is cut off before the next.
-* When a file is read, each batch is checked: its checksum, its offset, its leader epoch. It ends before the first bad
-  batch, as in Kafka after a crash: `Segment.repair` cuts the rest off. What a crash leaves of one write at the end of
-  the log, a batch that is not whole and that no whole batch follows, is gone; anything else is kept, in a file beside.
+* Only batches that were written as a whole are in the index.
+* When a file is read, it ends before the first bad batch, as in Kafka after a crash: `Segment.repair` cuts the rest
+  off. What a crash leaves of one write at the end of the log is gone; anything else is kept, in a file beside.
 * At most so many files are open at a time: there may be more partitions than a process may have open files.
 
-Source: kafka/storage `LogSegment.java` (recover), `LogLoader.java`; kafka/clients `DefaultRecordBatch.java`.
+Source: kafka/storage `LogSegment.java` (recover), `LogLoader.java`.
 """
 
 from __future__ import annotations
@@ -21,12 +20,14 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from errno import EIO
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final
 
-from kcoord_wire.coordinator.partitions.batch_header import MAGIC, Header, read_header
+from kcoord_wire.coordinator.partitions.batch_header import Header, read_header
 from kcoord_wire.kernel.disk import Disk, DiskFile
-from kcoord_wire.records.batch import AT_CHECKED, AT_MAGIC, HEADER_SIZE, LENGTH_FROM, UNCHECKED, crc32c
+from kcoord_wire.log.segments import Head, SegmentScan
+from kcoord_wire.log.tail import Tail, segment_name, write_file
 
+_GREATEST_EPOCH: Final = (1 << 31) - 1
 _MOST: Final = 256
 
 
@@ -38,7 +39,7 @@ class OpenFiles:
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
-        self._files: OrderedDict[tuple[int, str], DiskFile] = OrderedDict()  # by folder and name
+        self._files: OrderedDict[tuple[Disk, str], DiskFile] = OrderedDict()
 
     def get(self, folder: Disk, name: str, *, new: bool = False) -> DiskFile:
         """Return a file that is open.
@@ -46,7 +47,7 @@ class OpenFiles:
         :param new: it is emptied, and made if it is missing
         :raises OSError: it cannot be opened
         """
-        key = id(folder), name
+        key = folder, name
         file = self._files.get(key)
         if file is None or new:
             self.close(folder, name)
@@ -59,7 +60,7 @@ class OpenFiles:
 
     def close(self, folder: Disk, name: str) -> None:
         """Close a file if it is open."""
-        file = self._files.pop((id(folder), name), None)
+        file = self._files.pop((folder, name), None)
         if file is not None:
             file.close()
 
@@ -73,28 +74,12 @@ INDEX_SIZE: Final = 24
 """Bytes of the index for each batch."""
 
 
-class StoredBatch(NamedTuple):
-    """A batch that was read from a file.
-
-    :ivar header: its fields that a log needs
-    :ivar base_offset: of its first record
-    :ivar leader_epoch: in which it was written
-    :ivar data: all of it
-    """
-
-    header: Header
-    base_offset: int
-    leader_epoch: int
-    data: bytes
-
-
 class Segment:
     """A file of a partition's log.
 
     :param folder: of the partition
     :param files: what may be open
     :param base_offset: of its first record
-    :ivar size: bytes of its batches
     :ivar max_timestamp: the greatest of its records; -1 without records
     :ivar stamp: when its last batch was appended, as the partitions of a disk count; 0 for one that was read
     :ivar torn: bytes after the last good batch when the file was read
@@ -102,33 +87,27 @@ class Segment:
     """
 
     __slots__ = (
-        "_ends",
-        "_files",
-        "_folder",
-        "_is_dirty",
-        "_name",
-        "_places",
-        "_times",
-        "base_offset",
-        "damage",
-        "max_timestamp",
-        "size",
-        "stamp",
-        "torn",
+        *("_ends", "_files", "_folder", "_name", "_places", "_tail", "_times"),
+        *("base_offset", "damage", "max_timestamp", "stamp", "torn"),
     )
 
     def __init__(self, folder: Disk, files: OpenFiles, base_offset: int) -> None:
         self._folder = folder
         self._files = files
-        self._name = f"{base_offset:020}.log"
+        self._name = segment_name(base_offset)
+        self._tail = Tail()
         self._ends = array("q")
         self._times = array("q")
         self._places = array("q")
-        self._is_dirty = False
         self.base_offset = base_offset
-        self.size = self.stamp = self.torn = 0
+        self.stamp = self.torn = 0
         self.max_timestamp = -1
         self.damage = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its batches."""
+        return self._tail.size
 
     # ---- writing
 
@@ -138,19 +117,14 @@ class Segment:
 
     def append(self, data: bytes | bytearray, last_offset: int, max_timestamp: int) -> None:
         """Write a batch at the end. OSError: the disk fails, and the segment is as before."""
-        file = self._files.get(self._folder, self._name)
-        if self._is_dirty:
-            file.truncate(self.size)
-        self._is_dirty = True
-        file.append(data)
-        self._is_dirty = False
-        self._add(last_offset, max_timestamp, len(data))
+        place = self._tail.size
+        self._tail.write(self._files.get(self._folder, self._name), data, sync=False)
+        self._add(last_offset, max_timestamp, place)
 
-    def _add(self, last_offset: int, max_timestamp: int, size: int) -> None:
+    def _add(self, last_offset: int, max_timestamp: int, place: int) -> None:
         self._ends.append(last_offset)
         self._times.append(max_timestamp)
-        self._places.append(self.size)
-        self.size += size
+        self._places.append(place)
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
 
@@ -161,21 +135,11 @@ class Segment:
         if self.torn:
             file = self._files.get(self._folder, self._name)
             if self.damage:
-                name = self._keep(file.read(self.size, self.torn))
+                name = self._free_name(self.size)
+                write_file(self._folder, name, [file.read(self.size, self.torn)])
+                self._folder.sync_names()
             file.truncate(self.size)
             self.torn = 0
-        return name
-
-    def _keep(self, rest: bytes) -> str:
-        """Write what is about to be cut off to a new file, durably, and return its name."""
-        name = self._free_name(self.size)
-        file = self._folder.open(name)
-        try:
-            file.append(rest)
-            file.sync()
-        finally:
-            file.close()
-        self._folder.sync_names()
         return name
 
     def _free_name(self, position: int) -> str:
@@ -270,7 +234,7 @@ class Segment:
 
     # ---- reading all of it, at the start
 
-    def recover(self, partition: str, least_epoch: int, *, last: bool) -> Iterator[StoredBatch]:
+    def recover(self, partition: str, least_epoch: int, *, last: bool) -> Iterator[tuple[Header, Head, bytes]]:
         """Read the file, make the index, and yield each batch.
 
         :param partition: its name, for errors
@@ -278,71 +242,12 @@ class Segment:
         :param last: whether it is the last file of the partition, so that a crash may have torn its last write
         :raises OSError: the disk fails
         """
-        total = self._folder.sizes()[self._name]
-        end = self.base_offset
-        with self._folder.read(self._name) as source:
-            while self.size < total:
-                head = source.read(HEADER_SIZE)
-                size = _size(head)
-                fault = f"{size} bytes of a batch, where {total - self.size} are left"
-                if HEADER_SIZE <= size <= total - self.size:
-                    data = head + source.read(size - HEADER_SIZE)
-                    base, _, epoch, _, crc = UNCHECKED.unpack_from(data)
-                    fault = _fault(data, crc, (base, end), (epoch, least_epoch))
-                if fault:
-                    source.seek(self.size)
-                    self._give_up(partition, fault, source.read(total - self.size), end, last)
-                    return
-                header = read_header(data)
-                end, least_epoch = base + header.last_offset_delta + 1, epoch
-                self._add(end - 1, header.max_timestamp, size)
-                yield StoredBatch(header, base, epoch, data)
-
-    def _give_up(self, partition: str, fault: str, rest: bytes, end: int, last: bool) -> None:
-        self.torn = len(rest)
-        if not (last and _is_torn(rest, end)):
-            self.damage = f"{partition}/{self._name} at byte {self.size}, offset {end}: {fault}"
-
-
-def _size(head: bytes) -> int:
-    """Return the size of the batch that begins with `head`; 0 if none does."""
-    if len(head) < HEADER_SIZE or head[AT_MAGIC] != MAGIC:
-        return 0
-    size: int = UNCHECKED.unpack_from(head)[1] + LENGTH_FROM
-    return size
-
-
-def _fault(data: bytes, crc: int, offsets: tuple[int, int], epochs: tuple[int, int]) -> str:
-    """Return what is wrong with a batch; empty if nothing is.
-
-    :param offsets: of the batch, and the one that is due
-    :param epochs: of the batch, and of the one before it
-    """
-    if crc32c(memoryview(data)[AT_CHECKED:]) != crc:
-        return "a batch with a wrong checksum"
-    if offsets[0] != offsets[1]:
-        return f"a batch of offset {offsets[0]} where {offsets[1]} is due"
-    if epochs[0] < epochs[1]:
-        return f"a batch of leader epoch {epochs[0]} after one of {epochs[1]}"
-    return ""
-
-
-def _is_torn(rest: bytes, end: int) -> bool:
-    """Return whether `rest`, the end of a file, can be what a crash leaves of the batch of offset `end`.
-
-    A killed process leaves the beginning of the batch. Where the power failed as well, any part of it may be missing,
-    but no whole batch of a later offset follows.
-    """
-    size = _size(rest[:HEADER_SIZE])
-    if size > len(rest) and UNCHECKED.unpack_from(rest)[0] == end:
-        return True  # whatever its records look like
-    at = rest.find(MAGIC, AT_MAGIC + 1)
-    while at >= 0:
-        begin = at - AT_MAGIC
-        size = _size(rest[begin : begin + HEADER_SIZE])
-        if HEADER_SIZE <= size <= len(rest) - begin:
-            base, _, _, _, crc = UNCHECKED.unpack_from(rest, begin)
-            if base >= end and crc32c(memoryview(rest)[begin + AT_CHECKED : begin + size]) == crc:
-                return False
-        at = rest.find(MAGIC, at + 1)
-    return True
+        scan = SegmentScan(self._folder, self._name, self.base_offset, epochs=(least_epoch, _GREATEST_EPOCH))
+        for head, data in scan:
+            header = read_header(data)
+            self._add(scan.end - 1, header.max_timestamp, self.size)
+            self._tail.size = scan.position
+            yield header, head, data
+        self.torn = len(scan.rest)
+        if scan.fault and not (last and scan.is_torn(synced=False)):
+            self.damage = f"{partition}/{self._name} at byte {scan.position}, offset {scan.end}: {scan.fault}"

@@ -25,7 +25,6 @@ from types import MappingProxyType
 from typing import Final
 
 from kcoord_wire.coordinator.core.brokers import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Brokers, Leaders
-from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.partitions.journal import KnownTopic, KnownTopics, Owner
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, Storage
@@ -38,6 +37,7 @@ from kcoord_wire.coordinator.topics.configs import (
     check_configs,
 )
 from kcoord_wire.kernel.disk import MemoryDisk
+from kcoord_wire.log.tail import CorruptLogError
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 

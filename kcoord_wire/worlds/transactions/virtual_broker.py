@@ -24,7 +24,7 @@ from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.brokers import Brokers, Leaders
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.host import Host
-from kcoord_wire.coordinator.log.segments import OFFSETS_FOLDER, TRANSACTIONS, TRANSACTIONS_FOLDER
+from kcoord_wire.coordinator.log.batches import OFFSETS_FOLDER, TRANSACTIONS, TRANSACTIONS_FOLDER
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.metrics import Metrics
 from kcoord_wire.coordinator.requests import Requests

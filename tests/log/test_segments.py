@@ -9,9 +9,9 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.core.events import LogRecord
-from kcoord_wire.coordinator.log.segments import CorruptLogError
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.kernel.disk import SECTOR, FolderDisk, MemoryDisk
+from kcoord_wire.log.tail import CorruptLogError
 from kcoord_wire.records import (
     Compression,
     Record,
