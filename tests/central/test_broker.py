@@ -1,9 +1,4 @@
-"""The embeddable broker, with a ZooKeeper in memory and with a real one.
-
-The in-memory registry on a real event loop.
-
-The embeddable broker of the rewrite, with a ZooKeeper in memory and with a real one.
-"""
+"""The embeddable brokers of both designs on sockets, with a ZooKeeper in memory and with a real one."""
 
 from __future__ import annotations
 
@@ -30,6 +25,7 @@ from kcoord_wire.zookeeper.registry import ZooKeeperUnreachableError
 from kcoord_wire.zookeeper.requests import Ask, Create, Node, Outcome, Read, Replied, SessionChanged, SessionState
 from tests.support.draft_wire import DraftWire
 from tests.support.rewrite_wire import RewriteWire
+from tests.support.virtual import on_virtual_loop
 from tests.support.waiting import eventually, eventually_async
 from tests.support.zookeeper import chroot_of_its_own
 
@@ -134,32 +130,29 @@ def test_an_id_has_one_broker_at_a_time(zookeeper: Ensemble) -> None:
         eventually(lambda: broker.epoch == 2)
 
 
-def test_it_connects_answers_in_order_and_ends() -> None:
+@on_virtual_loop
+async def test_it_connects_answers_in_order_and_ends() -> None:
     events: list[Any] = []
-
-    async def run() -> None:
-        registry = LoopMemory(events.append, timeout_ms=600)
-        await registry.start()
-        await eventually_async(lambda: events)
-        registry.ask(Ask(1, Create("/a", b"x")))
-        registry.ask(Ask(2, Read("/a")))
-        assert len(events) == 1, "never within the call"
-        await eventually_async(lambda: len(events) >= 3)
-        await asyncio.sleep(1.0)  # more than the session timeout: it pings by itself
-        registry.ask(Ask(3, Read("/b")))
-        await eventually_async(lambda: len(events) >= 4)
-        await registry.close()
-        registry.ask(Ask(4, Read("/a")))
-        await asyncio.sleep(0.05)
-
-    asyncio.run(run())
+    registry = LoopMemory(events.append, timeout_ms=600)
+    await registry.start()
+    await eventually_async(lambda: events)
+    registry.ask(Ask(1, Create("/a", b"x")))
+    registry.ask(Ask(2, Read("/a")))
+    assert len(events) == 1, "never within the call"
+    await eventually_async(lambda: len(events) >= 3)
+    await asyncio.sleep(1.0)  # more than the session timeout: it pings by itself
+    registry.ask(Ask(3, Read("/b")))
+    await eventually_async(lambda: len(events) >= 4)
+    await registry.close()
+    registry.ask(Ask(4, Read("/a")))
+    await asyncio.sleep(0.05)
     connected, *replies = events
     assert isinstance(connected, SessionChanged)
     assert (connected.state, connected.timeout_ms) == (SessionState.CONNECTED, 600)
     assert replies == [Replied(1), Replied(2, Outcome.OK, Node(b"x", 0)), Replied(3)]
 
 
-SESSION_MS_REWRITE_BROKER = 6_000
+MEMBER_SESSION_MS = 6_000
 SETTINGS = CoordinatorSettings(shards=4)
 COMMIT = [
     kafka.OffsetCommitRequestTopic(
@@ -169,7 +162,7 @@ COMMIT = [
 
 
 def join(consumer_id: str = "", group: str = "g", **fields: object) -> kafka.rewrite.RewriteJoinGroupRequest:
-    values = {"session_timeout_ms": SESSION_MS_REWRITE_BROKER, "topics": ["orders"], "strategy": "range"} | fields
+    values = {"session_timeout_ms": MEMBER_SESSION_MS, "topics": ["orders"], "strategy": "range"} | fields
     return kafka.rewrite.RewriteJoinGroupRequest(group_id=group, consumer_id=consumer_id, **values)  # type: ignore[arg-type]
 
 
@@ -178,16 +171,16 @@ def beat(joined: kafka.rewrite.RewriteJoinGroupResponse) -> kafka.HeartbeatReque
 
 
 @pytest.fixture
-def broker_rewrite_broker() -> Iterator[RewriteBroker]:
-    with RewriteBroker(topics={"orders": 4}, rate=1_000.0, settings=SETTINGS) as broker_rewrite_broker:
-        eventually(lambda: len(broker_rewrite_broker.shards) == SETTINGS.shards)
-        yield broker_rewrite_broker
+def rewrite() -> Iterator[RewriteBroker]:
+    with RewriteBroker(topics={"orders": 4}, rate=1_000.0, settings=SETTINGS) as rewrite:
+        eventually(lambda: len(rewrite.shards) == SETTINGS.shards)
+        yield rewrite
 
 
-def test_a_member_finds_joins_commits_and_fetches(broker_rewrite_broker: RewriteBroker) -> None:
-    with RewriteWire(broker_rewrite_broker.address) as wire:
+def test_a_member_finds_joins_commits_and_fetches(rewrite: RewriteBroker) -> None:
+    with RewriteWire(rewrite.address) as wire:
         found = wire.ask(kafka.FindCoordinatorRequest(key="g"))
-        assert (found.node_id, found.host, found.port) == (1, "127.0.0.1", broker_rewrite_broker.port)
+        assert (found.node_id, found.host, found.port) == (1, "127.0.0.1", rewrite.port)
         metadata = wire.ask(kafka.MetadataRequest(topics=[]))
         assert [(topic.name, len(topic.partitions)) for topic in metadata.topics] == [("orders", 4)]
         joined = wire.ask(join())
@@ -207,8 +200,8 @@ def test_a_member_finds_joins_commits_and_fetches(broker_rewrite_broker: Rewrite
         assert [record.value for record in batch.records] == [b"orders-1@2"]
 
 
-def test_two_members_on_sockets_rebalance(broker_rewrite_broker: RewriteBroker) -> None:
-    with RewriteWire(broker_rewrite_broker.address) as first, RewriteWire(broker_rewrite_broker.address) as second:
+def test_two_members_on_sockets_rebalance(rewrite: RewriteBroker) -> None:
+    with RewriteWire(rewrite.address) as first, RewriteWire(rewrite.address) as second:
         one = first.ask(join())
         parked = second.send(join(), 0)
         eventually(lambda: first.ask(beat(one)).error_code == RewriteError.ILLEGAL_GENERATION)
@@ -219,8 +212,8 @@ def test_two_members_on_sockets_rebalance(broker_rewrite_broker: RewriteBroker) 
         assert sorted(parts) == [0, 1, 2, 3]
 
 
-def test_requests_behind_a_parked_one_wait_and_keep_their_order(broker_rewrite_broker: RewriteBroker) -> None:
-    with RewriteWire(broker_rewrite_broker.address) as first, RewriteWire(broker_rewrite_broker.address) as second:
+def test_requests_behind_a_parked_one_wait_and_keep_their_order(rewrite: RewriteBroker) -> None:
+    with RewriteWire(rewrite.address) as first, RewriteWire(rewrite.address) as second:
         one = first.ask(join())
         asked = [
             (request, second.send(request, version_of(type(request))))
@@ -250,12 +243,12 @@ def test_requests_behind_a_parked_one_wait_and_keep_their_order(broker_rewrite_b
     ],
 )
 def test_bytes_that_are_not_a_request_close_their_connection(
-    broker_rewrite_broker: RewriteBroker, data: bytes, reason: str, caplog: pytest.LogCaptureFixture
+    rewrite: RewriteBroker, data: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
         caplog.at_level(logging.WARNING),
-        RewriteWire(broker_rewrite_broker.address) as member,
-        RewriteWire(broker_rewrite_broker.address) as hostile,
+        RewriteWire(rewrite.address) as member,
+        RewriteWire(rewrite.address) as hostile,
     ):
         joined = member.ask(join())
         hostile.send_raw(data)
@@ -264,17 +257,15 @@ def test_bytes_that_are_not_a_request_close_their_connection(
     assert reason in caplog.text
 
 
-def test_a_refused_request_is_logged_and_answered(
-    broker_rewrite_broker: RewriteBroker, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING), RewriteWire(broker_rewrite_broker.address) as wire:
+def test_a_refused_request_is_logged_and_answered(rewrite: RewriteBroker, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING), RewriteWire(rewrite.address) as wire:
         assert wire.ask(join(group="../g")).error_code == RewriteError.INVALID_REQUEST
         assert wire.ask(join()).error_code == 0
     assert "request refused" in caplog.text
     assert "error=INVALID_REQUEST" in caplog.text
 
 
-def test_a_commit_may_be_longer_than_a_first_frame_of_the_draft(broker_rewrite_broker: RewriteBroker) -> None:
+def test_a_commit_may_be_longer_than_a_first_frame_of_the_draft(rewrite: RewriteBroker) -> None:
     partitions = [
         kafka.OffsetCommitRequestPartition(
             partition_index=number, committed_offset=number, committed_metadata="x" * 100
@@ -282,7 +273,7 @@ def test_a_commit_may_be_longer_than_a_first_frame_of_the_draft(broker_rewrite_b
         for number in range(1_200)
     ]
     topics = [kafka.OffsetCommitRequestTopic(name="orders", partitions=partitions)]
-    with RewriteWire(broker_rewrite_broker.address) as wire:
+    with RewriteWire(rewrite.address) as wire:
         joined = wire.ask(join())
         commit = kafka.OffsetCommitRequest(
             group_id="g", generation_id_or_member_epoch=1, member_id=joined.consumer_id, topics=topics
@@ -301,9 +292,7 @@ def test_a_stopped_broker_is_replaced_on_a_real_zookeeper(zookeeper: Ensemble) -
         for number in (1, 2):
             brokers[number] = RewriteBroker(connect, broker_id=number, **options)  # type: ignore[arg-type]
             stack.enter_context(brokers[number])
-        eventually(
-            lambda: sorted(len(broker_rewrite_broker.shards) for broker_rewrite_broker in brokers.values()) == [2, 2]
-        )
+        eventually(lambda: sorted(len(broker.shards) for broker in brokers.values()) == [2, 2])
         with RewriteWire(brokers[1].address) as wire:
             found = wire.ask(kafka.FindCoordinatorRequest(key="g")).node_id
         with RewriteWire(brokers[found].address) as wire:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -19,9 +19,9 @@ from kcoord_wire.central.draft.consumer import ConsumerState
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.fetcher import Record
 from kcoord_wire.kernel.machines import BrokerAddress
-from kcoord_wire.kernel.virtual.loop import VirtualWorld
 from kcoord_wire.messages import central as m
 from tests.support.scripted_coordinator import ScriptedCoordinator, consumer_settings, running_broker, start_request
+from tests.support.virtual import leaving_no_task, on_virtual_loop, run_virtually
 from tests.support.waiting import eventually_async
 
 P0, P1 = Partition("orders", "1-0"), Partition("orders", "1-1")
@@ -46,19 +46,8 @@ async def take(consumer: CentralConsumer, count: int) -> list[Record]:
         return [await anext(consumer) for _ in range(count)]
 
 
-def run(scenario: Coroutine[Any, Any, None], *, on_sockets: bool = False) -> None:
-    """Run it; no task may be left behind."""
-
-    async def checked() -> None:
-        before = asyncio.all_tasks()
-        await scenario
-        assert asyncio.all_tasks() <= before
-
-    (asyncio.run if on_sockets else VirtualWorld().run)(checked())
-
-
-@pytest.mark.parametrize("on_sockets", [False, True])
-def test_records_come_in_order_from_their_offsets(on_sockets: bool) -> None:
+@pytest.mark.parametrize("run", [run_virtually, asyncio.run])
+def test_records_come_in_order_from_their_offsets(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
     async def scenario() -> None:
         async with (
             running_broker(ScriptedCoordinator()) as coordinator,
@@ -74,259 +63,228 @@ def test_records_come_in_order_from_their_offsets(on_sockets: bool) -> None:
             assert all(record.value == f"orders-{partition.name}@{record.offset}".encode() for record in of_it)
             assert {record.thread for record in of_it} == {"c-1-0"}
 
-    run(scenario(), on_sockets=on_sockets)
+    run(leaving_no_task(scenario()))
 
 
-def test_a_position_moves_when_the_next_record_is_asked_for() -> None:
-    async def scenario() -> None:
-        async with (
-            running_broker(ScriptedCoordinator(ping_ms=20)) as coordinator,
-            CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
-        ):
-            await started(coordinator, {P0: 5})
-            await take(consumer, 3)
-            pings = len(coordinator.answers)
-            await eventually_async(lambda: len(coordinator.answers) > pings + 1)
-            assert offsets(coordinator.answers[-1]) == {"1-0": 7}
-            assert consumer.partitions[P0].processed == 2
-            coordinator.send(STOP)
-            await eventually_async(lambda: coordinator.answers_of(m.StopFetcherResponse))
-            assert offsets(coordinator.answers_of(m.StopFetcherResponse)[0]) == {"1-0": 7}
-            coordinator.send(start_request({P0: 7}, coordinator.broker))
-            assert [record.offset for record in await take(consumer, 1)] == [7]
-
-    run(scenario())
+@on_virtual_loop
+async def test_a_position_moves_when_the_next_record_is_asked_for() -> None:
+    async with (
+        running_broker(ScriptedCoordinator(ping_ms=20)) as coordinator,
+        CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
+    ):
+        await started(coordinator, {P0: 5})
+        await take(consumer, 3)
+        pings = len(coordinator.answers)
+        await eventually_async(lambda: len(coordinator.answers) > pings + 1)
+        assert offsets(coordinator.answers[-1]) == {"1-0": 7}
+        assert consumer.partitions[P0].processed == 2
+        coordinator.send(STOP)
+        await eventually_async(lambda: coordinator.answers_of(m.StopFetcherResponse))
+        assert offsets(coordinator.answers_of(m.StopFetcherResponse)[0]) == {"1-0": 7}
+        coordinator.send(start_request({P0: 7}, coordinator.broker))
+        assert [record.offset for record in await take(consumer, 1)] == [7]
 
 
-def test_a_record_in_hand_at_the_stop_is_not_counted_later() -> None:
-    async def scenario() -> None:
-        async with (
-            running_broker(ScriptedCoordinator(ping_ms=20)) as coordinator,
-            CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
-        ):
-            await started(coordinator, {P0: 5})
-            await take(consumer, 1)
-            coordinator.send(STOP)
-            coordinator.send(start_request({P0: 5}, coordinator.broker))
-            await eventually_async(lambda: len(coordinator.answers_of(m.StartFetcherResponse)) == 2)
-            assert [record.offset for record in await take(consumer, 1)] == [5]  # settles the record of before
-            assert consumer.partitions[P0].position == 5
-
-    run(scenario())
+@on_virtual_loop
+async def test_a_record_in_hand_at_the_stop_is_not_counted_later() -> None:
+    async with (
+        running_broker(ScriptedCoordinator(ping_ms=20)) as coordinator,
+        CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
+    ):
+        await started(coordinator, {P0: 5})
+        await take(consumer, 1)
+        coordinator.send(STOP)
+        coordinator.send(start_request({P0: 5}, coordinator.broker))
+        await eventually_async(lambda: len(coordinator.answers_of(m.StartFetcherResponse)) == 2)
+        assert [record.offset for record in await take(consumer, 1)] == [5]  # settles the record of before
+        assert consumer.partitions[P0].position == 5
 
 
 @pytest.mark.parametrize(("reset", "first"), [("smallest", 900), ("largest", 1000)])
-def test_without_a_committed_offset_the_reset_decides(reset: str, first: int) -> None:
-    async def scenario() -> None:
-        coordinator = ScriptedCoordinator(ping_ms=20)
-        async with running_broker(coordinator, rate=1, kept=100, age_ms=1_000_000):
-            settings = consumer_settings(coordinator.broker, auto_offset_reset=reset)
-            async with CentralConsumer(settings) as consumer:
-                await started(coordinator, {P0: -1})
-                (record,) = await take(consumer, 1)
-                assert first <= record.offset <= first + 60  # the end grows by one record a second
-                await eventually_async(
-                    lambda: {"1-0": record.offset} in map(offsets, coordinator.answers_of(m.PingResponse))
-                )
-
-    run(scenario())
-
-
-def test_handle_ping_request_2_out_of_range_reconnects_once() -> None:
-    async def scenario() -> None:
-        coordinator = ScriptedCoordinator(ping_ms=20)
-        async with (
-            running_broker(coordinator, rate=1, kept=100, age_ms=1_000_000),
-            CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
-        ):
-            await started(coordinator, {P0: 5})
-            await eventually_async(lambda: len(coordinator.registrations) == 2)
-            await started(coordinator, {P0: 5})  # it has no other offset
+@on_virtual_loop
+async def test_without_a_committed_offset_the_reset_decides(reset: str, first: int) -> None:
+    coordinator = ScriptedCoordinator(ping_ms=20)
+    async with running_broker(coordinator, rate=1, kept=100, age_ms=1_000_000):
+        settings = consumer_settings(coordinator.broker, auto_offset_reset=reset)
+        async with CentralConsumer(settings) as consumer:
+            await started(coordinator, {P0: -1})
             (record,) = await take(consumer, 1)
-            assert record.offset >= 900
-            assert len(coordinator.registrations) == 2
-
-    run(scenario())
-
-
-def test_pings_are_answered_while_a_function_blocks() -> None:
-    async def scenario() -> None:
-        coordinator = ScriptedCoordinator(ping_ms=20)
-        blocked = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        pings = 0
-
-        def process(_record: Record) -> None:
-            nonlocal pings
-            if pings:
-                return
-            loop.call_soon_threadsafe(blocked.set)
-            before = len(coordinator.answers)
-            while len(coordinator.answers) < before + 5:
-                time.sleep(0.01)
-            pings = len(coordinator.answers) - before
-
-        async with (
-            running_broker(coordinator),
-            CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
-        ):
-            await started(coordinator, {P0: 5})
-            running = asyncio.create_task(consumer.run(process))
-            await blocked.wait()
-            await eventually_async(lambda: pings >= 5)
-            consumer.shutdown()
-            await running
-
-    run(scenario())
+            assert first <= record.offset <= first + 60  # the end grows by one record a second
+            await eventually_async(
+                lambda: {"1-0": record.offset} in map(offsets, coordinator.answers_of(m.PingResponse))
+            )
 
 
-def test_pings_are_answered_while_the_application_is_busy() -> None:
+@on_virtual_loop
+async def test_handle_ping_request_2_out_of_range_reconnects_once() -> None:
+    coordinator = ScriptedCoordinator(ping_ms=20)
+    async with (
+        running_broker(coordinator, rate=1, kept=100, age_ms=1_000_000),
+        CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
+    ):
+        await started(coordinator, {P0: 5})
+        await eventually_async(lambda: len(coordinator.registrations) == 2)
+        await started(coordinator, {P0: 5})  # it has no other offset
+        (record,) = await take(consumer, 1)
+        assert record.offset >= 900
+        assert len(coordinator.registrations) == 2
+
+
+@on_virtual_loop
+async def test_pings_are_answered_while_a_function_blocks() -> None:
+    coordinator = ScriptedCoordinator(ping_ms=20)
+    blocked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    pings = 0
+
+    def process(_record: Record) -> None:
+        nonlocal pings
+        if pings:
+            return
+        loop.call_soon_threadsafe(blocked.set)
+        before = len(coordinator.answers)
+        while len(coordinator.answers) < before + 5:
+            time.sleep(0.01)
+        pings = len(coordinator.answers) - before
+
+    async with (
+        running_broker(coordinator),
+        CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
+    ):
+        await started(coordinator, {P0: 5})
+        running = asyncio.create_task(consumer.run(process))
+        await blocked.wait()
+        await eventually_async(lambda: pings >= 5)
+        consumer.shutdown()
+        await running
+
+
+@on_virtual_loop
+async def test_pings_are_answered_while_the_application_is_busy() -> None:
     """Records are always there, so that the loop is served only because the iteration yields."""
-
-    async def scenario() -> None:
-        coordinator = ScriptedCoordinator(ping_ms=20)
-        async with (
-            running_broker(coordinator, rate=1e6),
-            CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
-        ):
-            await started(coordinator, {P0: 0})
-            before = None
-            async with asyncio.timeout(60):
-                async for _record in consumer:
-                    time.sleep(0.002)  # does not return to the loop
-                    before = len(coordinator.answers) if before is None else before
-                    if len(coordinator.answers) >= before + 5:
-                        break
-            assert consumer.partitions[P0].processed
-
-    run(scenario())
+    coordinator = ScriptedCoordinator(ping_ms=20)
+    async with (
+        running_broker(coordinator, rate=1e6),
+        CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
+    ):
+        await started(coordinator, {P0: 0})
+        before = None
+        async with asyncio.timeout(60):
+            async for _record in consumer:
+                time.sleep(0.002)  # does not return to the loop
+                before = len(coordinator.answers) if before is None else before
+                if len(coordinator.answers) >= before + 5:
+                    break
+        assert consumer.partitions[P0].processed
 
 
-def test_an_error_of_the_function_does_not_count_its_record() -> None:
-    async def scenario() -> None:
-        def process(record: Record) -> None:
-            if record.offset == 7:
-                raise LookupError("a fault of the application")
+@on_virtual_loop
+async def test_an_error_of_the_function_does_not_count_its_record() -> None:
+    def process(record: Record) -> None:
+        if record.offset == 7:
+            raise LookupError("a fault of the application")
 
-        async with (
-            running_broker(ScriptedCoordinator(ping_ms=20)) as coordinator,
-            CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
-        ):
-            await started(coordinator, {P0: 5})
-            with pytest.raises(LookupError):
-                await consumer.run(process)
-            assert consumer.partitions[P0].position == 7
-
-    run(scenario())
+    async with (
+        running_broker(ScriptedCoordinator(ping_ms=20)) as coordinator,
+        CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
+    ):
+        await started(coordinator, {P0: 5})
+        with pytest.raises(LookupError):
+            await consumer.run(process)
+        assert consumer.partitions[P0].position == 7
 
 
-def test_shutdown_waits_for_the_second_ping() -> None:
-    async def scenario() -> None:
-        async with (
-            running_broker(ScriptedCoordinator(ping_ms=50)) as coordinator,
-            CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
-        ):
-            await started(coordinator, {P0: 5})
-            await take(consumer, 3)
-            connection = coordinator.registered["c-1"]
-            before = len(coordinator.answers_of(m.PingResponse))
+@on_virtual_loop
+async def test_shutdown_waits_for_the_second_ping() -> None:
+    async with (
+        running_broker(ScriptedCoordinator(ping_ms=50)) as coordinator,
+        CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
+    ):
+        await started(coordinator, {P0: 5})
+        await take(consumer, 3)
+        connection = coordinator.registered["c-1"]
+        before = len(coordinator.answers_of(m.PingResponse))
+        consumer.shutdown()
+        assert [record async for record in consumer] == []  # and the third record is processed
+        await eventually_async(lambda: connection in coordinator.closed)
+        (last,) = coordinator.answers_of(m.PingResponse)[before:]
+        assert offsets(last) == {"1-0": 8}
+
+
+@on_virtual_loop
+async def test_shutdown_is_bounded_if_no_ping_comes() -> None:
+    async with running_broker(ScriptedCoordinator(ping_ms=0)) as coordinator:
+        consumer = CentralConsumer(consumer_settings(coordinator.broker, session_timeout_ms=500))
+        async with consumer:
+            await registered(coordinator)
+        assert consumer.machine.state is ConsumerState.ENDED
+
+
+@on_virtual_loop
+async def test_a_second_shutdown_does_not_wait() -> None:
+    async with running_broker(ScriptedCoordinator(ping_ms=0)) as coordinator:
+        settings = consumer_settings(coordinator.broker, session_timeout_ms=600_000)
+        async with CentralConsumer(settings) as consumer:
+            await registered(coordinator)
             consumer.shutdown()
-            assert [record async for record in consumer] == []  # and the third record is processed
-            await eventually_async(lambda: connection in coordinator.closed)
-            (last,) = coordinator.answers_of(m.PingResponse)[before:]
-            assert offsets(last) == {"1-0": 8}
-
-    run(scenario())
-
-
-def test_shutdown_is_bounded_if_no_ping_comes() -> None:
-    async def scenario() -> None:
-        async with running_broker(ScriptedCoordinator(ping_ms=0)) as coordinator:
-            consumer = CentralConsumer(consumer_settings(coordinator.broker, session_timeout_ms=500))
-            async with consumer:
-                await registered(coordinator)
-            assert consumer.machine.state is ConsumerState.ENDED
-
-    run(scenario())
-
-
-def test_a_second_shutdown_does_not_wait() -> None:
-    async def scenario() -> None:
-        async with running_broker(ScriptedCoordinator(ping_ms=0)) as coordinator:
-            settings = consumer_settings(coordinator.broker, session_timeout_ms=600_000)
-            async with CentralConsumer(settings) as consumer:
-                await registered(coordinator)
-                consumer.shutdown()
-                consumer.shutdown()
-                assert [record async for record in consumer] == []
-            await eventually_async(lambda: coordinator.closed)
-
-    run(scenario())
-
-
-def test_a_consumer_may_be_shut_down_before_it_begins() -> None:
-    async def scenario() -> None:
-        async with running_broker(ScriptedCoordinator()) as coordinator:
-            consumer = CentralConsumer(consumer_settings(coordinator.broker))
             consumer.shutdown()
-            async with consumer:
-                assert [record async for record in consumer] == []
-            assert not coordinator.registered
-
-    run(scenario())
+            assert [record async for record in consumer] == []
+        await eventually_async(lambda: coordinator.closed)
 
 
-def test_silence_leads_to_another_registration() -> None:
-    async def scenario() -> None:
-        coordinator = ScriptedCoordinator(ping_ms=50)
-        assigned: list[frozenset[Partition]] = []
-        async with running_broker(coordinator):
-            settings = consumer_settings(coordinator.broker, session_timeout_ms=1_000)
-            async with CentralConsumer(settings, on_assigned=assigned.append):
-                await started(coordinator, {P0: 5})
-                await eventually_async(lambda: assigned == [frozenset({P0})])
-                coordinator.is_silent = True
-                await eventually_async(lambda: len(coordinator.registrations) == 2)
-                assert assigned == [frozenset({P0}), frozenset()]
-                coordinator.is_silent = False
-
-    run(scenario())
+@on_virtual_loop
+async def test_a_consumer_may_be_shut_down_before_it_begins() -> None:
+    async with running_broker(ScriptedCoordinator()) as coordinator:
+        consumer = CentralConsumer(consumer_settings(coordinator.broker))
+        consumer.shutdown()
+        async with consumer:
+            assert [record async for record in consumer] == []
+        assert not coordinator.registered
 
 
-def test_a_coordinator_that_moved_is_found() -> None:
-    async def scenario() -> None:
-        async with (
-            running_broker(ScriptedCoordinator()) as gone,
-            running_broker(ScriptedCoordinator()) as other,
-            CentralConsumer(consumer_settings(gone.broker, other.broker)),
-        ):
-            await registered(gone)
-            await gone.server.close()
-            await registered(other)
-
-    run(scenario())
-
-
-def test_a_broker_that_is_not_there_is_tried_again() -> None:
-    async def scenario() -> None:
-        async with running_broker(ScriptedCoordinator()) as coordinator:
-            nowhere = [BrokerAddress(7, "127.0.0.1", 1), BrokerAddress(8, "host.invalid", 70_000)]
-            async with CentralConsumer(consumer_settings(*nowhere, coordinator.broker)):
-                await registered(coordinator)
-
-    run(scenario())
+@on_virtual_loop
+async def test_silence_leads_to_another_registration() -> None:
+    coordinator = ScriptedCoordinator(ping_ms=50)
+    assigned: list[frozenset[Partition]] = []
+    async with running_broker(coordinator):
+        settings = consumer_settings(coordinator.broker, session_timeout_ms=1_000)
+        async with CentralConsumer(settings, on_assigned=assigned.append):
+            await started(coordinator, {P0: 5})
+            await eventually_async(lambda: assigned == [frozenset({P0})])
+            coordinator.is_silent = True
+            await eventually_async(lambda: len(coordinator.registrations) == 2)
+            assert assigned == [frozenset({P0}), frozenset()]
+            coordinator.is_silent = False
 
 
-def test_a_refused_registration_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        refusing = ScriptedCoordinator(register=m.RegisterConsumerResponse(error_code=100))
-        async with running_broker(refusing), CentralConsumer(consumer_settings(refusing.broker)):
-            await eventually_async(lambda: len(refusing.registrations) == 2)
-            refusing.response = m.RegisterConsumerResponse()
-            await registered(refusing)
+@on_virtual_loop
+async def test_a_coordinator_that_moved_is_found() -> None:
+    async with (
+        running_broker(ScriptedCoordinator()) as gone,
+        running_broker(ScriptedCoordinator()) as other,
+        CentralConsumer(consumer_settings(gone.broker, other.broker)),
+    ):
+        await registered(gone)
+        await gone.server.close()
+        await registered(other)
 
-    with caplog.at_level(logging.ERROR, "kcoord_wire.central"):
-        run(scenario())
+
+@on_virtual_loop
+async def test_a_broker_that_is_not_there_is_tried_again() -> None:
+    async with running_broker(ScriptedCoordinator()) as coordinator:
+        nowhere = [BrokerAddress(7, "127.0.0.1", 1), BrokerAddress(8, "host.invalid", 70_000)]
+        async with CentralConsumer(consumer_settings(*nowhere, coordinator.broker)):
+            await registered(coordinator)
+
+
+@on_virtual_loop
+async def test_a_refused_registration_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, "kcoord_wire.central")
+    refusing = ScriptedCoordinator(register=m.RegisterConsumerResponse(error_code=100))
+    async with running_broker(refusing), CentralConsumer(consumer_settings(refusing.broker)):
+        await eventually_async(lambda: len(refusing.registrations) == 2)
+        refusing.response = m.RegisterConsumerResponse()
+        await registered(refusing)
     assert "registration refused group=g consumer=c-1 error=DUPLICATE_CONSUMER_ID" in caplog.text
 
 
@@ -336,30 +294,26 @@ def test_an_id_that_does_not_fit_is_refused_at_once() -> None:
         CentralConsumer(type(settings)("g" * 40_000, "c", "{}", settings.bootstrap))
 
 
-def test_a_fault_of_the_application_callback_ends_the_iteration() -> None:
-    async def scenario() -> None:
-        def fail(_partitions: frozenset[Partition]) -> None:
-            raise LookupError("a fault of the application")
+@on_virtual_loop
+async def test_a_fault_of_the_application_callback_ends_the_iteration() -> None:
+    def fail(_partitions: frozenset[Partition]) -> None:
+        raise LookupError("a fault of the application")
 
-        async with (
-            running_broker(ScriptedCoordinator()) as coordinator,
-            CentralConsumer(consumer_settings(coordinator.broker), on_assigned=fail) as consumer,
-        ):
-            await started(coordinator, {P0: 5})
-            with pytest.raises(LookupError):
-                await take(consumer, 1)
-
-    run(scenario())
+    async with (
+        running_broker(ScriptedCoordinator()) as coordinator,
+        CentralConsumer(consumer_settings(coordinator.broker), on_assigned=fail) as consumer,
+    ):
+        await started(coordinator, {P0: 5})
+        with pytest.raises(LookupError):
+            await take(consumer, 1)
 
 
-def test_a_connection_being_opened_ends_with_the_consumer() -> None:
-    async def scenario() -> None:
-        async def never(*_arguments: object) -> None:
-            await asyncio.get_running_loop().create_future()
+@on_virtual_loop
+async def test_a_connection_being_opened_ends_with_the_consumer() -> None:
+    async def never(*_arguments: object) -> None:
+        await asyncio.get_running_loop().create_future()
 
-        asyncio.get_running_loop().create_connection = never  # type: ignore[method-assign, assignment]  # as where packets are dropped
-        async with CentralConsumer(consumer_settings(BrokerAddress(1, "127.0.0.1", 1))) as consumer:
-            await asyncio.sleep(0)
-            assert consumer.machine.state is ConsumerState.CONNECTING
-
-    run(scenario())
+    asyncio.get_running_loop().create_connection = never  # type: ignore[method-assign, assignment]  # as where packets are dropped
+    async with CentralConsumer(consumer_settings(BrokerAddress(1, "127.0.0.1", 1))) as consumer:
+        await asyncio.sleep(0)
+        assert consumer.machine.state is ConsumerState.CONNECTING

@@ -13,6 +13,7 @@ from kcoord_wire.central.client import CentralConsumer
 from kcoord_wire.central.draft.events import ConsumerSettings, CoordinatorSettings, Partition, RebalanceBy
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.kernel.net import parse_address
+from tests.support.virtual import on_virtual_loop, serving
 from tests.support.waiting import eventually_async
 
 PARTITIONS = frozenset(Partition("orders", f"1-{number}") for number in range(4))
@@ -43,7 +44,8 @@ class Member:
 
 
 @pytest.mark.parametrize("rebalance_by", RebalanceBy)
-def test_every_record_is_processed_while_members_come_and_go(rebalance_by: RebalanceBy) -> None:
+@on_virtual_loop
+async def test_every_record_is_processed_while_members_come_and_go(rebalance_by: RebalanceBy) -> None:
     processed: Counter[tuple[Partition, int]] = Counter()
 
     async def scenario(address: str) -> None:
@@ -62,17 +64,15 @@ def test_every_record_is_processed_while_members_come_and_go(rebalance_by: Rebal
         await second.leave()
         await eventually_async(shared(first, third))
         third.consumer.shutdown()
-        await (
-            third.leave()
-        )  # the second call waits for no ping: what it has processed since the last is processed again
+        await third.leave()  # a second call, which waits for no ping: what came after the last is processed again
         await eventually_async(shared(first))
         seen = max(offset for _, offset in processed)
         await eventually_async(lambda: all((partition, seen + 50) in processed for partition in PARTITIONS))
         await first.leave()
 
     settings = CoordinatorSettings(rebalance_by=rebalance_by)
-    with CentralBroker(topics={"orders": 4}, rate=200, settings=settings) as broker:
-        asyncio.run(scenario(broker.address))
+    async with serving(CentralBroker(topics={"orders": 4}, rate=200, settings=settings)) as broker:
+        await scenario(broker.address)
     for partition in PARTITIONS:
         offsets = sorted(offset for where, offset in processed if where == partition)
         assert offsets == list(range(len(offsets)))  # none is missing

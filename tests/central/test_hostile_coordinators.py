@@ -19,6 +19,7 @@ from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.messages import central as m
 from tests.support.scripted_coordinator import ScriptedCoordinator, consumer_settings, running_broker, start_request
+from tests.support.virtual import on_virtual_loop
 from tests.support.waiting import eventually_async
 
 P0 = Partition("orders", "1-0")
@@ -112,15 +113,15 @@ MANY_BROKERS = draft_frame(
         (raw("0000ffff") + bytes(100), "no answer in time"),
     ],
 )
-def test_bad_metadata_leads_to_the_next_broker(metadata: bytes, reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        async with running(Hostile(metadata)) as hostile, running_broker(ScriptedCoordinator()) as honest:
-            settings = consumer_settings(hostile.broker, honest.broker, session_timeout_ms=1_000)
-            async with CentralConsumer(settings):
-                await eventually_async(lambda: "c-1" in honest.registered)
-
-    with caplog.at_level(logging.INFO, "kcoord_wire.central"):
-        asyncio.run(scenario())
+@on_virtual_loop
+async def test_bad_metadata_leads_to_the_next_broker(
+    metadata: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kcoord_wire.central")
+    async with running(Hostile(metadata)) as hostile, running_broker(ScriptedCoordinator()) as honest:
+        settings = consumer_settings(hostile.broker, honest.broker, session_timeout_ms=1_000)
+        async with CentralConsumer(settings):
+            await eventually_async(lambda: "c-1" in honest.registered)
     assert reason in caplog.text
     assert "Traceback" not in caplog.text
 
@@ -141,50 +142,43 @@ def test_bad_metadata_leads_to_the_next_broker(metadata: bytes, reason: str, cap
         (b"", "no answer in time"),
     ],
 )
-def test_a_bad_coordinator_is_left_and_tried_again(
+@on_virtual_loop
+async def test_a_bad_coordinator_is_left_and_tried_again(
     registered: bytes, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        async with (
-            running(Hostile(registered=registered)) as hostile,
-            CentralConsumer(consumer_settings(hostile.broker, session_timeout_ms=500)),
-        ):
-            await eventually_async(lambda: hostile.registrations >= 2)
-
-    with caplog.at_level(logging.INFO, "kcoord_wire.central"):
-        asyncio.run(scenario())
+    caplog.set_level(logging.INFO, "kcoord_wire.central")
+    async with (
+        running(Hostile(registered=registered)) as hostile,
+        CentralConsumer(consumer_settings(hostile.broker, session_timeout_ms=500)),
+    ):
+        await eventually_async(lambda: hostile.registrations >= 2)
     assert reason.replace("DecodeError", "StopFetcherRequest") in caplog.text
     assert "Traceback" not in caplog.text
 
 
 @pytest.mark.parametrize("hostile", [Hostile(closes=True), Hostile(registered=OK + FOREIGN), Hostile(raw("ffffffff"))])
-def test_attempts_are_spaced_by_the_backoff(hostile: Hostile) -> None:
+@on_virtual_loop
+async def test_attempts_are_spaced_by_the_backoff(hostile: Hostile) -> None:
     """Else thousands of consumers would keep a broken coordinator busy."""
-
-    async def scenario() -> None:
-        async with running(hostile), CentralConsumer(consumer_settings(hostile.broker, reconnect_backoff_ms=200)):
-            await eventually_async(lambda: len(hostile.connections) >= 7)
-
-    asyncio.run(scenario())
+    async with running(hostile), CentralConsumer(consumer_settings(hostile.broker, reconnect_backoff_ms=200)):
+        await eventually_async(lambda: len(hostile.connections) >= 7)
     # One attempt is at most two connections: to a broker and to the coordinator.
     assert hostile.connections[6] - hostile.connections[0] >= 0.2 * 2
 
 
-def test_endless_requests_are_answered_without_being_kept() -> None:
-    async def scenario() -> None:
-        requests = (STOP + draft_frame(start_request({P0: 1}))) * 300
-        hostile = Hostile(registered=OK + requests)
-        async with (
-            running(hostile),
-            CentralConsumer(consumer_settings(hostile.broker, session_timeout_ms=60_000)) as consumer,
-        ):
-            await eventually_async(lambda: len(hostile.answers) == 600)
-            assert hostile.registrations == 1
-            assert len(consumer._driver._events) == 0
-            consumer.shutdown()
-            consumer.shutdown()
-
-    asyncio.run(scenario())
+@on_virtual_loop
+async def test_endless_requests_are_answered_without_being_kept() -> None:
+    requests = (STOP + draft_frame(start_request({P0: 1}))) * 300
+    hostile = Hostile(registered=OK + requests)
+    async with (
+        running(hostile),
+        CentralConsumer(consumer_settings(hostile.broker, session_timeout_ms=60_000)) as consumer,
+    ):
+        await eventually_async(lambda: len(hostile.answers) == 600)
+        assert hostile.registrations == 1
+        assert len(consumer._driver._events) == 0
+        consumer.shutdown()
+        consumer.shutdown()
 
 
 def test_memory_is_bounded_by_a_frame() -> None:
@@ -212,30 +206,24 @@ def test_memory_is_bounded_by_a_frame() -> None:
     assert asyncio.run(scenario()) < 60 << 20
 
 
-def test_an_endless_list_of_brokers_is_tried_and_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+@on_virtual_loop
+async def test_an_endless_list_of_brokers_is_tried_and_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     """32,000 addresses that cannot be; then the configured ones come again."""
-
-    async def scenario() -> None:
-        async with (
-            running(Hostile(MANY_BROKERS)) as hostile,
-            CentralConsumer(consumer_settings(hostile.broker)),
-        ):
-            await eventually_async(lambda: len(hostile.connections) >= 2)
-
-    with caplog.at_level(logging.CRITICAL, "kcoord_wire.central"):
-        asyncio.run(scenario())
+    caplog.set_level(logging.CRITICAL, "kcoord_wire.central")
+    async with (
+        running(Hostile(MANY_BROKERS)) as hostile,
+        CentralConsumer(consumer_settings(hostile.broker)),
+    ):
+        await eventually_async(lambda: len(hostile.connections) >= 2)
 
 
-def test_a_coordinator_that_does_not_read_is_suspected(caplog: pytest.LogCaptureFixture) -> None:
+@on_virtual_loop
+async def test_a_coordinator_that_does_not_read_is_suspected(caplog: pytest.LogCaptureFixture) -> None:
     """Its requests go on, the answers fill the buffers; then nothing more is read from it."""
-
-    async def scenario() -> None:
-        flooding = Flooding()
-        async with running(flooding), CentralConsumer(consumer_settings(flooding.broker, session_timeout_ms=1_000)):
-            await eventually_async(lambda: flooding.registrations >= 2)
-
-    with caplog.at_level(logging.WARNING, "kcoord_wire.central"):
-        asyncio.run(scenario())
+    caplog.set_level(logging.WARNING, "kcoord_wire.central")
+    flooding = Flooding()
+    async with running(flooding), CentralConsumer(consumer_settings(flooding.broker, session_timeout_ms=1_000)):
+        await eventually_async(lambda: flooding.registrations >= 2)
     assert "coordinator suspected" in caplog.text
 
 

@@ -1,9 +1,9 @@
-"""A blocking peer of a broker of the draft, for tests that want to say each byte themselves."""
+"""Peers of a broker of the draft, for tests that want to say each byte themselves: blocking, or on a loop."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
-import struct
 from collections import deque
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +13,11 @@ from kcoord_wire.central.dialects import draft_frame
 from kcoord_wire.messages import central as m
 
 ASKED = {7: m.PingRequest, 8: m.StopFetcherRequest, 9: m.StartFetcherRequest}
+
+
+def request_of(body: bytes) -> Any:
+    """Return the coordinator's request in a frame."""
+    return kw.decode(ASKED[int.from_bytes(body[:2], "big")], body[2:], 0)
 
 
 class DraftWire:
@@ -36,11 +41,6 @@ class DraftWire:
     def close(self) -> None:
         self._socket.close()
 
-    def reset(self) -> None:
-        """Close it with a RST: the broker learns of it at once, and nothing that was sent is read."""
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._socket.close()
-
     def send(self, message: Any) -> None:
         """Send a request or an answer."""
         self.send_raw(draft_frame(message))
@@ -59,8 +59,7 @@ class DraftWire:
 
     def request(self) -> Any:
         """The next frame, which is a request of the coordinator."""
-        body = self.body()
-        return kw.decode(ASKED[int.from_bytes(body[:2], "big")], body[2:], 0)
+        return request_of(self.body())
 
     def body(self) -> bytes:
         """The next frame without its size.
@@ -77,12 +76,61 @@ class DraftWire:
             self._bodies.extend(self._framer.feed(data))
         return self._bodies.popleft()
 
-    def is_closed(self) -> bool:
-        """Read whatever still comes; whether the broker closes the connection within the time."""
+
+class DraftPeer:
+    """One connection to a broker, on the loop that runs. To be entered."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+
+    async def __aenter__(self) -> Self:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Close it: nothing that was sent is read."""
+        self._writer.transport.abort()
+
+    def send(self, message: Any) -> None:
+        """Send a request or an answer."""
+        self.send_raw(draft_frame(message))
+
+    def send_raw(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def ask(self, request: Any, answer: type) -> Any:
+        """Send a request and return its answer, which has to come next."""
+        self.send(request)
+        return await self.answer(answer)
+
+    async def answer(self, cls: type) -> Any:
+        """The next frame, which is an answer without a type id."""
+        return kw.decode(cls, await self.body(), 0)
+
+    async def request(self) -> Any:
+        """The next frame, which is a request of the coordinator."""
+        return request_of(await self.body())
+
+    async def body(self) -> bytes:
+        """The next frame without its size.
+
+        :raises EOFError: the broker has closed the connection
+        """
         try:
-            while True:
-                self.body()
-        except EOFError:
-            return True
-        except TimeoutError:
-            return False
+            size = int.from_bytes(await self._reader.readexactly(4), "big")
+            return await self._reader.readexactly(size)
+        except ConnectionResetError:
+            raise EOFError("the broker has closed the connection") from None
+
+    async def is_closed(self) -> bool:
+        """Read whatever still comes, until the broker closes the connection."""
+        while True:
+            try:
+                await self.body()
+            except EOFError:
+                return True

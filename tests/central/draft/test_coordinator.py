@@ -412,98 +412,98 @@ def test_messages_after_the_end_of_a_registration_are_strange(cluster: DraftClus
 
 
 @pytest.fixture
-def cluster_restoration() -> DraftCluster:
-    cluster_restoration = DraftCluster()
-    cluster_restoration.add_topic("orders", 4)
-    return cluster_restoration
+def pair() -> DraftCluster:
+    pair = DraftCluster()
+    pair.add_topic("orders", 4)
+    return pair
 
 
-def take_over(cluster_restoration: DraftCluster) -> None:
+def take_over(pair: DraftCluster) -> None:
     """The first broker is paused until its session has ended, and the second one elected."""
-    cluster_restoration.add_broker(2)
-    cluster_restoration.brokers[1].is_paused = True
-    while cluster_restoration.brokers[2].machine.term is None:
-        cluster_restoration.run(100)
+    pair.add_broker(2)
+    pair.brokers[1].is_paused = True
+    while pair.brokers[2].machine.term is None:
+        pair.run(100)
 
 
-def test_takeover_waits_for_all_former_owners(cluster_restoration: DraftCluster) -> None:
+def test_takeover_waits_for_all_former_owners(pair: DraftCluster) -> None:
     for name in ("a", "b"):
-        cluster_restoration.consumer(name)
-    take_over(cluster_restoration)
-    third = cluster_restoration.consumer("c", broker_id=2)
-    first = cluster_restoration.consumer("a", broker_id=2)
-    cluster_restoration.run(1_000)
+        pair.consumer(name)
+    take_over(pair)
+    third = pair.consumer("c", broker_id=2)
+    first = pair.consumer("a", broker_id=2)
+    pair.run(1_000)
     assert third.got(m.StartFetcherRequest) == first.got(m.StartFetcherRequest) == []
-    second = cluster_restoration.consumer("b", broker_id=2)
+    second = pair.consumer("b", broker_id=2)
     assert [len(consumer.started_with) for consumer in (first, second, third)] == [2, 1, 1]
 
 
-def test_takeover_waits_a_session_timeout_at_most(cluster_restoration: DraftCluster) -> None:
-    cluster_restoration.consumer("a", session_timeout_ms=9_000)
-    take_over(cluster_restoration)
-    elected_at = cluster_restoration.brokers[2].machine.term.context.elected_at  # type: ignore[union-attr]  # it is elected
-    second = cluster_restoration.consumer("b", broker_id=2)
-    cluster_restoration.run(elected_at + 8_999 - cluster_restoration.now)
+def test_takeover_waits_a_session_timeout_at_most(pair: DraftCluster) -> None:
+    pair.consumer("a", session_timeout_ms=9_000)
+    take_over(pair)
+    elected_at = pair.brokers[2].machine.term.context.elected_at  # type: ignore[union-attr]  # it is elected
+    second = pair.consumer("b", broker_id=2)
+    pair.run(elected_at + 8_999 - pair.now)
     assert second.got(m.StopFetcherRequest) == []
-    cluster_restoration.run(1)
+    pair.run(1)
     assert len(second.started_with) == 4
 
 
-def test_takeover_within_a_start_waits_the_whole_time(cluster_restoration: DraftCluster) -> None:
+def test_takeover_within_a_start_waits_the_whole_time(pair: DraftCluster) -> None:
     """The owners in ZooKeeper do not have the consumers that were being started."""
-    cluster_restoration.consumer("a")
-    cluster_restoration.zookeeper.write(SetData("/consumers/g", format_group(GroupRecord(6_000, is_starting=True))))
-    take_over(cluster_restoration)
-    first = cluster_restoration.consumer("a", broker_id=2)
-    cluster_restoration.run(5_500)
+    pair.consumer("a")
+    pair.zookeeper.write(SetData("/consumers/g", format_group(GroupRecord(6_000, is_starting=True))))
+    take_over(pair)
+    first = pair.consumer("a", broker_id=2)
+    pair.run(5_500)
     assert first.got(m.StopFetcherRequest) == []
-    cluster_restoration.run(600)
+    pair.run(600)
     assert len(first.started_with) == 4
 
 
-def test_takeover_reads_the_topics_before_it_rebalances(cluster_restoration: DraftCluster) -> None:
+def test_takeover_reads_the_topics_before_it_rebalances(pair: DraftCluster) -> None:
     """Without them the partitions that are owned would seem to be gone."""
-    cluster_restoration.consumer("a")
-    take_over(cluster_restoration)
-    term = cluster_restoration.brokers[2].machine.term
+    pair.consumer("a")
+    take_over(pair)
+    term = pair.brokers[2].machine.term
     assert term is not None
     term.context.has_topics = False
-    consumer = cluster_restoration.consumer("a", broker_id=2)
-    cluster_restoration.run(2_000)
-    assert (consumer.got(m.StopFetcherRequest), len(cluster_restoration.owners())) == ([], 4)
+    consumer = pair.consumer("a", broker_id=2)
+    pair.run(2_000)
+    assert (consumer.got(m.StopFetcherRequest), len(pair.owners())) == ([], 4)
     term.context.has_topics = True
-    cluster_restoration.run(500)
+    pair.run(500)
     assert len(consumer.started_with) == 4
 
 
-def test_takeover_reads_the_offsets(cluster_restoration: DraftCluster) -> None:
-    consumer = cluster_restoration.consumer("a")
+def test_takeover_reads_the_offsets(pair: DraftCluster) -> None:
+    consumer = pair.consumer("a")
     consumer.positions = {Partition("orders", f"1-{number}"): 40 + number for number in range(4)}
-    cluster_restoration.run(4_000)
-    take_over(cluster_restoration)
-    assert list(cluster_restoration.consumer("a", broker_id=2).started_with.values()) == [40, 41, 42, 43]
+    pair.run(4_000)
+    take_over(pair)
+    assert list(pair.consumer("a", broker_id=2).started_with.values()) == [40, 41, 42, 43]
 
 
-def test_takeover_counts_generations_in_a_higher_epoch(cluster_restoration: DraftCluster) -> None:
-    cluster_restoration.consumer("a", fence=[])
-    take_over(cluster_restoration)
+def test_takeover_counts_generations_in_a_higher_epoch(pair: DraftCluster) -> None:
+    pair.consumer("a", fence=[])
+    take_over(pair)
     known = [m.RegisterConsumerRequestFence(epoch=1, generation=1)]
-    (fence,) = cluster_restoration.consumer("a", broker_id=2, fence=known).got(m.StartFetcherRequest)[0].fence
+    (fence,) = pair.consumer("a", broker_id=2, fence=known).got(m.StartFetcherRequest)[0].fence
     assert (fence.epoch, fence.generation) == (2, 1)
 
 
-def test_a_group_of_0_7_without_a_record_is_not_waited_for(cluster_restoration: DraftCluster) -> None:
+def test_a_group_of_0_7_without_a_record_is_not_waited_for(pair: DraftCluster) -> None:
     for path in ("/consumers/g", "/consumers/g/owners", "/consumers/g/owners/orders"):
-        cluster_restoration.zookeeper.write(Create(path))
-    cluster_restoration.zookeeper.write(Create("/consumers/g/owners/orders/1-0", b"old-0"))
-    consumer = cluster_restoration.consumer("a")
+        pair.zookeeper.write(Create(path))
+    pair.zookeeper.write(Create("/consumers/g/owners/orders/1-0", b"old-0"))
+    consumer = pair.consumer("a")
     assert len(consumer.started_with) == 4
-    assert set(cluster_restoration.owners().values()) == {"a-0"}
+    assert set(pair.owners().values()) == {"a-0"}
 
 
-def test_a_record_that_cannot_be_read_counts_as_none(cluster_restoration: DraftCluster) -> None:
-    cluster_restoration.zookeeper.write(Create("/consumers/g", b"\xff{"))
-    assert len(cluster_restoration.consumer("a").started_with) == 4
+def test_a_record_that_cannot_be_read_counts_as_none(pair: DraftCluster) -> None:
+    pair.zookeeper.write(Create("/consumers/g", b"\xff{"))
+    assert len(pair.consumer("a").started_with) == 4
 
 
 def status(cluster: DraftCluster) -> m.CentralStatusResponse:

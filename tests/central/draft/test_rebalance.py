@@ -289,117 +289,117 @@ def test_rebalance_after_an_unreadable_offset_begins_anew(cluster: DraftCluster)
 
 
 @pytest.fixture
-def cluster_socket_rebalance() -> DraftCluster:
-    cluster_socket_rebalance = DraftCluster(rebalance_by=RebalanceBy.SOCKETS, offset_commit_interval_ms=60_000)
-    cluster_socket_rebalance.add_topic("orders", 4)
-    return cluster_socket_rebalance
+def sockets() -> DraftCluster:
+    sockets = DraftCluster(rebalance_by=RebalanceBy.SOCKETS, offset_commit_interval_ms=60_000)
+    sockets.add_topic("orders", 4)
+    return sockets
 
 
 def owned(consumer: Consumer) -> dict[Partition, int]:
     return consumer.owned(consumer.got(m.RegisterConsumerResponse)[-1])
 
 
-def test_the_response_has_the_partitions(cluster_socket_rebalance: DraftCluster) -> None:
-    consumer = cluster_socket_rebalance.consumer("a")
+def test_the_response_has_the_partitions(sockets: DraftCluster) -> None:
+    consumer = sockets.consumer("a")
     assert owned(consumer) == {Partition("orders", f"1-{number}"): -2 for number in range(4)}
-    assert cluster_socket_rebalance.owners() == {f"1-{number}": "a-0" for number in range(4)}
+    assert sockets.owners() == {f"1-{number}": "a-0" for number in range(4)}
 
 
-def test_a_new_consumer_closes_the_connections_of_the_others(cluster_socket_rebalance: DraftCluster) -> None:
-    first, other = cluster_socket_rebalance.consumer("a"), cluster_socket_rebalance.consumer("x", group="other")
-    second = cluster_socket_rebalance.consumer("b")
+def test_a_new_consumer_closes_the_connections_of_the_others(sockets: DraftCluster) -> None:
+    first, other = sockets.consumer("a"), sockets.consumer("x", group="other")
+    second = sockets.consumer("b")
     assert (first.is_open, second.is_open, other.is_open) == (False, True, True)
     assert second.inbox == []
 
 
-def test_the_responses_wait_until_all_have_registered_again(cluster_socket_rebalance: DraftCluster) -> None:
-    cluster_socket_rebalance.consumer("a")
-    second = cluster_socket_rebalance.consumer("b")
-    third = cluster_socket_rebalance.consumer("c")
-    cluster_socket_rebalance.run(3_000)
+def test_the_responses_wait_until_all_have_registered_again(sockets: DraftCluster) -> None:
+    sockets.consumer("a")
+    second = sockets.consumer("b")
+    third = sockets.consumer("c")
+    sockets.run(3_000)
     assert second.inbox == third.inbox == []
-    first = cluster_socket_rebalance.consumer("a")
+    first = sockets.consumer("a")
     assert [len(owned(consumer)) for consumer in (first, second, third)] == [2, 1, 1]
-    assert sorted(cluster_socket_rebalance.owners().values()) == ["a-0", "a-0", "b-0", "c-0"]
+    assert sorted(sockets.owners().values()) == ["a-0", "a-0", "b-0", "c-0"]
 
 
-def test_a_missing_consumer_is_waited_for_a_session_timeout(cluster_socket_rebalance: DraftCluster) -> None:
-    cluster_socket_rebalance.consumer("a", session_timeout_ms=9_000)
-    second = cluster_socket_rebalance.consumer("b")
-    cluster_socket_rebalance.run(8_999)
+def test_a_missing_consumer_is_waited_for_a_session_timeout(sockets: DraftCluster) -> None:
+    sockets.consumer("a", session_timeout_ms=9_000)
+    second = sockets.consumer("b")
+    sockets.run(8_999)
     assert second.inbox == []
-    cluster_socket_rebalance.run(1)
+    sockets.run(1)
     assert len(owned(second)) == 4
 
 
-def test_a_failed_consumer_is_replaced_by_those_that_come_back(cluster_socket_rebalance: DraftCluster) -> None:
-    cluster_socket_rebalance.consumer("a")
-    second = cluster_socket_rebalance.consumer("b")
-    first = cluster_socket_rebalance.consumer("a")
+def test_a_failed_consumer_is_replaced_by_those_that_come_back(sockets: DraftCluster) -> None:
+    sockets.consumer("a")
+    second = sockets.consumer("b")
+    first = sockets.consumer("a")
     second.disconnect()
-    cluster_socket_rebalance.run(0)
+    sockets.run(0)
     assert not first.is_open
-    first = cluster_socket_rebalance.consumer("a")
+    first = sockets.consumer("a")
     assert len(owned(first)) == 4
-    assert set(cluster_socket_rebalance.owners().values()) == {"a-0"}
+    assert set(sockets.owners().values()) == {"a-0"}
 
 
-def test_a_consumer_that_leaves_while_it_waits_is_not_missed(cluster_socket_rebalance: DraftCluster) -> None:
-    cluster_socket_rebalance.consumer("a")
-    second = cluster_socket_rebalance.consumer("b")
+def test_a_consumer_that_leaves_while_it_waits_is_not_missed(sockets: DraftCluster) -> None:
+    sockets.consumer("a")
+    second = sockets.consumer("b")
     second.disconnect()
-    first = cluster_socket_rebalance.consumer("a")
+    first = sockets.consumer("a")
     assert len(owned(first)) == 4
-    assert cluster_socket_rebalance.brokers[1].noted("rebalance attempt failed") == []
+    assert sockets.brokers[1].noted("rebalance attempt failed") == []
 
 
-def test_a_group_that_does_not_come_back_keeps_its_owners(cluster_socket_rebalance: DraftCluster) -> None:
-    cluster_socket_rebalance.consumer("a")
-    cluster_socket_rebalance.consumer("b").disconnect()
-    cluster_socket_rebalance.run(20_000)
-    assert set(cluster_socket_rebalance.owners().values()) == {"a-0"}
-    assert len(owned(cluster_socket_rebalance.consumer("a"))) == 4
+def test_a_group_that_does_not_come_back_keeps_its_owners(sockets: DraftCluster) -> None:
+    sockets.consumer("a")
+    sockets.consumer("b").disconnect()
+    sockets.run(20_000)
+    assert set(sockets.owners().values()) == {"a-0"}
+    assert len(owned(sockets.consumer("a"))) == 4
 
 
-def test_a_consumer_without_partitions_is_answered_at_once(cluster_socket_rebalance: DraftCluster) -> None:
-    cluster_socket_rebalance.add_topic("single", 1)
-    first = cluster_socket_rebalance.consumer("a", topics=format_topics({"single": 1}))
-    second = cluster_socket_rebalance.consumer("b", topics=format_topics({"single": 1}))
+def test_a_consumer_without_partitions_is_answered_at_once(sockets: DraftCluster) -> None:
+    sockets.add_topic("single", 1)
+    first = sockets.consumer("a", topics=format_topics({"single": 1}))
+    second = sockets.consumer("b", topics=format_topics({"single": 1}))
     assert (first.is_open, len(owned(first)), owned(second)) == (True, 1, {})
 
 
-def test_offsets_of_pings_are_where_the_next_owner_begins(cluster_socket_rebalance: DraftCluster) -> None:
-    first = cluster_socket_rebalance.consumer("a")
+def test_offsets_of_pings_are_where_the_next_owner_begins(sockets: DraftCluster) -> None:
+    first = sockets.consumer("a")
     first.positions = {Partition("orders", f"1-{number}"): 30 + number for number in range(4)}
-    cluster_socket_rebalance.run(2_000)
-    second = cluster_socket_rebalance.consumer("b")
-    cluster_socket_rebalance.consumer("a")
+    sockets.run(2_000)
+    second = sockets.consumer("b")
+    sockets.consumer("a")
     assert owned(second) == {Partition("orders", "1-2"): 32, Partition("orders", "1-3"): 33}
-    assert cluster_socket_rebalance.committed() == {"1-0": 30, "1-1": 31, "1-2": 32, "1-3": 33}
+    assert sockets.committed() == {"1-0": 30, "1-1": 31, "1-2": 32, "1-3": 33}
 
 
-def test_pings_begin_with_the_answer(cluster_socket_rebalance: DraftCluster) -> None:
-    cluster_socket_rebalance.consumer("a")
-    second = cluster_socket_rebalance.consumer("b")
-    cluster_socket_rebalance.run(5_000)
+def test_pings_begin_with_the_answer(sockets: DraftCluster) -> None:
+    sockets.consumer("a")
+    second = sockets.consumer("b")
+    sockets.run(5_000)
     assert second.inbox == []
-    cluster_socket_rebalance.consumer("a")
-    cluster_socket_rebalance.run(2_000)
+    sockets.consumer("a")
+    sockets.run(2_000)
     assert len(second.got(m.PingRequest)) == 1
 
 
-def test_answers_to_requests_of_the_later_passages_are_strange(cluster_socket_rebalance: DraftCluster) -> None:
-    consumer = cluster_socket_rebalance.consumer("a")
+def test_answers_to_requests_of_the_later_passages_are_strange(sockets: DraftCluster) -> None:
+    consumer = sockets.consumer("a")
     consumer.send(m.StopFetcherResponse(consumer_id="a"))
-    cluster_socket_rebalance.run(0)
+    sockets.run(0)
     assert not consumer.is_open
 
 
-def test_a_group_that_does_not_come_back_is_forgotten(cluster_socket_rebalance: DraftCluster) -> None:
-    cluster_socket_rebalance.consumer("a")
-    cluster_socket_rebalance.add_topic("orders", 5)
-    cluster_socket_rebalance.run(70_000)
-    term = cluster_socket_rebalance.brokers[1].machine.term
+def test_a_group_that_does_not_come_back_is_forgotten(sockets: DraftCluster) -> None:
+    sockets.consumer("a")
+    sockets.add_topic("orders", 5)
+    sockets.run(70_000)
+    term = sockets.brokers[1].machine.term
     assert term is not None
     assert term.groups.by_id == {}
 
