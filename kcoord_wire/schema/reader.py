@@ -10,7 +10,7 @@ import base64
 import math
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -40,6 +40,7 @@ MESSAGE_TYPES: Final = (
 )
 LISTENERS: Final = ("broker", "controller", "zkBroker")
 MAX_STRUCT_DEPTH: Final = 32
+MAX_VALUES: Final = 512  # of one struct, those of the structs in it included; the released protocol has 24 at most
 UNKNOWN_TAGS: Final = "unknown_tags"  # the attribute of every struct of a message with flexible versions
 
 _MESSAGE_KEYS: Final = frozenset({
@@ -323,32 +324,73 @@ class _Reader:
                 self.fail(tags[tag], f"tags must run from 0 without a gap: {expected} is missing")
         return tuple(fields)
 
-    def structs_in(self, struct: Struct) -> Iterator[Struct]:
-        for field in struct.fields:
-            if field.type.is_struct:
-                yield self.structs[field.type.base]
-            yield from (variant.struct for variant in field.variants)
+    def structs_of(self, field: Field) -> list[Struct]:
+        if field.type.is_struct:
+            return [self.structs[field.type.base]]
+        return [variant.struct for variant in field.variants]
 
     def check_structs(self, root: Struct, node: Node) -> None:
-        """Refuse a struct type that is not defined, contains itself or is nested too deep."""
+        """Refuse structs that are not defined, or whose values have no bound in the bytes that they take.
+
+        So every reader is bounded by its input: it recurses to a depth that the smallest stack has room for, and a byte
+        is at most one element of at most `MAX_VALUES` values.
+        """
         for name, type_node in self.struct_types:
             if name not in self.structs:
                 self.fail(type_node, f'there is no struct "{name}"')
-        done: set[str] = set()
+        known: dict[str, tuple[int, int]] = {}  # the structs on the deepest path and the values, by name
 
-        def visit(struct: Struct, above: tuple[str, ...]) -> None:
+        def visit(struct: Struct, above: tuple[str, ...]) -> tuple[int, int]:
             if struct.name in above:
                 self.fail(self.struct_nodes.get(struct.name, node), f'the struct "{struct.name}" contains itself')
-            if len(above) > MAX_STRUCT_DEPTH:
+            if len(above) + known.get(struct.name, (1, 1))[0] > MAX_STRUCT_DEPTH + 1:
                 self.fail(node, f"structs may be nested at most {MAX_STRUCT_DEPTH} deep")
-            if struct.name in done:
-                return
-            for inner in self.structs_in(struct):
-                visit(inner, (*above, struct.name))
-            done.add(struct.name)
+            if struct.name not in known:
+                depth = values = 1
+                for field in struct.fields:
+                    inner = [visit(each, (*above, struct.name)) for each in self.structs_of(field)]
+                    depth = max([depth, *(1 + below for below, _ in inner)])
+                    values += 1 if field.type.array or not inner else max(inside for _, inside in inner)
+                if values > MAX_VALUES:
+                    where = self.struct_nodes.get(struct.name, node)
+                    self.fail(where, f"a struct has at most {MAX_VALUES} values, with those of the structs in it")
+                known[struct.name] = depth, values
+            return known[struct.name]
 
         for struct in (root, *self.structs.values()):
             visit(struct, ())
+        everything = {root.name: root} | self.structs
+        self.check_elements([everything[name] for name in known], root, node)
+
+    def check_elements(self, order: list[Struct], root: Struct, node: Node) -> None:
+        """Refuse an array whose elements take no byte: the bytes that are left would not bound their number.
+
+        :param order: all structs, each after those in it
+        """
+        low, high = root.versions.low, root.versions.high
+
+        def bits(versions: Versions) -> int:  # one for each of the message's versions
+            first, last = max(low, versions.low), min(high, versions.high)
+            return (2 << last - low) - (1 << first - low) if first <= last else 0
+
+        empty: dict[str, int] = {}  # the versions in which a struct takes no byte; a flexible one has its tag section
+        for struct in order:
+            free = bits(root.versions) & ~bits(self.flexible)
+            for field in struct.fields:
+                there = bits(field.versions)
+                if field.type.is_struct and not field.type.array:
+                    there &= bits(field.nullable) | ~empty[field.type.base]
+                free &= ~there
+            empty[struct.name] = free
+        reached = {root.name: bits(root.versions)}
+        for struct in reversed(order):
+            for field in struct.fields:
+                there = reached.get(struct.name, 0) & bits(field.versions)
+                if field.type.array and there & empty.get(field.type.base, 0):
+                    where = self.struct_nodes.get(struct.name, node)
+                    self.fail(where, f'the elements of "{field.name}" take no byte in a version that has them')
+                for each in self.structs_of(field):
+                    reached[each.name] = reached.get(each.name, 0) | there
 
     def check_classes(self, message: Message, node: Node) -> None:
         """Refuse two structs that would become one class, as Item and MessageItem of a Message would."""

@@ -15,7 +15,7 @@ from kcoord_wire.errors import SchemaError
 from kcoord_wire.schema import Message, compile_plan, load_message, read_message
 from kcoord_wire.schema.construct_model import construct_model
 from kcoord_wire.schema.model import INTEGERS, MAX_VERSION, NONE, Versions
-from kcoord_wire.schema.reader import MAX_STRUCT_DEPTH
+from kcoord_wire.schema.reader import MAX_STRUCT_DEPTH, MAX_VALUES
 from kcoord_wire.schema.text import line_of, parse_text
 
 Schema = dict[str, Any]
@@ -50,6 +50,33 @@ def text(*fields: Schema, **keys: Any) -> Schema:
 def nested(depth: int, at: int = 0) -> Schema:
     inner = [nested(depth, at + 1)] if at < depth else [field()]
     return field(f"S{at}", fields=inner, name=f"N{at}")
+
+
+def chained(chains: int) -> list[Schema]:
+    """Chains of common structs, as long as they may be; each ends in the start of the one before."""
+    last = MAX_STRUCT_DEPTH - 1
+    return [
+        struct(field(), *([field(f"[]{inner}", name="G")] if inner else []), name=f"C{chain}x{at}")
+        for chain in range(chains)
+        for at in range(last + 1)
+        for inner in [f"C{chain}x{at + 1}" if at < last else f"C{chain - 1}x0" if chain else ""]
+    ]
+
+
+def tenfold(depth: int, tagged: bool = False) -> list[Schema]:
+    """Structs of ten fields, each of the next struct."""
+    return [
+        struct(*(in_tag(kind, i) if tagged else field(kind, name=f"F{i}") for i in range(10)), name=f"S{at}")
+        for at in range(depth)
+        for kind in [f"S{at + 1}" if at + 1 < depth else "int8"]
+    ]
+
+
+def in_tag(type_: str, tag: int = 0) -> Schema:
+    return {"name": f"F{tag}", "type": type_, "versions": "3+", "taggedVersions": "3+", "tag": tag}
+
+
+ELEMENTS = [struct(field("[]S"), name="U"), struct(field("T")), struct(field(versions="1+"), name="T")]
 
 
 def line_at(text: str, path: str) -> int:
@@ -237,6 +264,41 @@ RULES: list[tuple[str, Schema, Schema, str, str]] = [
         ),
         "$",
         f"nested at most {MAX_STRUCT_DEPTH} deep",
+    ),
+    (
+        "struct-depth-along-shared-structs",  # each seen first where it is not deep
+        message(*(field(f"[]C{chain}x0", name=f"F{chain}") for chain in range(1)), commonStructs=chained(1)),
+        message(*(field(f"[]C{chain}x0", name=f"F{chain}") for chain in range(2)), commonStructs=chained(2)),
+        "$",
+        f"nested at most {MAX_STRUCT_DEPTH} deep",
+    ),
+    (
+        "struct-values",
+        message(field("S0"), commonStructs=tenfold(2)),
+        message(field("S0"), commonStructs=tenfold(20)),
+        "$.commonStructs[17]",
+        f"at most {MAX_VALUES} values",
+    ),
+    (
+        "struct-values-of-tagged",
+        message(in_tag("S0"), commonStructs=tenfold(2, tagged=True)),
+        message(in_tag("S0"), commonStructs=tenfold(3, tagged=True)),
+        "$.commonStructs[0]",
+        f"at most {MAX_VALUES} values",
+    ),
+    (
+        "element-without-bytes",
+        message(field("[]S", versions="1+"), commonStructs=[struct(field(versions="1+"))]),
+        message(field("[]S"), commonStructs=[struct(field(versions="1+"))]),
+        "$",
+        'the elements of "F" take no byte',
+    ),
+    (
+        "element-without-bytes-of-a-struct",
+        message(field("U", versions="1+"), commonStructs=ELEMENTS),
+        message(field("U"), commonStructs=ELEMENTS),
+        "$.commonStructs[0]",
+        'the elements of "F" take no byte',
     ),
     (
         "field-once",
