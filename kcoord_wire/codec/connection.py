@@ -313,18 +313,18 @@ class Connection:
         return Response(peek_response(body), None, request, body, error)
 
     def _learn(self, answer: Any) -> None:
-        if type(answer).__name__ != "ApiVersionsResponse":  # the registry's api of that key is not Kafka's
-            return
-        # Kafka's files call the key `Index` up to 2.3.
-        announced = {
-            each.api_key if hasattr(each, "api_key") else each.index: range(each.min_version, each.max_version + 1)
-            for each in answer.api_keys
-        }
-        if not answer.error_code:
-            self.versions = announced
-        elif answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            # Brokers before Kafka 2.4 do not say which versions of ApiVersions they have; all have 0.
-            self.versions = {_API_VERSIONS: announced.get(_API_VERSIONS, range(1))}
+        # A registry of one's own may have another message with that api key, or this one with other fields.
+        with suppress(AttributeError, TypeError):
+            # Kafka's files call the key `Index` up to 2.3.
+            announced = {
+                each.api_key if hasattr(each, "api_key") else each.index: range(each.min_version, each.max_version + 1)
+                for each in answer.api_keys
+            }
+            if not answer.error_code:
+                self.versions = announced
+            elif answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+                # Brokers before Kafka 2.4 do not say which versions of ApiVersions they have; all have 0.
+                self.versions = {_API_VERSIONS: announced.get(_API_VERSIONS, range(1))}
 
     # ---- a client's bytes out
 

@@ -197,6 +197,30 @@ def test_the_api_keys_of_ones_own_registry_may_mean_other_things(tmp_path: Path)
     assert here.versions is None
 
 
+@pytest.mark.parametrize(
+    ("fields", "body"),
+    [
+        ([], b""),
+        ([{"name": "ApiKeys", "type": "[]int16"}], b"\0\0\0\1\0\5"),
+        ([{"name": "ApiKeys", "type": "string", "nullableVersions": "0+", "default": "null"}], b"\xff\xff"),
+        ([{"name": "ApiKeys", "type": "int32"}], b"\0\0\0\1"),
+    ],
+)
+def test_the_versions_are_not_read_from_a_response_with_other_fields(
+    tmp_path: Path, fields: list[dict[str, str]], body: bytes
+) -> None:
+    answer = [{"name": "ErrorCode", "type": "int16"}, *fields]
+    for kind, has in (("Request", []), ("Response", answer)):
+        schema = {"type": kind.lower(), "apiKey": 18, "validVersions": "0", "flexibleVersions": "none"}
+        schema |= {"name": f"ApiVersions{kind}", "fields": [field | {"versions": "0+"} for field in has]}
+        (tmp_path / f"{kind}.json").write_text(json.dumps(schema))
+    own = kw.compile_schemas(tmp_path)
+    here = client(registry=own)
+    here.send(own["ApiVersionsRequest"].cls(), 0)
+    response = one(here.receive_data(kw.frame(b"\0\0\0\1\0\0" + body)))
+    assert (response.error, here.versions, here.failure) == (None, None, None)
+
+
 def test_the_versions_are_read_by_the_files_of_kafka_2_3(tmp_path: Path) -> None:
     for file in ("ApiVersionsRequest.json", "ApiVersionsResponse.json"):
         text = (SCHEMAS / file).read_text()
