@@ -206,7 +206,7 @@ def test_the_api_keys_of_ones_own_registry_may_mean_other_things(tmp_path: Path)
         ([{"name": "ApiKeys", "type": "int32"}], b"\0\0\0\1"),
     ],
 )
-def test_the_versions_are_not_read_from_a_response_with_other_fields(
+def test_no_versions_are_read_from_other_fields(
     tmp_path: Path, fields: list[dict[str, str]], body: bytes
 ) -> None:
     answer = [{"name": "ErrorCode", "type": "int16"}, *fields]
