@@ -5,55 +5,43 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import pytest
-
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.proposal import all_members, member, proposal_coordinator
+from kcoord_wire.worlds.proposal import all_members
+from kcoord_wire.worlds.proposal.member import Member
+from kcoord_wire.worlds.proposal.proposal_coordinator import Coordinator
+from tests.support.planting import Patch, replaces
 
 
-def keeps_its_partitions(patch: pytest.MonkeyPatch) -> None:
+@replaces(Member, "_join")
+def keeps_its_partitions(join: Any, self: Member) -> None:
     """A member joins without giving up what it has."""
-
-    def join(self: member.Member) -> None:
-        owned = self.owned
-        correct(self)
-        self.owned = owned
-
-    correct = member.Member._join
-    patch.setattr(member.Member, "_join", join)
+    owned = self.owned
+    join(self)
+    self.owned = owned
 
 
-def ignores_hashes(patch: pytest.MonkeyPatch) -> None:
+@replaces(all_members.AllMembersMember, "agreed")
+def ignores_hashes(agreed: Any, self: all_members.AllMembersMember, response: Any, **_: Any) -> Any:
     """Members do not compare what they see."""
-    correct = all_members.AllMembersMember.agreed
-
-    def agreed(self: all_members.AllMembersMember, response: Any, **_: Any) -> Any:
-        return correct(self, response, needs_agreement=False)
-
-    patch.setattr(all_members.AllMembersMember, "agreed", agreed)
+    return agreed(self, response, needs_agreement=False)
 
 
-def chooses_another_sub_group(patch: pytest.MonkeyPatch) -> None:
+def chooses_another_sub_group(patch: Patch) -> None:
     """Members do not choose the same sub-group."""
     turns = itertools.cycle([min, max])
     patch.setattr(all_members, "largest", lambda hashes: next(turns)(hashes))
 
 
-def does_not_wait(patch: pytest.MonkeyPatch) -> None:
+@replaces(Coordinator, "_all_wait")
+def does_not_wait(_all_wait: Any, self: Coordinator) -> bool:
     """A generation begins although members of the last one have not joined."""
-    patch.setattr(
-        proposal_coordinator.Coordinator, "_all_wait", lambda self: any(each.waiting for each in self.members.values())
-    )
+    return any(each.waiting for each in self.members.values())
 
 
-def keeps_errors(patch: pytest.MonkeyPatch) -> None:
+@replaces(Member, "_heard")
+def keeps_errors(heard: Any, self: Member, error: int, sent_at: int) -> None:
     """A member takes a refused heartbeat for an accepted one."""
-    correct = member.Member._heard
-
-    def heard(self: member.Member, error: int, sent_at: int) -> None:
-        correct(self, ErrorCode.NONE if error == ErrorCode.REBALANCE_IN_PROGRESS else error, sent_at)
-
-    patch.setattr(member.Member, "_heard", heard)
+    heard(self, ErrorCode.NONE if error == ErrorCode.REBALANCE_IN_PROGRESS else error, sent_at)
 
 
 PLANTED = (

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
-
-import pytest
 
 from kcoord_wire.assignors import Assignment
 from kcoord_wire.central.rewrite import membership
@@ -19,57 +17,38 @@ from kcoord_wire.kernel.virtual.scripts import Row, with_odds
 from kcoord_wire.messages import OffsetCommitRequest
 from kcoord_wire.worlds.central.rewrite_world import ROWS
 from kcoord_wire.zookeeper.requests import ANY_VERSION, Check, Multi, SetData, Write
-
-Patch = pytest.MonkeyPatch
-
+from tests.support.planting import Patch, Plant, replaces
 
 # ---- the coordinator
 
 
-def assigns_a_partition_twice(patch: Patch) -> None:
+@replaces(Group, "assignment")
+def assigns_a_partition_twice(correct: Any, self: Group) -> Assignment:
     """Every member gets what the first one gets."""
-    correct = Group.assignment
-
-    def planted(self: Group) -> Assignment:
-        assignment = correct(self)
-        first = next(iter(assignment.values()), {})
-        return dict.fromkeys(assignment, first)
-
-    patch.setattr(Group, "assignment", planted)
+    assignment = correct(self)
+    return dict.fromkeys(assignment, next(iter(assignment.values()), {}))
 
 
-def does_not_wait_for_all_members(patch: Patch) -> None:
+@replaces(Membership, "_try_to_complete")
+def does_not_wait_for_all_members(correct: Any, self: Membership, group: Group) -> None:
     """A generation begins when one member has joined."""
-    correct = Membership._try_to_complete
-
-    def planted(self: Membership, group: Group) -> None:
-        absent = [member for member in group.members.values() if not member.has_joined]
-        if group.state is GroupState.PREPARING and len(absent) < len(group.members):
-            for member in absent:
-                group.set_joined(member, True)
-        correct(self, group)
-
-    patch.setattr(Membership, "_try_to_complete", planted)
+    absent = [member for member in group.members.values() if not member.has_joined]
+    if group.state is GroupState.PREPARING and len(absent) < len(group.members):
+        for member in absent:
+            group.set_joined(member, True)
+    correct(self, group)
 
 
-def keeps_the_generation(patch: Patch) -> None:
+@replaces(Group, "record")
+def keeps_the_generation(correct: Any, self: Group, partitions: Mapping[str, int]) -> GroupMetadata:
     """A rebalance does not increment the generation."""
-    correct = Group.record
-
-    def planted(self: Group, partitions: Mapping[str, int]) -> GroupMetadata:
-        record = correct(self, partitions)
-        return replace(record, generation=max(self.generation, 1))
-
-    patch.setattr(Group, "record", planted)
+    return replace(correct(self, partitions), generation=max(self.generation, 1))
 
 
-def writes_without_the_epoch(patch: Patch) -> None:
+@replaces(Shard, "guarded")
+def writes_without_the_epoch(_correct: Any, self: Shard, *writes: Write) -> Multi:
     """A broker whose shard has moved to another writes until it has read that."""
-
-    def planted(self: Shard, *writes: Write) -> Multi:
-        return Multi((Check(shard_path(self.number), ANY_VERSION), *map(_unconditional, writes)))
-
-    patch.setattr(Shard, "guarded", planted)
+    return Multi((Check(shard_path(self.number), ANY_VERSION), *map(_unconditional, writes)))
 
 
 def _unconditional(write: Write) -> Write:
@@ -78,9 +57,9 @@ def _unconditional(write: Write) -> Write:
 
 def takes_commits_of_any_generation(patch: Patch) -> None:
     """Generation and id of a commit are not compared; a member commits although it has been declared dead."""
-    refused = RewriteMember._refused
 
-    def commits(self: RewriteMember, error: int, now: int) -> None:
+    @replaces(RewriteMember, "_refused")
+    def commits(refused: Any, self: RewriteMember, error: int, now: int) -> None:
         is_dead = error == RewriteError.UNKNOWN_CONSUMER_ID
         refused(self, RewriteError.ILLEGAL_GENERATION if is_dead else error, now)
 
@@ -93,73 +72,50 @@ def takes_commits_of_any_generation(patch: Patch) -> None:
 
     patch.setattr(membership.Offsets, "commit", planted)
     patch.setattr(membership, "_is_current", lambda group, request: True)
-    patch.setattr(RewriteMember, "_refused", commits)
+    commits(patch)
 
 
 # ---- the member
 
 
-def joins_while_it_fetches(patch: Patch) -> None:
+@replaces(RewriteMember, "_rejoin")
+def joins_while_it_fetches(_correct: Any, self: RewriteMember) -> None:
     """A member does not stop before JoinGroup."""
-
-    def planted(self: RewriteMember) -> None:
-        self.phase = MemberPhase.JOINING
-
-    patch.setattr(RewriteMember, "_rejoin", planted)
+    self.phase = MemberPhase.JOINING
 
 
-def ignores_a_new_generation(patch: Patch) -> None:
+@replaces(RewriteMember, "_heard")
+def ignores_a_new_generation(correct: Any, self: RewriteMember, error: int, sent_at: int, now: int) -> None:
     """A member takes a refused heartbeat for an accepted one."""
-    correct = RewriteMember._heard
-
-    def planted(self: RewriteMember, error: int, sent_at: int, now: int) -> None:
-        correct(self, RewriteError.NONE if error == RewriteError.ILLEGAL_GENERATION else error, sent_at, now)
-
-    patch.setattr(RewriteMember, "_heard", planted)
+    correct(self, RewriteError.NONE if error == RewriteError.ILLEGAL_GENERATION else error, sent_at, now)
 
 
-def commits_ahead(patch: Patch) -> None:
+@replaces(RewriteMember, "_uncommitted")
+def commits_ahead(correct: Any, self: RewriteMember) -> dict[Any, int]:
     """A commit has the offset after the next one."""
-    correct = RewriteMember._uncommitted
-
-    def planted(self: RewriteMember) -> dict[Any, int]:
-        return {partition: offset + 6 for partition, offset in correct(self).items()}
-
-    patch.setattr(RewriteMember, "_uncommitted", planted)
+    return {partition: offset + 6 for partition, offset in correct(self).items()}
 
 
-def begins_after_the_committed_offset(patch: Patch) -> None:
+@replaces(RewriteMember, "_fetch")
+def begins_after_the_committed_offset(correct: Any, self: RewriteMember, now: int) -> None:
     """A member leaves records out."""
-    correct = RewriteMember._fetch
-
-    def planted(self: RewriteMember, now: int) -> None:
-        correct(self, now)
-        last = self._effects[-1]
-        assert isinstance(last, StartFetching)
-        last.positions = {partition: offset + 50 for partition, offset in last.positions.items()}
-
-    patch.setattr(RewriteMember, "_fetch", planted)
+    correct(self, now)
+    last = self._effects[-1]
+    assert isinstance(last, StartFetching)
+    last.positions = {partition: offset + 50 for partition, offset in last.positions.items()}
 
 
-def never_finds_another_coordinator(patch: Patch) -> None:
+@replaces(RewriteMember, "_refused")
+def never_finds_another_coordinator(correct: Any, self: RewriteMember, error: int, now: int) -> None:
     """NOT_COORDINATOR_FOR_GROUP is taken for a reason to try again at the same broker."""
-    correct = RewriteMember._refused
-
-    def planted(self: RewriteMember, error: int, now: int) -> None:
-        is_lost = error == RewriteError.NOT_COORDINATOR_FOR_GROUP
-        correct(self, RewriteError.COORDINATOR_STARTUP_NOT_COMPLETE if is_lost else error, now)
-
-    patch.setattr(RewriteMember, "_refused", planted)
+    is_lost = error == RewriteError.NOT_COORDINATOR_FOR_GROUP
+    correct(self, RewriteError.COORDINATOR_STARTUP_NOT_COMPLETE if is_lost else error, now)
 
 
-def fetches_after_its_session(patch: Patch) -> None:
+@replaces(RewriteMember, "_heard")
+def fetches_after_its_session(correct: Any, self: RewriteMember, error: int, sent_at: int, now: int) -> None:
     """With `stops_with_session`: the end of the session is taken to be a minute later."""
-    correct = RewriteMember._heard
-
-    def planted(self: RewriteMember, error: int, sent_at: int, now: int) -> None:
-        correct(self, error, sent_at + 60_000, now)
-
-    patch.setattr(RewriteMember, "_heard", planted)
+    correct(self, error, sent_at + 60_000, now)
 
 
 class Planted(NamedTuple):
@@ -170,7 +126,7 @@ class Planted(NamedTuple):
     """
 
     law: str
-    plant: Callable[[Patch], None]
+    plant: Plant
     rows: Sequence[Row] = ROWS
 
 

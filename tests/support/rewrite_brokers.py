@@ -1,19 +1,21 @@
-"""Brokers of the rewrite with a ZooKeeper in memory, on a virtual clock, and consumers that a test plays by hand."""
+"""Brokers of the rewrite on a ZooKeeper in memory, and consumers that a test plays by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from kcoord_wire import messages as m
 from kcoord_wire.central.rewrite.coordinator import RewriteCoordinator
 from kcoord_wire.central.rewrite.events import CoordinatorSettings
 from kcoord_wire.central.rewrite.layout import metadata_path, parse_metadata, topic_record
-from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, LogEvent, Received, Send, Tick
+from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.protocol.key_partitions import partition_of
 from kcoord_wire.zookeeper.layout import ROOTS, topic_path
-from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
 from kcoord_wire.zookeeper.requests import ANY_VERSION, Ask, Create, Multi, Read, SetData
+from tests.support.memory_brokers import Broker, MemoryWorld, Peer
+
+RewriteHosted: TypeAlias = Broker[RewriteCoordinator]
 
 SETTINGS = CoordinatorSettings(shards=4)
 SESSION_MS = 9_000  # of ZooKeeper; the lease is 3,000
@@ -33,67 +35,11 @@ def reads_a_group(ask: Ask) -> bool:
     return ask.request == Read(metadata_path(SHARD, GROUP))
 
 
-class Broker:
-    """A machine and its session.
-
-    :ivar sent: responses by connection
-    :ivar closed: connections that it has closed
-    """
-
-    def __init__(self, world: World, broker_id: int) -> None:
-        self.world = world
-        self.broker_id = broker_id
-        self.machine = RewriteCoordinator(BrokerAddress(broker_id, f"host{broker_id}", 9_092), SETTINGS)
-        self.link = MemoryLink(world.zookeeper, self.handle, timeout_ms=SESSION_MS)
-        self.sent: dict[int, list[Any]] = {}
-        self.closed: list[int] = []
-        self.notes: list[LogEvent] = []
-        self.is_paused = False
-        self.held: Callable[[Ask], bool] = lambda ask: False
-        self.asks_held: list[Ask] = []
-
-    def handle(self, event: Any) -> None:
-        for effect in self.machine.handle(event, self.world.now):
-            match effect:
-                case Ask():
-                    if self.held(effect):
-                        self.asks_held.append(effect)
-                    else:
-                        self.link.ask(effect)
-                case Send():
-                    self.sent.setdefault(effect.connection, []).append(effect.message)
-                case Close():
-                    self.closed.append(effect.connection)
-                case LogEvent():
-                    self.notes.append(effect)
-
-    def release(self) -> None:
-        """Let the requests to ZooKeeper go that were held."""
-        self.held = lambda ask: False
-        for ask in self.asks_held:
-            self.link.ask(ask)
-        self.asks_held.clear()
-        self.world.settle()
-
-    def advance(self) -> None:
-        self.link.advance(self.world.now)
-        deadline = self.machine.deadline
-        if deadline is not None and deadline <= self.world.now:
-            self.handle(Tick())
-        self.link.advance(self.world.now)
-
-    def noted(self, what: str) -> list[dict[str, Any]]:
-        return [dict(note.facts) for note in self.notes if note.what == what]
-
-
-class World:
+class World(MemoryWorld[RewriteCoordinator]):
     """Brokers, and the ZooKeeper that they share."""
 
     def __init__(self, *broker_ids: int, topics: dict[str, int] | None = None) -> None:
-        self.now = 1_000
-        self.zookeeper = MemoryZooKeeper()
-        self.brokers: dict[int, Broker] = {}
-        self._last_connection = 0
+        super().__init__()
         for path in ROOTS:
             self.zookeeper.write(Create(path))
         for topic, count in (topics or {}).items():
@@ -103,16 +49,21 @@ class World:
 
     # ---- the cluster
 
-    def add_broker(self, broker_id: int) -> Broker:
-        broker = self.brokers[broker_id] = Broker(self, broker_id)
-        self.settle()
+    def add_broker(self, broker_id: int, host: str = "", *, under: int = 0) -> RewriteHosted:
+        """Start a broker.
+
+        :param under: the number under which the test knows it, if that is another one
+        """
+        machine = RewriteCoordinator(BrokerAddress(broker_id, host or f"host{broker_id}", 9_092), SETTINGS)
+        broker = self.brokers[under or broker_id] = Broker(self, machine, SESSION_MS)
+        self.run(0)
         return broker
 
-    def kill(self, broker_id: int) -> Broker:
+    def kill(self, broker_id: int) -> RewriteHosted:
         """End a broker and its session; the watches of the others fire."""
         broker = self.brokers.pop(broker_id)
         self.zookeeper.expire(broker.link.registry.session_id)
-        self.settle()
+        self.run(0)
         return broker
 
     def set_topic(self, topic: str, count: int) -> None:
@@ -121,27 +72,10 @@ class World:
             self.zookeeper.write(Create(topic_path(topic), data))
         else:
             self.zookeeper.write(SetData(topic_path(topic), data, ANY_VERSION))
-        self.settle()
-
-    def settle(self) -> None:
-        """Do what is due now, until nothing is under way."""
-        for _ in range(1_000):
-            for broker in self.brokers.values():
-                if not broker.is_paused:
-                    broker.advance()
-            if not any(broker.link.deadline == 0 for broker in self.brokers.values() if not broker.is_paused):
-                return
-        raise AssertionError("the brokers do not come to rest")
-
-    def run(self, ms: int, *, step: int = 100) -> None:
-        """Let time pass."""
-        until = self.now + ms
-        while self.now < until:
-            self.now = min(self.now + step, until)
-            self.settle()
+        self.run(0)
 
     @property
-    def coordinator(self) -> Broker:
+    def coordinator(self) -> RewriteHosted:
         """The broker that coordinates `GROUP`."""
         (found,) = [broker for broker in self.brokers.values() if broker.machine.shards.find(GROUP) is not None]
         return found
@@ -152,42 +86,28 @@ class World:
         return None if node is None else parse_metadata(node.data)
 
 
-class Consumer:
+class Consumer(Peer):
     """A consumer on one connection, which sends what the test wants.
 
     :ivar consumer_id: and `generation`, of its last JoinGroupResponse without an error
     """
 
-    def __init__(self, world: World, broker: Broker | None = None) -> None:
-        self.world = world
-        self.broker = broker or world.coordinator
+    def __init__(self, world: World, broker: RewriteHosted | None = None) -> None:
         self.consumer_id = ""
         self.generation = -1
-        self.connect()
-
-    def connect(self, broker: Broker | None = None) -> None:
-        """Open a connection."""
-        self.broker = broker or self.broker
-        self.world._last_connection += 1
-        self.connection = self.world._last_connection
+        super().__init__(world, broker or world.coordinator)
 
     def disconnect(self) -> None:
-        self.broker.handle(Disconnected(self.connection))
-        self.world.settle()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the broker has closed the connection."""
-        return self.connection in self.broker.closed
+        super().disconnect()
+        self.world.run(0)
 
     def send(self, request: Any) -> None:
-        self.broker.handle(Received(self.connection, request))
-        self.world.settle()
+        super().send(request)
+        self.world.run(0)
 
     def take(self) -> Any:
         """Return the answer that has come, None for none."""
-        answers = self.broker.sent.get(self.connection)
-        answer = answers.pop(0) if answers else None
+        answer = self.inbox.pop(0) if self.inbox else None
         if isinstance(answer, m.rewrite.RewriteJoinGroupResponse) and answer.error_code == 0:
             self.consumer_id, self.generation = answer.consumer_id, answer.generation_id
         return answer

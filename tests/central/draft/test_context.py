@@ -208,7 +208,7 @@ def test_handle_topic_change_waits_for_a_topic_that_is_refused(cluster: DraftClu
 
     def refuse(asked: Ask) -> None:
         if is_refused and asked.request == Read("/brokers/topics/secret/1", watch=True):
-            broker.take(Replied(asked.token, Outcome.NO_AUTH))
+            broker.handle(Replied(asked.token, Outcome.NO_AUTH))
         else:
             ask(asked)
 

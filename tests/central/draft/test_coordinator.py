@@ -20,7 +20,7 @@ from kcoord_wire.kernel.machines import BrokerAddress, Close, Received, Send
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH, GroupRecord, format_group
 from kcoord_wire.zookeeper.requests import Create, Delete, Fired, SessionChanged, SessionState, SetData
-from tests.support.draft_cluster import Consumer, DraftBroker, DraftCluster
+from tests.support.draft_cluster import Consumer, DraftCluster
 
 
 def metadata(cluster: DraftCluster, broker_id: int) -> m.ClusterMetadataResponse:
@@ -155,7 +155,7 @@ def test_handle_new_session_without_a_word_of_the_old_ones_end() -> None:
     cluster = DraftCluster()
     consumer = cluster.consumer("a")
     broker = cluster.brokers[1]
-    broker.take(SessionChanged(SessionState.CONNECTED, 99, 6_000))
+    broker.handle(SessionChanged(SessionState.CONNECTED, 99, 6_000))
     assert not consumer.is_open
     assert broker.machine.term is None
     assert broker.noted("resigned")[0]["reason"] == "new session"
@@ -197,8 +197,7 @@ def test_events_of_no_interest_change_nothing() -> None:
 def test_two_brokers_with_one_id_do_not_depose_each_other() -> None:
     cluster = DraftCluster()
     first = cluster.brokers[1]
-    second = cluster.brokers[2] = DraftBroker(cluster, 1, cluster.settings)
-    second.machine = DraftCoordinator(BrokerAddress(1, "elsewhere", 9_092), cluster.settings)
+    second = cluster.add_broker(1, "elsewhere", under=2)
     cluster.run(5_000)
     epoch = first.machine.leadership.epoch
     cluster.run(20_000)
@@ -407,7 +406,7 @@ def test_a_broken_consumer_loses_its_connection_alone(cluster: DraftCluster, mes
 def test_messages_after_the_end_of_a_registration_are_strange(cluster: DraftCluster) -> None:
     consumer = cluster.consumer("a")
     consumer.send(m.PingResponse(consumer_id="b"))
-    broker: DraftBroker = cluster.brokers[1]
+    broker = cluster.brokers[1]
     assert (consumer.is_open, broker.noted("unexpected message")) == (False, [])
 
 

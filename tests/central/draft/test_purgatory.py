@@ -88,7 +88,7 @@ def test_an_answer_to_a_request_that_was_given_up_is_late() -> None:
 def pinged(cluster: DraftCluster, until: int, step: int = 100) -> list[tuple[int, str, int]]:
     """Return time, consumer and retry of each ping until a time."""
     found: list[tuple[int, str, int]] = []
-    counts = dict.fromkeys(cluster.consumers.values(), 0)
+    counts = dict.fromkeys(cluster.peers.values(), 0)
     begun = cluster.now
     while cluster.now < begun + until:
         cluster.run(step)
@@ -207,7 +207,7 @@ def test_committer_joins_the_offsets_of_many_groups(cluster: DraftCluster) -> No
         report(cluster.consumer("a", group=f"g{number}"), 5, partitions=3)
     cluster.run(2_600)
     begin = len(cluster.brokers[1].asks)
-    for consumer in cluster.consumers.values():
+    for consumer in cluster.peers.values():
         report(consumer, 6, partitions=3)
     cluster.run(2_000)
     assert [len(commit.writes) for commit in commits(cluster, begin)] == [151]

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcoord_wire import messages as m
-from kcoord_wire.central.rewrite.coordinator import MOST_NAMES, RewriteCoordinator, spread
+from kcoord_wire.central.rewrite.coordinator import MOST_NAMES, spread
 from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.central.rewrite.layout import CONTROLLER_EPOCH, SHARDS, parse_owners
-from kcoord_wire.kernel.machines import BrokerAddress, Received
+from kcoord_wire.kernel.machines import Received
 from kcoord_wire.zookeeper.requests import ANY_VERSION, Ask, SetData
 from tests.support.rewrite_brokers import (
     GROUP,
@@ -27,7 +27,6 @@ from tests.support.rewrite_brokers import (
     SESSION_MS,
     SETTINGS,
     SHARD,
-    Broker,
     Consumer,
     World,
     stable_group,
@@ -45,9 +44,9 @@ def test_a_broker_that_lost_its_shard_cannot_write() -> None:
     member.broker.handle(Received(member.connection, member.commit_request({("orders", 0): 6})))
     (new,) = set(world.brokers.values()) - {old}
     owners = ["null"] * 4
-    owners[SHARD] = str(new.broker_id)
+    owners[SHARD] = str(new.machine.broker_id)
     world.zookeeper.write(SetData(SHARDS, f"[{', '.join(owners)}]".encode(), ANY_VERSION))
-    world.settle()
+    world.run(0)
     heir = Consumer(world, new)
     heir.consumer_id, heir.generation = member.consumer_id, member.generation
     assert heir.commit(7) == 0
@@ -55,7 +54,7 @@ def test_a_broker_that_lost_its_shard_cannot_write() -> None:
     for ask in held:
         old.link.ask(ask)
     old.is_paused = False
-    world.settle()
+    world.run(0)
     assert member.take().topics[0].partitions[0].error_code == RewriteError.NOT_COORDINATOR_FOR_GROUP
     assert heir.committed() == [7]
 
@@ -67,8 +66,8 @@ def test_a_broker_without_connection_to_zookeeper_stops_at_once() -> None:
     waiting.join()
     broker = world.coordinator
     broker.link.cut(world.now)
-    assert member.is_closed
-    assert waiting.is_closed
+    assert not member.is_open
+    assert not waiting.is_open
     assert broker.noted("broker resigned")
     assert broker.machine.shards.own == {}
     late = Consumer(world, broker)
@@ -89,15 +88,14 @@ def test_a_paused_broker_resigns_before_it_acts() -> None:
         Received(member.connection, m.HeartbeatRequest(group_id=GROUP, generation_id=1, member_id=member.consumer_id))
     )
     assert member.take() is None
-    assert member.is_closed
+    assert not member.is_open
     assert broker.noted("broker resigned")[-1]["reason"] == "lease expired"
 
 
 def test_two_brokers_with_one_id_do_not_depose_each_other() -> None:
     world = World(1, topics=ORDERS)
     first = world.brokers[1]
-    second = world.brokers[2] = Broker(world, 1)
-    second.machine = RewriteCoordinator(BrokerAddress(1, "elsewhere", 9_092))
+    second = world.add_broker(1, "elsewhere", under=2)
     world.run(5_000)
     terms = {number: shard.epoch for number, shard in first.machine.shards.own.items()}
     world.run(20_000)

@@ -83,16 +83,16 @@ def test_partition_changes_1_every_subscribed_topic_is_watched() -> None:
     consumer = Consumer(world)
     assert assigned(consumer.join("orders", "new")) == [("orders", 0), ("orders", 1), ("orders", 2)]
     world.set_topic("payments", 2)
-    assert not consumer.is_closed, "it does not subscribe to that"
+    assert consumer.is_open, "it does not subscribe to that"
     world.set_topic("new", 1)
-    assert consumer.is_closed
+    assert not consumer.is_open
 
 
 def test_partition_changes_2_all_sockets_are_closed() -> None:
     world = World(1, topics=ORDERS)
     members = stable_group(world, 3)
     world.set_topic("orders", 4)
-    assert [member.is_closed for member in members] == [True] * 3
+    assert not any(member.is_open for member in members)
     assert world.coordinator.noted("rebalance started")[-1]["reason"] == "partition change"
     assert world.group_record().generation == 2, "it goes up when all have joined"
 
@@ -141,7 +141,7 @@ def test_partition_changes_while_the_coordinator_fails_are_seen() -> None:
     (member,) = stable_group(world, 1)
     (other,) = set(world.brokers.values()) - {world.coordinator}
     other.held = reads_a_group
-    world.kill(world.coordinator.broker_id)
+    world.kill(world.coordinator.machine.broker_id)
     world.set_topic("orders", 5)
     other.release()
     member.connect(other)
@@ -157,13 +157,13 @@ def test_partition_changes_while_the_generation_is_written() -> None:
     world.set_topic("orders", 4)
     world.coordinator.release()
     assert len(assigned(consumer.take())) == 3
-    assert consumer.is_closed, "the assignment that it has is not the last"
+    assert not consumer.is_open, "the assignment that it has is not the last"
 
 
 def test_co_ordinator_failover_1_groups_are_read_from_zookeeper() -> None:
     world = World(1, 2, topics=ORDERS)
     members = stable_group(world, 2)
-    world.kill(world.coordinator.broker_id)
+    world.kill(world.coordinator.machine.broker_id)
     assert world.coordinator.noted("coordination started")[-1]["epoch"] > 1
     for member in members:
         member.connect(world.coordinator)
@@ -178,7 +178,7 @@ def test_co_ordinator_failover_1_errors_until_all_are_read() -> None:
     (member,) = stable_group(world, 1)
     (other,) = set(world.brokers.values()) - {world.coordinator}
     other.held = reads_a_group
-    world.kill(world.coordinator.broker_id)
+    world.kill(world.coordinator.machine.broker_id)
     member.connect(other)
     assert member.heartbeat() == RewriteError.COORDINATOR_STARTUP_NOT_COMPLETE
     assert member.find().error_code == RewriteError.COORDINATOR_STARTUP_NOT_COMPLETE
@@ -186,13 +186,13 @@ def test_co_ordinator_failover_1_errors_until_all_are_read() -> None:
     assert member.commit(5) == RewriteError.COORDINATOR_STARTUP_NOT_COMPLETE
     other.release()
     assert member.heartbeat() == 0
-    assert (member.find().error_code, member.find().node_id) == (0, other.broker_id)
+    assert (member.find().error_code, member.find().node_id) == (0, other.machine.broker_id)
 
 
 def test_co_ordinator_failover_1_the_controller_too_is_replaced() -> None:
     world = World(1, 2, 3, topics=ORDERS)
     (controller,) = [broker for broker in world.brokers.values() if broker.noted("controller elected")]
-    world.kill(controller.broker_id)
+    world.kill(controller.machine.broker_id)
     world.run(1_000)
     assert sum(len(broker.noted("controller elected")) for broker in world.brokers.values()) == 1
     shards = [len(broker.machine.shards.own) for broker in world.brokers.values()]
@@ -209,19 +209,19 @@ def test_co_ordinator_failover_2_stale_metadata_until_the_watch() -> None:
     assert node is not None
     (new,) = set(world.brokers.values()) - {old, stale}
     owners = ["null", "null", "null", "null"]
-    owners[SHARD] = str(new.broker_id)
+    owners[SHARD] = str(new.machine.broker_id)
     world.zookeeper.write(SetData(SHARDS, f"[{', '.join(owners)}]".encode(), ANY_VERSION))
-    world.settle()
+    world.run(0)
     member.connect(stale)
-    assert member.find().node_id == old.broker_id, "the response is stale"
+    assert member.find().node_id == old.machine.broker_id, "the response is stale"
     member.connect(old)
     assert member.heartbeat(1) == RewriteError.NOT_COORDINATOR_FOR_GROUP
     assert member.commit(1, 1) == RewriteError.NOT_COORDINATOR_FOR_GROUP
     assert member.join().error_code == RewriteError.NOT_COORDINATOR_FOR_GROUP
     stale.is_paused = False
-    world.settle()
+    world.run(0)
     member.connect(stale)
-    assert member.find().node_id == new.broker_id
+    assert member.find().node_id == new.machine.broker_id
 
 
 def test_co_ordinator_failover_3_the_generation_goes_on() -> None:
@@ -229,7 +229,7 @@ def test_co_ordinator_failover_3_the_generation_goes_on() -> None:
     world = World(1, 2, topics=ORDERS)
     members = stable_group(world, 2)
     generation = members[0].generation
-    world.kill(world.coordinator.broker_id)
+    world.kill(world.coordinator.machine.broker_id)
     for member in members:
         member.connect(world.coordinator)
     world.run(5_000)

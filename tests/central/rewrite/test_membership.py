@@ -170,7 +170,7 @@ def test_a_group_without_consumers_keeps_its_generation() -> None:
     world.run(13_000)
     record = world.group_record()
     assert (record.generation, dict(record.consumers)) == (2, {})
-    world.kill(world.coordinator.broker_id)
+    world.kill(world.coordinator.machine.broker_id)
     assert Consumer(world).join().generation_id == 3
 
 
@@ -194,7 +194,7 @@ def test_strategies_assign_as_they_are_named() -> None:
 def test_takeovers_never_give_a_consumer_id_twice() -> None:
     world = World(1, 2, topics=ORDERS)
     first = stable_group(world, 1)[0].consumer_id
-    world.kill(world.coordinator.broker_id)
+    world.kill(world.coordinator.machine.broker_id)
     world.run(7_000)
     assert stable_group(world, 1)[0].consumer_id != first
 
