@@ -206,9 +206,7 @@ def test_the_api_keys_of_ones_own_registry_may_mean_other_things(tmp_path: Path)
         ([{"name": "ApiKeys", "type": "int32"}], b"\0\0\0\1"),
     ],
 )
-def test_no_versions_are_read_from_other_fields(
-    tmp_path: Path, fields: list[dict[str, str]], body: bytes
-) -> None:
+def test_no_versions_are_read_from_other_fields(tmp_path: Path, fields: list[dict[str, str]], body: bytes) -> None:
     answer = [{"name": "ErrorCode", "type": "int16"}, *fields]
     for kind, has in (("Request", []), ("Response", answer)):
         schema = {"type": kind.lower(), "apiKey": 18, "validVersions": "0", "flexibleVersions": "none"}
