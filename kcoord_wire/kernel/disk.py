@@ -1,10 +1,9 @@
-"""What a log needs of a disk: a folder of real files, or one in memory that can crash.
+"""What a log needs of a disk: a folder of files, real ones or in memory. `virtual.disk` has one that can crash.
 
 Laws:
 
 * Written bytes are durable only after the file was synced; creating, renaming and removing a file is durable only after
   the folder was (`Disk.sync_names`). A crash may lose everything else, in any order.
-* `MemoryDisk.crash` does the worst that this allows, so that recovery can be tested against it.
 * One process holds a `FileDisk` at a time; a second one gets `LogInUseError`. A `FolderDisk` has no such lock.
 * The entry of a `FolderDisk` is durable before the first file is made in it. That of a folder in it is durable after
   `sync_names`, as `Disk` has it.
@@ -16,9 +15,7 @@ from __future__ import annotations
 
 import os
 from io import BytesIO
-from operator import itemgetter
 from pathlib import Path
-from random import Random
 from typing import BinaryIO, Final, Protocol
 
 SECTOR: Final = 512
@@ -79,19 +76,16 @@ class Disk(Protocol):
         """Release the folder, so that another process may use it."""
 
 
-class _MemoryFile(DiskFile):
-    """A file in memory.
+class MemoryFile(DiskFile):
+    """A file of a `MemoryDisk`.
 
-    :ivar synced: number of bytes from the start that are durable
-    :ivar uncut: the content before a `truncate` that is not durable yet
+    :ivar data: its bytes
     """
 
-    __slots__ = ("data", "synced", "uncut")
+    __slots__ = ("data",)
 
     def __init__(self) -> None:
         self.data = bytearray()
-        self.synced = 0
-        self.uncut: bytes | None = None
 
     def append(self, data: bytes | bytearray) -> None:
         self.data += data
@@ -101,41 +95,21 @@ class _MemoryFile(DiskFile):
             return bytes(view[position : position + size])
 
     def truncate(self, size: int) -> None:
-        if self.uncut is None and size < self.synced:
-            self.uncut = bytes(self.data[: self.synced])
         del self.data[size:]
-        self.synced = min(self.synced, size)
 
     def sync(self) -> None:
-        self.synced = len(self.data)
-        self.uncut = None
+        pass
 
     def close(self) -> None:
         pass
 
-    def crash(self, random: Random) -> None:
-        if self.uncut is not None and random.random() < 0.5:
-            self.data = bytearray(self.uncut)
-        else:
-            size = random.randint(self.synced, len(self.data))
-            del self.data[size:]
-            for sector in range(self.synced - self.synced % SECTOR, size, SECTOR):
-                if random.random() < 0.25:
-                    lost = slice(max(sector, self.synced), min(sector + SECTOR, size))
-                    count = lost.stop - lost.start
-                    self.data[lost] = random.choice([bytes(count), random.randbytes(count)])
-        self.sync()
-
 
 class MemoryDisk(Disk):
-    """A `Disk` in memory, for servers whose state need not outlive the process and for simulations."""
+    """A `Disk` in memory, for servers whose state need not outlive the process."""
 
     def __init__(self) -> None:
-        self._files: dict[str, _MemoryFile] = {}
-        self._durable: dict[str, _MemoryFile] = {}
-        self._moves: list[tuple[str | None, str | None, _MemoryFile]] = []  # old name, new name: not durable yet
+        self._files: dict[str, MemoryFile] = {}
         self._folders: dict[str, MemoryDisk] = {}
-        self._durable_folders: dict[str, MemoryDisk] = {}
 
     def sizes(self) -> dict[str, int]:
         return {name: len(file.data) for name, file in self._files.items()}
@@ -144,35 +118,26 @@ class MemoryDisk(Disk):
         return BytesIO(self._file(name).data)
 
     def open(self, name: str, *, new: bool = False) -> DiskFile:
-        file = self._files.get(name)
-        if file is None:
-            file = self._files[name] = _MemoryFile()
-            self._moves.append((None, name, file))
-        elif new:
+        file = self._files.setdefault(name, MemoryFile())
+        if new:
             file.truncate(0)
         return file
 
     def rename(self, old: str, new: str) -> None:
-        file = self._file(old)
+        self._files[new] = self._file(old)
         del self._files[old]
-        self._files[new] = file
-        self._moves.append((old, new, file))
 
     def remove(self, name: str) -> None:
-        self._moves.append((name, None, self._file(name)))
+        self._file(name)
         del self._files[name]
 
     def sync_names(self) -> None:
-        if self._moves:
-            self._durable = dict(self._files)
-            self._moves.clear()
-        if self._durable_folders != self._folders:
-            self._durable_folders = dict(self._folders)
+        pass
 
     def folders(self) -> list[str]:
         return list(self._folders)
 
-    def folder(self, name: str) -> MemoryDisk:
+    def folder(self, name: str) -> Disk:
         return self._folders.setdefault(name, MemoryDisk())
 
     def remove_folder(self, name: str) -> None:
@@ -181,30 +146,7 @@ class MemoryDisk(Disk):
     def close(self) -> None:
         pass
 
-    def crash(self, random: Random) -> None:
-        """Lose power. Durable bytes stay. Of the other bytes of each file a random prefix stays, some sectors of which
-        were never written. Of the changes to names that are not durable any subset has happened."""
-        for old, new, file in self._moves:
-            if random.random() < 0.5:
-                if old is not None:
-                    self._durable.pop(old, None)
-                if new is not None:
-                    self._durable[new] = file
-        self._files = dict(self._durable)
-        self._moves.clear()
-        for file in dict.fromkeys(self._files.values()):
-            file.crash(random)
-        changed = self._folders.items() ^ self._durable_folders.items()
-        for name, folder in sorted(changed, key=itemgetter(0)):
-            if random.random() < 0.5:
-                self._durable_folders[name] = folder
-            else:
-                self._durable_folders.pop(name, None)
-        self._folders = dict(self._durable_folders)
-        for folder in self._folders.values():
-            folder.crash(random)
-
-    def _file(self, name: str) -> _MemoryFile:
+    def _file(self, name: str) -> MemoryFile:
         try:
             return self._files[name]
         except KeyError:

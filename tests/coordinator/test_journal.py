@@ -51,9 +51,9 @@ def test_what_was_noted_is_known_again() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_topics_survive_a_power_failure(seed: int) -> None:
-    disk = MemoryDisk()
+    disk = VirtualDisk(Random(seed))
     filled(disk)
-    disk.crash(Random(seed))
+    disk.crash()
     assert Journal(disk).load() == EXPECTED
 
 
@@ -82,14 +82,14 @@ def test_many_changes_are_kept_all_or_none(seed: int) -> None:
     longer, whole = content(disk)[NAME], len(before)
     assert longer.count(b"\n") == before.count(b"\n") + 8
     assert len(longer) - whole > 10 * SECTOR
-    torn = MemoryDisk()  # what a power failure makes of the last line: sectors that were never written
+    torn = VirtualDisk(Random(seed))  # what a power failure makes of the last line: sectors that were never written
     file = torn.open(NAME)
     last = longer.rindex(b"\n", 0, -1) + 1
     file.append(longer[:last])
     file.sync()
     torn.sync_names()
     file.append(longer[last:])
-    torn.crash(Random(seed))
+    torn.crash()
     loaded = Journal(torn).load()
     assert loaded in (EXPECTED, Journal(disk).load())
     assert len(Journal(disk).load().topics) == 201

@@ -268,14 +268,14 @@ def test_a_missing_segment_ends_the_log() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_power_failure_does_not_refuse_the_start(seed: int) -> None:
-    disk = MemoryDisk()
+    disk = VirtualDisk(Random(seed))
     broker = opened(disk, retention_bytes=160_000)
     sent = [b"%d" % number * (3_000 + 500 * number) for number in range(8)]
     for value in sent:
         broker.produce(batch(value))
     disk.sync_names()
     disk.folder("orders-0").sync_names()
-    disk.crash(Random(seed))
+    disk.crash()
     again = opened(disk, retention_bytes=160_000)
     left = [value for _, value in values(again.fetch(again.list_offset(-2).offset).records)]
     assert left == sent[: len(left)]

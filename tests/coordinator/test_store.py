@@ -12,7 +12,6 @@ from contextlib import suppress
 from errno import EIO, ENOSPC
 from pathlib import Path
 from random import Random
-from typing import BinaryIO
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +22,8 @@ import kcoord_wire as kw
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.log.batches import Visibility, batches_without_gap
 from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.kernel.disk import Disk, DiskFile, FolderDisk, MemoryDisk
+from kcoord_wire.kernel.disk import Disk, FolderDisk, MemoryDisk
+from kcoord_wire.kernel.virtual.disk import VirtualDisk
 from kcoord_wire.log.tail import CorruptLogError
 from kcoord_wire.records import (
     ControlType,
@@ -61,81 +61,33 @@ class Killed(BaseException):
     """The process stops there; the machine goes on."""
 
 
-class Watched:
-    """A disk, and the files that it opens, that asks before each call."""
+class TrapDisk(VirtualDisk):
+    """A disk that raises an error at the operation number `left`, counted from 1, among those named `only`.
 
-    def __init__(self, disk: Disk, before: Callable[[str], None]) -> None:
-        self.disk = disk
-        self.before = before
-
-    def sizes(self) -> dict[str, int]:
-        return self.disk.sizes()
-
-    def read(self, name: str) -> BinaryIO:
-        return self.disk.read(name)
-
-    def open(self, name: str, *, new: bool = False) -> DiskFile:
-        self.before("open")
-        return WatchedFile(self.disk.open(name, new=new), self)
-
-    def rename(self, old: str, new: str) -> None:
-        self.before("rename")
-        self.disk.rename(old, new)
-
-    def remove(self, name: str) -> None:
-        self.before("remove")
-        self.disk.remove(name)
-
-    def sync_names(self) -> None:
-        self.before("sync_names")
-        self.disk.sync_names()
-
-    def close(self) -> None:
-        self.disk.close()
-
-
-class WatchedFile:
-    """A file whose failed writes leave a part."""
-
-    def __init__(self, file: DiskFile, disk: Watched) -> None:
-        self.file = file
-        self.disk = disk
-
-    def append(self, data: bytes) -> None:
-        try:
-            self.disk.before("append")
-        except BaseException:
-            self.file.append(data[: len(data) * 2 // 3])
-            raise
-        self.file.append(data)
-
-    def truncate(self, size: int) -> None:
-        self.disk.before("truncate")
-        self.file.truncate(size)
-
-    def sync(self) -> None:
-        self.disk.before("sync")
-        self.file.sync()
-
-    def close(self) -> None:
-        self.file.close()
-
-
-class Trap:
-    """Raises at the call number `at`, counted from 1 or from where it is set again, if that call is one of `calls`."""
+    :ivar seen: the operations so far
+    :ivar before: called instead before each of them, if it is set
+    """
 
     def __init__(self) -> None:
+        super().__init__(Random(1))
         self.left = 0
         self.error: BaseException | None = None
         self.only: str | None = None
         self.seen: list[str] = []
+        self.before: Callable[[str], None] | None = None
 
-    def set(self, at: int, error: BaseException, only: str | None = None) -> None:
+    def trap(self, at: int, error: BaseException, only: str | None = None) -> None:
         self.left, self.error, self.only = at, error, only
 
-    def __call__(self, call: str) -> None:
-        self.seen.append(call)
-        if self.error is not None and self.only in (None, call):
+    def crashed(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.crash()
+
+    def spend(self, operation: str) -> None:
+        self.seen.append(operation)
+        if self.before is not None:
+            self.before(operation)
+        elif self.error is not None and self.only in (None, operation):
             self.left -= 1
             if self.left == 0:
                 error, self.error = self.error, None
@@ -188,11 +140,11 @@ def test_the_log_is_where_kafka_has_it_and_as_kafka_writes_it(tmp_path: Path) ->
 
 
 def test_appends_that_wait_for_one_write_share_a_batch() -> None:
-    disk, trap = MemoryDisk(), Trap()
-    store, _ = recovered(Watched(disk, trap))
-    trap.seen.clear()
+    disk = TrapDisk()
+    store, _ = recovered(disk)
+    disk.seen.clear()
     write(store, *([commit("a", n, n), commit("b", n, n)] for n in range(50)))
-    assert trap.seen == ["append", "sync"]
+    assert disk.seen == ["append", "sync"]
     (batch,) = batches(content(disk)[FIRST])
     assert [record.offset for record in batch.records] == list(range(100))
 
@@ -264,12 +216,12 @@ def test_segments_are_named_by_their_first_offset(disk: Disk) -> None:
 
 @pytest.mark.parametrize(("call", "errno"), [("append", ENOSPC), ("append", EIO), ("sync", EIO)])
 def test_after_a_failure_nothing_is_written_until_recovery(call: str, errno: int) -> None:
-    disk, trap = MemoryDisk(), Trap()
-    store = Store(Watched(disk, trap))
+    disk = TrapDisk()
+    store = Store(disk)
     store.recover()
     write(store, [commit("a", 0, 1)])
     before = content(disk)
-    trap.set(1, OSError(errno, "planted"), call)
+    disk.trap(1, OSError(errno, "planted"), call)
     store.append([commit("a", 0, 2)], NOW)
     sync = store.begin_sync()
     assert sync is not None
@@ -292,8 +244,8 @@ def test_after_a_failure_nothing_is_written_until_recovery(call: str, errno: int
 
 @pytest.mark.parametrize("recovery", range(1, 4))
 def test_recovery_may_fail_too_and_be_tried_again(recovery: int) -> None:
-    disk, trap = MemoryDisk(), Trap()
-    store = Store(Watched(disk, trap), segment_bytes=1)
+    disk = TrapDisk()
+    store = Store(disk, segment_bytes=1)
     store.recover()
     write(store, [commit("a", 0, 1)])
     store.append([commit("a", 0, 2)], NOW)
@@ -304,11 +256,11 @@ def test_recovery_may_fail_too_and_be_tried_again(recovery: int) -> None:
         if call in ("sync", "truncate"):
             raise OSError(EIO, "planted")
 
-    store._disk.before = fail  # type: ignore[attr-defined]
+    disk.before = fail
     with pytest.raises(OSError, match="planted"):
         sync.run()
-    store._disk.before = trap  # type: ignore[attr-defined]
-    trap.set(recovery, OSError(EIO, "planted"))
+    disk.before = None
+    disk.trap(recovery, OSError(EIO, "planted"))
     with pytest.raises(OSError, match="planted"):
         store.recover()
     assert state(store.recover()) == {("a", 0): 1}
@@ -318,11 +270,11 @@ def test_recovery_may_fail_too_and_be_tried_again(recovery: int) -> None:
 
 @pytest.mark.parametrize("call", ["open", "sync_names"])
 def test_a_segment_that_cannot_be_begun(call: str) -> None:
-    disk, trap = MemoryDisk(), Trap()
-    store = Store(Watched(disk, trap), segment_bytes=1)
+    disk = TrapDisk()
+    store = Store(disk, segment_bytes=1)
     store.recover()
     write(store, [commit("a", 0, 1)])
-    trap.set(1, OSError(ENOSPC, "planted"), call)
+    disk.trap(1, OSError(ENOSPC, "planted"), call)
     with pytest.raises(OSError, match="planted"):
         write(store, [commit("a", 0, 2)])
     assert state(store.recover()) == {("a", 0): 1}
@@ -415,7 +367,7 @@ def test_a_log_that_has_become_shorter_is_not_compacted() -> None:
 
 def test_appends_go_on_during_a_compaction() -> None:
     """The compaction is held where it writes, while syncs and new segments pass it."""
-    disk = MemoryDisk()
+    disk = TrapDisk()
     reached, go_on = threading.Event(), threading.Event()
 
     def hold(call: str) -> None:
@@ -425,8 +377,9 @@ def test_appends_go_on_during_a_compaction() -> None:
             reached.set()
             assert go_on.wait(30)
 
-    store = Store(Watched(disk, hold), segment_bytes=300)
+    store = Store(disk, segment_bytes=300)
     compaction = threading.Thread(target=store.compact)
+    disk.before = hold
     store.recover()
     for n in range(10):
         write(store, [commit("a", n, n)])
@@ -445,9 +398,9 @@ def test_appends_go_on_during_a_compaction() -> None:
     assert store._bytes == sum(disk.sizes().values())
 
 
-def compactible(before: Callable[[str], None]) -> tuple[MemoryDisk, Store, State]:
-    disk = MemoryDisk()
-    store = Store(Watched(disk, before), segment_bytes=300, batch_bytes=200, min_compaction_bytes=1000)
+def compactible() -> tuple[TrapDisk, Store, State]:
+    disk = TrapDisk()
+    store = Store(disk, segment_bytes=300, batch_bytes=200, min_compaction_bytes=1000)
     store.recover()
     for n in range(16):
         write(store, [commit("a", n % 5, n), commit("gone", n % 2, n)], [removal("gone", n % 2), commit("b", n, n)])
@@ -455,11 +408,10 @@ def compactible(before: Callable[[str], None]) -> tuple[MemoryDisk, Store, State
 
 
 def steps_of_a_compaction() -> int:
-    trap = Trap()
-    _, store, _ = compactible(trap)
-    trap.seen.clear()
+    disk, store, _ = compactible()
+    disk.seen.clear()
     store.compact()
-    return len(trap.seen)
+    return len(disk.seen)
 
 
 STEPS = steps_of_a_compaction()
@@ -468,22 +420,20 @@ STEPS = steps_of_a_compaction()
 @pytest.mark.parametrize("step", range(1, STEPS + 1))
 def test_a_crash_at_every_step_of_a_compaction(step: int) -> None:
     for seed in range(25):
-        trap = Trap()
-        disk, store, expected = compactible(trap)
-        trap.set(step, PowerCut())
+        disk, store, expected = compactible()
+        disk.trap(step, PowerCut())
         with pytest.raises(PowerCut):
             store.compact()
-        disk.crash(Random(seed))
-        again = Trap()
-        store = Store(Watched(disk, again), segment_bytes=300)
+        disk.crashed(seed)
+        store = Store(disk, segment_bytes=300)
         if seed % 2:  # and another in the recovery from it
-            again.set(1 + seed % 8, PowerCut())
+            disk.trap(1 + seed % 8, PowerCut())
             try:
                 store.recover()
             except PowerCut:
-                disk.crash(Random(~seed))
+                disk.crashed(~seed)
                 store = Store(disk, segment_bytes=300)
-        again.error = None
+        disk.error = None
         assert state(store.recover()) == expected
         assert all(name.endswith(".log") for name in disk.sizes())
         write(store, [commit("z", 0, seed)])
@@ -493,10 +443,9 @@ def test_a_crash_at_every_step_of_a_compaction(step: int) -> None:
 
 @pytest.mark.parametrize("step", range(1, STEPS + 1))
 def test_an_error_at_every_step_of_a_compaction(step: int) -> None:
-    trap = Trap()
-    disk, store, expected = compactible(trap)
+    disk, store, expected = compactible()
     assert store.compaction_due()
-    trap.set(step, OSError(ENOSPC, "planted"))
+    disk.trap(step, OSError(ENOSPC, "planted"))
     with pytest.raises(OSError, match="planted"):
         store.compact()
     assert recovered(disk_of(content(disk)))[1] == expected, "had the process died"
@@ -555,13 +504,12 @@ class Log(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.disk = MemoryDisk()
-        self.trap = Trap()
+        self.disk = TrapDisk()
         self.states: list[State] = [{}]
         self.start()
 
     def start(self) -> None:
-        self.store = Store(Watched(self.disk, self.trap), segment_bytes=600, batch_bytes=300)
+        self.store = Store(self.disk, segment_bytes=600, batch_bytes=300)
         self.recover()
 
     def recover(self) -> None:
@@ -610,20 +558,20 @@ class Log(RuleBasedStateMachine):
             self.trapped(self.store.compact, step, error, seed)
 
     def trapped(self, call: Callable[[], None], step: int, error: BaseException, seed: int) -> None:
-        self.trap.set(step, error)
+        self.disk.trap(step, error)
         try:
             call()
         except PowerCut:
-            self.disk.crash(Random(seed))
+            self.disk.crashed(seed)
             self.start()
         except Killed:
             self.start()
         finally:
-            self.trap.error = None
+            self.disk.error = None
 
     @rule(seed=st.integers(0))
     def lose_power(self, seed: int) -> None:
-        self.disk.crash(Random(seed))
+        self.disk.crashed(seed)
         self.start()
 
     @rule()
@@ -643,7 +591,8 @@ test_any_order = Log.TestCase
 
 def test_many_crashes_with_large_writes() -> None:
     """Writes of several sectors, torn anywhere: nothing acknowledged is lost, nothing torn is taken for damage."""
-    disk, random = MemoryDisk(), Random(1)
+    random = Random(1)
+    disk = VirtualDisk(random)
     store, acknowledged = recovered(disk)
     for round_ in range(1500):
         for _ in range(random.randrange(3)):
@@ -659,7 +608,7 @@ def test_many_crashes_with_large_writes() -> None:
         file = store._file
         assert file is not None
         file.append(sync.batches[0].encode())  # as far as the write comes
-        disk.crash(random)
+        disk.crash()
         store, found = recovered(disk)
         assert found in (acknowledged, {**acknowledged, **waiting})
         acknowledged = found

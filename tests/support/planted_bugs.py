@@ -25,7 +25,7 @@ from kcoord_wire.coordinator.core.groups import Group, Member, Move, State
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.host import Runtime
 from kcoord_wire.coordinator.log.store import Store
-from kcoord_wire.kernel.virtual import disk as virtual_disk
+from kcoord_wire.kernel.virtual.disk import VirtualDisk, VirtualFile
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.worlds.group import world
 from tests.support.planting import Patch, changes_effects, replaces
@@ -47,11 +47,12 @@ def generation_not_written(
 
 
 def sync_skipped_by_the_store(patch: Patch) -> None:
-    patch.setattr(virtual_disk._VirtualFile, "sync", lambda self: None)
+    patch.setattr(VirtualFile, "sync", lambda self: None)
 
 
 def sync_skipped_by_the_disk(patch: Patch) -> None:
-    patch.setattr(virtual_disk._VirtualFile, "sync", lambda self: self._disk.unsynced.discard(self._name))
+    patch.setattr(VirtualFile, "sync", lambda self: None)
+    patch.setattr(VirtualDisk, "unsynced", set())
 
 
 @replaces(EffectCollector, "reply")

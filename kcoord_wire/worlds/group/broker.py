@@ -32,7 +32,7 @@ from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.security.authentication import Users
 from kcoord_wire.coordinator.server import Server
 from kcoord_wire.coordinator.topics.topics import Topics
-from kcoord_wire.kernel.disk import MemoryDisk
+from kcoord_wire.kernel.virtual.disk import VirtualDisk
 from kcoord_wire.kernel.virtual.loop import VirtualWorld
 from kcoord_wire.worlds.group.wire import Tap
 
@@ -72,7 +72,7 @@ class VirtualBroker:
         self._users = users
         self._config = config
         self._faults = faults
-        self._disk = MemoryDisk()
+        self._disk = VirtualDisk(world.random)
         self._server: Server | None = None
         self._past: list[RebalanceAccount] = []
         if tap is not None:
@@ -99,7 +99,7 @@ class VirtualBroker:
             self._server.requests.forget(connection)  # withdraws what is parked at the topics
         self._server = None
         self.host.kill()
-        self._disk.crash(self._world.random)
+        self._disk.crash()
         self._world.at(self._world.now + seconds, self.up)
 
     async def _serve(self) -> None:
