@@ -84,12 +84,24 @@ class Consumer(Peer):
 
 
 class DraftCluster(MemoryWorld[DraftCoordinator]):
-    """Brokers, the first of which is there at once, and consumers."""
+    """Brokers, the first of which is there at once, and consumers.
 
-    def __init__(self, **settings: Any) -> None:
+    :param orders: number of partitions of that topic; 0 for none
+    """
+
+    def __init__(self, *, orders: int = 0, **settings: Any) -> None:
         super().__init__()
         self.settings = CoordinatorSettings(**settings)
         self.add_broker(1)
+        if orders:
+            self.add_topic("orders", orders)
+
+    @property
+    def term(self) -> Any:
+        """What the first broker does as the coordinator."""
+        term = self.brokers[1].machine.term
+        assert term is not None
+        return term
 
     def add_broker(self, broker_id: int, host: str = "host", *, under: int = 0) -> Broker[DraftCoordinator]:
         """Start a broker.

@@ -178,6 +178,19 @@ def stable_group(world: World, count: int, **join: Any) -> list[Consumer]:
     return consumers
 
 
+def world_of(count: int, *, brokers: int = 1, **join: Any) -> tuple[World, list[Consumer]]:
+    """Return brokers with the topic ``orders`` of three partitions, and the members of `GROUP`."""
+    world = World(*range(1, brokers + 1), topics=ORDERS)
+    return world, stable_group(world, count, **join)
+
+
+def change_partitions(world: World, members: Sequence[Consumer]) -> None:
+    """Add a partition to ``orders``, with which the connections are closed; the members connect again."""
+    world.set_topic("orders", 4)
+    for member in members:
+        member.connect()
+
+
 def rejoin(consumers: Sequence[Consumer], **join: Any) -> list[Any]:
     """Send JoinGroup of every consumer, and return the answers when the last has joined."""
     answers = [consumer.join(**join) for consumer in consumers]

@@ -92,12 +92,21 @@ class Host:
     def connect(self) -> list[Any]:
         return self.deliver(machines.Connected(self.connection))
 
-    def register(self) -> Host:
-        """Go through consumerStartup; broker 2 is the coordinator."""
+    def asking(self) -> Host:
+        """Go through consumerStartup up to step 2."""
         self.tick()
         self.connect()
-        self.receive(metadata(2))
+        return self
+
+    def registering(self) -> Host:
+        """Go through it up to step 4; broker 2 is the coordinator."""
+        self.asking().receive(metadata(2))
         self.connect()
+        return self
+
+    def register(self) -> Host:
+        """Go through all of it."""
+        self.registering()
         self.receive(m.RegisterConsumerResponse())
         assert self.machine.state is ConsumerState.REGISTERED
         return self
@@ -170,25 +179,19 @@ def test_consumer_startup_2_asks_for_cluster_metadata() -> None:
 
 
 def test_consumer_startup_2_no_answer_leads_to_the_next_broker() -> None:
-    host = Host()
-    host.tick()
-    host.connect()
+    host = Host().asking()
     assert host.tick() == [machines.Close(host.connection)]
     assert host.tick() == [machines.Connect(host.connection, B)]
 
 
 def test_consumer_startup_3_replaces_its_list_of_brokers() -> None:
-    host = Host()
-    host.tick()
-    host.connect()
+    host = Host().asking()
     host.receive(metadata(-1, [C, B]))
     assert host.tick() == [machines.Connect(host.connection, C)]
 
 
 def test_consumer_startup_3_keeps_a_bounded_list_of_brokers() -> None:
-    host = Host()
-    host.tick()
-    host.connect()
+    host = Host().asking()
     host.receive(metadata(-1, [A] * 32_000))
     host.tick()
     for _ in range(999):
@@ -197,9 +200,7 @@ def test_consumer_startup_3_keeps_a_bounded_list_of_brokers() -> None:
 
 
 def test_consumer_startup_3_begins_anew_if_no_broker_is_left() -> None:
-    host = Host(bootstrap=(A,))
-    host.tick()
-    host.connect()
+    host = Host(bootstrap=(A,)).asking()
     host.receive(metadata(-1, [C]))
     host.tick()
     host.deliver(machines.Disconnected(host.connection))
@@ -208,17 +209,13 @@ def test_consumer_startup_3_begins_anew_if_no_broker_is_left() -> None:
 
 @pytest.mark.parametrize("answer", [metadata(-1), metadata(9), m.ClusterMetadataResponse(error_code=16)])
 def test_consumer_startup_3_without_coordinator_tries_again(answer: Any) -> None:
-    host = Host()
-    host.tick()
-    host.connect()
+    host = Host().asking()
     assert host.receive(answer) == [machines.Close(1)]
     assert (host.machine.state, host.machine.deadline) == (ConsumerState.WAITING, BACKOFF)
 
 
 def test_consumer_startup_4_registers_at_the_coordinator() -> None:
-    host = Host()
-    host.tick()
-    host.connect()
+    host = Host().asking()
     assert host.receive(metadata(2)) == [machines.Close(1), machines.Connect(2, B)]
     (request,) = sent(host.connect())
     assert request == m.RegisterConsumerRequest(
@@ -233,17 +230,13 @@ def test_consumer_startup_4_registers_at_the_coordinator() -> None:
 
 
 def test_consumer_startup_4_without_the_extension_sends_no_fence() -> None:
-    host = Host(is_fenced=False)
-    host.tick()
-    host.connect()
+    host = Host(is_fenced=False).asking()
     host.receive(metadata(2))
     assert sent(host.connect())[0].fence is None
 
 
 def test_consumer_startup_4_the_coordinator_cannot_be_reached() -> None:
-    host = Host()
-    host.tick()
-    host.connect()
+    host = Host().asking()
     host.receive(metadata(2))
     assert host.deliver(machines.Disconnected(2)) == []
     assert host.tick() == [machines.Connect(3, B)]
@@ -256,11 +249,7 @@ def test_consumer_startup_5_waits_for_requests() -> None:
 
 
 def test_consumer_startup_5_after_an_error_it_restarts() -> None:
-    host = Host()
-    host.tick()
-    host.connect()
-    host.receive(metadata(2))
-    host.connect()
+    host = Host().registering()
     assert host.receive(m.RegisterConsumerResponse(error_code=CentralError.DUPLICATE_CONSUMER_ID)) == [
         machines.Close(2)
     ]
@@ -271,11 +260,7 @@ def test_consumer_startup_5_after_an_error_it_restarts() -> None:
 
 def test_consumer_startup_5_waits_longer_for_the_older_answer() -> None:
     """The coordinator of section 2 answers when all consumers have registered, or their session timeouts are over."""
-    host = Host()
-    host.tick()
-    host.connect()
-    host.receive(metadata(2))
-    host.connect()
+    host = Host().registering()
     assert host.machine.deadline == 2 * TIMEOUT
     assert host.tick() == [machines.Close(2)]
 
@@ -290,11 +275,7 @@ def test_consumer_startup_attempts_are_spaced_by_the_backoff() -> None:
 
 
 def test_section_2_register_consumer_response_has_the_partitions() -> None:
-    host = Host()
-    host.tick()
-    host.connect()
-    host.receive(metadata(2))
-    host.connect()
+    host = Host().registering()
     part = m.RegisterConsumerResponsePartition(topic="orders", partition="1-0", offset=5)
     owned = m.RegisterConsumerResponseOwnership(consumer_thread_id="c-1-0", assigned_parts=[part])
     effects = host.receive(m.RegisterConsumerResponse(ownership_info=[owned]))

@@ -113,9 +113,7 @@ def test_why_a_rebalance_is_necessary_that_no_owner_shows() -> None:
 
 @pytest.fixture
 def cluster() -> DraftCluster:
-    cluster = DraftCluster()
-    cluster.add_topic("orders", 1)
-    return cluster
+    return DraftCluster(orders=1)
 
 
 def started(cluster: DraftCluster) -> list[str]:

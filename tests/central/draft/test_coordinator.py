@@ -38,8 +38,7 @@ def fetched(cluster: DraftCluster, broker_id: int) -> list[str]:
 
 
 def test_coordinator_startup_watches_topics_and_partitions() -> None:
-    cluster = DraftCluster()
-    cluster.add_topic("orders", 2)
+    cluster = DraftCluster(orders=2)
     cluster.add_topic("payments", 1, broker_id=2)
     broker = cluster.add_broker(2)
     assert broker.machine.term is None
@@ -55,8 +54,7 @@ def test_coordinator_startup_watches_topics_and_partitions() -> None:
 
 
 def test_coordinator_startup_commits_and_pings() -> None:
-    cluster = DraftCluster(offset_commit_interval_ms=500)
-    cluster.add_topic("orders", 1)
+    cluster = DraftCluster(orders=1, offset_commit_interval_ms=500)
     consumer = cluster.consumer("a")
     consumer.positions = dict.fromkeys(consumer.started_with, 7)
     cluster.run(2_000)
@@ -106,8 +104,7 @@ def test_the_coordinators_end_elects_another() -> None:
 
 def test_a_paused_coordinator_sends_nothing_when_it_goes_on() -> None:
     """Before it reads its sockets, what it does is limited by its lease alone."""
-    cluster = DraftCluster()
-    cluster.add_topic("orders", 1)
+    cluster = DraftCluster(orders=1)
     consumer = cluster.consumer("a")
     cluster.add_broker(2)
     cluster.brokers[1].is_paused = True
@@ -123,8 +120,7 @@ def test_a_paused_coordinator_sends_nothing_when_it_goes_on() -> None:
 
 def test_a_coordinator_that_was_replaced_cannot_write() -> None:
     """Its lease still lasts, but ZooKeeper compares the epoch."""
-    cluster = DraftCluster(offset_commit_interval_ms=50)
-    cluster.add_topic("orders", 1)
+    cluster = DraftCluster(orders=1, offset_commit_interval_ms=50)
     consumer = cluster.consumer("a")
     consumer.positions = dict.fromkeys(consumer.started_with, 7)
     cluster.run(1_999)
@@ -135,8 +131,7 @@ def test_a_coordinator_that_was_replaced_cannot_write() -> None:
 
 
 def test_handle_new_session_resets_and_elects_again() -> None:
-    cluster = DraftCluster()
-    cluster.add_topic("orders", 2)
+    cluster = DraftCluster(orders=2)
     consumer = cluster.consumer("a")
     broker = cluster.brokers[1]
     cluster.zookeeper.expire(broker.link.registry.session_id)
@@ -214,27 +209,19 @@ def test_two_brokers_with_one_id_do_not_depose_each_other() -> None:
 
 @pytest.fixture
 def cluster() -> DraftCluster:
-    cluster = DraftCluster(offset_commit_interval_ms=100)
-    cluster.add_topic("orders", 4)
-    return cluster
-
-
-def term(cluster: DraftCluster) -> Any:
-    found = cluster.brokers[1].machine.term
-    assert found is not None
-    return found
+    return DraftCluster(orders=4, offset_commit_interval_ms=100)
 
 
 def test_handle_new_group_has_no_members(cluster: DraftCluster) -> None:
-    group = term(cluster).handle_new_group("g")
-    assert (term(cluster).groups.by_id, group.members) == ({"g": group}, {})
+    group = cluster.term.handle_new_group("g")
+    assert (cluster.term.groups.by_id, group.members) == ({"g": group}, {})
 
 
 def test_handle_new_group_once_for_all_its_consumers(cluster: DraftCluster) -> None:
     cluster.consumer("a")
-    group = term(cluster).groups.by_id["g"]
+    group = cluster.term.groups.by_id["g"]
     cluster.consumer("b")
-    assert term(cluster).groups.by_id == {"g": group}
+    assert cluster.term.groups.by_id == {"g": group}
     assert list(group.members) == ["a", "b"]
 
 
@@ -250,7 +237,7 @@ def test_handle_added_consumer_indexes_its_topics(cluster: DraftCluster) -> None
     cluster.add_topic("ordinary", 1)
     cluster.consumer("a", topics=format_topics({"orders": 2, "missing": 1}))
     cluster.consumer("b", group="w", topics=format_wildcard("ord.*"))
-    groups = term(cluster).groups
+    groups = cluster.term.groups
     interested = {topic: [group.group_id for group in groups.interested_in(topic)] for topic in ("orders", "ordinary")}
     assert interested == {"orders": ["g", "w"], "ordinary": ["w"]}
     assert [group.group_id for group in groups.interested_in("missing")] == ["g"]
@@ -309,7 +296,7 @@ def test_handle_consumer_failure(cluster: DraftCluster, fail: Any) -> None:
     pings = len(first.got(m.PingRequest))
     cluster.run(10_000)
     assert len(first.got(m.PingRequest)) == pings
-    assert list(term(cluster).groups.by_id["g"].members) == ["b"]
+    assert list(cluster.term.groups.by_id["g"].members) == ["b"]
     assert set(cluster.owners().values()) == {"b-0"}
     assert len(second.started_with) == 4
 
@@ -335,7 +322,7 @@ def test_handle_consumer_failure_of_the_last_keeps_its_owners(cluster: DraftClus
 def test_a_group_without_consumers_is_forgotten(cluster: DraftCluster) -> None:
     cluster.consumer("a", fence=[]).disconnect()
     cluster.run(1_000)
-    assert term(cluster).groups.by_id == {}
+    assert cluster.term.groups.by_id == {}
     again = cluster.consumer("a", fence=[])
     assert again.got(m.StopFetcherRequest)[0].fence[0].generation == 2
 
@@ -353,10 +340,10 @@ def test_handle_ping_response_records_offsets(cluster: DraftCluster) -> None:
 def test_handle_ping_response_clears_the_watcher(cluster: DraftCluster) -> None:
     consumer = cluster.consumer("a")
     cluster.run(2_000)
-    assert len(term(cluster).pings.purgatory) == 0
+    assert len(cluster.term.pings.purgatory) == 0
     consumer.answers.discard(m.PingRequest)
     cluster.run(2_000)
-    assert len(term(cluster).pings.purgatory) == 1
+    assert len(cluster.term.pings.purgatory) == 1
 
 
 def test_offsets_of_partitions_of_others_are_not_recorded(cluster: DraftCluster) -> None:
@@ -412,9 +399,7 @@ def test_messages_after_the_end_of_a_registration_are_strange(cluster: DraftClus
 
 @pytest.fixture
 def pair() -> DraftCluster:
-    pair = DraftCluster()
-    pair.add_topic("orders", 4)
-    return pair
+    return DraftCluster(orders=4)
 
 
 def take_over(pair: DraftCluster) -> None:
@@ -510,8 +495,7 @@ def status(cluster: DraftCluster) -> m.CentralStatusResponse:
 
 
 def test_a_stable_group_is_described() -> None:
-    cluster = DraftCluster()
-    cluster.add_topic("orders", 1)
+    cluster = DraftCluster(orders=1)
     consumer = cluster.consumer("a")
     (group,) = status(cluster).groups
     assert (status(cluster).error_code, status(cluster).epoch) == (0, 1)
@@ -528,8 +512,7 @@ def test_a_stable_group_is_described() -> None:
 
 
 def test_what_a_rebalance_waits_for_is_described() -> None:
-    cluster = DraftCluster(rebalance_handlers=1)
-    cluster.add_topic("orders", 1)
+    cluster = DraftCluster(orders=1, rebalance_handlers=1)
     consumer = cluster.consumer("a")
     consumer.answers.clear()
     cluster.consumer("0")
@@ -537,14 +520,13 @@ def test_what_a_rebalance_waits_for_is_described() -> None:
     cluster.run(2_000)
     phases = {group.group_id: (group.phase, group.waits_for) for group in status(cluster).groups}
     assert phases == {"g": ("stopping", ["a"]), "h": ("queued", [])}
-    found = term(cluster)
+    found = cluster.term
     assert (found.handlers.waiting, len(found.fetchers.stops), len(found.pings.purgatory)) == ([["h"]], 1, 1)
     consumer.answer(m.StopFetcherRequest())
 
 
 def test_a_group_that_waits_for_former_consumers_is_described() -> None:
-    cluster = DraftCluster()
-    cluster.add_topic("orders", 2)
+    cluster = DraftCluster(orders=2)
     for name in ("a", "b"):
         cluster.consumer(name)
     cluster.zookeeper.expire(cluster.brokers[1].link.registry.session_id)

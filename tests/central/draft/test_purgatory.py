@@ -156,9 +156,7 @@ def test_a_slow_machine_skips_pings() -> None:
 
 @pytest.fixture
 def cluster() -> DraftCluster:
-    cluster = DraftCluster(offset_commit_interval_ms=500)
-    cluster.add_topic("orders", 400)
-    return cluster
+    return DraftCluster(orders=400, offset_commit_interval_ms=500)
 
 
 def report(consumer: Consumer, offset: int, partitions: int = 400) -> None:
@@ -223,17 +221,14 @@ def test_committer_reads_again_after_a_write_that_failed(cluster: DraftCluster) 
     cluster.run(4_000)
     assert cluster.committed() == {"1-0": 6, "1-1": 6}
     assert len(cluster.brokers[1].noted("write failed")) == 1
-    term = cluster.brokers[1].machine.term
-    assert term is not None
-    assert term.committer.waiting == 0
+    assert cluster.term.committer.waiting == 0
 
 
 def test_committer_leaves_out_a_group_whose_nodes_became_unknown(cluster: DraftCluster) -> None:
     for group in ("g", "h"):
         report(cluster.consumer("a", group=group), 5, partitions=200)
     broker = cluster.brokers[1]
-    term, ask, begin = broker.machine.term, broker.link.ask, len(broker.asks)
-    assert term is not None
+    term, ask, begin = cluster.term, broker.link.ask, len(broker.asks)
 
     def forget(asked: Ask) -> None:
         if isinstance(asked.request, Multi) and "/h/offsets" in asked.request.writes[-1].path:

@@ -21,9 +21,7 @@ OWNERS = "/consumers/g/owners/orders"
 
 @pytest.fixture
 def cluster() -> DraftCluster:
-    cluster = DraftCluster(rebalance_backoff_ms=1_000, max_rebalance_retries=2, offset_commit_interval_ms=60_000)
-    cluster.add_topic("orders", 4)
-    return cluster
+    return DraftCluster(orders=4, rebalance_backoff_ms=1_000, max_rebalance_retries=2, offset_commit_interval_ms=60_000)
 
 
 def reasons(cluster: DraftCluster) -> list[str]:
@@ -290,9 +288,7 @@ def test_rebalance_after_an_unreadable_offset_begins_anew(cluster: DraftCluster)
 
 @pytest.fixture
 def sockets() -> DraftCluster:
-    sockets = DraftCluster(rebalance_by=RebalanceBy.SOCKETS, offset_commit_interval_ms=60_000)
-    sockets.add_topic("orders", 4)
-    return sockets
+    return DraftCluster(orders=4, rebalance_by=RebalanceBy.SOCKETS, offset_commit_interval_ms=60_000)
 
 
 def owned(consumer: Consumer) -> dict[Partition, int]:
@@ -399,15 +395,7 @@ def test_a_group_that_does_not_come_back_is_forgotten(sockets: DraftCluster) -> 
     sockets.consumer("a")
     sockets.add_topic("orders", 5)
     sockets.run(70_000)
-    term = sockets.brokers[1].machine.term
-    assert term is not None
-    assert term.groups.by_id == {}
-
-
-def queues(cluster: DraftCluster) -> list[list[str]]:
-    term = cluster.brokers[1].machine.term
-    assert term is not None
-    return term.handlers.waiting
+    assert sockets.term.groups.by_id == {}
 
 
 def hold(cluster: DraftCluster, groups: int) -> list[Consumer]:
@@ -424,8 +412,7 @@ def hold(cluster: DraftCluster, groups: int) -> list[Consumer]:
 
 @pytest.mark.parametrize("handlers", [1, 3, 8])
 def test_as_many_groups_rebalance_at_once_as_there_are_handlers(handlers: int) -> None:
-    cluster = DraftCluster(rebalance_handlers=handlers)
-    cluster.add_topic("orders", 1)
+    cluster = DraftCluster(orders=1, rebalance_handlers=handlers)
     consumers = hold(cluster, 40)
     busy = [consumer for consumer in consumers if consumer.got(m.StopFetcherRequest)]
     assert len(busy) == handlers
@@ -435,34 +422,30 @@ def test_as_many_groups_rebalance_at_once_as_there_are_handlers(handlers: int) -
 
 
 def test_every_queued_group_has_its_turn() -> None:
-    cluster = DraftCluster(rebalance_handlers=2)
-    cluster.add_topic("orders", 1)
+    cluster = DraftCluster(orders=1, rebalance_handlers=2)
     for number in range(20):
         cluster.consumer("a", group=f"g{number}")
     assert all(len(cluster.owners(f"g{number}")) == 1 for number in range(20))
 
 
 def test_no_answers_delay_no_group_of_another_handler() -> None:
-    cluster = DraftCluster(rebalance_handlers=4)
-    cluster.add_topic("orders", 1)
+    cluster = DraftCluster(orders=1, rebalance_handlers=4)
     hold(cluster, 1)  # g0, at the last handler
     for number in (1, 4, 5):
         assert len(cluster.consumer("a", group=f"g{number}").started_with) == 1
 
 
 def test_a_group_that_waits_is_queued_once() -> None:
-    cluster = DraftCluster(rebalance_handlers=1)
-    cluster.add_topic("orders", 1)
+    cluster = DraftCluster(orders=1, rebalance_handlers=1)
     hold(cluster, 1)
     for name in ("x", "y", "z"):
         cluster.consumer(name, group="waits")
     cluster.add_topic("orders", 5)
-    assert queues(cluster) == [["waits", "g0"]]
+    assert cluster.term.handlers.waiting == [["waits", "g0"]]
 
 
 def test_a_group_has_the_same_handler_in_every_process() -> None:
     """The built-in hash of text is another one in each process."""
-    cluster = DraftCluster(rebalance_handlers=4)
-    cluster.add_topic("orders", 1)
+    cluster = DraftCluster(orders=1, rebalance_handlers=4)
     hold(cluster, 8)
-    assert queues(cluster) == [["g7"], ["g3"], ["g6"], ["g2"]]
+    assert cluster.term.handlers.waiting == [["g7"], ["g3"], ["g6"], ["g2"]]

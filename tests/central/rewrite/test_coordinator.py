@@ -29,13 +29,12 @@ from tests.support.rewrite_brokers import (
     SHARD,
     Consumer,
     World,
-    stable_group,
+    world_of,
 )
 
 
 def test_a_broker_that_lost_its_shard_cannot_write() -> None:
-    world = World(1, 2, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    world, (member,) = world_of(1, brokers=2)
     assert member.commit(5) == 0
     old = world.coordinator
     old.is_paused = True  # it does not see its watch
@@ -60,8 +59,7 @@ def test_a_broker_that_lost_its_shard_cannot_write() -> None:
 
 
 def test_a_broker_without_connection_to_zookeeper_stops_at_once() -> None:
-    world = World(1, 2, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    world, (member,) = world_of(1, brokers=2)
     waiting = Consumer(world)
     waiting.join()
     broker = world.coordinator
@@ -80,8 +78,7 @@ def test_a_broker_without_connection_to_zookeeper_stops_at_once() -> None:
 
 
 def test_a_paused_broker_resigns_before_it_acts() -> None:
-    world = World(1, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    world, (member,) = world_of(1)
     broker = world.coordinator
     world.now += SESSION_MS // 3 + 1
     member.broker.handle(
@@ -223,8 +220,7 @@ def test_metadata_has_brokers_topics_and_leaders() -> None:
     ],
 )
 def test_a_joingroup_with_wrong_values_is_refused_and_noted(request_: dict[str, object], error: RewriteError) -> None:
-    world = World(1, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    world, (member,) = world_of(1)
     right = {"group_id": GROUP, "session_timeout_ms": 6_000, "topics": ["orders"], "strategy": "range"}
     hostile = Consumer(world)
     assert hostile.ask(m.rewrite.RewriteJoinGroupRequest(**(right | request_))).error_code == error  # type: ignore[arg-type]
@@ -233,15 +229,13 @@ def test_a_joingroup_with_wrong_values_is_refused_and_noted(request_: dict[str, 
 
 
 def test_another_strategy_than_the_groups_is_refused() -> None:
-    world = World(1, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    world, (member,) = world_of(1)
     assert Consumer(world).join(strategy="roundrobin").error_code == RewriteError.INCONSISTENT_STRATEGY
     assert member.heartbeat() == 0
 
 
 def test_unknown_consumers_are_refused() -> None:
-    world = World(1, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    world, (member,) = world_of(1)
     stranger = Consumer(world)
     stranger.consumer_id, stranger.generation = "stranger", 1
     unknown = RewriteError.UNKNOWN_CONSUMER_ID
@@ -251,8 +245,7 @@ def test_unknown_consumers_are_refused() -> None:
 
 @pytest.mark.parametrize(("partition", "offset"), [(("orders", -1), 1), (("orders", 0), -2), (("or/ders", 0), 1)])
 def test_invalid_commits_are_refused(partition: tuple[str, int], offset: int) -> None:
-    world = World(1, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    _world, (member,) = world_of(1)
     answer = member.ask(member.commit_request({partition: offset}))
     assert answer.topics[0].partitions[0].error_code == RewriteError.INVALID_REQUEST
 

@@ -23,8 +23,9 @@ from tests.support.rewrite_brokers import (
     Consumer,
     World,
     assigned,
+    change_partitions,
     reads_a_group,
-    stable_group,
+    world_of,
     writes_a_generation,
 )
 
@@ -89,8 +90,7 @@ def test_partition_changes_1_every_subscribed_topic_is_watched() -> None:
 
 
 def test_partition_changes_2_all_sockets_are_closed() -> None:
-    world = World(1, topics=ORDERS)
-    members = stable_group(world, 3)
+    world, members = world_of(3)
     world.set_topic("orders", 4)
     assert not any(member.is_open for member in members)
     assert world.coordinator.noted("rebalance started")[-1]["reason"] == "partition change"
@@ -98,21 +98,15 @@ def test_partition_changes_2_all_sockets_are_closed() -> None:
 
 
 def test_partition_changes_3_heartbeats_get_illegal_generation() -> None:
-    world = World(1, topics=ORDERS)
-    members = stable_group(world, 2)
-    world.set_topic("orders", 4)
-    for member in members:
-        member.connect()
+    world, members = world_of(2)
+    change_partitions(world, members)
     assert [member.heartbeat() for member in members] == [RewriteError.ILLEGAL_GENERATION] * 2
     assert members[0].commit(7) == 0, "it commits before it joins"
 
 
 def test_partition_changes_4_all_join_then_the_generation_rises() -> None:
-    world = World(1, topics=ORDERS)
-    members = stable_group(world, 2)
-    world.set_topic("orders", 4)
-    for member in members:
-        member.connect()
+    world, members = world_of(2)
+    change_partitions(world, members)
     assert members[0].join() is None, "it waits for the other"
     assert world.group_record().generation == 2
     world.coordinator.held = writes_a_generation
@@ -126,8 +120,7 @@ def test_partition_changes_4_all_join_then_the_generation_rises() -> None:
 
 
 def test_partition_changes_5_requests_use_the_new_generation() -> None:
-    world = World(1, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    world, (member,) = world_of(1)
     world.set_topic("orders", 4)
     member.connect()
     before = member.generation
@@ -137,8 +130,7 @@ def test_partition_changes_5_requests_use_the_new_generation() -> None:
 
 
 def test_partition_changes_while_the_coordinator_fails_are_seen() -> None:
-    world = World(1, 2, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    world, (member,) = world_of(1, brokers=2)
     (other,) = set(world.brokers.values()) - {world.coordinator}
     other.held = reads_a_group
     world.kill(world.coordinator.machine.broker_id)
@@ -161,8 +153,7 @@ def test_partition_changes_while_the_generation_is_written() -> None:
 
 
 def test_co_ordinator_failover_1_groups_are_read_from_zookeeper() -> None:
-    world = World(1, 2, topics=ORDERS)
-    members = stable_group(world, 2)
+    world, members = world_of(2, brokers=2)
     world.kill(world.coordinator.machine.broker_id)
     assert world.coordinator.noted("coordination started")[-1]["epoch"] > 1
     for member in members:
@@ -174,8 +165,7 @@ def test_co_ordinator_failover_1_groups_are_read_from_zookeeper() -> None:
 
 
 def test_co_ordinator_failover_1_errors_until_all_are_read() -> None:
-    world = World(1, 2, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    world, (member,) = world_of(1, brokers=2)
     (other,) = set(world.brokers.values()) - {world.coordinator}
     other.held = reads_a_group
     world.kill(world.coordinator.machine.broker_id)
@@ -226,8 +216,7 @@ def test_co_ordinator_failover_2_stale_metadata_until_the_watch() -> None:
 
 def test_co_ordinator_failover_3_the_generation_goes_on() -> None:
     """The consumer goes on fetching: after a failover without changes its generation is still the group's."""
-    world = World(1, 2, topics=ORDERS)
-    members = stable_group(world, 2)
+    world, members = world_of(2, brokers=2)
     generation = members[0].generation
     world.kill(world.coordinator.machine.broker_id)
     for member in members:

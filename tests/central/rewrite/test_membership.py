@@ -20,18 +20,17 @@ from tests.support.rewrite_brokers import (
     Consumer,
     World,
     assigned,
+    change_partitions,
     rejoin,
     stable_group,
+    world_of,
     writes_a_generation,
 )
 
 
 def test_heartbeats_1_illegal_generation_gives_no_more_time() -> None:
-    world = World(1, topics=ORDERS)
-    members = stable_group(world, 2)
-    world.set_topic("orders", 4)
-    for member in members:
-        member.connect()
+    world, members = world_of(2)
+    change_partitions(world, members)
     members[0].join()
     for _ in range(3):
         world.run(1_900)
@@ -42,8 +41,7 @@ def test_heartbeats_1_illegal_generation_gives_no_more_time() -> None:
 
 
 def test_heartbeats_2_a_parked_consumer_is_not_marked_dead() -> None:
-    world = World(1, topics=ORDERS)
-    members = stable_group(world, 1, session_ms=30_000)
+    world, members = world_of(1, session_ms=30_000)
     second = Consumer(world)
     assert second.join() is None
     world.run(20_000)
@@ -53,8 +51,7 @@ def test_heartbeats_2_a_parked_consumer_is_not_marked_dead() -> None:
 
 
 def test_heartbeats_2_the_timer_restarts_with_the_response() -> None:
-    world = World(1, topics=ORDERS)
-    members = stable_group(world, 2)
+    world, members = world_of(2)
     world.run(5_900)
     assert world.coordinator.noted("consumer failed") == []
     world.run(200)
@@ -67,16 +64,14 @@ def test_heartbeats_2_the_timer_restarts_with_the_response() -> None:
 
 
 def test_heartbeats_2_a_short_pause_after_joining_costs_nothing() -> None:
-    world = World(1, topics=ORDERS)
-    members = stable_group(world, 2)
+    world, members = world_of(2)
     world.run(5_000)
     assert [member.heartbeat() for member in members] == [0, 0]
     assert len(world.coordinator.noted("rebalance completed")) == 2
 
 
 def test_heartbeats_2_a_long_pause_after_joining_rebalances() -> None:
-    world = World(1, topics=ORDERS)
-    members = stable_group(world, 2)
+    world, members = world_of(2)
     for _ in range(4):
         world.run(1_800)
         members[0].heartbeat()
@@ -87,11 +82,8 @@ def test_heartbeats_2_a_long_pause_after_joining_rebalances() -> None:
 
 def test_heartbeats_2_a_join_outlives_its_connection() -> None:
     """A member whose connection ended after its JoinGroup counts as joined, and gets its place when it asks again."""
-    world = World(1, topics=ORDERS)
-    members = stable_group(world, 2)
-    world.set_topic("orders", 4)
-    for member in members:
-        member.connect()
+    world, members = world_of(2)
+    change_partitions(world, members)
     members[0].join()
     members[0].disconnect()
     answer = members[1].join()
@@ -104,16 +96,14 @@ def test_heartbeats_2_a_join_outlives_its_connection() -> None:
 
 
 def test_heartbeats_3_only_the_new_generation_is_accepted() -> None:
-    world = World(1, topics=ORDERS)
-    members = stable_group(world, 2)
+    _world, members = world_of(2)
     assert {members[0].generation, members[1].generation} == {2}
     for generation, error in ((1, 22), (2, 0), (3, 22)):
         assert members[0].heartbeat(generation) == error
 
 
 def test_rejoining_unchanged_is_answered_and_counts_as_heartbeat() -> None:
-    world = World(1, topics=ORDERS)
-    members = stable_group(world, 2)
+    world, members = world_of(2)
     world.run(5_000)
     members[1].heartbeat()
     assert members[0].join().generation_id == 2
@@ -123,8 +113,7 @@ def test_rejoining_unchanged_is_answered_and_counts_as_heartbeat() -> None:
 
 @pytest.mark.parametrize("change", [{"session_ms": 7_000}, {"strategy": "roundrobin"}])
 def test_rejoining_changed_rebalances(change: dict[str, object]) -> None:
-    world = World(1, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    _world, (member,) = world_of(1)
     assert member.join(**change).generation_id == 2  # type: ignore[arg-type]  # one keyword of join
 
 
@@ -142,8 +131,7 @@ def test_a_join_while_a_generation_is_written_waits_for_the_next() -> None:
 
 
 def test_a_new_consumer_that_leaves_while_it_waits_is_forgotten() -> None:
-    world = World(1, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    world, (member,) = world_of(1)
     second = Consumer(world)
     second.join()
     second.disconnect()
@@ -152,8 +140,7 @@ def test_a_new_consumer_that_leaves_while_it_waits_is_forgotten() -> None:
 
 
 def test_a_new_consumer_joins_anew_after_a_failed_attempt() -> None:
-    world = World(1, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    world, (member,) = world_of(1)
     second = Consumer(world)
     second.join()
     world.run(6_100)
@@ -200,8 +187,7 @@ def test_takeovers_never_give_a_consumer_id_twice() -> None:
 
 
 def test_a_group_that_fits_into_no_node_is_refused() -> None:
-    world = World(1, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    world, (member,) = world_of(1)
     topics = [f"{number:04}-{'x' * 200}" for number in range(2_000)]
     assert Consumer(world).join(*topics).error_code == RewriteError.GROUP_TOO_LARGE
     assert world.coordinator.noted("request refused")[-1]["error"] == "GROUP_TOO_LARGE"
@@ -209,8 +195,7 @@ def test_a_group_that_fits_into_no_node_is_refused() -> None:
 
 
 def test_offset_commits_1_are_accepted_before_the_joingroup() -> None:
-    world = World(1, topics=ORDERS)
-    members = stable_group(world, 2)
+    world, members = world_of(2)
     Consumer(world).join()
     assert members[0].heartbeat() == RewriteError.ILLEGAL_GENERATION
     assert members[0].commit(11) == 0
@@ -218,16 +203,14 @@ def test_offset_commits_1_are_accepted_before_the_joingroup() -> None:
 
 
 def test_offset_commits_2_a_higher_generation_is_a_bug() -> None:
-    world = World(1, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    world, (member,) = world_of(1)
     assert member.commit(5, member.generation + 1) == RewriteError.ILLEGAL_GENERATION
     assert "bug of the consumer" in world.coordinator.noted("request refused")[-1]["reason"]
     assert member.committed() == [-1]
 
 
 def test_offset_commits_3_an_older_generation_is_refused() -> None:
-    world = World(1, topics=ORDERS)
-    members = stable_group(world, 2)
+    world, members = world_of(2)
     old = members[0].generation
     third = Consumer(world)
     assert third.join() is None
@@ -238,11 +221,8 @@ def test_offset_commits_3_an_older_generation_is_refused() -> None:
 
 
 def test_offset_commits_3_none_between_last_join_and_answer() -> None:
-    world = World(1, topics=ORDERS)
-    members = stable_group(world, 2)
-    world.set_topic("orders", 4)
-    for member in members:
-        member.connect()
+    world, members = world_of(2)
+    change_partitions(world, members)
     members[0].join()
     world.coordinator.held = writes_a_generation
     members[1].join()
@@ -256,8 +236,7 @@ def test_offset_commits_3_none_between_last_join_and_answer() -> None:
 
 def test_offset_commits_3_a_slow_commit_is_not_written_later() -> None:
     """Its first write found no node; while that is created, the group goes to its next generation."""
-    world = World(1, topics=ORDERS)
-    (member,) = stable_group(world, 1)
+    world, (member,) = world_of(1)
     broker = world.coordinator
     broker.held = lambda ask: ask.request == Read(offset_path(GROUP, "orders", "0"))
     assert member.commit(4) is None
@@ -273,11 +252,8 @@ def test_offset_commits_3_a_slow_commit_is_not_written_later() -> None:
 
 
 def test_offset_commits_4_a_pause_before_joining_fails_it() -> None:
-    world = World(1, topics=ORDERS)
-    members = stable_group(world, 3)
-    world.set_topic("orders", 4)
-    for member in members:
-        member.connect()
+    world, members = world_of(3)
+    change_partitions(world, members)
     assert [member.join() for member in members[:2]] == [None, None]
     world.run(6_000)
     assert [member.take().error_code for member in members[:2]] == [RewriteError.REBALANCE_FAILED] * 2
