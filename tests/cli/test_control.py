@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from kcoord_wire.control.operations import OPERATIONS
 from kcoord_wire.control.server import TOKEN_VARIABLE
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import become_stable
+from tests.support.processes import Process
 from tests.support.wire import Wire
 
 
@@ -26,32 +26,21 @@ def test_it_serves_and_obeys(
     secret = tmp_path / "token"
     secret.write_text("what was there before")
     command = [sys.executable, "-m", "kcoord_wire", "serve", "--port", "0", "--control", "0", "--topics", "orders:12"]
-    process = subprocess.Popen([*command, "--control-token-file", str(secret)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        ready = re.fullmatch(r"kcoord serves on .*, control at http://(127\.0\.0\.1:\d+)\n", process.stdout.readline())
-        assert ready is not None
+    ready = r"^kcoord serves on .*, control at http://(127\.0\.0\.1:\d+)\n$"
+    with Process([*command, "--control-token-file", str(secret)], ready=ready) as process:
+        address = process.ready[1]
         assert secret.stat().st_mode & 0o777 == 0o600
-        assert main(["control", ready[1], "--token-file", str(secret), "--format", "json", "topics"]) == 0
+        assert main(["control", address, "--token-file", str(secret), "--format", "json", "topics"]) == 0
         assert json.loads(capsys.readouterr().out) == {"name": "orders", "partitions": 12}
-        assert main(["control", ready[1], "--token-file", str(secret), "stop"]) == 0
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.communicate()
+        assert main(["control", address, "--token-file", str(secret), "stop"]) == 0
+        assert process.process.wait(60) == 0
 
 
 def test_the_page_is_printed_with_its_token() -> None:
     command = [sys.executable, "-m", "kcoord_wire", "serve", "--port", "0", "--control", "0"]
     environment = {**os.environ, TOKEN_VARIABLE: "token-of-the-environment"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert process.stdout is not None
-    try:
-        line = process.stdout.readline()
-        assert re.search(r", control at http://127\.0\.0\.1:\d+/#token-of-the-environment\n$", line)
-    finally:
-        process.kill()
-        process.communicate()
+    ready = r", control at http://127\.0\.0\.1:\d+/#token-of-the-environment\n$"
+    Process(command, ready=ready, environment=environment).kill()
 
 
 def test_operations(

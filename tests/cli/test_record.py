@@ -19,12 +19,13 @@ import trustme
 import kcoord_wire as kw
 from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.recorder.recording import Recorded, read_recording, recording_files
+from tests.support.processes import Process
 from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 SOON = 30
 COMMAND = [sys.executable, "-m", "kcoord_wire", "record"]
-READY = re.compile(r"kcoord records on (\S+) what goes to (\S+), in (.+)\n")
+READY = r"^kcoord records on (\S+) what goes to (\S+), in (.+)\n$"
 HEARTBEAT = kw.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
 Start = Callable[..., "Recording"]
@@ -37,27 +38,15 @@ def fill_the_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))
 
 
-class Recording:
+class Recording(Process):
     """The command at work.
 
     :ivar address: from its line
     """
 
     def __init__(self, *arguments: str, before: Callable[[], None] | None = None) -> None:
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen([*COMMAND, *arguments], stdout=pipe, stderr=pipe, text=True, preexec_fn=before)
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        ready = READY.fullmatch(line)
-        if ready is None:
-            raise AssertionError(f"{line!r}, {self.process.communicate()[1]!r}")
-        self.address = ready[1]
-
-    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """End it: status, and the rest of what it printed on stdout and stderr."""
-        self.process.send_signal(number)
-        out, errors = self.process.communicate(timeout=SOON)
-        return self.process.returncode, out, errors
+        super().__init__([*COMMAND, *arguments], ready=READY, before=before)
+        self.address = self.ready[1]
 
 
 @pytest.fixture
@@ -72,9 +61,7 @@ def record(tmp_path: Path) -> Iterator[Start]:
 
     yield start
     for recording in started:
-        if recording.process.poll() is None:
-            recording.process.kill()
-        recording.process.communicate()
+        recording.kill()
 
 
 @pytest.fixture
@@ -113,8 +100,7 @@ def test_a_killed_recorder_leaves_whole_records(record: Start, broker: Coordinat
             wire.call(HEARTBEAT, 4)
         said = "what was recorded does not reach the file"
         eventually(lambda: len(recorded(tmp_path)), said, until=lambda count: count >= 1_001, every=0.05)
-        recording.process.kill()
-        recording.process.wait()
+        recording.kill()
     assert len(recorded(tmp_path)) >= 1_001
     record("--upstream", broker.address).end()
     assert [path.name for path in recording_files(tmp_path / "out")] == ["frames-000001.kcrec", "frames-000002.kcrec"]

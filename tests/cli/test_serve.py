@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,17 +30,18 @@ from tests.support.group_client import (
     committed,
     join_request,
 )
+from tests.support.processes import Process
 from tests.support.wire import Wire
 
 COMMAND = [sys.executable, "-m", "kcoord_wire", "serve"]
-READY = re.compile(r"kcoord serves on (\S+), groups (in memory|in .+?)(?:, metrics on port (\d+))?\n")
+READY = r"^kcoord serves on (\S+), groups (in memory|in .+?)(?:, metrics on port (\d+))?\n$"
 AT_ONCE = ("--config", "group.initial.rebalance.delay.ms=0")
 
 Start = Callable[..., "Served"]
 Refused = Callable[..., tuple[int, str]]
 
 
-class Served:
+class Served(Process):
     """The command at work.
 
     :ivar address: from its line
@@ -49,21 +49,9 @@ class Served:
     """
 
     def __init__(self, *arguments: str) -> None:
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen([*COMMAND, "--port", "0", *arguments], stdout=pipe, stderr=pipe, text=True)
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        ready = READY.fullmatch(line)
-        if ready is None:
-            raise AssertionError(f"{line!r}, {self.process.communicate()[1]!r}")
-        self.address = ready[1]
-        self.metrics_port = ready[3] and int(ready[3])
-
-    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """End it: status, and the rest of what it printed on stdout and stderr."""
-        self.process.send_signal(number)
-        out, errors = self.process.communicate(timeout=SOON)
-        return self.process.returncode, out, errors
+        super().__init__([*COMMAND, "--port", "0", *arguments], ready=READY)
+        self.address = self.ready[1]
+        self.metrics_port = self.ready[3] and int(self.ready[3])
 
 
 @pytest.fixture
@@ -76,9 +64,7 @@ def serve() -> Iterator[Start]:
 
     yield start
     for served in started:
-        if served.process.poll() is None:
-            served.process.kill()
-        served.process.communicate()
+        served.kill()
 
 
 @pytest.fixture

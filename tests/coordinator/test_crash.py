@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import random
-import subprocess
 import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,6 +23,7 @@ import kcoord_wire as kw
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Record, encode_batch, read_records
 from tests.support.crash_load import GROUPS, PARTITIONS, TOPIC
+from tests.support.processes import Process
 from tests.support.waiting import consumed
 from tests.support.wire import Wire
 
@@ -140,53 +137,8 @@ class Expectation:
         self._sent.clear()
 
 
-class Process:
-    """A process that writes lines to its stdout."""
-
-    def __init__(self, *arguments: str, log: Path) -> None:
-        with log.open("ab") as stderr:
-            self._process = subprocess.Popen(
-                [sys.executable, *arguments],
-                cwd=ROOT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-            )
-        self._lines: queue.Queue[str] = queue.Queue()
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.put(line.decode().strip())
-        self._lines.put("")
-
-    def send(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(line.encode() + b"\n")
-        self._process.stdin.flush()
-
-    def line(self) -> str:
-        """Wait for the next line; empty after the last."""
-        return self._lines.get(timeout=PATIENCE)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
-        for pipe in self._process.stdin, self._process.stdout:
-            assert pipe is not None
-            pipe.close()
-
-
-@contextmanager
-def running(*arguments: str, log: Path) -> Iterator[Process]:
-    process = Process(*arguments, log=log)
-    try:
-        yield process
-    finally:
-        process.kill()
+def running(*arguments: str, log: Path) -> Process:
+    return Process([sys.executable, *arguments], log=log)
 
 
 def compacts(data: Path) -> bool:
@@ -330,7 +282,7 @@ def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path, capsys: pytest.Ca
                 assert serves.startswith("kcoord serves on "), log.read_text()
                 address = serves.split()[3].rstrip(",")
                 expected.compare(address)
-                load.send(address)
+                load.tell(address)
                 assert load.line() == "up", log.read_text()
                 moment = time.monotonic() + choice.uniform(0, 0.4)
                 hunts = choice.random() < 0.5  # for a compaction, which is rare and short

@@ -29,7 +29,7 @@ from kcoord_wire.coordinator.security.permissions import ANONYMOUS, Permissions,
 from kcoord_wire.kernel.net import parse_address
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support import secured_client
-from tests.support.clients.heard import ROOT
+from tests.support.processes import ROOT
 from tests.support.wire import Wire
 
 LIBRARIES = ("kafka-python", "librdkafka", "aiokafka", "kcoord-wire")

@@ -12,7 +12,6 @@ import resource
 import socket
 import ssl
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -34,6 +33,7 @@ from tests.support.group_client import (
     request_bytes,
 )
 from tests.support.hostile_bytes import HOSTILE
+from tests.support.processes import Process
 from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
@@ -70,10 +70,8 @@ class Siege:
 
     def __init__(self, certificate: Path | None = None, trust: ssl.SSLContext | None = None) -> None:
         command = [sys.executable, "-c", SERVER, *([str(certificate)] if certificate else [])]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-        assert self._process.stdout is not None
-        self.address = self._process.stdout.readline().strip()
+        self._server = Process(command, ready=r"\S+:\d+")
+        self.address = self._server.ready[0]
         self._trust = trust
         self._waits: list[float] = []
         self._over = threading.Event()
@@ -88,7 +86,7 @@ class Siege:
 
     def memory(self, which: str) -> int:
         """Bytes: ``VmRSS`` now, ``VmHWM`` at most so far."""
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        status = Path(f"/proc/{self._server.pid}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith(which))
         return int(line.split()[1]) * 1024
 
@@ -119,10 +117,10 @@ class Siege:
         finally:
             self._over.set()
             self._thread.join(GONE)
-            _, errors = self._process.communicate(timeout=GONE)
+            status, _, errors = self._server.finish(GONE)
         assert self._failure is None
         assert max(self._waits) < STALL
-        assert (self._process.returncode, errors) == (0, "")
+        assert (status, errors) == (0, "")
 
 
 @pytest.fixture

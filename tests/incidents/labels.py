@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.support.clients.heard import ROOT
+from tests.support.processes import ROOT
 
 DATA: Final = ROOT / "tests" / "data" / "incidents"
 

@@ -12,7 +12,7 @@ from kcoord_wire.forensics.analysis import analyze
 from tests.incidents.judge import RULES, Verdict, judge
 from tests.incidents.labels import DATA, Act, Incident
 from tests.incidents.stated import Agreement, compare
-from tests.support.clients.heard import ROOT
+from tests.support.processes import ROOT
 
 PAGE: Final = ROOT / "docs" / "incidents.md"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,25 +13,22 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kcoord_wire.coordinator import Coordinator
 from tests.support.kafka_broker import class_path, compile_java, java
+from tests.support.processes import Process
 
 PROGRAM = Path(__file__).resolve().parents[1] / "support" / "java" / "KafkaTools.java"
 TOOLS = "org.apache.kafka.tools."
 
 
-class Tools:
+class Tools(Process):
     """The tools in one process, pointed at a coordinator."""
 
     def __init__(self, path: str, address: str) -> None:
         self._address = address
-        command = java(path, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "KafkaTools")
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        super().__init__(java(path, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "KafkaTools"))
 
     def run(self, tool: str, *arguments: str, status: int = 0) -> str:
         """Run a tool that ends with this status, and return what it writes."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(tool, *arguments, "--bootstrap-server", self._address, sep="\t", file=self.process.stdin, flush=True)
-        ended, written = self.process.stdout.readline().split(" ")
+        ended, written = self.ask("\t".join([tool, *arguments, "--bootstrap-server", self._address])).split(" ")
         text = base64.b64decode(written).decode()
         assert int(ended) == status, f"{tool} {arguments} ended with {ended}:\n{text}"
         return text
@@ -47,11 +43,9 @@ def coordinator() -> Iterator[Coordinator]:
 @pytest.fixture(scope="module")
 def tools(coordinator: Coordinator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
     path = os.pathsep.join(class_path(artifact) for artifact in ("kafka_2.13", "kafka-tools"))
-    running = Tools(compile_java(PROGRAM, tmp_path_factory.mktemp("classes"), path), coordinator.address)
-    with running.process:
+    with Tools(compile_java(PROGRAM, tmp_path_factory.mktemp("classes"), path), coordinator.address) as running:
         yield running
-        assert running.process.stdin is not None
-        running.process.stdin.close()
+        running.finish()
 
 
 def test_topics(tools: Tools) -> None:

@@ -7,7 +7,6 @@ of 0.8.2 is the reason why the family `rewrite` does not repeat them.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from kcoord_wire.codec.convert import to_dict
 from kcoord_wire.codec.registry import MessageCodec, registry
 from tests.support import kafka_broker
 from tests.support.kafka_broker import class_path, compile_java, java
+from tests.support.processes import Process
 from tests.support.strategies import messages
 
 VERSION = "0.8.2.2"
@@ -36,28 +36,20 @@ CASES = [
     ("OffsetFetchRequest", 1),
     ("OffsetFetchResponse", 1),
 ]
-Clients = subprocess.Popen[str]
 
 
 @pytest.fixture(scope="module")
-def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """The program on the old clients."""
     path = compile_java(PROGRAM, tmp_path_factory.mktemp("classes"), class_path("kafka-clients", VERSION))
-    command = java(path, "Schemas")
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8") as process:
+    with Process(java(path, "Schemas")) as process:
         yield process
-        process.communicate()  # closes its input, at whose end it ends
+        process.finish()
 
 
-def ask(clients: Clients, codec: MessageCodec, version: int, **what: object) -> dict[str, Any]:
-    assert clients.stdin is not None
-    assert clients.stdout is not None
+def ask(clients: Process, codec: MessageCodec, version: int, **what: object) -> dict[str, Any]:
     asked = {"api": codec.api_key, "version": version, "request": codec.type == "request", **what}
-    clients.stdin.write(json.dumps(asked) + "\n")
-    clients.stdin.flush()
-    line = clients.stdout.readline()
-    assert line, "the JVM has ended; its reason is on standard error"
-    answer: dict[str, Any] = json.loads(line)
+    answer: dict[str, Any] = json.loads(clients.ask(json.dumps(asked)))
     return answer
 
 
@@ -73,7 +65,7 @@ def has_null(value: Any) -> bool:
 
 
 @pytest.mark.parametrize(("name", "version"), CASES)
-def test_the_bytes_are_those_of_0_8_2(clients: Clients, name: str, version: int) -> None:
+def test_the_bytes_are_those_of_0_8_2(clients: Process, name: str, version: int) -> None:
     codec = registry[name]
     compared = set()
 
@@ -92,7 +84,7 @@ def test_the_bytes_are_those_of_0_8_2(clients: Clients, name: str, version: int)
 
 
 @pytest.mark.parametrize(("name", "version"), CASES)
-def test_the_longest_that_0_8_2_writes_is_read(clients: Clients, name: str, version: int) -> None:
+def test_the_longest_that_0_8_2_writes_is_read(clients: Process, name: str, version: int) -> None:
     """The longest strings and extreme numbers, which the drawn values do not have."""
     codec = registry[name]
     longest = {"string": "ä" * 16_383, "int16": -(1 << 15), "int32": (1 << 31) - 1, "int64": -(1 << 63)}

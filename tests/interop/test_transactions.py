@@ -6,10 +6,9 @@ In Java, on librdkafka and on aiokafka. Judged by a reader of committed records:
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from kcoord_wire.coordinator import Coordinator, GroupConfig
 from kcoord_wire.zookeeper.ensemble import free_ports
 from tests.support.kafka_broker import KAFKA, class_path, compile_java, java, run_java
+from tests.support.processes import Process
 
 VERSIONS = ("3.9.2", "4.4.0")  # the latter adds partitions and raises epochs by itself (KIP-890)
 RECORDS = 200
@@ -36,35 +36,21 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-@contextmanager
-def served(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+def served(folder: Path, port: int) -> Process:
     """A coordinator in a process of its own, which has said that it serves."""
     command = [sys.executable, "-m", "kcoord_wire", "serve", "--port", str(port), "--data-dir", str(folder)]
     command += ["--topics", f"in:1,out:{PARTITIONS}", "--config", "group.initial.rebalance.delay.ms=0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline(), "it ends before it serves"
-            yield process
-        finally:
-            process.kill()
+    return Process(command, ready="serves")
 
 
-@contextmanager
-def transforming(path: str, address: str) -> Iterator[subprocess.Popen[str]]:
+def transforming(path: str, address: str) -> Process:
     """The application; it prints a line for each transaction that it has committed."""
-    command = java(path, "Transform", address, "tx", "in", "out", "billing", str(RECORDS - 1))
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return Process(java(path, "Transform", address, "tx", "in", "out", "billing", str(RECORDS - 1)))
 
 
-def lines(process: subprocess.Popen[str], count: int) -> None:
-    assert process.stdout is not None
+def lines(process: Process, count: int) -> None:
     for _ in range(count):
-        assert process.stdout.readline(), "it ends early"
+        process.line()
 
 
 def fill(address: str) -> None:
@@ -115,10 +101,8 @@ def test_exactly_once_through_kills(version: str, programs: dict[str, str], tmp_
         application = stack.enter_context(transforming(programs[version], address))
         lines(application, 4)
         coordinator.kill()
-        coordinator.wait()
         stack.enter_context(served(tmp_path, port))
-        application.communicate(timeout=120)
-        assert application.returncode == 0
+        assert application.finish(120)[0] == 0
         assert committed(address) == list(range(RECORDS))
 
 
@@ -207,7 +191,6 @@ def test_offsets_in_transactions_through_a_kill(
 
         def crash() -> None:
             coordinator.kill()
-            coordinator.wait()
             stack.enter_context(served(tmp_path, port))
 
         transform(address, crash)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import subprocess
+import signal
 import sys
 import time
 from pathlib import Path
@@ -22,6 +22,7 @@ from kcoord_wire.marshal.kafka_log import KafkaLog
 from kcoord_wire.marshal.log import Appended, AppendFailed, LogError
 from tests.support.fixtures import StartCoordinator
 from tests.support.log_contract import append, read, values
+from tests.support.processes import Process
 
 APPENDER = """
 import sys
@@ -37,9 +38,8 @@ log.close()
 FIRST = "00000000000000000000.log"
 
 
-def appender(folder: Path, name: str, count: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", APPENDER, str(folder), name, str(count)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def appender(folder: Path, name: str, count: int) -> Process:
+    return Process([sys.executable, "-c", APPENDER, str(folder), name, str(count)])
 
 
 def fill(folder: Path, *entries: bytes, **settings: int) -> None:
@@ -60,7 +60,7 @@ def contents(folder: Path, **settings: int) -> list[bytes | None]:
 def test_processes_append_to_one_log(tmp_path: Path) -> None:
     fill(tmp_path, b"first")
     processes = [appender(tmp_path, name, 50) for name in ("one", "two")]
-    offsets = [int(line) for process in processes for line in process.communicate(timeout=60)[0].split()]
+    offsets = [int(line) for process in processes for line in process.finish()[1].split()]
     assert sorted(offsets) == list(range(1, 101))
     found = contents(tmp_path)
     for name in (b"one", b"two"):
@@ -71,10 +71,8 @@ def test_processes_append_to_one_log(tmp_path: Path) -> None:
 
 def test_a_killed_process_loses_no_entry_that_it_was_promised(tmp_path: Path) -> None:
     process = appender(tmp_path, "doomed", 100_000)
-    assert process.stdout is not None
-    promised = [int(process.stdout.readline()) for _ in range(20)]
-    process.kill()
-    promised += [int(line) for line in process.communicate(timeout=60)[0].split("\n")[:-1]]
+    promised = [int(process.line()) for _ in range(20)]
+    promised += [int(line) for line in process.end(signal.SIGKILL)[1].split("\n")[:-1]]
     found = contents(tmp_path)
     assert found[: len(promised)] == [b"doomed %d" % number for number in range(len(promised))]
     fill(tmp_path, b"next")

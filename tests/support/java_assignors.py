@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -12,6 +11,7 @@ from typing import Any, Final, Self
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.assignors.histories import Case, Given
 from tests.support.kafka_broker import class_path, compile_java, java
+from tests.support.processes import Process
 
 _FOLDER: Final = Path(__file__).with_name("java")
 CLIENT_SIDE: Final = {
@@ -46,25 +46,15 @@ class JavaAssignors:
         self._embedded = ConsumerProtocol()
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = Process(self.command)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._process.communicate()  # closes its input, at whose end it ends
+        self._process.finish()
 
     def ask(self, question: dict[str, Any]) -> Any:
-        """Send a line and return the answer.
-
-        :raises RuntimeError: the program has ended; it has written the reason to standard error
-        """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the JVM has ended")
-        return json.loads(line)
+        """Send a line and return the answer; an AssertionError has the end of the JVM's log."""
+        return json.loads(self._process.ask(json.dumps(question)))
 
     def assign(self, assignor: str, case: Case) -> Given:
         """Return what the class makes of a group: topic to numbers, ascending, by member.

@@ -86,13 +86,13 @@ class Instance(Heard):
 
     def close(self) -> None:
         """Terminate it and wait until it has closed."""
-        self.end(_STOP_SECONDS)
+        self.terminate(_STOP_SECONDS)
 
     def heed(self, event: dict[str, Any]) -> None:
         self.said, self.active, self.standby = event, event["active"], event["standby"]
 
     def heed_end(self) -> None:
-        self.said, self.active, self.standby = {"ended": self._process.wait()}, [], []
+        self.said, self.active, self.standby = {"ended": self.process.wait()}, [], []
 
 
 # ---- the verdict

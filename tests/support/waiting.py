@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from confluent_kafka import Consumer, Message
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
 
 PATIENCE: Final = 60.0  # seconds
 

@@ -6,8 +6,6 @@ What a single candidate does at each event is in test_leadership.py.
 from __future__ import annotations
 
 import itertools
-import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +14,7 @@ from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH
 from kcoord_wire.zookeeper.leadership import LeaderRecord, Leadership, parse_leader
 from kcoord_wire.zookeeper.requests import Ask, Create, Multi, Outcome, Read, Replied, SetData
+from tests.support.processes import Process
 from tests.support.zookeeper import Driver, RealDriver
 
 SESSION_MS = 3_000
@@ -187,22 +186,17 @@ def test_a_leader_stopped_beyond_its_session_cannot_write(real_driver: RealDrive
         str(SESSION_MS),
         "/owner",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
-        try:
-            assert process.stdout is not None
-            lines = process.stdout
-            assert next(lines) == "elected 1\n"
-            assert next(lines) == "ok\n"
-            process.send_signal(signal.SIGSTOP)
-            second = Candidate(real_driver, 2)
-            run(real_driver, leads(second), second)
-            second.client.ask(second.leadership.guarded(SetData("/owner", b"the new leader's")))
-            process.send_signal(signal.SIGCONT)
-            outcomes: list[str] = []
-            while outcomes.count("bad version") < 20:
-                outcomes.append(next(lines).strip())
-        finally:
-            process.kill()
+    with Process(command) as process:
+        assert process.line() == "elected 1"
+        assert process.line() == "ok"
+        process.stop()
+        second = Candidate(real_driver, 2)
+        run(real_driver, leads(second), second)
+        second.client.ask(second.leadership.guarded(SetData("/owner", b"the new leader's")))
+        process.go_on()
+        outcomes: list[str] = []
+        while outcomes.count("bad version") < 20:
+            outcomes.append(process.line())
     answered_before = outcomes.index(next(outcome for outcome in outcomes if outcome != "ok"))
     assert "ok" not in outcomes[answered_before:]
     assert witness.ask(Read("/owner")).value.data == b"the new leader's"

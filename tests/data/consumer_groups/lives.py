@@ -10,22 +10,19 @@ from __future__ import annotations
 import json
 import os
 import queue
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-ROOT = Path(__file__).parents[3]
-PATIENCE = 60.0  # seconds, for a machine that is busy with other things
+from tests.support.clients.heard import PATIENCE, Heard
+from tests.support.processes import ROOT
 
 Owned = set[tuple[str, int]]
 
 
-class Consumer:
+class Consumer(Heard):
     """One consumer process, killed at the end of its block.
 
     :param options: of librdkafka
@@ -35,43 +32,20 @@ class Consumer:
     def __init__(self, topics: Sequence[str], **options: Any) -> None:
         self.name = options["client_id"]
         self.owned: Owned = set()
-        self._news = threading.Condition()
         named = {key.replace("_", "."): value for key, value in options.items()}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.data.consumer_groups.lives", json.dumps(named)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "tests.data.consumer_groups.lives", json.dumps(named)]
+        super().__init__(command, environment=environment)
         self.subscribe(topics)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.kill()
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Subscribe to other topics."""
-        self._tell({"subscribe": list(topics)})
+        self.tell(json.dumps({"subscribe": list(topics)}))
 
     def leave(self) -> None:
         """Close the consumer in good order and wait for the end of its process."""
-        self._tell({"leave": True})
-        self._process.wait(PATIENCE)
-
-    def kill(self) -> None:
-        """SIGKILL: nothing of it is sent to anyone."""
-        self._process.kill()
-        self._process.wait()
-        self._reader.join(PATIENCE)
-        for pipe in self._process.stdin, self._process.stdout:
-            assert pipe is not None
-            pipe.close()
+        self.tell(json.dumps({"leave": True}))
+        self.process.wait(PATIENCE)
 
     def wait(self, holds: Callable[[], bool], what: str) -> None:
         """Wait until something holds; it is looked at each time this consumer's partitions change, and each second."""
@@ -81,18 +55,8 @@ class Consumer:
                 assert time.monotonic() < end, f"{self.name}, who owns {sorted(self.owned)}, has waited for: {what}"
                 self._news.wait(0.1)
 
-    def _tell(self, command: dict[str, Any]) -> None:
-        stdin = self._process.stdin
-        assert stdin is not None
-        stdin.write(json.dumps(command) + "\n")
-        stdin.flush()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            with self._news:
-                self.owned = {(topic, partition) for topic, partition in json.loads(line)}
-                self._news.notify_all()
+    def heed(self, event: Any) -> None:
+        self.owned = {(topic, partition) for topic, partition in event}
 
 
 def all_owned(consumers: Sequence[Consumer], partitions: int) -> None:

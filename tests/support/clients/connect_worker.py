@@ -104,7 +104,7 @@ class ConnectWorker(Heard):
 
     def leave(self) -> None:
         """Stop it as an operator does; it leaves its group."""
-        self.end(_STOP_SECONDS)
+        self.terminate(_STOP_SECONDS)
 
     def heed(self, event: dict[str, Any]) -> None:
         self.events.append(TaskEvent(at=time.monotonic(), **event))

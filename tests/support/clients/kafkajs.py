@@ -6,10 +6,10 @@ import fcntl
 import shutil
 from typing import Final
 
-from tests.support.clients.heard import ROOT
 from tests.support.clients.members import Client
 from tests.support.go_programs import run
 from tests.support.kafka_broker import tool
+from tests.support.processes import ROOT
 
 _PROGRAM: Final = ROOT / "tests" / "interop" / "node"
 _ALLOWED = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -97,7 +96,7 @@ class Member(Heard):
         self._again: set[int] = set()  # partitions of which records may come again
         self.changed = time.monotonic()  # when it last reported what it owns
         environment = {**os.environ, **client.environment}
-        super().__init__([*client.command, json.dumps(options)], stdin=subprocess.PIPE, environment=environment)
+        super().__init__([*client.command, json.dumps(options)], environment=environment)
 
     # ---- commands
 
@@ -130,10 +129,7 @@ class Member(Heard):
 
     def send(self, do: str, **fields: Any) -> None:
         """Send a command and wait for nothing: the program may be killed before it answers."""
-        stdin = self._process.stdin
-        assert stdin is not None
-        stdin.write(json.dumps({"do": do, **fields}) + "\n")
-        stdin.flush()
+        self.tell(json.dumps({"do": do, **fields}))
 
     # ---- waiting
 
@@ -145,7 +141,7 @@ class Member(Heard):
         assert met, (
             f"{self.name} ({self.client.name}) did not {what} within {seconds} s"
             f"{' but ended' if self._ended else ''}; it owned {self.owned}, saw {len(self.records)} records up to "
-            f"{self.records[-3:]}, and complained {self.complaints}"
+            f"{self.records[-3:]}, and complained {self.complaints}; {self.errors[-2000:]}"
         )
         return time.monotonic() - began
 

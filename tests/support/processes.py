@@ -1,0 +1,130 @@
+"""A program in a process of its own: started, waited for, asked, stopped by its process id.
+
+Laws:
+
+* Its standard error goes to a file, and a failure to start or to answer shows the end of it.
+* Leaving its block kills it, if it still runs, and reaps it.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tests.support.waiting import PATIENCE
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+_TAIL: Final = 4_000
+
+
+class Process:
+    """One program.
+
+    :param ready: a regular expression of its first line; the constructor waits for that line
+    :param log: where its standard error is added; a file without a name if left out
+    :param environment: instead of that of this process
+    :param before: called in the new process before the program begins
+    :ivar ready: what was found in its first line
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        ready: str = "",
+        log: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        before: Callable[[], None] | None = None,
+    ) -> None:
+        self._errors = log.open("a+b") if log else tempfile.TemporaryFile("a+b")  # noqa: SIM115 - `_close`
+        self._said = ""  # what was in it when it was closed
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=self._errors,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+            preexec_fn=before,
+        )
+        if ready:
+            line = self.process.stdout.readline()
+            found = re.search(ready, line)
+            if found is None:
+                self.kill()
+                raise AssertionError(f"{command} says {line!r}; the end of its log:\n{self.errors[-_TAIL:]}")
+            self.ready = found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self.process.pid
+
+    @property
+    def errors(self) -> str:
+        """What it has written to its standard error."""
+        if self._errors.closed:
+            return self._said
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")
+
+    def tell(self, line: str) -> None:
+        """Write a line to its standard input."""
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def line(self) -> str:
+        """The next line of its standard output, without its end."""
+        line = self.process.stdout.readline()
+        assert line, f"it has ended; the end of its log:\n{self.errors[-_TAIL:]}"
+        return line.rstrip("\n")
+
+    def ask(self, line: str) -> str:
+        """Write a line and give the one that answers it."""
+        self.tell(line)
+        return self.line()
+
+    def stop(self) -> None:
+        """Stop it by SIGSTOP, as a virtual machine does that is moved, or a debugger."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it run again."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def end(self, number: int = signal.SIGTERM, seconds: float = PATIENCE) -> tuple[int, str, str]:
+        """End it as an operator does: its status, and the rest of what it wrote to standard output and error."""
+        self.process.send_signal(number)
+        return self.finish(seconds)
+
+    def finish(self, seconds: float = PATIENCE) -> tuple[int, str, str]:
+        """Close its standard input, and wait until it has ended; gives what `end` gives."""
+        out, _ = self.process.communicate(timeout=seconds)
+        self._close()
+        return self.process.returncode, out, self.errors
+
+    def kill(self) -> None:
+        """End it by SIGKILL and reap it: nothing of it is sent to anyone."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in self.process.stdin, self.process.stdout:
+            pipe.close()
+        self._close()
+
+    def _close(self) -> None:
+        self._said = self.errors
+        self._errors.close()
