@@ -118,30 +118,30 @@ incidents: setup peers ## incidents on real brokers with real clients and faults
 	$(PY) -m tests.incidents --write
 
 bench: setup $(RIVALS)/.installed ## the codec next to other libraries, the column decoder, the recorder
-	$(RIVALS)/bin/python -m tests.bench $(QUICK)
-	$(RIVALS)/bin/python -m tests.bench --frames $(QUICK)
-	$(PY) -m tests.bench.views $(QUICK)
-	$(PY) -m tests.bench.columns $(QUICK)
-	$(PY) -m tests.bench.record $(QUICK)
+	$(RIVALS)/bin/python -m tests.bench codec $(QUICK)
+	$(RIVALS)/bin/python -m tests.bench frames $(QUICK)
+	$(PY) -m tests.bench views $(QUICK)
+	$(PY) -m tests.bench columns $(QUICK)
+	$(PY) -m tests.bench record $(QUICK)
 	$(PY) -m tests.bench.page
 
 bench-peers: setup peers ## the codec next to kafka-clients and franz-go, processor time
-	$(PY) -m tests.bench.compiled
+	$(PY) -m tests.bench compiled
 	$(PY) -m tests.bench.page
 
 bench-size: setup ## ROWS frames (50 million) through Spark to Parquet, next to counting their bytes; needs 20 GB of disk
-	$(PY) -m tests.bench.spark --rows $(ROWS) --variants floor flat-nowhere flat files converted plain
+	$(PY) -m tests.bench spark --rows $(ROWS) --variants floor flat-nowhere flat files converted plain
 	$(PY) -m tests.bench.page
 
 bench-scale: setup ## the coordinator with thousands of members, next to Kafka's broker and librdkafka's mock cluster
-	$(PY) -m tests.bench.scale
+	$(PY) -m tests.bench scale
 	$(PY) -m tests.bench.page
 
 bench-central: setup ## the 0.8 draft's coordinator with 500 to 20,000 consumers on sockets and a real ZooKeeper
-	$(PY) -m tests.bench.central --group-size 500
+	$(PY) -m tests.bench central --group-size 500
 
 bench-assignors: setup peers ## the assignors next to kafka-clients and franz-go, processor time
-	$(PY) -m tests.bench.assignors
+	$(PY) -m tests.bench assignors
 	$(PY) -m tests.bench.page
 
 $(RIVALS)/.installed: tests/bench/requirements.txt | $(PY)

@@ -15,10 +15,13 @@ from typing import Any
 import kcoord_wire as kw
 from kcoord_wire import messages
 
+from .codec import OPTIONS, measure
 from .libraries import LIBRARIES, Case, ours
-from .report import DIRECTIONS, Report, conditions, digits, line
+from .report import DIRECTIONS, Report
 from .report import RESULTS as BODIES
 from .rows import Row, heartbeat, join_request, join_response, member_id, sync_request
+from .runner import Bench, conditions, digits
+from .runner import table as lines
 
 RESULTS = BODIES / "frames"
 KIO = 2.0  # how many times our time kio's is to be
@@ -179,12 +182,12 @@ FRAMED: dict[str, Callable[[Row, Any], Case]] = {
 def table(made: Report, operation: str) -> Iterator[str]:
     """Native microseconds, and how many times as long the others take."""
     others = [key for key in made.libraries if key != "native"]
-    yield line([operation, "bytes", "native, µs", *(LIBRARIES[key].title for key in others)])
-    yield line(["---", *["---:"] * (2 + len(others))])
+    rows = []
     for row in FRAMES:
         time = digits(made.time("native", row.key, operation) / 1e3)
         ratios = [f"{digits(made.ratio(key, row.key, operation))}x" for key in others]
-        yield line([f"{row.title} (v{row.version})", f"{made.cell('native', row.key)['bytes']:,}", time, *ratios])
+        rows.append([f"{row.title} (v{row.version})", f"{made.cell('native', row.key)['bytes']:,}", time, *ratios])
+    return lines([operation, "bytes", "native, µs", *(LIBRARIES[key].title for key in others)], rows)
 
 
 def missed(made: Report) -> Iterator[str]:
@@ -214,3 +217,16 @@ def summary(report: dict[str, Any]) -> str:
 def markdown(report: dict[str, Any]) -> str:
     """The report of the folder of results."""
     return f"# Whole frames\n\n{summary(report)}\n"
+
+
+BENCH = Bench(
+    about="header and message next to other libraries.",
+    results=RESULTS,
+    measure=lambda options: measure(options, FRAMED, "--frames"),
+    markdown=markdown,
+    options=OPTIONS,
+    quick=True,
+    title="Whole frames",
+    command="make bench",
+    summary=summary,
+)

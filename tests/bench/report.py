@@ -1,11 +1,7 @@
-"""One report from pytest-benchmark's files, and Markdown of it: `markdown` all, `summary` for docs/benchmarks.md.
-
-`line`, `shown` and `write_results` serve the reports of the other benchmarks as well.
-"""
+"""One report from pytest-benchmark's files, and Markdown of it: `markdown` all, `summary` for docs/benchmarks.md."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +10,7 @@ from typing import Any
 
 from .libraries import LIBRARIES
 from .rows import ROWS
+from .runner import conditions, digits, line, shown, table
 
 RESULTS = Path(__file__).parent / "results"
 VERSIONS = {row.key: row.version for row in ROWS}
@@ -40,19 +37,11 @@ The floor makes and frees the same objects without reading a byte; what lies bet
 
 def merge(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """What latest.json holds: of each library's runs the median and the quartiles of all samples, cell by cell."""
-    run = next(iter(runs.values()))[0]
-    info = run["machine_info"]
-    machine = {
-        "processor": info["cpu"].get("brand_raw") or info["machine"],
-        "cores": info["cpu"]["count"],
-        "system": f"{info['system']} {info['machine']}",
-        "python": f"{info['python_implementation']} {info['python_version']}",
-    }
     libraries = {
         library: {"installed": LIBRARIES[library].installed(), "cells": merge_cells(done)}
         for library, done in runs.items()
     }
-    return {"date": run["datetime"][:10], "machine": machine, "libraries": libraries}
+    return {"libraries": libraries}
 
 
 def merge_cells(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -67,10 +56,6 @@ def merge_cells(runs: list[dict[str, Any]]) -> dict[str, Any]:
         low, median, high = (1e9 * each for each in quantiles(pooled, n=4, method="inclusive"))
         cells[row][operation] = {"ns": median, "quartiles": [low, high], "samples": len(pooled)}
     return cells
-
-
-def digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 @dataclass
@@ -136,8 +121,7 @@ class Report:
         floor = operation == "decode"
         head = ["message", "bytes", "native", *(["floor: native / floor"] if floor else []), "fastest peer / native"]
         rest = [library for library in self.libraries if library != "native"]
-        yield line([*head, *(LIBRARIES[library].title for library in rest)])
-        yield line(["---", *["---:"] * (len(head) + len(rest) - 1)])
+        rows = []
         for row in self.rows:
             cells = [TITLES[row], f"{self.cell('native', row)['bytes']:,}", self.shown("native", row, operation)]
             if floor:
@@ -148,7 +132,8 @@ class Report:
                 cells.append(f"{digits(self.ratio(peer, row, operation))}x ({LIBRARIES[peer].title})")
             else:
                 cells.append("-")
-            yield line([*cells, *(self.shown(library, row, operation) for library in rest)])
+            rows.append([*cells, *(self.shown(library, row, operation) for library in rest)])
+        return table([*head, *(LIBRARIES[library].title for library in rest)], rows)
 
     def targets(self) -> Iterator[Target]:
         large = [row for row in self.rows if self.cell("native", row)["bytes"] >= LARGE]
@@ -195,39 +180,6 @@ class Report:
         )
 
 
-def write_results(folder: Path, report: dict[str, Any], text: str | None) -> None:
-    """Write latest.json, what was measured, and latest.md, what `markdown` made of it; print the latter.
-
-    :param text: None: not everything was measured that `markdown` shows
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "latest.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
-    if text is not None:
-        (folder / "latest.md").write_text(text, "utf-8")
-        print(text)
-
-
-def shown(value: float, bound: float) -> str:
-    """The value with as many decimals as it takes to see on which side of the bound it lies: 5.98 of 6, not 6.0."""
-    decimals = 0 if value >= 100 else 1 if value >= 10 else 2
-    while (round(value, decimals) < bound) != (value < bound) or (round(value, decimals) > bound) != (value > bound):
-        decimals += 1
-    return f"{value:,.{decimals}f}"
-
-
-def line(cells: list[str]) -> str:
-    """A row of a Markdown table."""
-    return f"| {' | '.join(cells)} |"
-
-
-def conditions(report: dict[str, Any]) -> str:
-    machine = report["machine"]
-    return (
-        f"{report['date']}, {machine['processor']}, {machine['cores']} cores, {machine['system']}, "
-        f"{machine['python']}; load {report['load']} at the start"
-    )
-
-
 def markdown(report: dict[str, Any]) -> str:
     """The whole report."""
     made = Report(report)
@@ -239,7 +191,6 @@ def markdown(report: dict[str, Any]) -> str:
         "",
         f"{conditions(report)}. {versions}.",
         "",
-        *(["**A smoke test on tiny messages: these times mean nothing.**", ""] if report["quick"] else []),
         NOTES,
         made.spread(),
         "",
@@ -254,8 +205,7 @@ def ratios(made: Report, operation: str) -> Iterator[str]:
     """Native microseconds, and how many times as long the others take."""
     others = [key for key in made.libraries if key not in ("native", "msgspec")]
     head = [operation, "bytes", "native, µs", *(LIBRARIES[key].title for key in others)]
-    yield line(head)
-    yield line(["---", *["---:"] * (len(head) - 1)])
+    rows = []
     for row in made.rows:
         cells = [TITLES[row], f"{made.cell('native', row)['bytes']:,}"]
         cells.append(digits(made.time("native", row, operation) / 1e3))
@@ -263,7 +213,8 @@ def ratios(made: Report, operation: str) -> Iterator[str]:
             version = made.cell(key, row)["version"]
             shown = f"{digits(made.ratio(key, row, operation))}x"
             cells.append(shown if version == VERSIONS[row] else f"{shown} (v{version})")
-        yield line(cells)
+        rows.append(cells)
+    return table(head, rows)
 
 
 def summary(report: dict[str, Any]) -> str:

@@ -6,9 +6,6 @@ No time is asserted.
 from __future__ import annotations
 
 import gc
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,10 +16,11 @@ import kcoord_wire as kw
 
 from . import frames
 from .floor import load_floor
-from .report import Report, markdown, shown, summary
+from .page import PAGE, page
+from .report import Report, markdown, summary
 from .rows import ROWS, Row
+from .runner import RunBench, shown
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 floor = load_floor()
 
 
@@ -71,22 +69,10 @@ def test_the_floor_refuses_what_it_cannot_build(message: object, twin: object, e
         floor.Recipe(message, twin)
 
 
-def quick_run(out: Path, *options: str) -> None:
-    command = [sys.executable, "-m", "tests.bench", "--quick", "--libraries", "native", "python", "--out", str(out)]
-    # With this variable pytest-benchmark takes itself for a worker of ours, and measures nothing.
-    environment = {key: value for key, value in os.environ.items() if key != "PYTEST_XDIST_WORKER"}
-    done = subprocess.run([*command, *options], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def report(bench: RunBench) -> dict[str, Any]:
     """What a quick run of our two codecs wrote."""
-    out = tmp_path_factory.mktemp("bench")
-    quick_run(out)
-    written: dict[str, Any] = json.loads((out / "latest.json").read_text("utf-8"))
-    assert (out / "latest.md").read_text("utf-8") == markdown(written)
-    return written
+    return bench("codec", "--quick", "--libraries", "native", "python")[0]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.key)
@@ -103,11 +89,8 @@ def test_a_quick_run_measures_every_row(report: dict[str, Any], row: Row) -> Non
     assert row.title in summary(report)
 
 
-def test_a_quick_run_measures_whole_frames(tmp_path: Path) -> None:
-    quick_run(tmp_path, "--frames")
-    written = json.loads((tmp_path / "frames" / "latest.json").read_text("utf-8"))
-    text = (tmp_path / "frames" / "latest.md").read_text("utf-8")
-    assert text == frames.markdown(written)
+def test_a_quick_run_measures_whole_frames(bench: RunBench) -> None:
+    written, text = bench("frames", "--quick", "--libraries", "native", "python")
     for row in frames.FRAMES:
         assert text.count(f"| {row.title} (v{row.version}) | ") == 2
         assert all(Report(written).time("python", row.key, operation) > 0 for operation in ("decode", "encode"))
@@ -138,3 +121,7 @@ def test_a_target_names_its_worst_row(report: dict[str, Any]) -> None:
 )
 def test_a_missed_target_shows_by_how_much(value: float, bound: float, text: str) -> None:
     assert shown(value, bound) == text
+
+
+def test_the_page_is_fresh() -> None:
+    assert PAGE.read_text("utf-8") == page(), "run python -m tests.bench.page"

@@ -8,7 +8,8 @@ from typing import Any
 
 from kcoord_wire.report.page.charts import LinePlot, Series, write_plot
 
-from ..report import line
+from ..runner import conditions, missed, verdicts
+from ..runner import table as lines
 from .cases import CURVE, SIZES
 
 RESULTS = Path(__file__).parent / "results"
@@ -87,10 +88,7 @@ class Report:
         yield f"{members:,} members, {total}; first / warm, ms:"
         yield ""
         heads = ["assignor", "group", *self.programs, "memory of ours, MB"]
-        yield line(heads)
-        yield line(["---", "---", *["---:"] * (len(heads) - 2)])
-        for cells in self.rows(size):
-            yield line(cells)
+        yield from lines(heads, self.rows(size), left=2)
         yield ""
 
     def targets(self) -> Iterator[tuple[str, bool, str]]:
@@ -118,13 +116,6 @@ class Report:
         assert times is not None
         return times["warm"]
 
-    def conditions(self) -> str:
-        made, machine = self.made, self.made["machine"]
-        about = f"{made['date']}, {machine['processor']}, {machine['cores']} cores, {machine['system']}"
-        start, end = made["load"]
-        remark = f". {made['remark']}" if "remark" in made else ""
-        return f"{about}, CPython {machine['python']}; load {start} at the start, {end} at the end{remark}"
-
 
 BOUNDS = {
     ("range", "equal"): 1.0,
@@ -138,12 +129,10 @@ BOUNDS = {
 def markdown(made: dict[str, Any]) -> str:
     """The whole report."""
     report = Report(made)
-    parts = ["# Assignors", "", f"{report.conditions()}.", "", NOTES]
+    parts = ["# Assignors", "", f"{conditions(made)}.", "", NOTES]
     for size in report.sizes():
         parts += report.table(size)
-    parts += ["## Targets", "", line(["target", "met", "figures"]), line(["---", "---", "---"])]
-    parts += [line([text, "yes" if met else "no", figures]) for text, met, figures in report.targets()]
-    return "\n".join([*parts, ""])
+    return "\n".join([*parts, "## Targets", "", *verdicts(report.targets()), ""])
 
 
 def summary(made: dict[str, Any]) -> str:
@@ -152,13 +141,14 @@ def summary(made: dict[str, Any]) -> str:
     parts = [
         "Processor time of one call, the first and a warm one, and how many times our warm one the others take;",
         "kafka-clients: the calling thread alone, without its compilers and garbage collector.",
-        f"{report.conditions()}.",
+        f"{conditions(made)}.",
         "",
     ]
     for size in report.sizes():
         parts += report.table(size)
-    parts += [f"- Missed: {text}: {figures}." for text, met, figures in report.targets() if not met]
-    return "\n".join([*parts, "", "[How, and all targets](../tests/bench/assignors/results/latest.md)."])
+    return "\n".join(
+        [*parts, *missed(report.targets()), "", "[How, and all targets](../tests/bench/assignors/results/latest.md)."]
+    )
 
 
 def plots(made: dict[str, Any]) -> Iterator[tuple[str, LinePlot]]:

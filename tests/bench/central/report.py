@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..report import line
+from ..runner import conditions, table
 
 RESULTS = Path(__file__).parent / "results"
 NOTES = """\
@@ -28,14 +28,12 @@ COLUMNS = (
 
 
 def markdown(report: dict[str, Any]) -> str:
-    machine = report["machine"]
-    head = f"{report['date']}, {machine['processor']}, {machine['cores']} cores, load {report['load']} at the start."
-    return f"# The draft with thousands of consumers\n\n{head}\n\n{summary(report)}\n{NOTES}"
+    return f"# The draft with thousands of consumers\n\n{conditions(report)}.\n\n{summary(report)}\n{NOTES}"
 
 
 def summary(report: dict[str, Any]) -> str:
     """The table."""
-    rows = [line(COLUMNS), line(["---:"] * len(COLUMNS))]
+    rows = []
     for row in report["rows"]:
         pings, rebalance, consumers = row["pings"], row["rebalance"], row["consumers"]
         late = " / ".join(f"{pings[key]:.0f}" for key in ("p50_ms", "p99_ms", "max_ms"))
@@ -52,5 +50,5 @@ def summary(report: dict[str, Any]) -> str:
             f"{rebalance['cpu']:.2f} s",
             f"{row['peak_rss'] / consumers / 1000:.1f} KB",
         ]
-        rows.append(line(cells))
-    return "\n".join(rows) + "\n"
+        rows.append(cells)
+    return "\n".join(table(COLUMNS, rows, left=0)) + "\n"

@@ -6,7 +6,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ..report import line, shown
+from ..runner import conditions, shown, verdicts
+from ..runner import table as lines
 from .cases import CASES
 
 RESULTS = Path(__file__).parent / "results"
@@ -59,18 +60,13 @@ def targets(made: dict[str, Any]) -> list[tuple[str, bool, str]]:
     ]
 
 
-def conditions(made: dict[str, Any]) -> str:
-    versions = made["versions"]
-    quick = " A quick run, which measures nothing." if made["quick"] else ""
-    return (
-        f"{made['date']}, {made['processor']}, one core, {made['system']}, Python {versions['python']}, pyarrow "
-        f"{versions['pyarrow']}; load {made['load']} at the start.{quick}"
-    )
+def about(made: dict[str, Any]) -> str:
+    return conditions(made, f"pyarrow {made['versions']['pyarrow']}") + "."
 
 
 def table(made: dict[str, Any]) -> str:
     heads = ["one core", "frames/s", "GB/s", "memcpy, GB/s", "against objects", "against pure Python"]
-    rows = [line(heads), line(["---", *["---:"] * 5])]
+    rows = []
     for case in CASES:
         of_case = made["cases"][case.key]
         for way, title in TITLES.items():
@@ -82,8 +78,8 @@ def table(made: dict[str, Any]) -> str:
                 f"{times(of_case, way, 'objects'):.0f} times",
                 f"{times(of_case, way, 'pure'):.0f} times",
             ]
-            rows.append(line(cells))
-    return "\n".join(rows)
+            rows.append(cells)
+    return "\n".join(lines(heads, rows))
 
 
 def verdict(made: dict[str, Any]) -> str:
@@ -95,9 +91,7 @@ def verdict(made: dict[str, Any]) -> str:
 
 def markdown(made: dict[str, Any]) -> str:
     """The whole report."""
-    aims = [line(["target, JoinGroup requests of 500 bytes", "met", "measured"]), line(["---", "---", "---:"])]
-    aims += [line([what, "yes" if met else "no", figure]) for what, met, figure in targets(made)]
-    others = [line(["through objects, or in pure Python", "frames/s", "GB/s"]), line(["---", "---:", "---:"])]
+    others = []
     for case in CASES:
         of_case = made["cases"][case.key]
         for way in ("objects", "pure"):
@@ -106,13 +100,14 @@ def markdown(made: dict[str, Any]) -> str:
                 f"{of_case['rows'] / seconds(of_case, way):,.0f}",
                 f"{rate(of_case, way):.3f}",
             ]
-            others.append(line(cells))
+            others.append(cells)
     parts = [
         "# Frames to Arrow columns",
-        conditions(made),
+        about(made),
         table(made),
-        "\n".join(aims),
-        "\n".join(others),
+        "Targets, on JoinGroup requests of 500 bytes:",
+        "\n".join(verdicts(targets(made))),
+        "\n".join(lines(["through objects, or in pure Python", "frames/s", "GB/s"], others)),
         NOTES.strip(),
     ]
     return "\n\n".join(parts) + "\n"
@@ -121,4 +116,4 @@ def markdown(made: dict[str, Any]) -> str:
 def summary(made: dict[str, Any]) -> str:
     """The section of docs/benchmarks.md."""
     link = "[How, and all targets](../tests/bench/columns/results/latest.md)."
-    return f"{conditions(made)}\n\n{table(made)}\n\n{verdict(made)}\n\n{link}"
+    return f"{about(made)}\n\n{table(made)}\n\n{verdict(made)}\n\n{link}"

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+from ..runner import RunBench
 from .cases import CASES, SIZE, WAYS
-from .report import markdown, summary, targets
-
-ROOT = Path(__file__).resolve().parents[3]
+from .report import summary, targets
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.key)
@@ -35,12 +28,8 @@ def test_the_joins_have_their_size() -> None:
 
 
 @pytest.mark.slow
-def test_a_quick_run(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.bench.columns", "--quick", "--out", str(tmp_path)]
-    environment = os.environ | {"KCOORD_WIRE_BACKEND": "native"}
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=120)
-    made = json.loads((tmp_path / "latest.json").read_text("utf-8"))
-    assert (tmp_path / "latest.md").read_text("utf-8") == markdown(made)
+def test_a_quick_run(bench: RunBench) -> None:
+    made, _ = bench("columns", "--quick")
     assert "A quick run, which measures nothing." in summary(made)
     assert len(targets(made)) == 4
 
@@ -54,7 +43,6 @@ def test_what_is_missed_is_said(factor: float, said: str) -> None:
         ways = {"copies": base, "views": base, "two": base, "memcpy": base, "objects": 40 * base, "pure": 99 * base}
         return {"rows": 10, "bytes": size, "seconds": {way: [value] for way, value in ways.items()}}
 
-    versions = {"python": "3", "pyarrow": "1", "kcoord_wire": "0"}
-    made = {"date": "d", "processor": "p", "system": "s", "versions": versions, "load": 0, "quick": False}
+    made = {"date": "d", "machine": {"processor": "p"}, "versions": {"pyarrow": "1"}, "load": 0, "quick": False}
     made["cases"] = {one.key: case(5000) for one in CASES}  # type: ignore[assignment]
     assert said in summary(made)

@@ -1,4 +1,4 @@
-"""Markdown of what `python -m tests.bench.compiled` measured: `markdown` alone, `summary` for docs/benchmarks.md."""
+"""Markdown of what `python -m tests.bench compiled` measured: `markdown` alone, `summary` for docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..report import DIRECTIONS, TITLES, conditions, digits, line, shown
+from ..report import DIRECTIONS, TITLES
+from ..runner import conditions, digits, shown
+from ..runner import table as lines
 
 RESULTS = Path(__file__).parent / "results"
 PEERS = ("kafka-clients", "franz-go")
@@ -25,14 +27,14 @@ def ratio(made: dict[str, Any], peer: str, row: str, direction: str) -> float:
 
 
 def table(made: dict[str, Any], direction: str) -> Iterator[str]:
-    yield line([direction, "bytes", "ours, µs", *(made["programs"][peer] for peer in PEERS)])
-    yield line(["---", *["---:"] * (2 + len(PEERS))])
+    rows = []
     for row, cell in made["cells"]["ours"].items():
         others = [
             f"{digits(made['cells'][peer][row][direction] / 1e3)} ({digits(ratio(made, peer, row, direction))}x)"
             for peer in PEERS
         ]
-        yield line([TITLES[row], f"{cell['bytes']:,}", digits(cell[direction] / 1e3), *others])
+        rows.append([TITLES[row], f"{cell['bytes']:,}", digits(cell[direction] / 1e3), *others])
+    return lines([direction, "bytes", "ours, µs", *(made["programs"][peer] for peer in PEERS)], rows)
 
 
 def missed(made: dict[str, Any]) -> Iterator[str]:
@@ -56,5 +58,4 @@ def summary(made: dict[str, Any]) -> str:
 
 def markdown(made: dict[str, Any]) -> str:
     """The whole report."""
-    smoke = "**A smoke test on tiny messages: these times mean nothing.**\n\n" if made["quick"] else ""
-    return f"# Compiled peers\n\n{smoke}{summary(made)}\n"
+    return f"# Compiled peers\n\n{summary(made)}\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ..report import line, shown
+from ..runner import conditions, missed, shown, table, verdicts
 
 RESULTS = Path(__file__).parent / "results"
 BYTES_A_MEMBER = 20_000
@@ -136,21 +136,14 @@ class Report:
 
     def table(self) -> Iterator[str]:
         heads = [f"{each['title']} {each['version']}" for each in self.servers.values()]
-        yield line(["", *heads])
-        yield line(["---", *["---:"] * len(heads)])
-        for label, cells in self.rows():
-            yield line([label, *cells])
+        return table(["", *heads], ([label, *cells] for label, cells in self.rows()))
 
     def conditions(self) -> str:
-        report, machine = self.report, self.report["machine"]
-        where = ", server and load on one each" if report["pinned"] else ""
-        cores = f"{machine['cores']} cores{where}"
-        about = f"{report['date']}, {machine['processor']}, {cores}, {machine['system']}"
-        wanted = report["wanted"]
-        fewer = ""
+        report, wanted = self.report, self.report["wanted"]
+        more = ["server and load on a core each"] if report["pinned"] else []
         if any(self.plan[key] < wanted[key] for key in wanted):
-            fewer = f"; the system's file descriptors are too few for {wanted['members']:,} members"
-        return f"{about}; load {report['load']} at the start{fewer}"
+            more.append(f"the system's file descriptors are too few for {wanted['members']:,} members")
+        return conditions(report, *more)
 
 
 def _middle(value: float | list[float]) -> float:
@@ -161,9 +154,7 @@ def markdown(report: dict[str, Any]) -> str:
     """The whole report."""
     made = Report(report)
     parts = ["# Scale", "", f"{made.conditions()}.", "", NOTES, *made.table(), "", "## Targets", ""]
-    parts += [line(["target", "met", "figures"]), line(["---", "---", "---"])]
-    parts += [line([text, "yes" if met else "no", figures]) for text, met, figures in made.targets()]
-    return "\n".join([*parts, ""])
+    return "\n".join([*parts, *verdicts(made.targets()), ""])
 
 
 def summary(report: dict[str, Any]) -> str:
@@ -177,5 +168,6 @@ def summary(report: dict[str, Any]) -> str:
         *made.table(),
         "",
     ]
-    missed = [f"- Missed: {text}: {figures}." for text, met, figures in made.targets() if not met]
-    return "\n".join([*parts, *missed, "", "[How, and all targets](../tests/bench/scale/results/latest.md)."])
+    return "\n".join(
+        [*parts, *missed(made.targets()), "", "[How, and all targets](../tests/bench/scale/results/latest.md)."]
+    )

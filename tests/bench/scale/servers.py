@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 import kcoord_wire as kw
+from tests.support.processes import Process
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 STOP_SECONDS = 30
 KAFKA_PROPERTIES: Final = {
     "group.initial.rebalance.delay.ms": "0",
@@ -59,25 +57,9 @@ def pinned(core: int | None) -> Iterator[None]:
 @contextmanager
 def program(folder: Path, *arguments: str) -> Iterator[Running]:
     """A Python program that says its address in its first line; what it logs goes into the folder."""
-    command = [sys.executable, *arguments]
-    log = folder / "log"
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr)
-    try:
-        assert process.stdout is not None
-        found = re.search(r"\S+:\d+", process.stdout.readline().decode())
-        if found is None:
-            raise RuntimeError(f"{command[1:3]} has not started: {log.read_text(errors='replace')[-2000:]}")
-        yield Running(found[0].rstrip(","), process.pid)
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+    with Process([sys.executable, *arguments], ready=r"\S+:\d+", log=folder / "log") as process:
+        yield Running(process.ready[0].rstrip(","), process.pid)
+        process.end(seconds=STOP_SECONDS)
 
 
 @contextmanager

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from ..runner import RunBench
 from .beats import run_beats
 from .report import TIMES_THE_BASELINE, Report, markdown, summary
 from .servers import SERVERS
-
-ROOT = Path(__file__).resolve().parents[3]
 
 pytestmark = [
     pytest.mark.slow,
@@ -22,11 +19,9 @@ pytestmark = [
 ]
 
 
-def test_fifty_members(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.bench.scale", "--servers", "ours", "--members", "50", "--groups", "5"]
-    command += ["--size", "4", "--baseline", "20", "--rounds", "1", "--seconds", "0.2", "--out", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
-    made = json.loads((tmp_path / "latest.json").read_text("utf-8"))
+def test_fifty_members(bench: RunBench) -> None:
+    options = ["--servers", "ours", "--members", "50", "--groups", "5", "--size", "4", "--baseline", "20"]
+    made, text = bench("scale", *options, "--rounds", "1", "--seconds", "0.2")
     ours = made["servers"]["ours"]
     for kind in ("baseline", "large", "small"):
         assert ours[kind]["form"] > 0
@@ -34,8 +29,6 @@ def test_fifty_members(tmp_path: Path) -> None:
     for kind in ("large", "small"):
         assert ours[kind]["beats"]["beats"] >= {"large": 50, "small": 20}[kind]
         assert ours[kind]["paced"]["beats"] == {"large": 50, "small": 20}[kind]
-    text = (tmp_path / "latest.md").read_text("utf-8")
-    assert text == markdown(made)
     assert "| 50 members in one group: form |" in text
     assert "| 20 members in one group: rejoin |" in text
     assert "under 20 KB a member" in text

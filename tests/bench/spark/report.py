@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from ..report import line, shown
+from ..runner import conditions, missed, shown, table, verdicts
 from .measure import COLUMNS, VARIANTS
 
 RESULTS: Final = Path(__file__).parent / "results"
@@ -50,9 +50,8 @@ class Report:
 
     def table(self) -> Iterator[str]:
         sizes = [f"{size['rows'] / 1e6:,g} million" for size in self.sizes]
-        yield line(["million rows a second of", *sizes, "times the floor", "MiB of driver / JVM / workers"])
-        yield line(["---", *["---:"] * (len(sizes) + 2)])
-        yield from map(line, self.rows())
+        heads = ["million rows a second of", *sizes, "times the floor", "MiB of driver / JVM / workers"]
+        return table(heads, self.rows())
 
     def targets(self) -> Iterator[tuple[str, bool, str]]:
         """Each target, whether it is met, and the figures."""
@@ -92,26 +91,22 @@ class Report:
         )
 
     def conditions(self) -> str:
-        machine = self.report["machine"]
-        return (
-            f"{self.report['date']}, {machine['processor']}, {machine['cores']} cores, {machine['system']}, "
-            f"Spark {self.report['spark']}; {self.largest['bytes'] / self.largest['rows']:.0f} bytes a frame, "
-            f"{self.largest['bytes'] / 1e9:.1f} GB at the largest size; load {self.report['load']} at the start"
-        )
+        large = self.largest
+        sizes = f"{large['bytes'] / large['rows']:.0f} bytes a frame, {large['bytes'] / 1e9:.1f} GB at the largest size"
+        return conditions(self.report, f"Spark {self.report['spark']}", sizes)
 
 
 def markdown(report: dict[str, Any]) -> str:
     """The whole report."""
     made = Report(report)
     parts = ["# Size", "", f"{made.conditions()}.", "", NOTES, *made.table(), "", made.cluster(), "", "## Targets", ""]
-    parts += [line(["target", "met", "figures"]), line(["---", "---", "---"])]
-    parts += [line([text, "yes" if met else "no", figures]) for text, met, figures in made.targets()]
-    return "\n".join([*parts, ""])
+    return "\n".join([*parts, *verdicts(made.targets()), ""])
 
 
 def summary(report: dict[str, Any]) -> str:
     """The section of docs/benchmarks.md."""
     made = Report(report)
     parts = [f"{made.conditions()}.", "", *made.table(), "", made.cluster(), ""]
-    missed = [f"- Missed: {text}: {figures}." for text, met, figures in made.targets() if not met]
-    return "\n".join([*parts, *missed, "", "[How, and all targets](../tests/bench/spark/results/latest.md)."])
+    return "\n".join(
+        [*parts, *missed(made.targets()), "", "[How, and all targets](../tests/bench/spark/results/latest.md)."]
+    )

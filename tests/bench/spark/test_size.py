@@ -14,7 +14,7 @@ import pytest
 from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.spark.decode import GROUP_APIS
 
-from .__main__ import main
+from ..runner import run
 from .frames import MEAN_BYTES, write_frames
 from .measure import VARIANTS, _memory
 from .report import markdown, summary
@@ -72,5 +72,5 @@ def test_the_report_says_what_was_measured() -> None:
 
 def test_a_disk_without_room_is_told_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="GB are needed: name another --dir"):
-        main(["--rows", str(10**13), "--dir", str(tmp_path), "--out", str(tmp_path / "out")])
+        run("spark", ["--rows", str(10**13), "--dir", str(tmp_path), "--out", str(tmp_path / "out")])
     assert list(tmp_path.iterdir()) == []

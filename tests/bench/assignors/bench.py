@@ -1,8 +1,6 @@
-"""Runs the benchmark of the assignors: `python -m tests.bench.assignors`. Each measurement has a process of its own.
+"""Measures the assignors; each measurement has a process of its own. The curves go into docs/ (`--plots`).
 
-Writes latest.json (what was measured) and latest.md (what `report` makes of it) into tests/bench/assignors/results or
-`--out`, and the curves into docs/ (`--plots`). `--programs` chooses, `--quick` measures tiny groups, to see that
-everything runs. Needs Java, Maven and Go, as `make interop` does.
+Needs Java, Maven and Go, as `make interop` does.
 """
 
 from __future__ import annotations
@@ -13,9 +11,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,16 +18,13 @@ from typing import Any
 from tests.support.go_programs import build_go_programs
 from tests.support.java_assignors import CLIENT_SIDE, JavaAssignors
 
-from ..report import write_results
-from ..scale.__main__ import machine
+from ..runner import ROOT, Bench, Made
 from . import report
 from .cases import PROGRAMS, Measurement, measurements
 
-ROOT = Path(__file__).parents[3]
 SECONDS = {"ours": 1.0, "franz-go": 1.0}  # of processor time in calls; three calls at least
 JAVA_SECONDS = 3.0  # it takes calls until the compilers have done their work
 MOST_CALLS = 200
-PLOTS = ROOT / "docs"
 
 
 class Programs:
@@ -75,39 +67,34 @@ def figures(answer: dict[str, Any]) -> dict[str, Any]:
     return made | ({"peak": answer["peak"]} if "peak" in answer else {})
 
 
-@contextmanager
-def programs(names: list[str]) -> Iterator[Programs]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield Programs(names, Path(folder))
-
-
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="tests.bench.assignors", description="Assignors next to Java's and Go's.")
-    parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
-    parser.add_argument("--quick", action="store_true", help="tiny groups")
-    parser.add_argument("--out", type=Path, default=report.RESULTS, help="the folder of latest.md and latest.json")
-    parser.add_argument("--plots", type=Path, default=PLOTS, help="the folder of the curves")
-    options = parser.parse_args(arguments)
-    loads = [os.getloadavg()[0]]
+def measure(options: argparse.Namespace) -> Made:
+    load = os.getloadavg()[0]
     measured: list[dict[str, Any]] = []
-    with programs(options.programs) as running:
+    with tempfile.TemporaryDirectory() as folder:
+        running = Programs(options.programs, Path(folder))
         for each in measurements(quick=options.quick):
             for program in options.programs:
                 seconds = 0.0 if options.quick else SECONDS.get(program, JAVA_SECONDS)
                 answer = figures(running.ask(program, each.question() | {"seconds": seconds, "calls": MOST_CALLS}))
                 measured.append({"program": program, "measurement": list(each), **answer})
                 print(program, Measurement(*each), answer, flush=True)
-    loads.append(os.getloadavg()[0])
-    made = {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": machine() | {"python": sys.version.split()[0]},
-        "load": [round(load, 1) for load in loads],
-        "programs": options.programs,
-        "measured": measured,
-    }
-    write_results(options.out, made, report.markdown(made))
+    loads = [round(load, 1), round(os.getloadavg()[0], 1)]
+    made = {"load": loads, "programs": options.programs, "measured": measured}
     report.write_plots(made, options.plots)
+    return made
 
 
-if __name__ == "__main__":
-    main()
+BENCH = Bench(
+    about="next to kafka-clients on the JVM and to franz-go.",
+    results=report.RESULTS,
+    measure=measure,
+    markdown=report.markdown,
+    options={
+        "programs": {"nargs": "+", "choices": PROGRAMS, "default": list(PROGRAMS)},
+        "plots": {"type": Path, "default": ROOT / "docs", "help": "the folder of the curves"},
+    },
+    quick=True,
+    title="The assignors",
+    command="make bench-assignors",
+    summary=report.summary,
+)

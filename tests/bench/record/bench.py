@@ -1,39 +1,31 @@
-"""What the recorder costs: `python -m tests.bench.record`, next to no proxy and to one that only moves bytes.
+"""Measures what the recorder costs, next to no proxy and to one that only moves bytes.
 
 Server, proxies and load are processes of their own; the server is `kcoord serve`. Round trips: one client sends a
 Heartbeat, waits for the answer, and so on; the three ways take turns of a few hundred, so that what else the machine
 does hits them alike. Throughput: 50 connections, each with 32 Heartbeats on their way at any time; the load only counts
 bytes, so that it costs little. Writing and reading the format: in this process, frames of 60 bytes.
-
-Writes latest.json and latest.md into tests/bench/record/results or `--out`.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import platform
-import re
 import selectors
 import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import kcoord_wire as kw
 from kcoord_wire.recorder.recording import RecordingWriter, read_recording, recording_files, scan_recording
+from tests.support.processes import Process
 
-from ..report import write_results
+from ..runner import Bench, conditions, table
 
-ROOT = Path(__file__).resolve().parent.parent.parent.parent
-RESULTS = Path(__file__).parent / "results"
 CONNECTIONS, DEPTH = 50, 32
 TURN = 250  # round trips
 ROUNDS = 60  # of that many round trips, on each way
@@ -44,32 +36,17 @@ RECORD = (
 )
 
 
-@dataclass(frozen=True)
-class Way:
+class Way(Process):
     """Where clients connect, and the process that takes them."""
 
-    address: str
-    pid: int
+    def __init__(self, *command: str) -> None:
+        super().__init__([sys.executable, *command], ready=r"127\.0\.0\.1:\d+")
+        self.address = self.ready[0]
 
     def processor_seconds(self) -> float:
         """What the process has used so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@contextmanager
-def process(*command: str) -> Iterator[Way]:
-    """A process that prints its address on its first line, until the end of the block."""
-    running = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert running.stdout is not None
-        line = running.stdout.readline()
-        found = re.search(r"127\.0\.0\.1:\d+", line)
-        assert found is not None, f"{command} says {line!r}"
-        yield Way(found[0], running.pid)
-    finally:
-        running.kill()
-        running.communicate()
 
 
 def heartbeat() -> bytes:
@@ -169,11 +146,11 @@ def format_speed(count: int = 500_000) -> dict[str, float]:
 def measure(rounds: int, seconds: float) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        direct = stack.enter_context(process("-m", "kcoord_wire", "serve", "--port", "0"))
+        direct = stack.enter_context(Way("-m", "kcoord_wire", "serve", "--port", "0"))
         ways = {
             "direct": direct,
-            "moves bytes": stack.enter_context(process("-m", "tests.bench.record.forward", direct.address)),
-            "recorder": stack.enter_context(process("-c", RECORD, direct.address, folder)),
+            "moves bytes": stack.enter_context(Way("-m", "tests.bench.record.forward", direct.address)),
+            "recorder": stack.enter_context(Way("-c", RECORD, direct.address, folder)),
         }
         figures: dict[str, Any] = {"round trips": latencies(ways, rounds)}
         runs = [{name: throughput(way, seconds) for name, way in ways.items()} for _ in range(3)]
@@ -190,41 +167,27 @@ def measure(rounds: int, seconds: float) -> dict[str, Any]:
 
 def markdown(result: dict[str, Any]) -> str:
     trips, speed = result["round trips"], result["format"]
-    lines = [
-        f"{result['date']}, {result['processor']}, {result['cores']} cores, Python {result['python']}",
-        "",
-        f"| Heartbeats | p50, us | p99, us | adds to p50, us | a second, {CONNECTIONS} connections pipelining "
-        "| of which a process takes, us each |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
+    heads = ["Heartbeats", "p50, us", "p99, us", "adds to p50, us", f"a second, {CONNECTIONS} connections pipelining"]
+    rows = []
     for name, each in trips.items():
         adds = "" if name == "direct" else f"{each['adds_p50_us']:.0f}"
-        lines.append(
-            f"| {name} | {each['p50_us']:.0f} | {each['p99_us']:.0f} | {adds} | {each['per_second']:,.0f} "
-            f"| {each['processor_us']:.1f} |"
-        )
-    lines += [
-        "",
+        cells = [name, f"{each['p50_us']:.0f}", f"{each['p99_us']:.0f}", adds, f"{each['per_second']:,.0f}"]
+        rows.append([*cells, f"{each['processor_us']:.1f}"])
+    said = (
         f"The format, frames of 60 bytes, a second of processor time: {speed['write']:,.0f} written, "
-        f"{speed['read']:,.0f} read, {speed['scan']:,.0f} scanned.",
-    ]
-    return "\n".join(lines) + "\n"
+        f"{speed['read']:,.0f} read, {speed['scan']:,.0f} scanned."
+    )
+    lines = table([*heads, "of which a process takes, us each"], rows)
+    return "\n".join([conditions(result), "", *lines, "", said, ""])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="tests.bench.record", description="What the recorder costs.")
-    parser.add_argument("--quick", action="store_true", help="a few round trips, no time spent")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of latest.md and latest.json")
-    options = parser.parse_args()
-    about = {
-        "date": time.strftime("%Y-%m-%d"),
-        "processor": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-    }
-    result = about | (measure(1, 0.1) if options.quick else measure(ROUNDS, SECONDS))
-    write_results(options.out, result, markdown(result))
-
-
-if __name__ == "__main__":
-    main()
+BENCH = Bench(
+    about="`kcoord record` next to no proxy and to one that only forwards bytes.",
+    results=Path(__file__).parent / "results",
+    measure=lambda options: measure(1, 0.1) if options.quick else measure(ROUNDS, SECONDS),
+    markdown=markdown,
+    quick=True,
+    title="The recorder",
+    command="make bench",
+    summary=markdown,
+)

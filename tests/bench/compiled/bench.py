@@ -1,7 +1,6 @@
-"""Runs the codec next to compiled peers: `python -m tests.bench.compiled`. Each row of each program in its own process.
+"""Measures the codec next to compiled peers: each row of each program in its own process.
 
-Writes latest.json (what was measured) and latest.md (what `report` makes of it) into tests/bench/compiled/results or
-`--out`. `--quick` measures tiny messages, to see that everything runs. Needs Java, Maven and Go, like `make interop`.
+Needs Java, Maven and Go, like `make interop`.
 """
 
 from __future__ import annotations
@@ -9,11 +8,9 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,12 +19,10 @@ import kcoord_wire as kw
 from tests.support.go_programs import SOURCES, build_go_programs
 from tests.support.kafka_broker import class_path, compile_java
 
-from ..report import write_results
 from ..rows import ROWS, Row
-from ..scale.__main__ import machine
+from ..runner import ROOT, Bench, Made
 from . import report
 
-ROOT = Path(__file__).parents[3]
 KAFKA_CLIENTS = "4.4.0"
 TURNS = 3
 WARM = {"kafka-clients": 2.0, "franz-go": 0.2, "ours": 0.1}  # seconds of each direction before it is measured
@@ -85,24 +80,20 @@ def cells(commands: dict[str, list[str]], quick: bool) -> dict[str, Any]:
     return made
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="tests.bench.compiled", description="The codec next to compiled peers.")
-    parser.add_argument("--quick", action="store_true", help="tiny messages, no time spent")
-    parser.add_argument("--out", type=Path, default=report.RESULTS, help="the folder of latest.md and latest.json")
-    options = parser.parse_args(arguments)
-    load = round(os.getloadavg()[0], 2)
+def measure(options: argparse.Namespace) -> Made:
     kmsg = next(line.split()[1] for line in (SOURCES / "go.mod").read_text().splitlines() if "pkg/kmsg" in line)
+    programs = {"kafka-clients": f"kafka-clients {KAFKA_CLIENTS}", "franz-go": f"kmsg {kmsg}"}
     with tempfile.TemporaryDirectory() as folder:
-        made = {
-            "date": time.strftime("%Y-%m-%d"),
-            "machine": machine() | {"python": f"CPython {sys.version.split()[0]}"},
-            "load": load,
-            "quick": options.quick,
-            "programs": {"kafka-clients": f"kafka-clients {KAFKA_CLIENTS}", "franz-go": f"kmsg {kmsg}"},
-            "cells": cells(commands(Path(folder)), options.quick),
-        }
-    write_results(options.out, made, report.markdown(made))
+        return {"programs": programs, "cells": cells(commands(Path(folder)), options.quick)}
 
 
-if __name__ == "__main__":
-    main()
+BENCH = Bench(
+    about="the same bodies in kafka-clients on the JVM and in franz-go's kmsg.",
+    results=report.RESULTS,
+    measure=measure,
+    markdown=report.markdown,
+    quick=True,
+    title="The codec and compiled peers",
+    command="make bench-peers",
+    summary=report.summary,
+)

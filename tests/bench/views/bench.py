@@ -1,17 +1,9 @@
-"""Runs the benchmark of views: `python -m tests.bench.views`.
-
-How: processor time of the thread; decoding, checking and reading take turns on the same bytes; medians of all samples.
-
-Writes latest.json and latest.md into tests/bench/views/results or `--out`. `--quick` runs everything once on tiny
-messages, which measures nothing.
-"""
+"""Measures views: processor time of the thread; decoding, checking and reading take turns on the same bytes; medians of
+all samples."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import time
 import tracemalloc
 from collections.abc import Callable
 from operator import attrgetter
@@ -21,11 +13,9 @@ from typing import Any
 
 import kcoord_wire as kw
 
-from ..columns.__main__ import processor, samples
-from ..report import conditions, digits, line, shown, write_results
 from ..rows import ROWS, Row
+from ..runner import Bench, Made, conditions, digits, require_native, samples, shown, table
 
-RESULTS = Path(__file__).parent / "results"
 ARRAYS = {"join-100": "members", "join-5000": "members", "metadata": "topics", "offset-fetch": "topics"}
 TURNS, SECONDS = 5, 0.1  # of each way, in each row
 ONES = 1000  # times that one field is read in a sample
@@ -105,17 +95,22 @@ def measure(row: Row, quick: bool) -> dict[str, Any]:
     }
 
 
+def measure_all(options: argparse.Namespace) -> Made:
+    require_native()
+    return {"rows": {row.key: measure(row, options.quick) for row in ROWS if row.key in ARRAYS}}
+
+
 def markdown(made: dict[str, Any]) -> str:
     """The whole report, which is the section of docs/benchmarks.md."""
     titles = {row.key: f"{row.title} (v{row.version})" for row in ROWS}
     head = ["", "bytes", "decode", "view", "of decode", "one field", "one field of each element", "every field"]
-    rows = [line([*head, "memory: view / message"]), line(["---", *["---:"] * len(head)])]
+    rows = []
     for key, cell in made["rows"].items():
         us = cell["us"]
         share = f"{us['view'] / us['decode']:.2f}"
         cells = [titles[key], f"{cell['bytes']:,}", digits(us["decode"]), digits(us["view"]), share, digits(us["one"])]
         cells += [digits(us["each"]), digits(us["all"]), f"{cell['memory']['view']:,} / {cell['memory']['decode']:,}"]
-        rows.append(line(cells))
+        rows.append(cells)
     large = made["rows"]["join-5000"]["us"]
     targets = [
         ("a view of 5,000 members in less than a fifth of decode", large["view"] / large["decode"], MOST_OF_DECODE),
@@ -129,31 +124,16 @@ def markdown(made: dict[str, Any]) -> str:
         "of an element in the middle of the array by its index, and, with a new view each, one field of each element",
         f"and every field of the message. Memory in bytes. {conditions(made)}.",
     )
-    return "\n".join([*about, "", *rows, "", *verdicts, "", WHY, ""])
+    return "\n".join([*about, "", *table([*head, "memory: view / message"], rows), "", *verdicts, "", WHY, ""])
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="tests.bench.views", description="Views next to decoding, measured.")
-    parser.add_argument("--quick", action="store_true", help="tiny messages, no time spent")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of latest.md and latest.json")
-    options = parser.parse_args(arguments)
-    if kw.backend != "native":
-        parser.error("the native codec is not built: make native")
-    load = round(os.getloadavg()[0], 2)
-    made = {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": {
-            "processor": processor(),
-            "cores": os.cpu_count(),
-            "system": f"{platform.system()} {platform.machine()}",
-            "python": f"{platform.python_implementation()} {platform.python_version()}",
-        },
-        "load": load,
-        "quick": options.quick,
-        "rows": {row.key: measure(row, options.quick) for row in ROWS if row.key in ARRAYS},
-    }
-    write_results(options.out, made, markdown(made))
-
-
-if __name__ == "__main__":
-    main()
+BENCH = Bench(
+    about="messages whose fields are read when they are asked for, next to decoding them.",
+    results=Path(__file__).parent / "results",
+    measure=measure_all,
+    markdown=markdown,
+    quick=True,
+    title="Views",
+    command="make bench",
+    summary=markdown,
+)

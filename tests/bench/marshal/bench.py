@@ -1,11 +1,12 @@
-"""Markdown of what was measured."""
+"""Measures Marshal's world state from long logs: 1,000 members, 10,000 places."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from ..report import line
+from ..runner import Bench, conditions, table
+from .measure import measure
 
 RESULTS = Path(__file__).parent / "results"
 STEPS = {
@@ -25,9 +26,7 @@ heartbeat every 30 s; the messages are spread over 50 coordination partitions.
 
 
 def markdown(report: dict[str, Any]) -> str:
-    machine = report["machine"]
-    head = f"{report['date']}, {machine['processor']}, {machine['cores']} cores, load {report['load']} at the start."
-    return f"# Marshal's world state from long logs\n\n{head}\n\n{summary(report)}\n{NOTES}"
+    return f"# Marshal's world state from long logs\n\n{conditions(report)}.\n\n{summary(report)}\n{NOTES}"
 
 
 def summary(report: dict[str, Any]) -> str:
@@ -36,8 +35,20 @@ def summary(report: dict[str, Any]) -> str:
     about = (
         f"{report['members']:,} members, {report['places']:,} places, {messages:,} messages, {report['backend']} codec"
     )
-    rows = [line((about, "a second", "of the floor")), line(("---", "---:", "---:"))]
+    rows = []
     whole = {f"text to world state, `{rules}`": seconds["decode"] + seconds[rules] for rules in ("library", "document")}
     for name, taken in ({STEPS[key]: seconds[key] for key in STEPS} | whole).items():
-        rows.append(line((name, f"{messages / taken:,.0f}", f"{taken / floor:.1f} x")))
-    return "\n".join(rows) + f"\n\nA claim takes {report['bytes_per_claim']:,.0f} bytes.\n"
+        rows.append([name, f"{messages / taken:,.0f}", f"{taken / floor:.1f} x"])
+    return (
+        "\n".join(table([about, "a second", "of the floor"], rows))
+        + f"\n\nA claim takes {report['bytes_per_claim']:,.0f} bytes.\n"
+    )
+
+
+BENCH = Bench(
+    about="Marshal's world state from long logs.",
+    results=RESULTS,
+    measure=lambda options: measure(options.messages),
+    markdown=markdown,
+    options={"messages": {"type": int, "default": 1_000_000}},
+)
