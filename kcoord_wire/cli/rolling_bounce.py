@@ -32,7 +32,7 @@ from kcoord_wire.cli.output import complain, print_json, print_table, styled, ta
 if TYPE_CHECKING:
     from kcoord_wire.forensics.group_shape import Fact
     from kcoord_wire.report.page.charts import LinePlot
-    from kcoord_wire.worlds.group.rolling_bounce import BounceResult, BounceWorkload
+    from kcoord_wire.worlds.consumer_groups.rolling_bounce import BounceResult, BounceWorkload
 
 PROTOCOLS: Final = ("eager", "sticky", "cooperative", "static", "consumer")
 TOPIC: Final = "events"
@@ -172,7 +172,7 @@ _WORKLOAD: Final = (
 
 def _workload(fields: Mapping[str, Any]) -> BounceWorkload:
     """The workload with these fields; the capacity of an instance is twice its share if it is not given."""
-    from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload
+    from kcoord_wire.worlds.consumer_groups.rolling_bounce import BounceWorkload
 
     workload = BounceWorkload(**fields)
     if "capacity_per_s" in fields:
@@ -181,10 +181,9 @@ def _workload(fields: Mapping[str, Any]) -> BounceWorkload:
 
 
 def _simulate(workload: BounceWorkload, protocol: str, seed: int) -> BounceResult:
-    from kcoord_wire.worlds.consumer_groups.rolling_bounce import LABEL, simulate_consumer_bounce
-    from kcoord_wire.worlds.group.rolling_bounce import simulate_bounce
+    from kcoord_wire.worlds.consumer_groups.rolling_bounce import simulate_bounce
 
-    return simulate_consumer_bounce(workload, seed) if protocol == LABEL else simulate_bounce(workload, protocol, seed)
+    return simulate_bounce(workload, protocol, seed)
 
 
 def _print_as_json(
@@ -389,7 +388,7 @@ def _protocol(facts: Mapping[str, Fact]) -> str:
 
 def _fields(facts: Mapping[str, Fact]) -> dict[str, Any]:
     from kcoord_wire.consumer.member_events import CLIENT_VERSIONS
-    from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload
+    from kcoord_wire.worlds.consumer_groups.rolling_bounce import BounceWorkload
 
     known = BounceWorkload.__dataclass_fields__
     fields = {name: fact.value for name, fact in facts.items() if name in known}

@@ -13,7 +13,7 @@ import pytest
 
 from kcoord_wire.cli.rolling_bounce import captured_group
 from kcoord_wire.recorder.recording import RecordingWriter
-from kcoord_wire.worlds.group.rolling_bounce import PROTOCOLS, BounceWorkload, simulate_bounce
+from kcoord_wire.worlds.consumer_groups.rolling_bounce import PROTOCOLS, BounceWorkload, simulate_bounce
 from kcoord_wire.worlds.group.world import Cluster
 from tests.support.clusters import QUICK
 from tests.support.conversations import CAPTURES
@@ -169,7 +169,7 @@ def test_a_capture_sets_what_the_options_leave_open(kcoord: Run) -> None:
     timeouts = ["session_timeout_ms", "heartbeat_interval_ms", "rebalance_timeout_ms"]
     assert observed == ["members", "topics", "revoke_ms", *timeouts, "client"]
     assert found["workload"]["members"] == 3
-    assert [result["label"] for result in found["results"]] == [*PROTOCOLS, "consumer"]
+    assert [result["label"] for result in found["results"]] == list(PROTOCOLS)
 
 
 def test_the_table_says_where_figures_are_from_and_marks_now(kcoord: Run) -> None:

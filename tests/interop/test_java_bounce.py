@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kcoord_wire.worlds.group.rolling_bounce import BounceResult, BounceWorkload, simulate_bounce
+from kcoord_wire.worlds.consumer_groups.rolling_bounce import BounceResult, BounceWorkload, simulate_bounce
 from tests.bench.bounce.real import bounce_on
 from tests.support.clients.java import java_client
 from tests.support.kafka_broker import KafkaBroker, create_topics

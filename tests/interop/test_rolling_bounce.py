@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload, simulate_bounce
+from kcoord_wire.worlds.consumer_groups.rolling_bounce import BounceWorkload, simulate_bounce
 from tests.bench.bounce.real import real_bounce
 
 SMALL = BounceWorkload(

@@ -22,13 +22,13 @@ Laws, besides those of every world:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from kcoord_wire import messages as m
-from kcoord_wire.assignors import ASSIGNORS
+from kcoord_wire.assignors import ASSIGNORS, TopicPartition
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.consumer import kip848_member as events
 from kcoord_wire.consumer import member_events as classic_events
@@ -39,7 +39,6 @@ from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.groups import BaseGroup, TopicNames
 from kcoord_wire.kernel.virtual.clock import NEVER, VirtualClock
-from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.kernel.virtual.scripts import (
     Do,
     Script,
@@ -58,9 +57,9 @@ from kcoord_wire.worlds.consumer_groups.consumer_group_laws import (
     has_converged,
 )
 from kcoord_wire.worlds.group import members
-from kcoord_wire.worlds.group.members import Members
-from kcoord_wire.worlds.group.wire import MemberConnection, VirtualTopics
-from kcoord_wire.worlds.group.world import CoordinatorWorld, GroupDraw, draw_fault, draw_moves
+from kcoord_wire.worlds.group.members import ConsumerProcess, MemberOptions, Members
+from kcoord_wire.worlds.group.wire import VirtualTopics
+from kcoord_wire.worlds.group.world import CoordinatorWorld, GroupDraw, Wiring, draw_fault, draw_moves
 
 SETTLE_MS: Final = 120_000
 """A group has converged within this after the last fault: sessions and rebalance timeouts of 6 to 15 s, one after the
@@ -78,6 +77,13 @@ HEARTBEAT_MS: Final = 1_000
 GROUP: Final = "group"
 """The id of the group."""
 
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "group": GROUP,
+    "assignors": None,
+    "rebalance_timeout_ms": 60_000,
+    "request_timeout_ms": 5_000,
+    "commit_ms": 2_000,
+}
 _HEALED_RELEASE_MS: Final = 1_000  # what an application takes at most when nothing fails any more
 
 
@@ -113,27 +119,22 @@ class ClassicClient:
 class ClassicProcess(members.MemberProcess):
     """A process of a classic member in the cluster of KIP-848.
 
-    :ivar origin: the options from which its own were made
     :ivar client: its member, as the laws see it
     """
-
-    __slots__ = ("_cluster", "_epoch", "client", "origin")
 
     def __init__(
         self,
         cluster: ConsumerGroupCluster,
         clock: VirtualClock,
-        applications: members.Members,
+        applications: Members,
         name: str,
         host: str,
         client: ClassicClient,
         random: Random,
-        options: members.MemberOptions,
-        origin: MemberOptions,
+        options: MemberOptions,
     ) -> None:
         super().__init__(clock, applications, name, host, client.member, random, options)
         self.client = client
-        self.origin = origin
         self._cluster = cluster
         self._epoch = client.epoch
 
@@ -142,72 +143,14 @@ class ClassicProcess(members.MemberProcess):
         super().handled()
         check_client_step(self._epoch, self.client)
         self._epoch = self.client.epoch
-        self._cluster.check_clients()
+        self._cluster.invariants.check_clients()
 
 
-def machine_of(options: members.MemberOptions, name: str) -> MemberMachine:
-    """Return the machine of a classic member."""
-    assignors = [ASSIGNORS[assignor] for assignor in options.assignors]
-    return MemberMachine(options.settings(name), assignors, ConsumerProtocol())
-
-
-def classic_options(origin: MemberOptions, group: str, timing: Any) -> members.MemberOptions:
-    """Return the options of a classic member from those of one of KIP-848.
-
-    :param timing: the coordinator's settings, which say the session timeout and the heartbeat interval
-    """
-    return members.MemberOptions(
-        topics=origin.topics,
-        assignors=origin.assignors or (),
-        group=group,
-        instance_id=origin.instance_id,
-        session_timeout_ms=timing.consumer_session_timeout_ms,
-        rebalance_timeout_ms=origin.rebalance_timeout_ms,
-        heartbeat_interval_ms=timing.consumer_heartbeat_interval_ms,
-        request_timeout_ms=origin.request_timeout_ms,
-        commit_ms=origin.commit_ms,
-        release_ms=origin.release_ms,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemberOptions:
-    """How a member is set up. Times are in virtual milliseconds.
-
-    :ivar topics: what it subscribes to; None for all topics that there are
-    :ivar regex: what it subscribes to besides; with a pattern and no topics, `topics` is empty
-    :ivar instance_id: of a static member; None for a dynamic one
-    :ivar assignor: the server assignor that it asks for; None for none
-    :ivar assignors: of a member of the classic protocol, most preferred first; None for one of KIP-848
-    :ivar rebalance_timeout_ms: what it may take to give partitions up
-    :ivar request_timeout_ms: after which a heartbeat that is not answered is sent again
-    :ivar release_ms: how long its application takes to give up one partition
-    :ivar restore_ms: how long it takes to open one; a bounce counts it, nothing else depends on it
-    :ivar commit_ms: between two commits; None for no commits
-    """
-
-    topics: Sequence[str] | None = None
-    regex: str = ""
-    instance_id: str | None = None
-    assignor: str | None = None
-    assignors: Sequence[str] | None = None
-    rebalance_timeout_ms: int = 60_000
-    request_timeout_ms: int = 5_000
-    release_ms: int = 0
-    restore_ms: int = 0
-    commit_ms: int | None = 2_000
-
-
-class MemberProcess(Process):
-    """A member's process; what every process has is in `Process`.
+class MemberProcess(ConsumerProcess):
+    """A process of a member of KIP-848. It beats while its application is in a listener.
 
     :ivar member: the machine
-    :ivar options: how it was set up
     """
-
-    __slots__ = ("_cluster", "_epoch", "member", "options")
-
-    connection: MemberConnection | None
 
     def __init__(
         self,
@@ -219,9 +162,10 @@ class MemberProcess(Process):
         random: Random,
         options: MemberOptions,
     ) -> None:
-        super().__init__(clock, name, host, member, random)
+        super().__init__(
+            clock, name, host, member, random, options, lambda partition: self.note("opened", frozenset({partition}))
+        )
         self.member = member
-        self.options = options
         self._cluster = cluster
         self._epoch = member.epoch
 
@@ -231,14 +175,14 @@ class MemberProcess(Process):
         return self.member
 
     @property
-    def origin(self) -> MemberOptions:
-        """The options with which a process like it is started."""
-        return self.options
-
-    @property
     def is_working(self) -> bool:
         """Whether it is alive, and its member has neither left nor failed."""
         return self.is_alive and not self.member.is_over
+
+    def note(self, what: str, partitions: frozenset[TopicPartition]) -> None:
+        """Record what its application does with partitions."""
+        if self.is_working:
+            self._clock.record(self.name, what, partitions)
 
     def carry_out(self, effect: Any) -> None:
         """Do what the member wants."""
@@ -248,7 +192,7 @@ class MemberProcess(Process):
         """Check the laws that depend on what clients own."""
         check_client_step(self._epoch, self.member)
         self._epoch = self.member.epoch
-        self._cluster.check_clients()
+        self._cluster.invariants.check_clients()
 
 
 AnyProcess = MemberProcess | ClassicProcess
@@ -260,12 +204,8 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
     :param seed: decides everything that is random
     :param topics: name to number of partitions
     :param members: how many start at once: m1, m2 ...
-    :param options: of these, and the defaults of `member`
-    :param config: the coordinator's settings
-    :param latency_ms: least and most that a message takes
-    :param sync_ms: least and most that a disk write takes
-    :param segment_bytes: of the coordinator's log, see `Store`
-    :param min_compaction_bytes: of the coordinator's log, see `Store`
+    :param options: fields of `MemberOptions` of these, and the defaults of `member`
+    :param wiring: see `CoordinatorWorld`
     :ivar processes: by name; a member that starts again has a new process, and another member id
     """
 
@@ -280,28 +220,13 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
         topics: Mapping[str, int],
         members: int = 0,
         options: Mapping[str, Any] | None = None,
-        config: GroupConfig | None = None,
-        latency_ms: tuple[int, int] = (1, 5),
-        sync_ms: tuple[int, int] = (0, 3),
-        segment_bytes: int = 65_536,
-        min_compaction_bytes: int = 65_536,
+        **wiring: Unpack[Wiring],
     ) -> None:
         known = VirtualTopics(topics)
-        super().__init__(
-            seed,
-            known,
-            ConsumerGroupInvariants(known, self._clients),
-            config=config,
-            faults=None,
-            latency_ms=latency_ms,
-            sync_ms=sync_ms,
-            segment_bytes=segment_bytes,
-            min_compaction_bytes=min_compaction_bytes,
-            tap=None,
-        )
-        self._options = dict(options or {})
+        super().__init__(seed, known, ConsumerGroupInvariants(known, self._clients), **wiring)
+        self._options = {**_DEFAULTS, **(options or {})}
         self._classic: dict[str, ClassicProcess] = {}  # those among the processes
-        self._applications = Members(self._clock, self._topics, self._classic, self.invariants, self.network)
+        self._members = Members(self._clock, self._topics, self._classic, self.invariants, self.network)
         self._incarnations = 0
         self._longest_release_ms = NEVER
         for number in range(1, members + 1):
@@ -330,7 +255,7 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
             return has_converged(group, clients, self._topics)
         if any(isinstance(process, MemberProcess) for process in self.working()):
             return False
-        return not clients or (group is not None and self._applications.is_settled())
+        return not clients or (group is not None and self._members.is_settled())
 
     def settle_within(self) -> int:
         """Return within which time a group converges after the last fault, in ms."""
@@ -346,7 +271,7 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
         """Return whether all members are classic, static and at rest: see `Cluster.needs_rebalance`."""
         return all(
             isinstance(process, ClassicProcess) and process.client.is_at_rest for process in self.working()
-        ) and any(process.origin.instance_id is not None for process in self.working())
+        ) and any(process.options.instance_id is not None for process in self.working())
 
     def force_rebalance(self) -> None:
         """Make a classic group rebalance: a member of KIP-848 joins it, and leaves again after a minute."""
@@ -390,21 +315,18 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
         if options.commit_ms is not None:
             self._clock.after(random.randint(1, options.commit_ms), self._commit_regularly, process)
 
-    def _start_classic(self, name: str, origin: MemberOptions, random: Random) -> None:
-        options = classic_options(origin, GROUP, self.config)
-        client = ClassicClient(machine_of(options, name), self._topics)
+    def _start_classic(self, name: str, options: MemberOptions, random: Random) -> None:
+        options = replace(
+            options,
+            session_timeout_ms=self.config.consumer_session_timeout_ms,
+            heartbeat_interval_ms=self.config.consumer_heartbeat_interval_ms,
+        )
+        assignors = [ASSIGNORS[assignor] for assignor in options.assignors or ()]
+        client = ClassicClient(MemberMachine(options.settings(name), assignors, ConsumerProtocol()), self._topics)
         host = self.network.host_of(name)
-        process = ClassicProcess(self, self._clock, self._applications, name, host, client, random, options, origin)
+        process = ClassicProcess(self, self._clock, self._members, name, host, client, random, options)
         self.processes[name] = self._classic[name] = process
-        wait = 2 * max(options.rebalance_timeout_ms, options.session_timeout_ms) + 10_000
-        wait += self.config.new_member_join_timeout_ms
-        self.invariants.patience_ms = max(self.invariants.patience_ms, wait)
-        self._applications.revision += 1
-        self._applications.learn_topics(process)
-        topics = self._topics.counts if options.topics is None else options.topics
-        process.deliver(classic_events.Subscribe(tuple(topics)))
-        if options.commit_ms is not None:
-            self._clock.after(random.randint(1, options.commit_ms), self._applications.commit_regularly, process)
+        self._members.begin(process, self.config.new_member_join_timeout_ms)
 
     def restart(self, name: str, assignors: Sequence[str] | None = None) -> None:
         """Close a member, a static one for a while, and start it again when that is done.
@@ -413,7 +335,7 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
         """
         process = self._working(name)
         if process is not None:
-            changes = dict(vars(process.origin))
+            changes = dict(vars(process.options))
             if assignors is not None:
                 changes["assignors"] = assignors if changes["assignors"] is None else None
             self.leave(name, for_a_while=True)
@@ -429,7 +351,7 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
 
     def _kill(self, process: AnyProcess) -> None:
         if isinstance(process, ClassicProcess):
-            self._applications.kill(process)
+            self._members.kill(process)
         else:
             super()._kill(process)
 
@@ -440,9 +362,25 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
             return
         self._clock.record(name, "leaves", for_a_while)
         if isinstance(process, ClassicProcess):
-            self._applications.leave(process, None)
+            self._members.leave(process, None)
         else:
             process.deliver(events.Leave(for_a_while))
+
+    def shut_down(self, name: str) -> int:
+        """Let an application give up its partitions, then close its member; return how long that takes, in ms."""
+        process = self.processes[name]
+        if isinstance(process, ClassicProcess):
+            return self._members.shut_down(process, None)
+        self._clock.record(name, "shuts down", self._named(process.client.owned))
+        process.opening.drop(self._named(process.client.owned))
+        process.busy_until = max(process.busy_until, self._clock.time_ms)
+        process.busy_until += process.options.release_ms * len(process.client.owned)
+        self._clock.at(process.busy_until, self.leave, name)
+        return process.busy_until - self._clock.time_ms
+
+    def is_busy(self, name: str) -> bool:
+        """Whether an application opens or closes partitions, or is about to."""
+        return self.processes[name].is_busy
 
     def subscribe(self, name: str, topics: Sequence[str], regex: str = "") -> None:
         """Change what a member consumes; a classic one has no patterns."""
@@ -466,16 +404,45 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
         if isinstance(effect, Close):
             self.network.hang_up_all(process)
             return
+        if isinstance(effect, events.Lost):
+            lost = self._named(effect.partitions)
+            self._clock.record(process.name, "lost", lost)
+            process.opening.drop(lost)
+            return
         self._clock.record(process.name, type(effect).__name__.lower(), effect)
+        options = process.options
         if isinstance(effect, events.Revoking):
-            wait = min(process.options.release_ms * len(effect.partitions), self._longest_release_ms)
-            self._clock.after(wait, process.deliver, events.Released(effect.ticket))
+            named, ms = self._named(effect.partitions), options.release_ms * len(effect.partitions)
+            process.opening.drop(named)
+            process.listen(
+                min(ms, self._longest_release_ms),
+                self._enter,
+                "closes",
+                "closed",
+                named,
+                events.Released(effect.ticket),
+            )
+        elif isinstance(effect, events.Assigned) and options.restores_aside:
+            process.opening.add(self._named(effect.partitions))
+        elif isinstance(effect, events.Assigned):
+            named = self._named(effect.partitions)
+            process.listen(options.restore_ms * len(named), self._enter, "opens", "opened", named, None)
         elif isinstance(effect, events.Left):
             self.network.hang_up_all(process)
 
-    def check_clients(self) -> None:
-        """Check the laws that depend on what clients own."""
-        self.invariants.check_clients()
+    def _enter(self, process: MemberProcess, until: int, begins: str, *more: Any) -> None:
+        """A listener begins."""
+        process.note(begins, more[1])
+        self._clock.at(until, self._return, process, *more)
+
+    def _return(
+        self, process: MemberProcess, ends: str, named: frozenset[TopicPartition], event: events.Released | None
+    ) -> None:
+        """A listener returns."""
+        process.listeners -= 1
+        process.note(ends, named)
+        if event is not None:
+            process.deliver(event)
 
     def _commit_regularly(self, process: MemberProcess) -> None:
         commit_ms = process.options.commit_ms
@@ -486,7 +453,7 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
         if member.owned and member.epoch > 0 and not process.paused_until:
             offsets = {}
             for topic_id, number in sorted(member.owned):
-                offsets[self._name_of(topic_id), number] = self._applications.fresh_offset()
+                offsets[self._name_of(topic_id), number] = self._members.fresh_offset()
             process.deliver(events.Commit(offsets))
 
     def commit_stale(self, name: str, topic: str, number: int, ahead: int) -> None:
@@ -495,13 +462,13 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
         if process is None or process.client.epoch <= 0 or not self._coordinator.is_up:
             return
         part = m.OffsetCommitRequestPartition(
-            partition_index=number, committed_offset=self._applications.fresh_offset(), committed_metadata=""
+            partition_index=number, committed_offset=self._members.fresh_offset(), committed_metadata=""
         )
         request = m.OffsetCommitRequest(
             group_id=GROUP,
             generation_id_or_member_epoch=max(process.client.epoch + ahead, 1),
             member_id=process.client.member_id,
-            group_instance_id=process.origin.instance_id,
+            group_instance_id=process.options.instance_id,
             topics=[m.OffsetCommitRequestTopic(name=topic, partitions=[part])],
         )
         self._clock.record(name, "commits late", request)
@@ -512,22 +479,15 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
         assert name is not None, "topics are never deleted here"
         return name
 
-    # ---- topics
-
-    def add_partitions(self, topic: str, count: int) -> None:
-        """Add partitions to a topic, or create it."""
-        self._topics.counts[topic] = self._topics.counts.get(topic, 0) + count
-        self._clock.record("cluster", "has topics", dict(self._topics.counts))
-        self._applications.revision += 1
-        for process in self._classic.values():
-            if process.is_alive:
-                self._clock.after(process.random.randint(0, 2_000), self._applications.learn_topics, process)
+    def _named(self, partitions: Iterable[Partition]) -> frozenset[TopicPartition]:
+        return frozenset(TopicPartition(self._name_of(topic_id), number) for topic_id, number in partitions)
 
     def _end_faults(self) -> None:
         """Also: let applications give up what they were to give up."""
         super()._end_faults()
         for process in self.processes.values():
             if isinstance(process, MemberProcess):
+                process.busy_until = min(process.busy_until, self._clock.time_ms)
                 process.deliver(events.Released(process.member.ticket))
         self._longest_release_ms = _HEALED_RELEASE_MS
 

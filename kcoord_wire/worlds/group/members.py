@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from kcoord_wire.assignors import ASSIGNORS, TopicPartition
 from kcoord_wire.consumer import member_events as events
 from kcoord_wire.consumer.classic_member import MemberMachine
+from kcoord_wire.kernel.machines import Machine
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.kernel.virtual.scripts import source_of
@@ -135,8 +136,6 @@ class Ownership(Generic[ProcessT]):
         return Idle(idle.revoked + ms, idle.abandoned) if revoked else Idle(idle.revoked, idle.abandoned + ms)
 
 
-ListenedT = TypeVar("ListenedT")
-
 _OVER: Final = (events.MemberState.LEFT, events.MemberState.FAILED)
 
 
@@ -152,7 +151,9 @@ class MemberOptions:
     """How a consumer is set up. Times are in virtual milliseconds.
 
     :ivar topics: what it subscribes to; None for all topics there are
-    :ivar assignors: keys of `kcoord_wire.assignors.ASSIGNORS`, most preferred first
+    :ivar regex: what it subscribes to besides, in KIP-848; with a pattern and no topics, `topics` is empty
+    :ivar assignors: keys of `kcoord_wire.assignors.ASSIGNORS`, most preferred first; None for a member of KIP-848
+    :ivar assignor: the server assignor that a member of KIP-848 asks for; None for none
     :ivar group: its group id
     :ivar instance_id: the group instance id of a static member (KIP-345); None for a dynamic one
     :ivar client: the client library whose protocol versions it speaks: a key of `CLIENT_VERSIONS`
@@ -179,7 +180,9 @@ class MemberOptions:
     """
 
     topics: Sequence[str] | None = None
-    assignors: Sequence[str] = ("range",)
+    regex: str = ""
+    assignors: Sequence[str] | None = ("range",)
+    assignor: str | None = None
     group: str = "group"
     instance_id: str | None = None
     client: str = "java"
@@ -205,7 +208,7 @@ class MemberOptions:
         for key in ("topics", "assignors", "bugs"):
             if isinstance(names := getattr(self, key), str):
                 raise TypeError(f"{key} must be a list of strings, not {names!r}")
-        check_known("assignor", self.assignors, ASSIGNORS)
+        check_known("assignor", self.assignors or (), ASSIGNORS)
         check_known("client", [self.client], events.CLIENT_VERSIONS)
         check_known("bug", self.bugs, SWITCHES)
 
@@ -227,31 +230,63 @@ class MemberOptions:
         )
 
 
-class MemberProcess(Process):
-    """A consumer process; what every process has is in `Process`.
+class ConsumerProcess(Process):
+    """A process whose application has one thread: a listener runs when it polls, and no other runs meanwhile.
 
-    :ivar member: the machine
+    :param opened: called with each partition that it has opened beside its work
     :ivar options: how the consumer was set up; changes take effect at once where they concern the application
-    :ivar bootstrap: name of the connection for Metadata; empty as long as there is none
-    :ivar incarnation: of its group when it was last assigned partitions, see `Invariants.incarnation`
     :ivar busy_until: until when its application is in a listener, and does not poll, in ms since the Unix epoch
     :ivar listeners: how many are planned or running; one at a time
     :ivar opening: the partitions that its application opens beside its work
     """
 
-    __slots__ = (
-        "_members",
-        "_seen",
-        "bootstrap",
-        "busy_until",
-        "incarnation",
-        "listeners",
-        "member",
-        "opening",
-        "options",
-    )
-
     connection: MemberConnection | None
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        name: str,
+        host: str,
+        machine: Machine,
+        random: Random,
+        options: MemberOptions,
+        opened: Callable[[TopicPartition], None],
+    ) -> None:
+        super().__init__(clock, name, host, machine, random)
+        self.options = options
+        self.busy_until = 0
+        self.listeners = 0
+        self.opening = Opening(clock, options.restore_ms, opened)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether its application opens or closes partitions, or is about to."""
+        return self.listeners > 0 or bool(self.opening)
+
+    def until_poll(self) -> int:
+        """Draw how long the application works until it polls; it does not work while a listener of its runs."""
+        poll_ms = self.options.poll_ms
+        return self.random.randint(0, poll_ms) if poll_ms and self.busy_until != self._clock.time_ms else 0
+
+    def listen(self, ms: int, begin: Callable[..., None], *arguments: Any) -> None:
+        """Call a listener when the application polls and no other listener runs.
+
+        :param ms: how long it takes
+        :param begin: called with the process, the time of its end, and the arguments
+        """
+        starts = max(self.busy_until, self._clock.time_ms + self.until_poll())
+        self.busy_until = starts + ms
+        self.listeners += 1
+        self._clock.at(starts, begin, self, starts + ms, *arguments)
+
+
+class MemberProcess(ConsumerProcess):
+    """A process of a member of the classic protocol.
+
+    :ivar member: the machine
+    :ivar bootstrap: name of the connection for Metadata; empty as long as there is none
+    :ivar incarnation: of its group when it was last assigned partitions, see `Invariants.incarnation`
+    """
 
     def __init__(
         self,
@@ -263,14 +298,12 @@ class MemberProcess(Process):
         random: Random,
         options: MemberOptions,
     ) -> None:
-        super().__init__(clock, name, host, member, random)
+        super().__init__(
+            clock, name, host, member, random, options, lambda partition: members.opened(self, {partition})
+        )
         self.member = member
-        self.options = options
         self.bootstrap = ""
         self.incarnation = 0
-        self.busy_until = 0
-        self.listeners = 0
-        self.opening = Opening(clock, options.restore_ms, lambda partition: members.opened(self, {partition}))
         self._members = members
         self._seen = member.state  # the state after the last event
 
@@ -340,6 +373,28 @@ class Members:
 
     # ---- what applications and processes do
 
+    def begin(self, process: MemberProcess, join_timeout_ms: int) -> None:
+        """A consumer has started: it learns the topics, and subscribes.
+
+        :param join_timeout_ms: of the coordinator, for members that are new
+        """
+        options = process.options
+        # Two rebalances, a join that waits for a member that was killed while it was new, and some latency.
+        wait = max(options.rebalance_timeout_ms, options.session_timeout_ms) * 2 + join_timeout_ms + 10_000
+        self._invariants.patience_ms = max(self._invariants.patience_ms, wait)
+        self.revision += 1
+        self.learn_topics(process)
+        process.deliver(events.Subscribe(tuple(self._topics.counts if options.topics is None else options.topics)))
+        if options.commit_ms is not None:
+            self._clock.after(process.random.randint(1, options.commit_ms), self.commit_regularly, process)
+
+    def topics_changed(self, within_ms: int) -> None:
+        """There are other topics, which the members learn within so long."""
+        self.revision += 1
+        for process in self._processes.values():
+            if process.is_alive:
+                self._clock.after(process.random.randint(0, within_ms), self.learn_topics, process)
+
     def learn_topics(self, process: MemberProcess) -> None:
         """A process gets the present topics."""
         if process.is_alive:
@@ -391,33 +446,13 @@ class Members:
             self._wire.tap(process.bootstrap, "closed")
         self._wire.hang_up_all(process)
 
-    # ---- the application's thread
-
-    def _until_poll(self, process: MemberProcess) -> int:
-        """Draw how long the application works until it polls; it does not work while a listener of its runs."""
-        poll_ms = process.options.poll_ms
-        return process.random.randint(0, poll_ms) if poll_ms and process.busy_until != self._clock.time_ms else 0
-
-    def _listen(
-        self,
-        process: MemberProcess,
-        ms: int,
-        begin: Callable[[MemberProcess, int, ListenedT], None],
-        argument: ListenedT,
-    ) -> None:
-        """Call a listener when the application polls and no other listener runs; `begin` gets the time of its end."""
-        starts = max(process.busy_until, self._clock.time_ms + self._until_poll(process))
-        process.busy_until = starts + ms
-        process.listeners += 1
-        self._clock.at(starts, begin, process, starts + ms, argument)
-
     # ---- what members want
 
     def _do_send(self, process: MemberProcess, effect: events.Send) -> None:
         options = process.options
         if isinstance(effect.message, JoinGroupRequest):
             self._clock.record(process.name, "joins", process.member.joined_for)
-            if process.member.generation_id >= 0 and (wait := self._until_poll(process)):
+            if process.member.generation_id >= 0 and (wait := process.until_poll()):
                 self._clock.after(wait, self._send_late, process, process.connection, effect)
                 return
         if options.assign_ms and isinstance(effect.message, SyncGroupRequest) and effect.message.assignments:
@@ -450,7 +485,7 @@ class Members:
         if process.options.restores_aside:
             process.opening.add(effect.partitions)
         elif effect.partitions and process.options.restore_ms:
-            self._listen(process, process.options.restore_ms * len(effect.partitions), self._open, effect.partitions)
+            process.listen(process.options.restore_ms * len(effect.partitions), self._open, effect.partitions)
 
     def _open(self, process: MemberProcess, until: int, partitions: frozenset[TopicPartition]) -> None:
         if process.is_working:
@@ -488,7 +523,7 @@ class Members:
     def _do_revoking(self, process: MemberProcess, effect: events.Revoking) -> None:
         self.revision += 1
         self._clock.record(process.name, "revoking", effect)
-        self._listen(process, process.options.release_ms * len(effect.partitions), self._stop_work, effect)
+        process.listen(process.options.release_ms * len(effect.partitions), self._stop_work, effect)
 
     def _stop_work(self, process: MemberProcess, until: int, effect: events.Revoking) -> None:
         if not process.is_alive or not process.member.owned >= effect.partitions:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS, Assignor, TopicPartition
@@ -70,6 +70,18 @@ _DEFAULT_TOPICS: Final = {"topic": 4}
 ProcessT = TypeVar("ProcessT", bound=Process)
 
 
+class Wiring(TypedDict, total=False):
+    """The arguments of a `CoordinatorWorld` that its clusters pass on."""
+
+    config: GroupConfig | None
+    faults: Faults | None
+    latency_ms: tuple[int, int]
+    sync_ms: tuple[int, int]
+    segment_bytes: int
+    min_compaction_bytes: int
+    tap: Tap | None
+
+
 class CoordinatorWorld(World[ProcessT]):
     """A group coordinator with its disk and its topics, and what can be done to them.
 
@@ -86,6 +98,7 @@ class CoordinatorWorld(World[ProcessT]):
     """
 
     network: GroupNetwork
+    _members: Members
 
     def __init__(
         self,
@@ -93,13 +106,13 @@ class CoordinatorWorld(World[ProcessT]):
         topics: VirtualTopics,
         invariants: Invariants,
         *,
-        config: GroupConfig | None,
-        faults: Faults | None,
-        latency_ms: tuple[int, int],
-        sync_ms: tuple[int, int],
-        segment_bytes: int,
-        min_compaction_bytes: int,
-        tap: Tap | None,
+        config: GroupConfig | None = None,
+        faults: Faults | None = None,
+        latency_ms: tuple[int, int] = (1, 5),
+        sync_ms: tuple[int, int] = (0, 3),
+        segment_bytes: int = 65_536,
+        min_compaction_bytes: int = 65_536,
+        tap: Tap | None = None,
     ) -> None:
         super().__init__(seed)
         self.config = config or GroupConfig()
@@ -136,6 +149,12 @@ class CoordinatorWorld(World[ProcessT]):
     def counts(self) -> Mapping[str, int]:
         """Return how many rebalances have ended."""
         return {"rebalances": len(self.rebalances)}
+
+    def add_partitions(self, topic: str, count: int, refresh_ms: int = 2_000) -> None:
+        """Add partitions to a topic, or create it; classic members learn about it within `refresh_ms`."""
+        self._topics.counts[topic] = self._topics.counts.get(topic, 0) + count
+        self._clock.record("cluster", "has topics", dict(self._topics.counts))
+        self._members.topics_changed(refresh_ms)
 
     # ---- faults of the coordinator
 
@@ -195,13 +214,7 @@ class Cluster(CoordinatorWorld[MemberProcess]):
     :param seed: decides everything that is random
     :param topics: name to number of partitions; None is one topic ``topic`` of 4
     :param members: their names, or how many (m1, m2 ...); they have the defaults of `MemberOptions`
-    :param config: the coordinator's settings
-    :param faults: injected into requests and responses, as on the real server
-    :param latency_ms: least and most that a message takes
-    :param sync_ms: least and most that a disk write takes
-    :param segment_bytes: of the coordinator's log, see `Store`; small, so that a short run has several segments
-    :param min_compaction_bytes: of the coordinator's log, see `Store`
-    :param tap: gets the frames on the wire
+    :param wiring: see `CoordinatorWorld`
     :param may_break_one_owner: keep what breaks the law ``one owner`` in `Invariants.broken` instead of raising it:
         members with bugs break it
     :raises ValueError: a topic without partitions
@@ -216,26 +229,14 @@ class Cluster(CoordinatorWorld[MemberProcess]):
         *,
         topics: Mapping[str, int] | None = None,
         members: int | Iterable[str] = 0,
-        config: GroupConfig | None = None,
-        faults: Faults | None = None,
-        latency_ms: tuple[int, int] = (1, 5),
-        sync_ms: tuple[int, int] = (0, 3),
-        segment_bytes: int = 65_536,
-        min_compaction_bytes: int = 65_536,
-        tap: Tap | None = None,
         may_break_one_owner: bool = False,
+        **wiring: Unpack[Wiring],
     ) -> None:
         super().__init__(
             seed,
             VirtualTopics(_DEFAULT_TOPICS if topics is None else topics),
             Invariants(_EMBEDDED.decode_assignment, may_break_one_owner=may_break_one_owner),
-            config=config,
-            faults=faults,
-            latency_ms=latency_ms,
-            sync_ms=sync_ms,
-            segment_bytes=segment_bytes,
-            min_compaction_bytes=min_compaction_bytes,
-            tap=tap,
+            **wiring,
         )
         self._members = Members(self._clock, self._topics, self.processes, self.invariants, self.network)
         for name in [f"m{number}" for number in range(1, members + 1)] if isinstance(members, int) else members:
@@ -265,16 +266,8 @@ class Cluster(CoordinatorWorld[MemberProcess]):
         self.crash(name)
         process = MemberProcess(self._clock, self._members, name, self.network.host_of(name), member, random, options)
         self.processes[name] = process
-        # Two rebalances, a join that waits for a member that was killed while it was new, and some latency.
-        wait = max(options.rebalance_timeout_ms, options.session_timeout_ms) * 2
-        wait += self.config.new_member_join_timeout_ms + 10_000
-        self.invariants.patience_ms = max(self.invariants.patience_ms, wait)
-        self._members.revision += 1
         self._clock.record(name, "starts", replace(options))
-        self._members.learn_topics(process)
-        process.deliver(Subscribe(tuple(self._topics.counts if options.topics is None else options.topics)))
-        if options.commit_ms is not None:
-            self._clock.after(random.randint(1, options.commit_ms), self._members.commit_regularly, process)
+        self._members.begin(process, self.config.new_member_join_timeout_ms)
         return process
 
     def restart(self, name: str, **changes: Any) -> MemberProcess:
@@ -351,15 +344,6 @@ class Cluster(CoordinatorWorld[MemberProcess]):
 
     # ---- topics and groups
 
-    def add_partitions(self, topic: str, count: int, refresh_ms: int = 2_000) -> None:
-        """Add partitions to a topic, or create it; members learn about it within `refresh_ms`."""
-        self._topics.counts[topic] = self._topics.counts.get(topic, 0) + count
-        self._members.revision += 1
-        self._clock.record("cluster", "has topics", dict(self._topics.counts))
-        for process in self.processes.values():
-            if process.is_alive:
-                self._clock.after(process.random.randint(0, refresh_ms), self._members.learn_topics, process)
-
     def force_rebalance(self) -> None:
         """Make every group rebalance: one more member joins each, and leaves again after a minute.
 
@@ -416,8 +400,7 @@ class Cluster(CoordinatorWorld[MemberProcess]):
     def is_busy(self, name: str) -> bool:
         """Whether a consumer's application opens or closes partitions, is about to, or does not know where to begin."""
         process = self.processes[name]
-        is_waiting = process.listeners > 0 or bool(process.opening) or not process.member.has_offsets
-        return process.is_working and is_waiting
+        return process.is_working and (process.is_busy or not process.member.has_offsets)
 
     def idle_ms(self) -> Idle:
         """Return how long partitions had no holder, summed over the partitions, since each first had one."""
@@ -489,7 +472,7 @@ class Cluster(CoordinatorWorld[MemberProcess]):
 
 def _offered(options: MemberOptions) -> list[Assignor]:
     """Return the assignors of a member, with what its bugs do to them."""
-    return assignors_with(options.bugs, (ASSIGNORS[name] for name in options.assignors))
+    return assignors_with(options.bugs, (ASSIGNORS[name] for name in options.assignors or ()))
 
 
 # ---- stale requests

@@ -10,14 +10,12 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 from kcoord_wire.cli.rolling_bounce import throughput_plot
 from kcoord_wire.report.page.charts import LinePlot, Series, write_plot
-from kcoord_wire.worlds.consumer_groups.rolling_bounce import LABEL, simulate_consumer_bounce
-from kcoord_wire.worlds.group.rolling_bounce import PROTOCOLS, BounceResult, BounceWorkload, simulate_bounce
+from kcoord_wire.worlds.consumer_groups.rolling_bounce import PROTOCOLS, BounceResult, BounceWorkload, simulate_bounce
 from tests.bench.bounce.real import real_bounce
 from tests.bench.bounce.workloads import LISTENER, REAL, STATE_STORES, TEN
 
@@ -41,9 +39,8 @@ def headline(workload: BounceWorkload) -> Iterator[str]:
     yield "| protocol | partitions paused | instances idle | longest | rebalances | moves | opened | less than eager |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
     eager = [simulate_bounce(workload, "eager", seed) for seed in SEEDS]
-    for name in (*PROTOCOLS, LABEL):
-        simulate = simulate_consumer_bounce if name == LABEL else partial(simulate_bounce, protocol=name)
-        results = eager if name == "eager" else [simulate(workload, seed=seed) for seed in SEEDS]
+    for name in PROTOCOLS:
+        results = eager if name == "eager" else [simulate_bounce(workload, name, seed) for seed in SEEDS]
         ratios = [one.pause_partition_ms / two.pause_partition_ms for one, two in zip(eager, results, strict=True)]
         ratio = "" if name == "eager" else f"{fmean(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
         cells = [f"{mean(results, key) / 1_000:,.0f} s" for key in ("pause_partition_ms", "pause_instance_ms")]
@@ -113,10 +110,9 @@ def real() -> Iterator[str]:
     yield "|---|---|---:|---:|---:|---:|---:|"
     for library, client in SIMULATED_AS.items():
         names = ["eager", "sticky" if library == "aiokafka" else "cooperative", "static"]
-        for name in [*names, LABEL] if library == "confluent-kafka" else names:
+        for name in [*names, "consumer"] if library == "confluent-kafka" else names:
             workload = replace(REAL, client=client)
-            simulate = simulate_consumer_bounce if name == LABEL else partial(simulate_bounce, protocol=name)
-            measured, simulated = real_bounce(workload, name, library), simulate(workload)
+            measured, simulated = real_bounce(workload, name, library), simulate_bounce(workload, name)
             paused = [each.pause_partition_ms for each in (measured, simulated)]
             cells = [f"{ms / 1_000:,.1f} s" for ms in paused] + [f"{paused[0] / paused[1] - 1:+.1%}"]
             yield f"| {library} | {name} | {' | '.join(cells)} | {measured.rebalances} | {simulated.rebalances} |"

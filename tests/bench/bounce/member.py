@@ -17,7 +17,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from kcoord_wire.worlds.group.rolling_bounce import Work
+from kcoord_wire.worlds.consumer_groups.rolling_bounce import Work
 from tests.support.clients.lines import emit, serve
 
 LIBRARIES = {

@@ -23,10 +23,8 @@ from typing import Any
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.coordinator import Coordinator, GroupConfig
-from kcoord_wire.worlds.consumer_groups.rolling_bounce import LABEL
-from kcoord_wire.worlds.group.rolling_bounce import (
+from kcoord_wire.worlds.consumer_groups.rolling_bounce import (
     PROTOCOLS,
-    BounceProtocol,
     BounceResult,
     BounceWorkload,
     Work,
@@ -210,7 +208,7 @@ def _instance(
 ) -> Instance:
     times = {"library": client.name, "revoke_ms": workload.revoke_ms, "assign_ms": workload.assign_ms}
     (topic,) = workload.topics
-    chosen = PROTOCOLS.get(protocol, BounceProtocol("range"))
+    chosen = PROTOCOLS[protocol]
     return Instance(
         group,
         replace(client, environment={"BOUNCE": json.dumps(times)}),
@@ -218,10 +216,10 @@ def _instance(
         bootstrap=address,
         client_id=name,
         group=f"bounce-{protocol}",
-        assignor=chosen.assignor,
+        assignor=chosen.assignor or "range",
         instance_id=f"i-{name}" if chosen.is_static else None,
         session_timeout_ms=workload.session_timeout_ms,
         heartbeat_interval_ms=workload.heartbeat_interval_ms,
         rebalance_timeout_ms=workload.rebalance_timeout_ms,
-        options=KIP_848 if protocol == LABEL else {},
+        options=KIP_848 if protocol == "consumer" else {},
     )

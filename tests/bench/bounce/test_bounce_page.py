@@ -9,7 +9,7 @@ import pytest
 
 from kcoord_wire.cli.rolling_bounce import throughput_plot
 from kcoord_wire.report.page.charts import plot_svg
-from kcoord_wire.worlds.group.rolling_bounce import simulate_bounce
+from kcoord_wire.worlds.consumer_groups.rolling_bounce import simulate_bounce
 from tests.bench.bounce.__main__ import DOCS, PAGE, fill, ratios, with_stores
 from tests.bench.bounce.workloads import STATE_STORES
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.worlds.group.rolling_bounce import Work, WorkEvent
+from kcoord_wire.worlds.consumer_groups.rolling_bounce import Work, WorkEvent
 from tests.bench.bounce.real import double_owners
 
 ONE = frozenset({TopicPartition("events", 0)})

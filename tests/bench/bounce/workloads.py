@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kcoord_wire.worlds.group.rolling_bounce import BounceWorkload
+from kcoord_wire.worlds.consumer_groups.rolling_bounce import BounceWorkload
 
 STATE_STORES = BounceWorkload(
     members=10,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import uuid
 
-from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.assignors import ASSIGNORS, TopicPartition
+from kcoord_wire.assignors.embedded import ConsumerProtocol
+from kcoord_wire.consumer.classic_member import MemberMachine
 from kcoord_wire.consumer.kip848_member import Partition
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.worlds.consumer_groups.consumer_group_world import (
     ClassicClient,
-    MemberOptions,
-    classic_options,
-    machine_of,
+    ClassicProcess,
+    ConsumerGroupCluster,
 )
+from kcoord_wire.worlds.group.members import MemberOptions
 from kcoord_wire.worlds.group.wire import VirtualTopics
 
 TOPICS = VirtualTopics({"orders": 3})
@@ -20,14 +22,17 @@ TOPICS = VirtualTopics({"orders": 3})
 
 def test_timeouts_are_those_of_the_coordinator() -> None:
     config = GroupConfig(consumer_session_timeout_ms=7_000, consumer_heartbeat_interval_ms=700)
-    options = classic_options(MemberOptions(assignors=("range",), instance_id="i"), "g", config)
-    settings = machine_of(options, "m1").settings
+    with ConsumerGroupCluster(topics={"orders": 3}, config=config) as sim:
+        sim.member("m1", {"assignors": ("range",), "instance_id": "i"})
+        process = sim.processes["m1"]
+        assert isinstance(process, ClassicProcess)
+        settings = process.member.settings
     assert (settings.session_timeout_ms, settings.heartbeat_interval_ms) == (7_000, 700)
-    assert (settings.group_id, settings.group_instance_id) == ("g", "i")
+    assert (settings.group_id, settings.group_instance_id) == ("group", "i")
 
 
 def test_a_client_has_the_epoch_and_partitions_of_its_member() -> None:
-    member = machine_of(classic_options(MemberOptions(assignors=("range",)), "g", GroupConfig()), "m1")
+    member = MemberMachine(MemberOptions().settings("m1"), [ASSIGNORS["range"]], ConsumerProtocol())
     client = ClassicClient(member, TOPICS)
     assert (client.member_id, client.epoch, client.owned, client.is_at_rest) == ("", -1, frozenset(), False)
     member.member_id, member.generation_id, member.owned_generation = "id", 5, 4

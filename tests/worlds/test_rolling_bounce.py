@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.worlds.group.rolling_bounce import (
+from kcoord_wire.worlds.consumer_groups.rolling_bounce import (
     PROTOCOLS,
     BounceResult,
     BounceWorkload,
@@ -65,9 +65,23 @@ def test_static_members_restart_without_a_rebalance() -> None:
     assert result.pause_partition_ms == pytest.approx(16 * away, rel=0.02)
 
 
+def test_members_of_kip_848_give_up_only_what_moves() -> None:
+    """The four partitions of each instance go away and come back; no instance but its own stands still for long."""
+    result, eager = (simulate_bounce(SMALL, name, seed=0) for name in ("consumer", "eager"))
+    assert (result.label, result.rebalances, result.moves, result.opened) == ("consumer", 8, 32, 32)
+    assert result.pause_partition_ms < eager.pause_partition_ms / 2
+    assert result.pause_instance_ms < eager.pause_instance_ms / 2
+
+
+def test_partitions_may_be_opened_beside_the_work() -> None:
+    aside, listening = (bounce("consumer", assign_ms=400, opens_aside=opens_aside) for opens_aside in (True, False))
+    assert aside.pause_instance_ms < listening.pause_instance_ms
+    assert aside.opened == listening.opened
+
+
 def test_down_time_is_the_same_for_all_protocols() -> None:
     expected = 4 * (4 * 50 + 4_000)
-    assert {small(name).down_instance_ms for name in ("eager", "static")} == {expected}
+    assert {small(name).down_instance_ms for name in ("eager", "static", "consumer")} == {expected}
 
 
 def test_throughput_falls_and_recovers() -> None:
@@ -85,9 +99,10 @@ def test_throughput_falls_and_recovers() -> None:
     assert min(small("cooperative").throughput) > arriving / 2, "the others go on"
 
 
-def test_the_seed_decides_everything() -> None:
-    assert bounce("eager", seed=3) == bounce("eager", seed=3)
-    assert bounce("eager", seed=3) != bounce("eager", seed=4)
+@pytest.mark.parametrize("protocol", ["eager", "consumer"])
+def test_the_seed_decides_everything(protocol: str) -> None:
+    assert bounce(protocol, seed=3) == bounce(protocol, seed=3)
+    assert bounce(protocol, seed=3) != bounce(protocol, seed=4)
 
 
 def test_stops_at_intervals_do_not_wait_for_the_group() -> None:
@@ -111,6 +126,8 @@ def test_an_outage_within_a_slow_revocation_saves_a_join() -> None:
 def test_listeners_longer_than_the_poll_interval_are_an_error() -> None:
     with pytest.raises(ValueError, match=r"does not settle: .* 40000 ms to open them; .* is 30000"):
         bounce("eager", assign_ms=20_000, rebalance_timeout_ms=30_000)
+    with pytest.raises(ValueError, match="does not settle"):
+        bounce("consumer", revoke_ms=20_000, rebalance_timeout_ms=1_000, session_timeout_ms=6_000)
 
 
 @pytest.mark.parametrize(
