@@ -54,8 +54,7 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 
 RELOAD_MS: Final = (500, 30_000)  # first and longest pause before the log is read again after a failure
 
-_APPENDS: Final = (Append, AppendMarker)  # a tuple is checked in a third of the time that a union takes
-_WAITING: Final = (Reply, WriteMarkers)
+_WAITING: Final = (Reply, WriteMarkers)  # a tuple is checked in a third of the time that a union takes
 _READERS: Final = frozenset({m.FetchRequest, m.ListOffsetsRequest, m.OffsetForLeaderEpochRequest})
 
 M = TypeVar("M", bound=LoggedMachine)
@@ -108,7 +107,7 @@ class Runtime(Generic[M]):
         machine: M,
         store: Store,
         send: Callable[[int, Any], None],
-        perform: Callable[[Any], None] | None = None,
+        perform: Callable[[Any], None] = lambda effect: None,
     ) -> None:
         self.machine = machine
         self.store = store
@@ -144,25 +143,26 @@ class Runtime(Generic[M]):
 
     def submit(self, event: Event, now: int) -> None:
         """Give the machine an event, and carry out its effects."""
-        effects = self.machine.handle(event, now)
-        for effect in effects:
-            if isinstance(effect, Append):
+        answers: list[Reply | WriteMarkers] = []
+        others: list[Effect] = []
+        for effect in self.machine.handle(event, now):
+            if isinstance(effect, _WAITING):
+                answers.append(effect)
+            elif isinstance(effect, Append):
                 self.store.append(effect.records, now, effect.producer)
             elif isinstance(effect, AppendMarker):
                 self.store.append_marker(effect, now)
-        for effect in effects:
-            if isinstance(effect, Reply) and effect.after <= self.durable:
-                self._send(effect.token, effect.message)
-            elif isinstance(effect, _WAITING) and effect.after > self.durable:
+            else:
+                others.append(effect)
+        for answer in answers:
+            if answer.after > self.durable:
                 self._age += 1
-                heapq.heappush(self._held, (effect.after, self._age, effect))
-            elif not isinstance(effect, _APPENDS):
-                self._release(effect)
-
-    def _release(self, effect: Effect) -> None:
-        if isinstance(effect, Reply):
-            self._send(effect.token, effect.message)
-        elif self._perform is not None:
+                heapq.heappush(self._held, (answer.after, self._age, answer))
+            elif isinstance(answer, Reply):
+                self._send(answer.token, answer.message)
+            else:
+                self._perform(answer)
+        for effect in others:  # accounts of rebalances: no answer waits for their lines in the log
             self._perform(effect)
 
     def begin_sync(self) -> Sync | None:
@@ -174,7 +174,11 @@ class Runtime(Generic[M]):
         self.store.end_sync(sync)
         self.durable = self._base + sync.last
         while self._held and self._held[0][0] <= self.durable:
-            self._release(heapq.heappop(self._held)[2])
+            answer = heapq.heappop(self._held)[2]
+            if isinstance(answer, Reply):
+                self._send(answer.token, answer.message)
+            else:
+                self._perform(answer)
 
     def sync_failed(self, now: int) -> None:
         """Note that the write has failed, or that the coordinator stops: refuse what is held and parked. After

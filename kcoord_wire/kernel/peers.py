@@ -190,8 +190,8 @@ class FramedPeer(Peer):
     """
 
     __slots__ = (
-        "_bodies", "_framer", "_is_pumping", "_is_unread", "_out", "_receive", "active_at", "frame_limit", "held",
-        "in_hand", "opened_at", "owner", "stuck_at",
+        "_bodies", "_counters", "_framer", "_is_pumping", "_is_unread", "_out", "_receive", "active_at", "frame_limit",
+        "held", "in_hand", "opened_at", "owner", "stuck_at",
     )  # fmt: skip
 
     def __init__(self, owner: PeerOwner, frame_limit: int) -> None:
@@ -203,6 +203,7 @@ class FramedPeer(Peer):
         self.opened_at = self.active_at = 0.0
         self.stuck_at: float | None = None
         self._receive = owner.receive
+        self._counters = owner.counters
         self._framer: Framer | None = None
         self._bodies: Iterator[bytes] | None = None  # of the framer, while more of them may come
         self._out: list[bytes] = []  # frames that are written when no more is to be handled
@@ -224,7 +225,7 @@ class FramedPeer(Peer):
     def data_received(self, data: bytes) -> None:
         if self.transport is None or self.transport.is_closing():
             return
-        self.owner.counters.received_bytes += len(data)
+        self._counters.received_bytes += len(data)
         self.active_at = time.monotonic()
         if self._framer is None:
             size = int.from_bytes(data[:SIZE_BYTES], "big")
@@ -323,7 +324,7 @@ class FramedPeer(Peer):
         transport = self.transport
         if transport is None or transport.is_closing():
             return
-        self.owner.counters.sent_bytes += len(data)
+        self._counters.sent_bytes += len(data)
         if self._is_pumping and len(data) <= LARGE:
             self._out.append(data)
         else:

@@ -21,27 +21,23 @@ class Timer:
     """One deadline, made by `Timers.start`.
 
     :ivar when: ms
+    :ivar action: None once it has fired, or was moved or cancelled
     """
 
-    __slots__ = ("_action", "when")
+    __slots__ = ("action", "when")
 
     def __init__(self, when: int, action: Callable[[], None]) -> None:
         self.when = when
-        self._action: Callable[[], None] | None = action
+        self.action: Callable[[], None] | None = action
 
     @property
     def live(self) -> bool:
         """Whether it is still going to fire."""
-        return self._action is not None
+        return self.action is not None
 
     def cancel(self) -> None:
         """Prevent it from firing."""
-        self._action = None
-
-    def pop_action(self) -> Callable[[], None] | None:
-        """Return the action, once; None if it was taken before, or the timer was cancelled."""
-        action, self._action = self._action, None
-        return action
+        self.action = None
 
 
 class Timers:
@@ -61,7 +57,7 @@ class Timers:
     def next(self) -> int | None:
         """When to call `run_due` next, in ms: no later than the first deadline; None if there is none."""
         heap = self._heap
-        while heap and heap[0][2]._action is None:
+        while heap and heap[0][2].action is None:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
@@ -76,7 +72,7 @@ class Timers:
         if when >= timer.when:
             timer.when = when
             return timer
-        action = timer.pop_action()
+        action, timer.action = timer.action, None
         assert action is not None, "only a live timer is moved"
         return self.start(when, action)
 
@@ -91,16 +87,19 @@ class Timers:
         heap = self._heap
         while heap and heap[0][0] <= now:
             when, _, timer = heapq.heappop(heap)
+            action = timer.action
+            if action is None:
+                continue
             if timer.when > when:
-                if timer.live:
-                    self._push(timer.when, timer)
-            elif action := timer.pop_action():
+                self._push(timer.when, timer)
+            else:
+                timer.action = None
                 action()
 
     def _push(self, when: int, timer: Timer) -> None:
         self._serial += 1
         heapq.heappush(self._heap, (when, self._serial, timer))
         if len(self._heap) > self._sweep_at:
-            self._heap[:] = [entry for entry in self._heap if entry[2].live]
+            self._heap[:] = [entry for entry in self._heap if entry[2].action is not None]
             heapq.heapify(self._heap)
             self._sweep_at = max(SWEEP_FROM, 2 * len(self._heap))

@@ -103,7 +103,7 @@ def test_what_is_not_served_is_a_decode_error(body: bytes, kind: str) -> None:
 
 def test_an_answer_has_the_correlation_id_of_its_request() -> None:
     dialect = RewriteDialect()
-    owner: Any = SimpleNamespace(limits=Limits(), receive=None)
+    owner: Any = SimpleNamespace(limits=Limits(), receive=None, counters=None)
     connection = Connection(owner, 1 << 20, 1)
     assert dialect.read(connection, kw.encode_request(JOIN, 0, correlation_id=9)) == JOIN
     assert connection.in_hand.correlation_id == 9

@@ -337,6 +337,7 @@ class EffectCollector:
     """Collects the effects of one call of a machine's `handle`, and knows the time of that call.
 
     :ivar now: ms
+    :ivar effects: of this call so far
     :ivar appended: number of `Append` effects since the machine was made
     :ivar deleted: number of the last one that deleted a group or transactional id
     """
@@ -348,12 +349,6 @@ class EffectCollector:
         self.appended = 0
         self.deleted = 0
         self.effects: list[Effect] = []
-
-    def begin(self, now: int) -> list[Effect]:
-        """Begin the next call; its effects go into the list returned."""
-        self.now = now
-        self.effects = []
-        return self.effects
 
     def reply(self, request: Request, message: object, after: int = 0) -> None:
         """Answer `request` once append number `after` is on disk."""
@@ -418,24 +413,22 @@ class LoggedMachine(ABC):
 
         :raises TypeError: a request that is not in `serves`
         """
-        effects = self._effects.begin(now)
+        effects: list[Effect] = []
+        self._effects.now, self._effects.effects = now, effects
         if isinstance(event, Request):
-            self._request(event)
+            message = event.message
+            handler = self._handlers.get(type(message))
+            if handler is None:
+                raise TypeError(f"{type(self).__name__} does not serve {type(message).__name__}")
+            if error := self._refuses(message):
+                self._refuse(event, error)
+            else:
+                handler(event, message)
         elif isinstance(event, Tick):
             self._timers.run_due(now)
         else:
             self._take_in(event)
         return effects
-
-    def _request(self, request: Request) -> None:
-        message = request.message
-        handler = self._handlers.get(type(message))
-        if handler is None:
-            raise TypeError(f"{type(self).__name__} does not serve {type(message).__name__}")
-        if error := self._refuses(message):
-            self._refuse(request, error)
-        else:
-            handler(request, message)
 
     def _refuses(self, message: Any) -> ErrorCode | None:
         """Return why a request is not handled now, whatever it asks; None if it is handled."""

@@ -210,7 +210,7 @@ class GroupMachine(RebalancingMachine):
         group.add(member)
         member.is_new = True
         self._park_join(group, member, request)
-        self._keep_for(group, member, self.config.new_member_join_timeout_ms)
+        self._keep_alive(group, member, self.config.new_member_join_timeout_ms)
         self._rebalance(group, events.Trigger.NEW_MEMBER, member, message.reason)
 
     def _rejoin(self, request: events.Request, message: m.JoinGroupRequest, group: Group, member: Member) -> None:

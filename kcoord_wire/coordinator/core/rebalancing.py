@@ -58,26 +58,21 @@ class RebalancingMachine(LoggedMachine):
         group.begin_rebalance(
             self._effects, trigger, group.generation_id, who, who.group_instance_id, reason
         ).joins.extend(joined)
-        from_empty = group.state is State.EMPTY
+        from_empty, delay = group.state is State.EMPTY, self.config.initial_rebalance_delay_ms
         group.move(Move.PREPARE, now)
-        if from_empty:
-            delay = self.config.initial_rebalance_delay_ms
+        if from_empty and delay:
             group.filling = True
             group.filling_grew = False
             self._fill(group, delay, max(group.rebalance_timeout_ms - delay, 0))
-        elif group.all_joined:
+        elif from_empty or group.all_joined:
             self._complete_join(group)
         else:
             self._await_joins(group)
 
     def _fill(self, group: Group, delay: int, remaining: int) -> None:
         """Wait for more members of a group that was empty (KIP-134)."""
-        action = partial(self._filled, group, delay, remaining)
-        if delay:
-            group.join_timer = self._timers.start(self._effects.now + delay, action)
-        else:
-            group.join_timer = None
-            action()
+        filled = partial(self._filled, group, delay, remaining)
+        group.join_timer = self._timers.start(self._effects.now + delay, filled)
 
     def _filled(self, group: Group, delay: int, remaining: int) -> None:
         if group.filling_grew and remaining:
@@ -195,13 +190,10 @@ class RebalancingMachine(LoggedMachine):
 
     # ---- sessions and removal
 
-    def _keep_alive(self, group: Group, member: Member) -> None:
-        self._keep_for(group, member, member.session_timeout_ms)
-
-    def _keep_for(self, group: Group, member: Member, timeout_ms: int) -> None:
-        """Restart the timer after which a silent member is removed."""
-        until = self._effects.now + timeout_ms
-        if member.session is None or not member.session.live:
+    def _keep_alive(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
+        """Restart the timer after which a silent member is removed: its session timeout if not given."""
+        until = self._effects.now + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
+        if member.session is None or member.session.action is None:
             member.session = self._timers.start(until, partial(self._session_expired, group, member))
         else:
             member.session = self._timers.move(member.session, until)
