@@ -1,7 +1,7 @@
 """A simulated world: processes that scripts name, the servers and the network that they reach, and the end of it all.
 
-A protocol derives its world from `World`. What all of them have is here: time, `crash`, `pause`, `partition`, `lose`,
-`heal` and `settle`; how a process starts is the protocol's.
+A protocol derives its world from `World`. What all of them have is here: time, `leave`, `crash`, `pause`, `partition`,
+`lose`, `heal` and `settle`; which process `member` starts is the protocol's.
 
 Laws:
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.kernel.machines import Shutdown, Tick
 from kcoord_wire.kernel.virtual.clock import TraceLine, VirtualClock
 from kcoord_wire.kernel.virtual.network import Loss, Network, ProcessServer
 from kcoord_wire.kernel.virtual.processes import Process
@@ -33,6 +33,7 @@ class World(Generic[P]):
     :cvar hold_ms: it counts as settled if it still is after this
     :cvar look_ms: between two looks at whether it has settled; 0 for one after each event
     :cvar settles: the law that is broken if it does not settle
+    :cvar leaves: the event that ends a process in order
     :ivar seed: as given
     :ivar processes: by name; what starts again has a new process
     :ivar servers: by name: those that a script may crash and pause like processes; they start again by themselves
@@ -43,6 +44,7 @@ class World(Generic[P]):
     hold_ms: ClassVar[int] = 0
     look_ms: ClassVar[int] = 0
     settles: ClassVar[str] = "settles"
+    leaves: ClassVar[Any] = Shutdown()
     network: Network[Any] | None = None
 
     def __init__(self, seed: int = 0) -> None:
@@ -109,6 +111,20 @@ class World(Generic[P]):
     def working(self) -> Iterator[P]:
         """Yield the processes that work."""
         return (process for process in self.processes.values() if process.is_working)
+
+    def _begin(self, process: P, event: object = Tick(), detail: object = None) -> P:
+        """Start a process, in place of the one of that name, with its first event."""
+        self.processes[process.name] = process
+        self._clock.record(process.name, "starts", detail)
+        process.deliver(event)
+        return process
+
+    def leave(self, name: str) -> None:
+        """Let a process end in order."""
+        process = self._working(name)
+        if process is not None:
+            self._clock.record(name, "leaves")
+            process.deliver(self.leaves)
 
     def crash(self, name: str, down_ms: int = 1_000) -> None:
         """Kill a process. The others only see its connections close.

@@ -27,8 +27,6 @@ from kcoord_wire.kernel.machines import (
     Machine,
     Received,
     Send,
-    Shutdown,
-    Tick,
 )
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import Connection, Network, ProcessServer
@@ -344,20 +342,6 @@ class BrokerWorld(World[ClientT]):
             lag_ms=lag_ms,
             on_write=lambda writes, session_id: self.invariants.written(writes, session_id),
         )
-
-    def _start(self, process: ClientT, detail: object = None) -> ClientT:
-        """Start a client, in place of the one of that name."""
-        self.processes[process.name] = process
-        self._clock.record(process.name, "starts", detail)
-        process.deliver(Tick())
-        return process
-
-    def leave(self, name: str) -> None:
-        """Let a client's application end it."""
-        process = self._working(name)
-        if process is not None:
-            self._clock.record(name, "shuts down")
-            process.deliver(Shutdown())
 
     @property
     def addresses(self) -> tuple[BrokerAddress, ...]:

@@ -201,7 +201,7 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
             is_fenced=self.is_fenced,
         )
         random = Random(f"{self.seed}/{name}") if former is None else former.random
-        return self._start(ConsumerProcess(self, name, settings, random))
+        return self._begin(ConsumerProcess(self, name, settings, random))
 
     def group_of(self, link: Link) -> str:
         """Return the group of a connection's consumer."""

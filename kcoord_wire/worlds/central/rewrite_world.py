@@ -223,7 +223,7 @@ class RewriteCluster(BrokerWorld[MemberProcess]):
         if random.random() < 0.5:
             settings = replace(settings, bootstrap=settings.bootstrap[::-1])
         process = MemberProcess(self, name, RewriteMember(settings), random)
-        return self._start(process, settings.topics or settings.whitelist)
+        return self._begin(process, detail=settings.topics or settings.whitelist)
 
     # ---- where it stands
 

@@ -321,6 +321,7 @@ class ProposalCluster(World[MemberProcess]):
     """
 
     settle_ms = SETTLE_MS
+    leaves = Leave()
     network: ProposalNetwork
 
     def __init__(
@@ -403,9 +404,7 @@ class ProposalCluster(World[MemberProcess]):
         settings = events.MemberSettings(**options.settings)
         machine = self._variant.member(settings, self._codec, options.strategies)
         process = MemberProcess(self, self._clock, name, self.network.host_of(name), machine, options)
-        self.processes[name] = process
-        self._clock.record(name, "starts")
-        process.deliver(events.Subscribe(options.subscription or Subscription(tuple(self.topics))))
+        self._begin(process, events.Subscribe(options.subscription or Subscription(tuple(self.topics))))
         self._fetch(process)
         return process
 
@@ -413,13 +412,6 @@ class ProposalCluster(World[MemberProcess]):
         """Close a member and start it again at once, as in a rolling upgrade."""
         self.leave(name)
         self.member(name, options or self.processes[name].options)
-
-    def leave(self, name: str) -> None:
-        """Close a member."""
-        process = self._working(name)
-        if process is not None:
-            self._clock.record(name, "leaves")
-            process.deliver(Leave())
 
     def subscribe(self, name: str, *topics: str) -> None:
         """Change what a member consumes."""

@@ -330,9 +330,7 @@ class TransactionCluster(World[ApplicationProcess]):
         process = ApplicationProcess(
             self, self._clock, settings, self.network.host_of(name), Random(f"{self.seed}/{name}")
         )
-        self.processes[name] = process
-        self._clock.record(name, "starts")
-        process.deliver(events.Start())
+        self._begin(process, events.Start())
 
     def _latest(self, transactional_id: str) -> ApplicationProcess | None:
         """Return the application that was started last with an id."""
