@@ -56,7 +56,7 @@ MAY_IMPORT = {
     "coordinator.security": {"kernel", "coordinator.core"} | CODEC - {"codec"},
     "coordinator.log": {"kernel", "log", "coordinator.core", "records"} | GROUND,
     "coordinator.partitions": {"kernel", "log", "coordinator.core", "records"} | GROUND,
-    "coordinator.topics": {"kernel", "log", "records", "coordinator.core", "coordinator.partitions"}
+    "coordinator.topics": {"kernel", "log", "records", "coordinator.core", "coordinator.log", "coordinator.partitions"}
     | CODEC - {"codec"},
     "coordinator": {
         "log",

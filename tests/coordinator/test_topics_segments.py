@@ -66,41 +66,36 @@ def test_the_first_batch_of_a_time() -> None:
     assert (segment.latest(100), segment.latest(104), segment.latest(105)) == (111, 102, -1)
 
 
-@pytest.mark.parametrize("cut", range(1, len(batch(104))))
-def test_a_torn_last_batch_is_cut_off(cut: int) -> None:
-    whole = content_of(filled())
-    segment, found = read(whole[:-cut])
-    assert found == [100, 101, 102, 103]
-    assert segment.torn == len(batch(104)) - cut
-    segment.repair()
-    assert segment.torn == 0
-    data = batch(104, b"again")
-    segment.append(data, 104, 0)
-    assert values(segment.read(103, 105, 1 << 20, True)) == [(103, b"v"), (104, b"again")]
-
-
 def content_of(segment: Segment) -> bytes:
     return segment.read(100, 1 << 40, 1 << 30, True)
 
 
-def test_a_torn_batch_that_holds_a_batch() -> None:
-    """A record may have any value, a whole batch of a later offset too."""
-    whole = content_of(filled(1)) + batch(101, batch(102) * 3)
-    segment, found = read(whole[:-5])
-    assert found == [100]
-    assert segment.torn == len(batch(101, batch(102) * 3)) - 5
+def is_cut(data: bytes, left: int) -> None:
+    """The last `left` bytes are torn: they are cut off, kept nowhere, and the log goes on."""
+    segment, found = read(data)
+    assert (segment.torn, segment.damage) == (left, "")
+    assert segment.repair() == ""
+    assert segment.torn == 0
+    segment.append(batch(found[-1] + 1, b"again"), found[-1] + 1, 0)
+    assert content(segment._folder) == {NAME: content_of(segment)}
+    assert content_of(segment)[: len(data) - left] == data[: len(data) - left]
+    assert values(content_of(segment))[-1] == (found[-1] + 1, b"again")
 
 
-def test_sectors_that_were_never_written() -> None:
-    whole = content_of(filled())
-    segment, found = read(whole[: -len(batch(104))] + bytes(700))
-    assert (found, segment.torn) == ([100, 101, 102, 103], 700)
+def test_a_torn_last_batch_is_cut_off() -> None:
+    whole, size = content_of(filled()), len(batch(104))
+    for cut in range(1, size):
+        is_cut(whole[:-cut], size - cut)
+    is_cut(whole[:-size] + bytes(700), 700)  # sectors that were never written
+    holding = batch(101, batch(102) * 3)  # a record may have any value, a whole batch of a later offset too
+    is_cut(content_of(filled(1)) + holding[:-5], len(holding) - 5)
 
 
 DAMAGE = {
     "a bit": (lambda data, size: data[: size + 65] + bytes([data[size + 65] ^ 1]) + data[size + 66 :], "checksum"),
     "a batch twice": (lambda data, size: data[:size] + data, "offset 100 where 101 is due"),
     "a hole": (lambda data, size: data[:size] + bytes(9) + data[size:], "0 bytes of a batch, where"),
+    "an old batch": (lambda data, size: data[:size] + data[:size], "offset 100 where 101 is due"),
     "an epoch": (lambda data, size: batch(100, epoch=2) + data[size:], "leader epoch 0 after one of 2"),
 }
 
@@ -202,14 +197,8 @@ def test_the_least_recently_used_file_is_closed(tmp_path: Path) -> None:
     assert again is not first
     again.append(b"two")
     assert again.read(0, 10) == b"onetwo"
-    files.close_all()
-
-
-def test_a_new_file_is_empty(tmp_path: Path) -> None:
-    disk = FolderDisk(tmp_path)
-    files = OpenFiles()
-    files.get(disk, "a").append(b"old")
     assert files.get(disk, "a", new=True).read(0, 10) == b""
-    files.close(disk, "a")
-    files.close(disk, "a")
-    assert disk.sizes() == {"a": 0}
+    for _ in range(2):
+        files.close(disk, "a")
+    assert disk.sizes()["a"] == 0
+    files.close_all()

@@ -1,4 +1,8 @@
-"""Segments that a crash has torn, that are damaged, or that something else has written."""
+"""Segments that a crash has torn, that are damaged, or that something else has written.
+
+In a log whose writes are each synced, seen through a `Store`; what logs without that make of the same is in
+tests/coordinator/test_topics_segments.py.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,7 @@ from tests.support.logs import (
     NOW,
     STATES,
     WRITES,
+    State,
     batches,
     commit,
     content,
@@ -34,86 +39,76 @@ from tests.support.logs import (
 )
 
 
+def refuses(files: dict[str, bytes], reason: str = ".", *, position: int | None = None) -> None:
+    """The log is not read for this reason, and no file is touched."""
+    disk = disk_of(files)
+    with pytest.raises(CorruptLogError, match=reason) as caught:
+        Store(disk).recover()
+    assert caught.value.file in files
+    assert position in (None, caught.value.position)
+    assert content(disk) == files
+
+
+def is_cut(data: bytes, size: int, state: State) -> None:
+    """What follows `size` bytes is cut off, and the log goes on."""
+    disk = disk_of({FIRST: data})
+    store, found = recovered(disk)
+    assert (found, store.recovered.truncated, disk.sizes()) == (state, len(data) - size, {FIRST: size})
+    write(store, [commit("z", 0, 1)])
+    assert recovered(disk)[1] == {**state, ("z", 0): 1}
+
+
+DATA, BOUNDS = log_of(*WRITES)
+LAST = BOUNDS[-2]
+"""Where the last write begins."""
+
+
 def test_a_log_cut_at_every_byte_is_a_whole_number_of_writes() -> None:
-    data, bounds = log_of(*WRITES)
-    for end in range(len(data) + 1):
-        disk = disk_of({FIRST: data[:end]})
-        store, found = recovered(disk)
-        whole = max(n for n, bound in enumerate(bounds) if bound <= end)
-        assert found == STATES[whole], f"cut at {end}"
-        assert store.recovered.truncated == end - bounds[whole]
-        assert disk.sizes() == {FIRST: bounds[whole]}
-        write(store, [commit("z", 0, end)])
-        assert recovered(disk)[1] == {**STATES[whole], ("z", 0): end}
+    for end in range(len(DATA) + 1):
+        whole = max(n for n, bound in enumerate(BOUNDS) if bound <= end)
+        is_cut(DATA[:end], BOUNDS[whole], STATES[whole])
 
 
 def test_a_cut_that_is_not_at_the_end_of_the_log_is_refused() -> None:
-    data, _ = log_of(*WRITES)
-    follows = f"{sum(map(len, WRITES)):020}.log"
-    for end in range(len(data)):
-        files = {FIRST: data[:end], follows: b""}
-        disk = disk_of(files)
-        with pytest.raises(CorruptLogError):
-            Store(disk).recover()
-        assert content(disk) == files
+    for end in range(len(DATA)):
+        refuses({FIRST: DATA[:end], f"{sum(map(len, WRITES)):020}.log": b""})
 
 
 @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
 def test_damage_is_refused_or_cuts_off_the_last_write(flip: int) -> None:
-    data, bounds = log_of(*WRITES)
-    last = bounds[-2]
-    for at in range(len(data)):
-        damaged = bytearray(data)
+    for at in range(len(DATA)):
+        damaged = bytearray(DATA)
         damaged[at] ^= flip
-        files = {FIRST: bytes(damaged)}
-        disk = disk_of(files)
-        if at < last:
-            with pytest.raises(CorruptLogError) as caught:
-                Store(disk).recover()
-            assert caught.value.file == FIRST
-            assert caught.value.position == max(bound for bound in bounds if bound <= at)
-            assert content(disk) == files
-        else:
+        if at < LAST:
+            refuses({FIRST: bytes(damaged)}, position=max(bound for bound in BOUNDS if bound <= at))
+        elif at >= LAST + 21:
+            is_cut(bytes(damaged), LAST, STATES[-2])
+        else:  # what the checksum does not cover
             try:
-                store, found = recovered(disk)
+                is_cut(bytes(damaged), LAST, STATES[-2])
             except CorruptLogError:
-                assert content(disk) == files
-                assert at < last + 21, "what the checksum does not cover"
-            else:
-                assert found == STATES[-2]
-                assert store.recovered.truncated == len(data) - last
-                assert disk.sizes() == {FIRST: last}
+                refuses({FIRST: bytes(damaged)}, position=LAST)
 
 
 @pytest.mark.parametrize("length", [-1, 0, 1, 48, 49, 200, 10_000, 1 << 30, (1 << 31) - 1])
-@pytest.mark.parametrize("which", range(len(WRITES) - 1))
-def test_a_damaged_length_does_not_hide_what_follows(length: int, which: int) -> None:
-    data, bounds = log_of(*WRITES)
-    at = bounds[which] + 8
-    damaged = data[:at] + length.to_bytes(4, "big", signed=True) + data[at + 4 :]
-    disk = disk_of({FIRST: damaged})
-    with pytest.raises(CorruptLogError) as caught:
-        Store(disk).recover()
-    assert caught.value.position == bounds[which]
-    assert content(disk) == {FIRST: damaged}
+def test_a_damaged_length_does_not_hide_what_follows(length: int) -> None:
+    for bound in BOUNDS[:-2]:
+        at = bound + 8
+        damaged = DATA[:at] + length.to_bytes(4, "big", signed=True) + DATA[at + 4 :]
+        refuses({FIRST: damaged}, position=bound)
 
 
 def test_two_damaged_batches_at_the_end_are_more_than_one_write() -> None:
-    data, bounds = log_of(*WRITES)
-    damaged = bytearray(data)
-    for start in bounds[-3:-1]:
+    damaged = bytearray(DATA)
+    for start in BOUNDS[-3:-1]:
         damaged[start + 70] ^= 1
-    with pytest.raises(CorruptLogError, match="checksum"):
-        Store(disk_of({FIRST: bytes(damaged)})).recover()
+    refuses({FIRST: bytes(damaged)}, "checksum")
 
 
 @pytest.mark.parametrize("junk", [b"\0", b"\xff", b"{"])
-@pytest.mark.parametrize("size", [1, 12, 61, 512, 5000])
-def test_a_tail_that_holds_no_batch_is_cut_off(junk: bytes, size: int) -> None:
-    data, _ = log_of(*WRITES)
-    disk = disk_of({FIRST: data + junk * size})
-    store, found = recovered(disk)
-    assert (found, store.recovered.truncated) == (STATES[-1], size)
+def test_a_tail_that_holds_no_batch_is_cut_off(junk: bytes) -> None:
+    for size in (1, 12, 61, 512, 5000):
+        is_cut(DATA + junk * size, len(DATA), STATES[-1])
 
 
 @pytest.mark.parametrize("lost", range(4))
@@ -133,9 +128,7 @@ def test_any_sector_of_the_last_write_may_be_missing(lost: int, filler: int) -> 
         damaged = bytearray(data)
         damaged[gone] = bytes([filler]) * (gone.stop - gone.start)
         if damaged != data:
-            store, found = recovered(disk_of({FIRST: bytes(damaged)}))
-            assert found == {("a", 0): 1}, f"{bounds[1]}"
-            assert store.recovered.truncated == len(data) - bounds[1]
+            is_cut(bytes(damaged), bounds[1], {("a", 0): 1})
 
 
 def test_log_bytes_in_a_torn_record_are_not_a_batch() -> None:
@@ -145,9 +138,7 @@ def test_log_bytes_in_a_torn_record_are_not_a_batch() -> None:
     group = LogRecord(kw.GroupMetadataKey(group="g"), kw.GroupMetadataValue(protocol_type="t", members=[member]))
     data, bounds = log_of(*WRITES, [group])
     assert old in data[bounds[-2] :]
-    store, found = recovered(disk_of({FIRST: data[:-1]}))
-    assert found == STATES[-1]
-    assert store.recovered.truncated == len(data) - 1 - bounds[-2]
+    is_cut(data[:-1], bounds[-2], STATES[-1])
 
 
 def test_a_wild_length_costs_no_memory(tmp_path: Path) -> None:
@@ -197,18 +188,11 @@ assert VALUE is not None
 )
 @pytest.mark.parametrize("last", [True, False])
 def test_a_whole_batch_that_this_log_does_not_have(batch: bytes, reason: str, last: bool) -> None:
-    files = {FIRST: batch} if last else {FIRST: batch, f"{1:020}.log": b""}
-    disk = disk_of(files)
-    with pytest.raises(CorruptLogError, match=reason) as caught:
-        Store(disk).recover()
-    assert (caught.value.file, caught.value.position) == (FIRST, 0)
-    assert content(disk) == files
+    refuses({FIRST: batch} if last else {FIRST: batch, f"{1:020}.log": b""}, reason, position=0)
 
 
 def test_an_unknown_version_is_refused_though_it_was_replaced() -> None:
-    files = {FIRST: raw((KEY, VALUE), (KEY, b"\0\5" + VALUE[2:]), (KEY, VALUE))}
-    with pytest.raises(CorruptLogError, match="OffsetCommitValue"):
-        Store(disk_of(files)).recover()
+    refuses({FIRST: raw((KEY, VALUE), (KEY, b"\0\5" + VALUE[2:]), (KEY, VALUE))}, "OffsetCommitValue")
 
 
 def test_records_of_unknown_types_are_left_alone() -> None:
@@ -222,11 +206,10 @@ def test_records_of_unknown_types_are_left_alone() -> None:
 
 
 def test_files_of_others_are_left_alone() -> None:
-    data, _ = log_of(*WRITES)
     others = {"partition.metadata": b"version: 0", "00000000000000000000.index": b"", "leader-epoch-checkpoint": b"0"}
-    disk = disk_of({FIRST: data, **others})
+    disk = disk_of({FIRST: DATA, **others})
     assert recovered(disk)[1] == STATES[-1]
-    assert content(disk) == {FIRST: data, **others}
+    assert content(disk) == {FIRST: DATA, **others}
 
 
 def segmented() -> dict[str, bytes]:
@@ -238,19 +221,8 @@ def segmented() -> dict[str, bytes]:
     return content(disk)
 
 
-@pytest.mark.parametrize("missing", range(len(WRITES) - 1))
-def test_a_missing_segment_is_noticed(missing: int) -> None:
-    files = segmented()
-    del files[sorted(files)[missing]]
-    disk = disk_of(files)
-    with pytest.raises(CorruptLogError, match="is due"):
-        Store(disk).recover()
-    assert content(disk) == files
-
-
-def test_a_segment_that_is_there_twice_is_noticed() -> None:
-    files = segmented()
-    second = sorted(files)[1]
-    files[f"{int(second[:20]) + 1:020}.log"] = files[second]
-    with pytest.raises(CorruptLogError, match="is due"):
-        Store(disk_of(files)).recover()
+def test_a_segment_that_is_missing_or_there_twice_is_noticed() -> None:
+    names = sorted(segmented())
+    for missing in names[:-1]:
+        refuses({name: data for name, data in segmented().items() if name != missing}, "is due")
+    refuses({**segmented(), f"{int(names[1][:20]) + 1:020}.log": segmented()[names[1]]}, "is due")

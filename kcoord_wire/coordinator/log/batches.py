@@ -15,7 +15,7 @@ Source: kafka `GroupCoordinatorRecordSerde.java`, `TransactionLog.java`; kafka/s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -72,32 +72,31 @@ TRANSACTIONS_FOLDER: Final = "transactions"
 """Likewise, of the log of transactions."""
 
 
-def encode_log_batch(
-    records: Sequence[Record],
-    producer: Producer | None,
-    *,
-    control: bool = False,
-    base_offset: int | None = None,
-    last_offset: int | None = None,
-) -> bytes:
-    """Return a batch of the log.
+class LogBatch(NamedTuple):
+    """A batch of a log.
 
-    :param producer: of the open transaction that the records belong to; None if they belong to none
-    :param control: whether the record ends that transaction
-    :param base_offset: where the batch begins; None for the offset of its first record
-    :param last_offset: where it ends; None for the offset of its last record
+    :ivar records: with their offsets
+    :ivar producer: of the open transaction that they belong to; None if they belong to none
+    :ivar is_marker: whether it ends that transaction
     """
-    producer_id, epoch = producer or (-1, -1)
-    return encode_batch(
-        records,
-        base_offset=base_offset,
-        last_offset=last_offset,
-        transactional=producer is not None,
-        control=control,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        partition_leader_epoch=LEADER_EPOCH,
-    )
+
+    records: list[Record]
+    producer: Producer | None = None
+    is_marker: bool = False
+
+    def encode(self, base_offset: int | None = None, last_offset: int | None = None) -> bytes:
+        """Return its bytes, from the offset of its first record to that of its last, unless it covers others, too."""
+        producer_id, epoch = self.producer or (-1, -1)
+        return encode_batch(
+            self.records,
+            base_offset=base_offset,
+            last_offset=last_offset,
+            transactional=self.producer is not None,
+            control=self.is_marker,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            partition_leader_epoch=LEADER_EPOCH,
+        )
 
 
 T = TypeVar("T")
@@ -213,7 +212,7 @@ def batches_without_gap(
         full = full or (producer != of and batch != [])
         while base < until and (full or until - base > MAX_OFFSET_DELTA):
             last = min(until - 1, base + MAX_OFFSET_DELTA)
-            yield encode_log_batch(batch, of if batch else None, base_offset=base, last_offset=last)
+            yield LogBatch(batch, of if batch else None).encode(base, last)
             base, size, batch, full = last + 1, 0, [], record is None
         if record is not None:
             of = producer

@@ -30,10 +30,10 @@ from typing import NamedTuple
 from kcoord_wire.coordinator.core.events import AppendMarker, LogRecord, PendingRecord, Producer
 from kcoord_wire.coordinator.log.batches import (
     OFFSETS,
+    LogBatch,
     RecordFormat,
     Visibility,
     batches_without_gap,
-    encode_log_batch,
     kept_records,
 )
 from kcoord_wire.errors import DecodeError
@@ -116,23 +116,6 @@ class Recovered(NamedTuple):
     truncated: int = 0
 
 
-class Waiting(NamedTuple):
-    """A batch that is to be written.
-
-    :ivar records: its records
-    :ivar producer: of the transaction that they belong to; None if they belong to none
-    :ivar is_marker: whether it ends that transaction
-    """
-
-    records: list[Record]
-    producer: Producer | None = None
-    is_marker: bool = False
-
-    def encode(self) -> bytes:
-        """Return its bytes."""
-        return encode_log_batch(self.records, self.producer, control=self.is_marker)
-
-
 class Sync:
     """Appends that are being written.
 
@@ -144,7 +127,7 @@ class Sync:
 
     __slots__ = ("_store", "appends", "batches", "last", "seconds")
 
-    def __init__(self, store: Store, batches: list[Waiting], last: int, appends: int) -> None:
+    def __init__(self, store: Store, batches: list[LogBatch], last: int, appends: int) -> None:
         self._store = store
         self.batches = batches
         self.last = last
@@ -203,7 +186,7 @@ class Store:
         self._forget()
 
     def _forget(self) -> None:
-        self._waiting: list[Waiting] = []
+        self._waiting: list[LogBatch] = []
         self._waiting_bytes = 0
         self._appended = self._taken = 0
         self._under_way: Sync | None = None
@@ -229,7 +212,7 @@ class Store:
         size = sum(len(key) + len(value or b"") for key, value in encoded)
         last = self._waiting[-1] if self._waiting else None
         if last is None or last[1:] != (producer, False) or self._waiting_bytes + size > self._batch_bytes:
-            self._waiting.append(Waiting([], producer))
+            self._waiting.append(LogBatch([], producer))
             self._waiting_bytes = 0
         self._waiting_bytes += size
         batch, offset = self._waiting[-1].records, self._next_offset
@@ -244,7 +227,7 @@ class Store:
         control = ControlType.COMMIT if marker.committed else ControlType.ABORT
         offset, self._next_offset = self._next_offset, self._next_offset + 1
         record = end_transaction_record(control, marker.coordinator_epoch, timestamp=now, offset=offset)
-        self._waiting.append(Waiting([record], marker.producer, is_marker=True))
+        self._waiting.append(LogBatch([record], marker.producer, is_marker=True))
 
     def begin_sync(self) -> Sync | None:
         """Return what was appended since the last sync; None if nothing was, or the last sync has not ended."""

@@ -108,9 +108,6 @@ class LeaderEpochs:
 SEGMENT_BYTES: Final = 64 << 20
 """Size of a segment, where retention does not need smaller ones: what is dropped is dropped by segments."""
 
-SEGMENT_OVERHEAD: Final = 2_048
-"""Bytes of memory that a segment and its partition need besides records and index."""
-
 
 class Storage:
     """The disk of the topics.
@@ -345,7 +342,8 @@ class PartitionLog:
             raise self._refusal("written", error) from error
         self._is_failing = False
         segment.stamp = self._storage.stamp()
-        self._grow(len(data))
+        self.size += len(data)
+        self._storage.held += len(data) + INDEX_SIZE
 
     def _account(self, batch: Header, base_offset: int, leader_epoch: int, data: bytes) -> None:
         """Update what is derived from the headers of the batches in the log, and from the markers: for a batch that was
@@ -373,13 +371,9 @@ class PartitionLog:
         segment.create()
         self._segments.append(segment)
         segment.stamp = self._storage.stamp()
-        self._storage.held += SEGMENT_OVERHEAD
+        self._storage.held += segment.held
         self._storage.began(self, segment)
         return segment
-
-    def _grow(self, size: int) -> None:
-        self.size += size
-        self._storage.held += size + INDEX_SIZE
 
     # ---- reading
 
@@ -471,7 +465,7 @@ class PartitionLog:
         segment.remove()
         del self._segments[0]
         self.size -= segment.size
-        self._storage.held -= segment.size + segment.batches * INDEX_SIZE + SEGMENT_OVERHEAD
+        self._storage.held -= segment.held
         return segment.size
 
     def _begin_at(self, offset: int) -> None:
@@ -484,7 +478,7 @@ class PartitionLog:
         segments, self._segments = self._segments, []
         for segment in segments:
             segment.close()
-            self._storage.held -= segment.size + segment.batches * INDEX_SIZE + SEGMENT_OVERHEAD
+            self._storage.held -= segment.held
         self.size = 0
         if self._folder is not None:
             self._storage.disk.remove_folder(self.name)
@@ -516,7 +510,7 @@ class PartitionLog:
         for header, head, data in segment.recover(self.name, max(self.epochs.latest, 0), last=last):
             self._account(header, head.base_offset, head.leader_epoch, data)
         self.size += segment.size
-        self._storage.held += segment.size + segment.batches * INDEX_SIZE + SEGMENT_OVERHEAD
+        self._storage.held += segment.held
 
     def repair(self) -> None:
         """Cut off what follows the last good batch. OSError: the disk fails."""

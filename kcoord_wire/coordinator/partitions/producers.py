@@ -83,21 +83,10 @@ class Producers:
 
         :param first_offset: of a producer's open transaction; None if it has none
         """
-        states = []
-        for producer_id, producer in (*self._open.items(), *self._idle.items()):
-            last = producer.batches[-1][1] if producer.batches else -1
-            start = first_offset(producer_id)
-            states.append(
-                ProducerState(
-                    producer_id,
-                    producer.epoch,
-                    last,
-                    producer.timestamp,
-                    producer.coordinator_epoch,
-                    -1 if start is None else start,
-                )
-            )
-        return states
+        return [
+            producer.state(producer_id, first_offset(producer_id))
+            for producer_id, producer in (*self._open.items(), *self._idle.items())
+        ]
 
     def update(self, batch: Header, base_offset: int, coordinator_epoch: int | None, *, is_open: bool) -> None:
         """Note that the log has this batch at this offset.
@@ -138,6 +127,11 @@ class _Producer:
         self.batches: tuple[tuple[int, int, int], ...] = ()
         self.timestamp = -1
 
+    def state(self, producer_id: int, first_offset: int | None) -> ProducerState:
+        last = self.batches[-1][1] if self.batches else -1
+        start = -1 if first_offset is None else first_offset
+        return ProducerState(producer_id, self.epoch, last, self.timestamp, self.coordinator_epoch, start)
+
     def find(self, batch: Header) -> int | None:
         """Return the offset of this batch if it was stored before; None if it is the expected next one.
 
@@ -175,7 +169,7 @@ class ProducerIds:
         self._next: int | None = None
         self._reserved = below
 
-    def take(self, now: int) -> int:
+    def allocate(self, now: int) -> int:
         """Return an id that no producer has or had."""
         taken = max(self._reserved, now) if self._next is None else self._next
         if taken >= self._reserved:

@@ -73,6 +73,9 @@ class OpenFiles:
 INDEX_SIZE: Final = 24
 """Bytes of the index for each batch."""
 
+SEGMENT_OVERHEAD: Final = 2_048
+"""Bytes of memory that a segment and its partition need besides records and index."""
+
 
 class Segment:
     """A file of a partition's log.
@@ -170,9 +173,9 @@ class Segment:
     # ---- reading
 
     @property
-    def batches(self) -> int:
-        """Number of batches."""
-        return len(self._ends)
+    def held(self) -> int:
+        """Bytes of its batches, and of what is needed for them in memory."""
+        return self.size + len(self._ends) * INDEX_SIZE + SEGMENT_OVERHEAD
 
     @property
     def end_offset(self) -> int:

@@ -18,38 +18,15 @@ Source: kafka/storage `Cleaner.java` (empty batches), `GroupCoordinatorService.p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from kcoord_wire.coordinator.core.events import Producer
+from kcoord_wire.coordinator.log.batches import LogBatch
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, Storage
 from kcoord_wire.coordinator.topics.catalog import Topic
 from kcoord_wire.coordinator.topics.fetching import Growth
 from kcoord_wire.kernel.disk import MemoryDisk
 from kcoord_wire.records import Record, RecordBatch, encode_batch
-
-
-class LogBatch(Protocol):
-    """A batch of the log.
-
-    :ivar records: with their offsets
-    :ivar producer: of the transaction that they belong to; None if they belong to none
-    :ivar is_marker: whether it ends that transaction
-    """
-
-    @property
-    def records(self) -> Sequence[Record]: ...
-    @property
-    def producer(self) -> Producer | None: ...
-    @property
-    def is_marker(self) -> bool: ...
-
-
-class ReadBatch(NamedTuple):
-    """A `LogBatch` that was read."""
-
-    records: Sequence[Record]
-    producer: Producer | None
-    is_marker: bool
 
 
 class InternalTopic:
@@ -86,7 +63,7 @@ class InternalTopic:
         end = holes_end = 0
         for batch in batches:
             producer = Producer(batch.producer_id, batch.producer_epoch) if batch.is_transactional else None
-            self._show(logs, ReadBatch(batch.records, producer, batch.is_control))
+            self._show(logs, LogBatch(list(batch.records), producer, batch.is_control))
             end = batch.last_offset + 1
             if len(batch.records) <= batch.last_offset - batch.base_offset:
                 holes_end = end
@@ -105,23 +82,16 @@ class InternalTopic:
 
     def _show(self, logs: Sequence[PartitionLog], batch: LogBatch) -> list[Growth]:
         by_log: dict[PartitionLog, list[Record]] = {}
-        producer_id, epoch = batch.producer or (-1, -1)
-        if batch.is_marker:
-            by_log = {log: list(batch.records) for log in logs if log.has_open_transaction(producer_id)}
+        if batch.is_marker and batch.producer is not None:
+            ended = batch.producer.producer_id
+            by_log = {log: batch.records for log in logs if log.has_open_transaction(ended)}
         else:
             for record in batch.records:
                 partition = self._partition_of(record.key or b"")
                 by_log.setdefault(logs[partition], []).append(record)
         grown = []
         for log, own in by_log.items():
-            data = encode_batch(
-                own,
-                transactional=batch.producer is not None,
-                control=batch.is_marker,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                partition_leader_epoch=0,
-            )
+            data = batch._replace(records=own).encode()
             stable = log.stable_offset
             log.show(data, own[-1].offset, max(record.timestamp for record in own))
             grown.append(Growth(log, len(data), log.bytes_between(stable, log.stable_offset)))

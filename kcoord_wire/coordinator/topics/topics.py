@@ -33,6 +33,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import SERVED, TOPIC_UUIDS_FROM, ZSTD_FROM, refusal
 from kcoord_wire.coordinator.core.brokers import INTERNAL_TOPICS, Brokers
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, TopicsDeleted
+from kcoord_wire.coordinator.log.batches import LogBatch
 from kcoord_wire.coordinator.partitions.batch_header import Header, Refused, check_batch, read_header, with_append_time
 from kcoord_wire.coordinator.partitions.partition_log import SEGMENT_BYTES, PartitionLog, Storage
 from kcoord_wire.coordinator.topics.administration import Administration
@@ -40,7 +41,7 @@ from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, TopicL
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration
 from kcoord_wire.coordinator.topics.fetching import Fetches, Growth, list_offsets, name_leaders, offset_for_leader_epoch
-from kcoord_wire.coordinator.topics.internal import InternalTopic, LogBatch
+from kcoord_wire.coordinator.topics.internal import InternalTopic
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
 from kcoord_wire.coordinator.topics.retention import Retention
 from kcoord_wire.extras import require
@@ -244,7 +245,7 @@ class Topics:
 
     def new_producer_id(self, now: int) -> int:
         """Return an id that no producer has or had."""
-        return self.catalog.producer_ids.take(now)
+        return self.catalog.producer_ids.allocate(now)
 
     # ---- the machine
 
