@@ -57,6 +57,12 @@ def test_one_batch_larger_than_all_may_be_is_dropped() -> None:
     assert values(broker.fetch(1).records) == [(1, b"small")]
 
 
+def test_what_empty_partitions_cost_cannot_be_dropped() -> None:
+    broker = Broker(limits=TopicLimits(retention_bytes=1))
+    assert [broker.produce(LARGE, partition=partition).error_code for partition in (0, 1, 0)] == [0, 0, 0]
+    assert [ends(broker, partition=partition) for partition in (0, 1)] == [(2, 2), (1, 1)]
+
+
 def test_what_a_partition_may_hold(caplog: pytest.LogCaptureFixture) -> None:
     broker = Broker({"orders": 2}, limits=TopicLimits(retention_bytes=16 * len(LARGE)))  # segments of one batch
     broker.topics.catalog.configure({"orders": {"retention.bytes": str(2 * len(LARGE))}})

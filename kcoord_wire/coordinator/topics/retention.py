@@ -68,9 +68,13 @@ class Retention:
 
     def _bound_total(self, total: int) -> None:
         storage = self._catalog.storage
-        while storage.held > total and (log := storage.oldest()) is not None:
+        emptied: set[PartitionLog] = set()
+        # What partitions cost without records may be more than the total, so one is emptied once.
+        while storage.held > total and (log := storage.oldest()) is not None and log not in emptied:
             if not self._drop(log, _TOTAL, f"all topics together may hold {total:,} bytes"):
                 break
+            if log.start_offset == log.end_offset:
+                emptied.add(log)
 
     def _bound_size(self, topic: Topic, log: PartitionLog) -> None:
         if self._is_deleted_from(topic):
