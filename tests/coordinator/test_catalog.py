@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from kcoord_wire.coordinator.partitions.batch_header import Refused
+from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.topics.catalog import Catalog
 from kcoord_wire.coordinator.topics.configs import (
     EFFECTIVE,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.partitions.batch_header import Refused
+from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, Resource
 from kcoord_wire.coordinator.topics.configuration import MOST_CHARACTERS, MOST_OWNERS, ConfigQuota, Source
 from kcoord_wire.kernel.disk import MemoryDisk

@@ -9,8 +9,9 @@ from random import Random
 import pytest
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.partitions import producers
-from kcoord_wire.coordinator.partitions.batch_header import Refused, check_batch
+from kcoord_wire.coordinator.partitions.batch_header import check_batch
 from kcoord_wire.coordinator.partitions.journal import Journal
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, Storage
 from kcoord_wire.coordinator.partitions.producers import ProducerIds

@@ -34,20 +34,18 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     ConsumerGroup,
     Member,
     MemberState,
-    Refused,
     Target,
 )
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records, Shared, hash_topics
 from kcoord_wire.coordinator.core import apis, events
 from kcoord_wire.coordinator.core import groups as classic
-from kcoord_wire.coordinator.core.apis import refusal
+from kcoord_wire.coordinator.core.apis import Refused, refusal
 from kcoord_wire.coordinator.core.config import MigrationPolicy
 from kcoord_wire.coordinator.core.groups import CONSUMER, BaseGroup, TopicNames
+from kcoord_wire.coordinator.core.machine import lacks_protocol, leave_answer
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.messages import ConsumerGroupHeartbeatRequestTopicPartitions as Owned
 from kcoord_wire.protocol.error_codes import ErrorCode
-
-_REBALANCING: Final = ErrorCode.REBALANCE_IN_PROGRESS
 
 Convert = Callable[[ConsumerGroup, Member | None], None]
 """Makes a group classic; rebalances it if a member is given, which caused that."""
@@ -67,7 +65,7 @@ class _Joining(NamedTuple):
 
 
 class ClassicMembers:
-    """Answers the requests of classic members to a group of KIP-848."""
+    """Answers the requests of classic members to a group of KIP-848, or raises `Refused`."""
 
     def __init__(self, progress: Progress, convert: Convert) -> None:
         self._progress = progress
@@ -78,17 +76,13 @@ class ClassicMembers:
 
     def join(self, request: events.Request, message: m.JoinGroupRequest, group: ConsumerGroup) -> None:
         """Answer a JoinGroup to a group with members."""
-        try:
-            self._check_group(group, message)
-            is_unknown = not message.member_id
-            if is_unknown and message.group_instance_id is None and request.version >= apis.MEMBER_ID_REQUIRED_FROM:
-                raise Refused(ErrorCode.MEMBER_ID_REQUIRED, request.unique)
-            joining = self._joining(group, message, message.member_id or request.unique)
-        except Refused as refused:
-            answer = refusal(message, request.version, refused.code)
-            if refused.code is ErrorCode.MEMBER_ID_REQUIRED:
-                answer.member_id = refused.text
+        self._check_group(group, message)
+        is_unknown = not message.member_id and message.group_instance_id is None
+        if is_unknown and request.version >= apis.MEMBER_ID_REQUIRED_FROM:
+            answer = refusal(message, request.version, ErrorCode.MEMBER_ID_REQUIRED)
+            answer.member_id = request.unique
             return self._shared.effects.reply(request, answer)
+        joining = self._joining(group, message, message.member_id or request.unique)
         updated = self._joined(request, message, group, joining)
         assert updated.classic is not None, "it has just joined by the classic protocol"
         answer = m.JoinGroupResponse(
@@ -183,16 +177,15 @@ class ClassicMembers:
 
     def sync(self, request: events.Request, message: m.SyncGroupRequest, group: ConsumerGroup) -> None:
         """Answer a SyncGroup with what the member may use."""
-        try:
-            member, classic = self._classic(group, message)
-            is_other = message.protocol_name not in (None, classic.protocols[0][0])
-            if message.protocol_type not in (None, CONSUMER) or is_other:
-                raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "another protocol")
-            if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
-                self._await_join(group, member)
-                raise Refused(_REBALANCING, "a new epoch has begun")
-        except Refused as refused:
-            return self._shared.effects.reply(request, refusal(message, request.version, refused.code))
+        if lacks_protocol(request, message):
+            raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        member, classic = self._classic(group, message)
+        is_other = message.protocol_name not in (None, classic.protocols[0][0])
+        if message.protocol_type not in (None, CONSUMER) or is_other:
+            raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "another protocol")
+        if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._await_join(group, member)
+            raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, "a new epoch has begun")
         timers = group.timers[member.member_id]
         if timers.sync is not None:
             timers.sync.cancel()
@@ -206,15 +199,12 @@ class ClassicMembers:
 
     def heartbeat(self, request: events.Request, message: m.HeartbeatRequest, group: ConsumerGroup) -> None:
         """Answer a Heartbeat: REBALANCE_IN_PROGRESS where the member gets on by joining."""
-        try:
-            member, _ = self._classic(group, message)
-        except Refused as refused:
-            return self._shared.effects.reply(request, refusal(message, request.version, refused.code))
+        member, _ = self._classic(group, message)
         self._progress.keep_alive(group, member)
-        if not self._has_to_join(group, member):
-            return self._shared.effects.reply(request, m.HeartbeatResponse())
-        self._await_join(group, member)
-        return self._shared.effects.reply(request, refusal(message, request.version, _REBALANCING))
+        if self._has_to_join(group, member):
+            self._await_join(group, member)
+            raise Refused(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._shared.effects.reply(request, m.HeartbeatResponse())
 
     @staticmethod
     def _classic(
@@ -249,29 +239,19 @@ class ClassicMembers:
 
     def leave(self, request: events.Request, message: m.LeaveGroupRequest, group: ConsumerGroup) -> None:
         """Answer a LeaveGroup: it removes members of both protocols."""
-        leavers: Sequence[m.LeaveGroupRequestMemberIdentity] = message.members
-        if request.version < apis.BATCH_LEAVE_FROM:
-            leavers = [m.LeaveGroupRequestMemberIdentity(member_id=message.member_id)]
         gone: dict[str, Member] = {}
-        answers = []
-        for leaver in leavers:
-            error = ErrorCode.NONE
+
+        def let_go(leaver: m.LeaveGroupRequestMemberIdentity) -> ErrorCode:
             try:
                 member = self._leaver(group, leaver)
-                gone[member.member_id] = member
             except Refused as refused:
-                error = refused.code
-            answers.append(
-                m.LeaveGroupResponseMemberResponse(
-                    member_id=leaver.member_id, group_instance_id=leaver.group_instance_id, error_code=error
-                )
-            )
+                return refused.error
+            gone[member.member_id] = member
+            return ErrorCode.NONE
+
+        answer = leave_answer(request, message, let_go)
         if gone:
             self._progress.lose(group, list(gone.values()), events.Trigger.MEMBER_LEFT, "left")
-        if request.version < apis.BATCH_LEAVE_FROM:
-            answer = m.LeaveGroupResponse(error_code=answers[0].error_code)
-        else:
-            answer = m.LeaveGroupResponse(members=answers)
         self._shared.effects.reply(request, answer, self._shared.effects.appended if gone else 0)
 
     @staticmethod

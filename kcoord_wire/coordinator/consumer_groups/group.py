@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.apis import bounded
+from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.core.groups import CONSUMER, BaseGroup, Committed
 from kcoord_wire.coordinator.core.regexes import Resolution
@@ -54,19 +54,6 @@ Held = Mapping[uuid.UUID, Mapping[int, int]]
 
 Target = Mapping[uuid.UUID, frozenset[int]]
 """What a member is to hold: topic id to partitions."""
-
-
-class Refused(Exception):
-    """A request is answered with an error.
-
-    :ivar code: the error
-    :ivar text: what is wrong, for the answer; bounded, since it may quote the request
-    """
-
-    def __init__(self, code: ErrorCode, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-        self.text = bounded(text)
 
 
 class GroupState(enum.StrEnum):

@@ -30,9 +30,9 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     Held,
     Member,
     MemberState,
-    Refused,
 )
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records, Shared, preferred_assignor
+from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.core.events import Request, Trigger
 from kcoord_wire.coordinator.core.groups import BaseGroup, TopicNames
 from kcoord_wire.coordinator.core.regexes import MAX_PATTERNS, InvalidRegexError
@@ -65,7 +65,7 @@ class Heartbeats:
             else:
                 self._beat(request, message)
         except Refused as refused:
-            answer = m.ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.text)
+            answer = m.ConsumerGroupHeartbeatResponse(error_code=refused.error, error_message=refused.detail)
             self._shared.effects.reply(request, answer)
 
     def _check(self, request: Request, message: m.ConsumerGroupHeartbeatRequest) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors.embedded import ConsumerProtocol
@@ -26,14 +27,18 @@ from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Member
 from kcoord_wire.coordinator.consumer_groups.heartbeat import Heartbeats, describe
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Shared
 from kcoord_wire.coordinator.consumer_groups.records import replay_groups
-from kcoord_wire.coordinator.core import apis, events
+from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.core import groups as classic
+from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.groups import BaseGroup, Subscribed, TopicNames, group_record
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.core.regexes import CompileRegex, compile_regex
 from kcoord_wire.protocol.error_codes import ErrorCode
+
+_Handler = Callable[[events.Request, Any], None]
+_OfGroup = Callable[[events.Request, Any, ConsumerGroup], None]
 
 
 def _no_configs(group_id: str) -> Mapping[str, str]:
@@ -64,57 +69,44 @@ class CoordinatorMachine(GroupMachine):
         self._progress = Progress(shared)
         self._progress.downgrade = self._maybe_downgrade
         self._classic_members = ClassicMembers(self._progress, self._downgrade)
+        members = self._classic_members
+        for cls, to_consumer in (
+            (m.JoinGroupRequest, self._join_consumers),
+            (m.SyncGroupRequest, members.sync),
+            (m.HeartbeatRequest, members.heartbeat),
+            (m.LeaveGroupRequest, members.leave),
+        ):
+            self._handlers[cls] = partial(self._by_protocol, self._handlers[cls], to_consumer)
         heartbeats = Heartbeats(self._progress, self._dissolve)
         self._handlers[m.ConsumerGroupHeartbeatRequest] = heartbeats.handle
         self._handlers[m.ConsumerGroupDescribeRequest] = partial(describe, shared)
 
     # ---- requests of the classic protocol
 
-    def _join(self, request: events.Request, message: m.JoinGroupRequest) -> None:
+    def _by_protocol(self, to_classic: _Handler, to_consumer: _OfGroup, request: events.Request, message: Any) -> None:
+        """Give a request to the protocol of the group that it names."""
         group = self.groups.get(message.group_id)
         if not isinstance(group, ConsumerGroup):
-            return super()._join(request, message)
-        if not group.members:
-            return self._join_without_members(request, message, group)
-        if error := self._invalid_join(message):
-            return self._refuse(request, error)
-        return self._classic_members.join(request, message, group)
+            return to_classic(request, message)
+        try:
+            to_consumer(request, message, group)
+        except Refused as refused:
+            self._refuse(request, refused.error)
 
-    def _join_without_members(self, request: events.Request, message: m.JoinGroupRequest, group: ConsumerGroup) -> None:
-        """A group without members becomes a classic one, unless the request is refused anyway."""
-        if message.member_id or self._invalid_join(message):
-            return self._refuse(request, self._invalid_join(message) or ErrorCode.UNKNOWN_MEMBER_ID)
+    def _join_consumers(self, request: events.Request, message: m.JoinGroupRequest, group: ConsumerGroup) -> None:
+        """Answer a JoinGroup. A group without members becomes a classic one, unless the request is refused anyway."""
+        if error := self._invalid_join(message):
+            raise Refused(error)
+        if group.members:
+            return self._classic_members.join(request, message, group)
+        if message.member_id:
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID)
         new = classic.Group(group.group_id, self._effects.now)
         new.offsets = group.offsets
         self._progress.release(group)
         self.groups[group.group_id] = new
         self._effects.append(new, [*group.tombstones(), group_record(new)])
-        return super()._join(request, message)
-
-    def _sync(self, request: events.Request, message: m.SyncGroupRequest) -> None:
-        group = self.groups.get(message.group_id)
-        unnamed = request.version >= apis.PROTOCOL_NAMED_FROM and None in (
-            message.protocol_type,
-            message.protocol_name,
-        )
-        if isinstance(group, ConsumerGroup) and not unnamed:
-            self._classic_members.sync(request, message, group)
-        else:
-            super()._sync(request, message)
-
-    def _heartbeat_of_others(self, request: events.Request, message: m.HeartbeatRequest) -> None:
-        group = self.groups.get(message.group_id)
-        if isinstance(group, ConsumerGroup):
-            self._classic_members.heartbeat(request, message, group)
-        else:
-            super()._heartbeat_of_others(request, message)
-
-    def _leave(self, request: events.Request, message: m.LeaveGroupRequest) -> None:
-        group = self.groups.get(message.group_id)
-        if isinstance(group, ConsumerGroup):
-            self._classic_members.leave(request, message, group)
-        else:
-            super()._leave(request, message)
+        return self._join(request, message)
 
     # ---- conversions
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -675,6 +676,30 @@ def paired_partitions(request: Any, response: Any) -> Iterator[tuple[Any, Any, A
     for topic, answers in zip(request.topics, response.topics, strict=True):
         for wanted, answer in zip(topic.partitions, answers.partitions, strict=True):
             yield topic, wanted, answer
+
+
+class Refused(Exception):
+    """A request, or a part of one, fails with its own error code.
+
+    :ivar error: the code
+    :ivar detail: what is wrong, for versions that have a text; bounded, since it may quote the request
+    """
+
+    def __init__(self, error: ErrorCode, detail: str = "") -> None:
+        super().__init__(error, detail)
+        self.error = error
+        self.detail = bounded(detail or error.meaning)
+
+
+@contextmanager
+def refused_in(answer: Any) -> Iterator[None]:
+    """Note in the part of an answer why it is refused, where a block raises `Refused`."""
+    try:
+        yield
+    except Refused as refused:
+        answer.error_code = refused.error
+        if hasattr(answer, "error_message"):
+            answer.error_message = refused.detail
 
 
 def bounded(text: str) -> str:

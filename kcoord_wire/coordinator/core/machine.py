@@ -285,7 +285,7 @@ class GroupMachine(RebalancingMachine):
     # ---- SyncGroup
 
     def _sync(self, request: events.Request, message: m.SyncGroupRequest) -> None:
-        if request.version >= apis.PROTOCOL_NAMED_FROM and None in (message.protocol_type, message.protocol_name):
+        if lacks_protocol(request, message):
             return self._refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         group = self._find(request, message.group_id)
         if group is None:
@@ -337,9 +337,9 @@ class GroupMachine(RebalancingMachine):
     # ---- Heartbeat, LeaveGroup, OffsetCommit
 
     def _heartbeat(self, request: events.Request, message: m.HeartbeatRequest) -> None:
-        group = self.groups.get(message.group_id)
-        if not isinstance(group, Group):
-            return self._heartbeat_of_others(request, message)
+        group = self._find(request, message.group_id)
+        if group is None:
+            return
         error = group.check_member(message.member_id, message.group_instance_id, message.generation_id)
         if not error:
             error = _HEARTBEAT[group.state]
@@ -361,38 +361,25 @@ class GroupMachine(RebalancingMachine):
         self._keep_alive(group, group.members[message.member_id])
         return True
 
-    def _heartbeat_of_others(self, request: events.Request, message: m.HeartbeatRequest) -> None:
-        """Answer a Heartbeat for what is not a classic group."""
-        self._find(request, message.group_id)
-
     def _leave(self, request: events.Request, message: m.LeaveGroupRequest) -> None:
         if not message.group_id:
             return self._refuse(request, ErrorCode.INVALID_GROUP_ID)
         group = self._classic(message.group_id)
-        leavers: Sequence[m.LeaveGroupRequestMemberIdentity] = message.members
-        if request.version < apis.BATCH_LEAVE_FROM:
-            leavers = [m.LeaveGroupRequestMemberIdentity(member_id=message.member_id)]
         gone: list[tuple[Member, str | None]] = []
-        answers = []
-        for leaver in leavers:
-            error = ErrorCode.UNKNOWN_MEMBER_ID
-            if group is not None:
-                error, member = self._let_go(group, leaver)
-                if member is not None:
-                    gone.append((member, leaver.reason))
-            answers.append(
-                m.LeaveGroupResponseMemberResponse(
-                    member_id=leaver.member_id, group_instance_id=leaver.group_instance_id, error_code=error
-                )
-            )
+
+        def let_go(leaver: m.LeaveGroupRequestMemberIdentity) -> ErrorCode:
+            if group is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            error, member = self._let_go(group, leaver)
+            if member is not None:
+                gone.append((member, leaver.reason))
+            return error
+
+        answer = leave_answer(request, message, let_go)
         if gone and group is not None:
             self._rebalance(group, events.Trigger.MEMBER_LEFT, *gone[0])
         elif group is not None:
             self._maybe_complete_join(group)
-        if request.version < apis.BATCH_LEAVE_FROM:
-            answer = m.LeaveGroupResponse(error_code=answers[0].error_code)
-        else:
-            answer = m.LeaveGroupResponse(members=answers)
         return self._effects.reply(request, answer, self._effects.written(group))
 
     def _let_go(self, group: Group, leaver: m.LeaveGroupRequestMemberIdentity) -> tuple[ErrorCode, Member | None]:
@@ -482,6 +469,32 @@ class GroupMachine(RebalancingMachine):
     def _expire_offsets(self) -> None:
         offsets.expire(self._effects, self.groups, self._pending, self.config.offsets_retention_ms)
         self._expire_offsets_later()
+
+
+def leave_answer(
+    request: events.Request,
+    message: m.LeaveGroupRequest,
+    let_go: Callable[[m.LeaveGroupRequestMemberIdentity], ErrorCode],
+) -> m.LeaveGroupResponse:
+    """Return the answer to a LeaveGroup.
+
+    :param let_go: removes a member, and returns why it cannot
+    """
+    if request.version < apis.BATCH_LEAVE_FROM:
+        return m.LeaveGroupResponse(error_code=let_go(m.LeaveGroupRequestMemberIdentity(member_id=message.member_id)))
+    return m.LeaveGroupResponse(
+        members=[
+            m.LeaveGroupResponseMemberResponse(
+                member_id=leaver.member_id, group_instance_id=leaver.group_instance_id, error_code=let_go(leaver)
+            )
+            for leaver in message.members
+        ]
+    )
+
+
+def lacks_protocol(request: events.Request, message: m.SyncGroupRequest) -> bool:
+    """Return whether a SyncGroup of a version that names the protocol does not."""
+    return request.version >= apis.PROTOCOL_NAMED_FROM and None in (message.protocol_type, message.protocol_name)
 
 
 def _rebalance_timeout(request: events.Request, message: m.JoinGroupRequest) -> int:

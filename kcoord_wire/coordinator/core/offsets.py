@@ -35,6 +35,7 @@ from kcoord_wire.coordinator.core.apis import (
     TIMESTAMP_VERSION,
     TOPIC_IDS_FROM,
     TXN_TOPIC_IDS_FROM,
+    paired_partitions,
     refusal,
 )
 from kcoord_wire.coordinator.core.config import GroupConfig
@@ -166,16 +167,35 @@ class _Asked(NamedTuple):
     :ivar position: of its topic in the request
     :ivar topic: the request's part for its topic
     :ivar name: of its topic; None where no topic has the id
+    :ivar size: how many partitions its topic has; 0 if it does not exist
     :ivar item: the request's part for it
     """
 
     position: int
     topic: Any
     name: str | None
+    size: int
     item: Any
+
+    @property
+    def error(self) -> ErrorCode:
+        """Why there is no such partition; NONE if there is."""
+        if self.name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        exists = 0 <= self.item.partition_index < self.size
+        return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 _Outcome = tuple[_Asked, ErrorCode]
+
+
+def _asked_partitions(topics: TopicNames, parts: Sequence[Any], *, by_id: bool = False) -> list[_Asked]:
+    found = []
+    for position, topic in enumerate(parts):
+        name = topics.name_of(topic.topic_id) if by_id else topic.name
+        count = 0 if name is None else topics.partitions(name) or 0
+        found += [_Asked(position, topic, name, count, item) for item in topic.partitions]
+    return found
 
 
 def commit(
@@ -188,15 +208,15 @@ def commit(
     message: m.OffsetCommitRequest,
 ) -> BaseGroup | None:
     """Answer an OffsetCommit. Return the group if it has accepted the request."""
-    if request.version < GROUP_OFFSETS_FROM:
-        effects.reply(request, refusal(message, request.version, ErrorCode.UNSUPPORTED_VERSION))
-        return None
-    existing, unknown = _find_partitions(topics, message.topics, by_id=request.version >= TOPIC_IDS_FROM)
-    if not existing:
-        effects.reply(request, _commit_answer(unknown, []))
-        return None
     group = groups.get(message.group_id)
-    error = _may_commit(group, request, message)
+    partitions = _asked_partitions(topics, message.topics, by_id=request.version >= TOPIC_IDS_FROM)
+    existing = [asked for asked in partitions if not asked.error]
+    error = ErrorCode.NONE
+    if request.version < GROUP_OFFSETS_FROM:
+        error = ErrorCode.UNSUPPORTED_VERSION
+    elif existing:
+        is_newer = request.version >= GROUP_NOT_FOUND_FROM
+        error = _refuses_commit(group, topics, message, existing, request.version, has_all_errors=is_newer)
     if error:
         effects.reply(request, refusal(message, request.version, error))
         return None
@@ -206,62 +226,57 @@ def commit(
     outcomes: list[_Outcome] = []
     expires = _expire_timestamp(request, message, effects.now)
     for asked in existing:
-        if refused := _refused_partition(group, topics, message, asked):
-            effects.reply(request, refusal(message, request.version, refused))
-            return None
-    for asked in existing:
-        item, name = asked.item, asked.name or ""
-        if _has_long_metadata(item, config):
+        has_time = request.version == TIMESTAMP_VERSION and asked.item.commit_timestamp >= 0
+        at = asked.item.commit_timestamp if has_time else effects.now
+        committed = _committed(asked.item, config, at, expires)
+        if committed is None:
             outcomes.append((asked, ErrorCode.OFFSET_METADATA_TOO_LARGE))
             continue
-        has_time = request.version == TIMESTAMP_VERSION and item.commit_timestamp >= 0
-        at = item.commit_timestamp if has_time else effects.now
-        committed = Committed(
-            item.committed_offset, item.committed_leader_epoch, item.committed_metadata or "", at, expires
-        )
-        group.offsets.setdefault(name, {})[item.partition_index] = committed
-        pending.supersede(group.group_id, name, item.partition_index, committed)
-        records.append(offset_record(group, name, item.partition_index, committed))
+        name, index = asked.name or "", asked.item.partition_index
+        group.offsets.setdefault(name, {})[index] = committed
+        pending.supersede(group.group_id, name, index, committed)
+        records.append(offset_record(group, name, index, committed))
         outcomes.append((asked, ErrorCode.NONE))
     if records:
         groups[group.group_id] = group
         effects.append(group, records)
+    unknown = [(asked, asked.error) for asked in partitions if asked.error]
     effects.reply(request, _commit_answer(unknown, outcomes), effects.appended if records else 0)
-    return group
+    return group if existing else None
 
 
-def _refused_partition(
-    group: BaseGroup, topics: TopicNames, message: m.OffsetCommitRequest, asked: _Asked
+def _committed(item: Any, config: GroupConfig, at: int, expires: int = FOREVER) -> Committed | None:
+    """Return the offset that a partition's part of a request commits; None if its text is too long."""
+    text = item.committed_metadata or ""
+    if len(text.encode("utf-16-le")) // 2 > config.offset_metadata_max_bytes:  # as Java counts
+        return None
+    return Committed(item.committed_offset, item.committed_leader_epoch, text, at, expires)
+
+
+def _refuses_commit(
+    group: BaseGroup | None,
+    topics: TopicNames,
+    message: m.OffsetCommitRequest | m.TxnOffsetCommitRequest,
+    partitions: Iterable[_Asked],
+    version: int,
+    *,
+    has_all_errors: bool,
 ) -> ErrorCode:
-    """Return why the group does not accept a partition, which refuses the whole request; NONE if it does."""
-    topic_id = topics.id_of(asked.name or "")
-    return group.check_partition(
-        message.member_id, message.generation_id_or_member_epoch, topic_id, asked.item.partition_index
-    )
+    """Return why a group does not accept a commit, for the whole or for a partition; NONE if it does.
 
-
-def _has_long_metadata(item: Any, config: GroupConfig) -> bool:
-    units = len((item.committed_metadata or "").encode("utf-16-le")) // 2  # as Java counts
-    return units > config.offset_metadata_max_bytes
-
-
-def _find_partitions(
-    topics: TopicNames, asked_topics: Sequence[Any], *, by_id: bool
-) -> tuple[list[_Asked], list[_Outcome]]:
-    """Return the partitions of a request that exist, and the errors of the others."""
-    existing: list[_Asked] = []
-    unknown: list[_Outcome] = []
-    for position, topic in enumerate(asked_topics):
-        name = topics.name_of(topic.topic_id) if by_id else topic.name
-        count = None if name is None else topics.partitions(name)
-        error = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for item in topic.partitions:
-            asked = _Asked(position, topic, name, item)
-            if count is not None and 0 <= item.partition_index < count:
-                existing.append(asked)
-            else:
-                unknown.append((asked, error))
-    return existing, unknown
+    :param version: of the OffsetCommit
+    :param has_all_errors: whether the client knows the errors of KIP-848
+    """
+    generation = message.generation_id_or_member_epoch
+    if group is None:
+        if generation < 0:
+            return ErrorCode.NONE
+        return ErrorCode.GROUP_ID_NOT_FOUND if has_all_errors else ErrorCode.ILLEGAL_GENERATION
+    error = group.check_commit(message.member_id, message.group_instance_id, generation, version)
+    for asked in partitions:
+        topic_id = topics.id_of(asked.name or "")
+        error = error or group.check_partition(message.member_id, generation, topic_id, asked.item.partition_index)
+    return error
 
 
 def _commit_answer(unknown: Sequence[_Outcome], others: Sequence[_Outcome]) -> m.OffsetCommitResponse:
@@ -284,15 +299,6 @@ def _expire_timestamp(request: Request, message: m.OffsetCommitRequest, now: int
     if request.version in RETENTION_VERSIONS and message.retention_time_ms >= 0:
         return min(now + message.retention_time_ms, MAX_INT64)
     return FOREVER
-
-
-def _may_commit(group: BaseGroup | None, request: Request, message: m.OffsetCommitRequest) -> ErrorCode:
-    generation = message.generation_id_or_member_epoch
-    if group is None:
-        if generation < 0:
-            return ErrorCode.NONE
-        return ErrorCode.GROUP_ID_NOT_FOUND if request.version >= GROUP_NOT_FOUND_FROM else ErrorCode.ILLEGAL_GENERATION
-    return group.check_commit(message.member_id, message.group_instance_id, generation, request.version)
 
 
 # ---- OffsetFetch
@@ -422,9 +428,12 @@ def delete(
         return effects.reply(request, refusal(message, request.version, ErrorCode.GROUP_ID_NOT_FOUND), effects.deleted)
     if not group.is_empty and group.protocol_type != CONSUMER:
         return effects.reply(request, refusal(message, request.version, ErrorCode.NON_EMPTY_GROUP))
-    existing, outcomes = _find_partitions(topics, message.topics, by_id=False)
+    partitions = _asked_partitions(topics, message.topics)
+    outcomes = [(asked, asked.error) for asked in partitions if asked.error]
     records: list[LogRecord] = []
-    for asked in existing:
+    for asked in partitions:
+        if asked.error:
+            continue
         name, index = asked.topic.name, asked.item.partition_index
         subscribed = group.is_subscribed(name)
         outcomes.append((asked, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE))
@@ -506,74 +515,47 @@ def commit_in_transaction(
 ) -> None:
     """Answer a TxnOffsetCommit."""
     group = groups.get(message.group_id)
-    known = [_find_topic(topics, request, topic) for topic in message.topics]
-    existing = [topic for topic, (_, count) in zip(message.topics, known, strict=True) if count]
-    error = _may_commit_in_transaction(group, topics, request, message, existing) if existing else ErrorCode.NONE
-    answer: m.TxnOffsetCommitResponse = refusal(message, request.version, error)
+    partitions = _asked_partitions(topics, message.topics, by_id=request.version >= TXN_TOPIC_IDS_FROM)
+    refused = _refuses_in_transaction(group, topics, request, message, [asked for asked in partitions if asked.size])
+    answer: m.TxnOffsetCommitResponse = refusal(message, request.version, ErrorCode.NONE)
     if group is None:
         group = Group(message.group_id, effects.now)
     producer = Producer(message.producer_id, message.producer_epoch)
     records: list[LogRecord] = []
     order = effects.appended + 1
-    for topic, answered, (name, count) in zip(message.topics, answer.topics, known, strict=True):
-        if error and count:
+    for asked, (_, _, each) in zip(partitions, paired_partitions(message, answer), strict=True):
+        each.error_code = refused if refused and asked.size else asked.error
+        if each.error_code:
             continue
-        for item, each in zip(topic.partitions, answered.partitions, strict=True):
-            each.error_code = _refuses_offset(name, count, item, config)
-            if name is not None and not each.error_code:
-                text = item.committed_metadata or ""
-                committed = Committed(item.committed_offset, item.committed_leader_epoch, text, effects.now, FOREVER)
-                pending.add(producer.producer_id, group.group_id, name, item.partition_index, Pending(order, committed))
-                records.append(offset_record(group, name, item.partition_index, committed))
+        committed = _committed(asked.item, config, effects.now)
+        if committed is None:
+            each.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            continue
+        name, index = asked.name or "", asked.item.partition_index
+        pending.add(producer.producer_id, group.group_id, name, index, Pending(order, committed))
+        records.append(offset_record(group, name, index, committed))
     if records:
         groups[group.group_id] = group
         effects.append(group, records, producer)
     return effects.reply(request, answer, effects.appended if records else 0)
 
 
-def _find_topic(topics: TopicNames, request: Request, topic: m.TxnOffsetCommitRequestTopic) -> tuple[str | None, int]:
-    """Return the name of a topic of the request, if it has one, and its partitions; 0 if it does not exist."""
-    name = topics.name_of(topic.topic_id) if request.version >= TXN_TOPIC_IDS_FROM else topic.name
-    return name, 0 if name is None else topics.partitions(name) or 0
-
-
-def _refuses_offset(
-    name: str | None, count: int, item: m.TxnOffsetCommitRequestPartition, config: GroupConfig
-) -> ErrorCode:
-    """Return why an offset cannot be committed, whatever the group; NONE if it can."""
-    if name is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    if not 0 <= item.partition_index < count:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.OFFSET_METADATA_TOO_LARGE if _has_long_metadata(item, config) else ErrorCode.NONE
-
-
-def _may_commit_in_transaction(
+def _refuses_in_transaction(
     group: BaseGroup | None,
     topics: TopicNames,
     request: Request,
     message: m.TxnOffsetCommitRequest,
-    known: Sequence[m.TxnOffsetCommitRequestTopic],
+    partitions: Iterable[_Asked],
 ) -> ErrorCode:
-    """Return why the group does not accept the request, for the group or one of the partitions; NONE if it does.
-
-    :param known: the topics of the request that exist
-    """
-    generation = message.generation_id_or_member_epoch
-    has_all_errors = request.version >= TXN_TOPIC_IDS_FROM  # those of KIP-848
+    """Return why the group does not accept the request; NONE if it does."""
     if not message.group_id:
         return ErrorCode.INVALID_GROUP_ID
-    if generation < 0 and (group is None or (not message.member_id and message.group_instance_id is None)):
+    if message.generation_id_or_member_epoch < 0 and not message.member_id and message.group_instance_id is None:
         return ErrorCode.NONE
-    if group is None:
-        return ErrorCode.GROUP_ID_NOT_FOUND if has_all_errors else ErrorCode.ILLEGAL_GENERATION
-    error = group.check_commit(message.member_id, message.group_instance_id, generation, GROUP_NOT_FOUND_FROM)
+    has_all_errors = request.version >= TXN_TOPIC_IDS_FROM
+    error = _refuses_commit(group, topics, message, partitions, GROUP_NOT_FOUND_FROM, has_all_errors=has_all_errors)
     if error is ErrorCode.REBALANCE_IN_PROGRESS:
-        error = ErrorCode.NONE
-    for topic in known:
-        topic_id = topic.topic_id if has_all_errors else topics.id_of(topic.name)
-        for item in topic.partitions:
-            error = error or group.check_partition(message.member_id, generation, topic_id, item.partition_index)
+        return ErrorCode.NONE
     is_stale = error is ErrorCode.STALE_MEMBER_EPOCH and not has_all_errors
     return ErrorCode.ILLEGAL_GENERATION if is_stale else error
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from kcoord_wire.coordinator.core.apis import bounded
+from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import Compression
 from kcoord_wire.records.batch import AT_CHECKED, AT_CRC, AT_MAGIC, CHECKED, HEADER_SIZE, LENGTH_FROM, UNCHECKED, crc32c
@@ -29,19 +29,6 @@ _LEFT_OUT: Final = _BEYOND - 1
 _MAGIC: Final = 2  # of Kafka 0.11 and later
 _AT_LENGTH: Final = 8  # bytes of the base offset
 _FIELDS: Final = struct.Struct(">hi8xqqhii")  # `CHECKED` without the base timestamp: the fields of `Header`
-
-
-class Refused(Exception):
-    """A part of a request fails with its own error code.
-
-    :ivar error: the code
-    :ivar detail: what is wrong, for versions that have a text; bounded, since it may quote the request
-    """
-
-    def __init__(self, error: ErrorCode, detail: str = "") -> None:
-        super().__init__(error, detail)
-        self.error = error
-        self.detail = bounded(detail or error.meaning)
 
 
 class Header(NamedTuple):

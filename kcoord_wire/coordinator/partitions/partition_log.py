@@ -32,7 +32,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from kcoord_wire.coordinator.partitions.batch_header import Header, Refused, read_header
+from kcoord_wire.coordinator.core.apis import Refused
+from kcoord_wire.coordinator.partitions.batch_header import Header, read_header
 from kcoord_wire.coordinator.partitions.journal import Journal
 from kcoord_wire.coordinator.partitions.producers import (
     MOST_OPEN,

@@ -25,7 +25,8 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from kcoord_wire.coordinator.partitions.batch_header import MAX_SEQUENCE, Header, Refused
+from kcoord_wire.coordinator.core.apis import Refused
+from kcoord_wire.coordinator.partitions.batch_header import MAX_SEQUENCE, Header
 from kcoord_wire.coordinator.partitions.journal import Journal
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.records import ControlType

@@ -22,9 +22,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.apis import CREATED_CONFIGS_FROM, paired_partitions, refusal
+from kcoord_wire.coordinator.core.apis import CREATED_CONFIGS_FROM, Refused, paired_partitions, refusal
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import MOST_PARTITIONS, NO_ID, Catalog, Topic, TopicLimits, disk_work
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs

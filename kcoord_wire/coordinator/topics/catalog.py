@@ -24,8 +24,8 @@ from errno import EEXIST
 from types import MappingProxyType
 from typing import Final
 
+from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.core.brokers import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Brokers, Leaders
-from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.partitions.journal import KnownTopic, KnownTopics, Owner
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, Storage
 from kcoord_wire.coordinator.partitions.producers import ProducerIds

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.core.config import OF_EACH_GROUP, GroupConfig
-from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.kernel.settings import numbers_of
 from kcoord_wire.protocol.error_codes import ErrorCode
 

@@ -23,8 +23,8 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.partitions.journal import Owner
 from kcoord_wire.coordinator.topics.catalog import Catalog, Topic, disk_work
 from kcoord_wire.coordinator.topics.configs import (

@@ -19,12 +19,12 @@ from kcoord_wire.coordinator.core.apis import (
     LEADER_EPOCH_FROM,
     PRODUCE_NAMES_LEADER_FROM,
     TOPIC_UUIDS_FROM,
+    Refused,
     paired_partitions,
     refusal,
 )
 from kcoord_wire.coordinator.core.brokers import NO_LEADER
 from kcoord_wire.coordinator.core.events import Effect, Reply, Request
-from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog, RecordAt
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, TopicLimits
 from kcoord_wire.protocol.error_codes import ErrorCode

@@ -25,11 +25,11 @@ from kcoord_wire.coordinator.core.apis import (
     NULLABLE_TOPIC_NAME_FROM,
     SERVED,
     SOFTWARE_NAMED_FROM,
+    Refused,
     refusal,
 )
 from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers
 from kcoord_wire.coordinator.core.events import Request
-from kcoord_wire.coordinator.partitions.batch_header import Refused
 from kcoord_wire.coordinator.topics.catalog import (
     NO_ID,
     Catalog,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from kcoord_wire.coordinator.partitions.batch_header import Refused
+from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import Catalog, Topic
 from kcoord_wire.coordinator.topics.configuration import Configuration

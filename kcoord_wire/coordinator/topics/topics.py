@@ -30,11 +30,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.apis import SERVED, TOPIC_UUIDS_FROM, ZSTD_FROM, refusal
+from kcoord_wire.coordinator.core.apis import SERVED, TOPIC_UUIDS_FROM, ZSTD_FROM, Refused, refusal
 from kcoord_wire.coordinator.core.brokers import INTERNAL_TOPICS, Brokers
 from kcoord_wire.coordinator.core.events import Effect, Event, Reply, Request, TopicsDeleted
 from kcoord_wire.coordinator.log.batches import LogBatch
-from kcoord_wire.coordinator.partitions.batch_header import Header, Refused, check_batch, read_header, with_append_time
+from kcoord_wire.coordinator.partitions.batch_header import Header, check_batch, read_header, with_append_time
 from kcoord_wire.coordinator.partitions.partition_log import SEGMENT_BYTES, PartitionLog, Storage
 from kcoord_wire.coordinator.topics.administration import Administration
 from kcoord_wire.coordinator.topics.catalog import NO_ID, Catalog, Topic, TopicLimits, disk_work
