@@ -36,7 +36,7 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     MemberState,
     Target,
 )
-from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records, Shared, hash_topics
+from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records, hash_topics
 from kcoord_wire.coordinator.core import apis, events
 from kcoord_wire.coordinator.core import groups as classic
 from kcoord_wire.coordinator.core.apis import Refused, refusal
@@ -69,7 +69,6 @@ class ClassicMembers:
 
     def __init__(self, progress: Progress, convert: Convert) -> None:
         self._progress = progress
-        self._shared = progress.shared
         self._convert = convert
 
     # ---- JoinGroup
@@ -81,7 +80,7 @@ class ClassicMembers:
         if is_unknown and request.version >= apis.MEMBER_ID_REQUIRED_FROM:
             answer = refusal(message, request.version, ErrorCode.MEMBER_ID_REQUIRED)
             answer.member_id = request.unique
-            return self._shared.effects.reply(request, answer)
+            return self._progress.effects.reply(request, answer)
         joining = self._joining(group, message, message.member_id or request.unique)
         updated = self._joined(request, message, group, joining)
         assert updated.classic is not None, "it has just joined by the classic protocol"
@@ -91,10 +90,10 @@ class ClassicMembers:
             protocol_type=CONSUMER,
             protocol_name=updated.classic.protocols[0][0],
         )
-        return self._shared.effects.reply(request, answer, self._shared.effects.appended)
+        return self._progress.effects.reply(request, answer, self._progress.effects.appended)
 
     def _check_group(self, group: ConsumerGroup, message: m.JoinGroupRequest) -> None:
-        config, names = self._shared.config, [protocol.name for protocol in message.protocols]
+        config, names = self._progress.config, [protocol.name for protocol in message.protocols]
         if config.consumer_migration_policy is MigrationPolicy.DISABLED:
             raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "migration is disabled")
         is_known = message.member_id in group.members or group.static_member(message.group_instance_id) is not None
@@ -107,7 +106,9 @@ class ClassicMembers:
     def _joining(self, group: ConsumerGroup, message: m.JoinGroupRequest, member_id: str) -> _Joining:
         instance_id = message.group_instance_id
         try:
-            subscription = self._shared.embedded.decode_subscription(bytes(message.protocols[0].metadata), instance_id)
+            subscription = self._progress.embedded.decode_subscription(
+                bytes(message.protocols[0].metadata), instance_id
+            )
         except DecodeError as cause:
             raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, str(cause)) from None
         if instance_id is None:
@@ -125,7 +126,7 @@ class ClassicMembers:
         """Store a member that joins, and move it on."""
         progress, records = self._progress, Records()
         member, replaced, subscription = joining
-        downgrades = replaced is not None and may_downgrade(self._shared, group, {replaced.member_id}, 1)
+        downgrades = replaced is not None and may_downgrade(self._progress, group, {replaced.member_id}, 1)
         timeout = message.rebalance_timeout_ms if request.version >= apis.REBALANCE_TIMEOUT_FROM else -1
         updated = replace(
             member,
@@ -150,7 +151,7 @@ class ClassicMembers:
         progress.assign(group, records)
         updated = progress.step(group, updated, self._owned(subscription), records, has_new_topics=has_new_topics)
         if records:
-            self._shared.effects.append(group, records)
+            self._progress.effects.append(group, records)
         timers = group.timers[updated.member_id]
         timers.end_classic()
         progress.keep_alive(group, updated)
@@ -165,12 +166,12 @@ class ClassicMembers:
         if not rebalances:
             updated = self._progress.step(group, updated, self._owned(subscription), records)
         if records:
-            self._shared.effects.append(group, records)
+            self._progress.effects.append(group, records)
         self._convert(group, updated if rebalances else None)
         return updated
 
     def _owned(self, subscription: MemberSubscription) -> Sequence[Owned]:
-        ids = ((self._shared.topics.id_of(name), numbers) for name, numbers in subscription.owned.items())
+        ids = ((self._progress.topics.id_of(name), numbers) for name, numbers in subscription.owned.items())
         return [Owned(topic_id=topic_id, partitions=list(numbers)) for topic_id, numbers in ids if topic_id is not None]
 
     # ---- SyncGroup, Heartbeat
@@ -187,15 +188,14 @@ class ClassicMembers:
             self._await_join(group, member)
             raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, "a new epoch has begun")
         timers = group.timers[member.member_id]
-        if timers.sync is not None:
-            timers.sync.cancel()
+        events.cancel(timers.sync)
         self._progress.keep_alive(group, member)
         answer = m.SyncGroupResponse(
             protocol_type=message.protocol_type,
             protocol_name=message.protocol_name,
-            assignment=assignment_bytes(self._shared.topics, member.assigned, classic.protocols[0][1]),
+            assignment=assignment_bytes(self._progress.topics, member.assigned, classic.protocols[0][1]),
         )
-        return self._shared.effects.reply(request, answer, group.written)
+        return self._progress.effects.reply(request, answer, group.written)
 
     def heartbeat(self, request: events.Request, message: m.HeartbeatRequest, group: ConsumerGroup) -> None:
         """Answer a Heartbeat: REBALANCE_IN_PROGRESS where the member gets on by joining."""
@@ -204,7 +204,7 @@ class ClassicMembers:
         if self._has_to_join(group, member):
             self._await_join(group, member)
             raise Refused(ErrorCode.REBALANCE_IN_PROGRESS)
-        self._shared.effects.reply(request, m.HeartbeatResponse())
+        self._progress.effects.reply(request, m.HeartbeatResponse())
 
     @staticmethod
     def _classic(
@@ -252,7 +252,7 @@ class ClassicMembers:
         answer = leave_answer(request, message, let_go)
         if gone:
             self._progress.lose(group, list(gone.values()), events.Trigger.MEMBER_LEFT, "left")
-        self._shared.effects.reply(request, answer, self._shared.effects.appended if gone else 0)
+        self._progress.effects.reply(request, answer, self._progress.effects.appended if gone else 0)
 
     @staticmethod
     def _leaver(group: ConsumerGroup, leaver: m.LeaveGroupRequestMemberIdentity) -> Member:
@@ -267,53 +267,53 @@ _NEWEST: Final = 3  # version of the embedded protocol
 # ---- to KIP-848
 
 
-def check_upgrade(shared: Shared, group: BaseGroup) -> None:
+def check_upgrade(progress: Progress, group: BaseGroup) -> None:
     """Check that a classic group with members may become one of KIP-848.
 
     :raises Refused: GROUP_ID_NOT_FOUND: the policy does not allow it, or the group cannot be one of consumers
     """
     text = None
-    if not shared.config.consumer_migration_policy.upgrades:
+    if not progress.config.consumer_migration_policy.upgrades:
         text = "upgrades are disabled"
     elif group.protocol_type != CONSUMER:
         text = "its members are not consumers"
-    elif len(group.members) > shared.config.consumer_max_size:
+    elif len(group.members) > progress.config.consumer_max_size:
         text = "it has more members than a consumer group may have"
     if text is not None:
         raise _cannot(group, text)
 
 
-def upgraded(shared: Shared, group: BaseGroup) -> ConsumerGroup:
+def upgraded(progress: Progress, group: BaseGroup) -> ConsumerGroup:
     """Return what a classic group becomes when a member of KIP-848 joins it; the group itself is not changed.
 
     :raises Refused: as `check_upgrade`; or what its members have sent cannot be read, or would be lost
     """
-    new = ConsumerGroup(group.group_id, shared.effects.now)
+    new = ConsumerGroup(group.group_id, progress.effects.now)
     new.offsets = group.offsets
     new.written = group.written
     if not isinstance(group, classic.Group) or group.state is classic.State.EMPTY:
         return new
-    check_upgrade(shared, group)
+    check_upgrade(progress, group)
     new.epoch = group.generation_id
     try:
         for member in group.members.values():
-            _upgrade_member(shared, group, new, member)
+            _upgrade_member(progress, group, new, member)
     except DecodeError as cause:
         raise _cannot(group, f"what a member has sent is not of a consumer: {cause}") from None
     new.set_assignment_epoch(group.generation_id, 0)
-    new.metadata_hash = hash_topics(shared.topics, new.subscribed_topics())
+    new.metadata_hash = hash_topics(progress.topics, new.subscribed_topics())
     return new
 
 
-def _upgrade_member(shared: Shared, group: classic.Group, new: ConsumerGroup, member: classic.Member) -> None:
+def _upgrade_member(progress: Progress, group: classic.Group, new: ConsumerGroup, member: classic.Member) -> None:
     metadata = member.metadata(group.protocol) or member.protocols[0][1]
-    subscription = shared.embedded.decode_subscription(metadata, member.group_instance_id)
-    assigned = shared.embedded.decode_assignment(member.assignment)
+    subscription = progress.embedded.decode_subscription(metadata, member.group_instance_id)
+    assigned = progress.embedded.decode_assignment(member.assignment)
     if assigned.user_data:
         raise _cannot(group, "the user data of its assignor would be lost")
     target: dict[uuid.UUID, frozenset[int]] = {}
     for name, partitions in assigned.partitions.items():
-        topic_id = shared.topics.id_of(name)
+        topic_id = progress.topics.id_of(name)
         if topic_id is not None:
             target[topic_id] = frozenset(partitions)
     new.target[member.member_id] = target
@@ -341,21 +341,21 @@ def _cannot(group: BaseGroup, why: str) -> Refused:
 # ---- to the classic protocol
 
 
-def may_downgrade(shared: Shared, group: ConsumerGroup, leaving: Collection[str], joining: int = 0) -> bool:
+def may_downgrade(progress: Progress, group: ConsumerGroup, leaving: Collection[str], joining: int = 0) -> bool:
     """Return whether a group becomes classic when these members are gone: only classic members are left.
 
     :param joining: how many classic members come in their place
     """
     left = len(group.members) - len(leaving) + joining
     others = (member for member in group.members.values() if member.member_id not in leaving)
-    if left == 0 or not shared.config.consumer_migration_policy.downgrades or left > shared.config.max_size:
+    if left == 0 or not progress.config.consumer_migration_policy.downgrades or left > progress.config.max_size:
         return False
     return all(member.classic is not None for member in others)
 
 
-def downgraded(shared: Shared, group: ConsumerGroup) -> classic.Group:
+def downgraded(progress: Progress, group: ConsumerGroup) -> classic.Group:
     """Return what a group of classic members becomes; the group itself is not changed."""
-    new = classic.Group(group.group_id, shared.effects.now)
+    new = classic.Group(group.group_id, progress.effects.now)
     new.offsets = group.offsets
     new.written = group.written
     new.generation_id = group.epoch
@@ -376,8 +376,8 @@ def downgraded(shared: Shared, group: ConsumerGroup) -> classic.Group:
     new.protocol = new.select_protocol()
     for member_id, assigned in new.members.items():
         target = group.target.get(member_id, {})
-        assigned.assignment = assignment_bytes(shared.topics, target, assigned.metadata(new.protocol))
-    new.move(classic.Move.LOAD_STABLE, shared.effects.now)
+        assigned.assignment = assignment_bytes(progress.topics, target, assigned.metadata(new.protocol))
+    new.move(classic.Move.LOAD_STABLE, progress.effects.now)
     return new
 
 

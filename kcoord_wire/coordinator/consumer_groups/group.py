@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import Refused
-from kcoord_wire.coordinator.core.events import LogRecord
+from kcoord_wire.coordinator.core.events import LogRecord, cancel
 from kcoord_wire.coordinator.core.groups import CONSUMER, BaseGroup, Committed
 from kcoord_wire.coordinator.core.regexes import Resolution
 from kcoord_wire.kernel.timers import Timer
@@ -162,16 +162,11 @@ class MemberTimers:
 
     def cancel(self) -> None:
         """Prevent all of them from firing."""
-        for timer in (self.session, self.rebalance):
-            if timer is not None:
-                timer.cancel()
-        self.end_classic()
+        cancel(self.session, self.rebalance, self.join, self.sync)
 
     def end_classic(self) -> None:
         """Prevent those from firing that only classic members have."""
-        for timer in (self.join, self.sync):
-            if timer is not None:
-                timer.cancel()
+        cancel(self.join, self.sync)
 
 
 class ConsumerGroup(BaseGroup):

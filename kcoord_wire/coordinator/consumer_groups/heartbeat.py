@@ -31,8 +31,8 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     Member,
     MemberState,
 )
-from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records, Shared, preferred_assignor
-from kcoord_wire.coordinator.core.apis import Refused
+from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records, preferred_assignor
+from kcoord_wire.coordinator.core.apis import Refused, filled
 from kcoord_wire.coordinator.core.events import Request, Trigger
 from kcoord_wire.coordinator.core.groups import BaseGroup, TopicNames
 from kcoord_wire.coordinator.core.regexes import MAX_PATTERNS, InvalidRegexError
@@ -53,7 +53,6 @@ class Heartbeats:
 
     def __init__(self, progress: Progress, dissolve: Dissolve) -> None:
         self._progress = progress
-        self._shared = progress.shared
         self._dissolve = dissolve
 
     def handle(self, request: Request, message: m.ConsumerGroupHeartbeatRequest) -> None:
@@ -66,7 +65,7 @@ class Heartbeats:
                 self._beat(request, message)
         except Refused as refused:
             answer = m.ConsumerGroupHeartbeatResponse(error_code=refused.error, error_message=refused.detail)
-            self._shared.effects.reply(request, answer)
+            self._progress.effects.reply(request, answer)
 
     def _check(self, request: Request, message: m.ConsumerGroupHeartbeatRequest) -> None:
         """Refuse what is wrong whatever the group."""
@@ -77,7 +76,7 @@ class Heartbeats:
             wrong = "The member id must not be empty."
         if wrong is not None:
             raise Refused(ErrorCode.INVALID_REQUEST, wrong)
-        known = self._shared.config.consumer_assignors
+        known = self._progress.config.consumer_assignors
         if message.server_assignor is not None and message.server_assignor not in known:
             text = f"There is no assignor {message.server_assignor}; there are {', '.join(known)}."
             raise Refused(ErrorCode.UNSUPPORTED_ASSIGNOR, text)
@@ -86,7 +85,7 @@ class Heartbeats:
 
     def _beat(self, request: Request, message: m.ConsumerGroupHeartbeatRequest) -> None:
         joins = message.member_epoch == JOINING
-        existing = self._shared.groups.get(message.group_id)
+        existing = self._progress.groups.get(message.group_id)
         group = self._group(message.group_id, existing, joins)
         self._check_size(group, message)
         member_id = message.member_id or request.unique
@@ -105,17 +104,17 @@ class Heartbeats:
         self._progress.keep_alive(group, updated)
         group.timers[updated.member_id].end_classic()
         if records:
-            self._shared.effects.append(group, records)
+            self._progress.effects.append(group, records)
         answer = m.ConsumerGroupHeartbeatResponse(
             member_id=updated.member_id,
             member_epoch=updated.epoch,
-            heartbeat_interval_ms=self._shared.setting(
-                group, "consumer.heartbeat.interval.ms", self._shared.config.consumer_heartbeat_interval_ms
+            heartbeat_interval_ms=self._progress.setting(
+                group, "consumer.heartbeat.interval.ms", self._progress.config.consumer_heartbeat_interval_ms
             ),
         )
         if joins or _is_full(message) or updated.assigned != member.assigned:
             answer.assignment = _assignment(updated.assigned)
-        self._shared.effects.reply(request, answer, group.written)
+        self._progress.effects.reply(request, answer, group.written)
         self._progress.resolve_regexes(group, updated)
 
     def _install(self, existing: BaseGroup | None, group: ConsumerGroup, records: Records) -> None:
@@ -126,7 +125,7 @@ class Heartbeats:
             records += log.all_records(group) if group.members else []
             for member in group.members.values():
                 self._progress.keep_alive(group, member)
-        self._shared.groups[group.group_id] = group
+        self._progress.groups[group.group_id] = group
 
     def _group(self, group_id: str, existing: BaseGroup | None, joins: bool) -> ConsumerGroup:
         """Return the group of a heartbeat; a new one, or what a classic one becomes, if the member joins."""
@@ -136,12 +135,12 @@ class Heartbeats:
             text = "not found" if existing is None else "is not a consumer group"
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {text}.")
         if existing is None:
-            return ConsumerGroup(group_id, self._shared.effects.now)
-        return upgraded(self._shared, existing)
+            return ConsumerGroup(group_id, self._progress.effects.now)
+        return upgraded(self._progress, existing)
 
     def _check_size(self, group: ConsumerGroup, message: m.ConsumerGroupHeartbeatRequest) -> None:
         is_known = message.member_id in group.members or group.static_member(message.instance_id) is not None
-        if not is_known and len(group.members) >= self._shared.config.consumer_max_size:
+        if not is_known and len(group.members) >= self._progress.config.consumer_max_size:
             text = f"The group has {len(group.members)} members, as many as it may have."
             raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
 
@@ -170,32 +169,19 @@ class Heartbeats:
         topics = member.topics if names is None else tuple(sorted(set(names)))
         regex = member.regex if message.subscribed_topic_regex is None else message.subscribed_topic_regex
         timeout = message.rebalance_timeout_ms
-        fields = (
-            message.instance_id if message.instance_id is not None else member.instance_id,
-            message.rack_id if message.rack_id is not None else member.rack_id,
-            member.rebalance_timeout_ms if timeout == _UNCHANGED else timeout,
-            message.server_assignor if message.server_assignor is not None else member.assignor,
-            topics,
-            regex,
-            request.client_id,
-            request.client_host,
-            None,
-        )
-        if fields == _own(member):
-            return member
-        instance_id, rack_id, timeout, assignor, *_ = fields
-        return replace(
+        updated = replace(
             member,
-            instance_id=instance_id,
-            rack_id=rack_id,
-            rebalance_timeout_ms=timeout,
-            assignor=assignor,
+            instance_id=message.instance_id if message.instance_id is not None else member.instance_id,
+            rack_id=message.rack_id if message.rack_id is not None else member.rack_id,
+            rebalance_timeout_ms=member.rebalance_timeout_ms if timeout == _UNCHANGED else timeout,
+            assignor=message.server_assignor if message.server_assignor is not None else member.assignor,
             topics=topics,
             regex=regex,
             client_id=request.client_id,
             client_host=request.client_host,
             classic=None,
         )
+        return member if updated == member else updated
 
     def _check_regex(self, group: ConsumerGroup, member: Member, updated: Member) -> None:
         if not updated.regex or updated.regex == member.regex or updated.regex in group.matching:
@@ -204,7 +190,7 @@ class Heartbeats:
             text = f"The group has {MAX_PATTERNS} patterns, as many as it may have."
             raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, text)
         try:
-            self._shared.compile_regex(updated.regex)
+            self._progress.compile_regex(updated.regex)
         except InvalidRegexError as cause:
             text = f"The pattern {updated.regex} is not valid: {cause}."
             raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, text) from None
@@ -212,7 +198,7 @@ class Heartbeats:
     # ---- leaving
 
     def _leave(self, request: Request, message: m.ConsumerGroupHeartbeatRequest) -> None:
-        group = self._shared.groups.get(message.group_id)
+        group = self._progress.groups.get(message.group_id)
         if not isinstance(group, ConsumerGroup):
             text = "not found" if group is None else "is not a consumer group"
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {message.group_id} {text}.")
@@ -221,11 +207,11 @@ class Heartbeats:
             held = {topic: dict.fromkeys(partitions, 0) for topic, partitions in member.assigned.items()}
             away = replace(member, epoch=AWAY, assigned=held, revoking={})
             group.put(away)
-            self._shared.effects.append(group, [log.assignment_record(group, away)])
+            self._progress.effects.append(group, [log.assignment_record(group, away)])
         else:
             self._progress.lose(group, [member], Trigger.MEMBER_LEFT, "left")
         answer = m.ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=message.member_epoch)
-        self._shared.effects.reply(request, answer, self._shared.effects.appended)
+        self._progress.effects.reply(request, answer, self._progress.effects.appended)
 
 
 def _check_epoch(member: Member, message: m.ConsumerGroupHeartbeatRequest) -> None:
@@ -243,21 +229,6 @@ def _check_epoch(member: Member, message: m.ConsumerGroupHeartbeatRequest) -> No
         text = "The coordinator does not know the member's state."
     if text is not None:
         raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, f"{text} The member must give up its partitions and join again.")
-
-
-def _own(member: Member) -> tuple[object, ...]:
-    """Return what a heartbeat may change of a member, in the order of `Heartbeats._updated`."""
-    return (
-        member.instance_id,
-        member.rack_id,
-        member.rebalance_timeout_ms,
-        member.assignor,
-        member.topics,
-        member.regex,
-        member.client_id,
-        member.client_host,
-        member.classic,
-    )
 
 
 def _is_full(message: m.ConsumerGroupHeartbeatRequest) -> bool:
@@ -305,7 +276,7 @@ _CLASSIC: Final = 0
 _CONSUMER: Final = 1
 
 
-def describe(shared: Shared, request: Request, message: m.ConsumerGroupDescribeRequest) -> None:
+def describe(progress: Progress, request: Request, message: m.ConsumerGroupDescribeRequest) -> None:
     """Answer ConsumerGroupDescribe. A classic group is not found.
 
     A group with members is described once, and refused with INVALID_REQUEST (42) where the request names it again:
@@ -315,8 +286,8 @@ def describe(shared: Shared, request: Request, message: m.ConsumerGroupDescribeR
     described: set[str] = set()
     after = 0
     for group_id in message.group_ids:
-        group = shared.groups.get(group_id)
-        after = max(after, shared.effects.written(group))
+        group = progress.groups.get(group_id)
+        after = max(after, progress.effects.written(group))
         if not isinstance(group, ConsumerGroup):
             what = "not found" if group is None else "is not a consumer group"
             answer = m.ConsumerGroupDescribeResponseDescribedGroup(
@@ -329,23 +300,23 @@ def describe(shared: Shared, request: Request, message: m.ConsumerGroupDescribeR
                 group_id=group_id, error_code=ErrorCode.INVALID_REQUEST
             )
         else:
-            answer = _described(group, shared)
+            answer = _described(group, progress)
             if message.include_authorized_operations:
                 answer.authorized_operations = _OPERATIONS
             if group.members:
                 described.add(group_id)
         answers.append(answer)
-    shared.effects.reply(request, m.ConsumerGroupDescribeResponse(groups=answers), after)
+    progress.effects.reply(request, m.ConsumerGroupDescribeResponse(groups=answers), after)
 
 
-def _described(group: ConsumerGroup, shared: Shared) -> m.ConsumerGroupDescribeResponseDescribedGroup:
+def _described(group: ConsumerGroup, progress: Progress) -> m.ConsumerGroupDescribeResponseDescribedGroup:
     return m.ConsumerGroupDescribeResponseDescribedGroup(
         group_id=group.group_id,
         group_state=group.state.value,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
-        assignor_name=preferred_assignor(group, shared.config.consumer_assignors[0]),
-        members=[_member(group, member, shared.topics) for member in group.members.values()],
+        assignor_name=preferred_assignor(group, progress.config.consumer_assignors[0]),
+        members=[_member(group, member, progress.topics) for member in group.members.values()],
     )
 
 
@@ -354,13 +325,10 @@ def _member(group: ConsumerGroup, member: Member, topics: TopicNames) -> m.Consu
     for part in (member.assigned, member.revoking):
         for topic_id, partitions in part.items():
             held.setdefault(topic_id, set()).update(partitions)
-    return m.ConsumerGroupDescribeResponseMember(
-        member_id=member.member_id,
-        instance_id=member.instance_id,
-        rack_id=member.rack_id,
+    return filled(
+        m.ConsumerGroupDescribeResponseMember,
+        member,
         member_epoch=member.epoch,
-        client_id=member.client_id,
-        client_host=member.client_host,
         subscribed_topic_names=list(member.topics),
         subscribed_topic_regex=member.regex,
         assignment=_partitions(held, topics),

@@ -21,11 +21,10 @@ from functools import partial
 from typing import Any
 
 from kcoord_wire import messages as m
-from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.coordinator.consumer_groups.classic_members import ClassicMembers, downgraded, may_downgrade
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup, Member
 from kcoord_wire.coordinator.consumer_groups.heartbeat import Heartbeats, describe
-from kcoord_wire.coordinator.consumer_groups.progress import Progress, Shared
+from kcoord_wire.coordinator.consumer_groups.progress import Progress
 from kcoord_wire.coordinator.consumer_groups.records import replay_groups
 from kcoord_wire.coordinator.core import events
 from kcoord_wire.coordinator.core import groups as classic
@@ -63,13 +62,11 @@ class CoordinatorMachine(GroupMachine):
         configs_of: Callable[[str], Mapping[str, str]] = _no_configs,
     ) -> None:
         super().__init__(brokers, topics, subscribed, config)
-        self._shared = shared = Shared(
-            self.groups, topics, self.config, self._timers, self._effects, compile_regex, ConsumerProtocol(), configs_of
+        self._progress = progress = Progress(
+            self.groups, topics, self.config, self._timers, self._effects, compile_regex, configs_of
         )
-        self._progress = Progress(shared)
-        self._progress.downgrade = self._maybe_downgrade
-        self._classic_members = ClassicMembers(self._progress, self._downgrade)
-        members = self._classic_members
+        progress.downgrade = self._maybe_downgrade
+        self._classic_members = members = ClassicMembers(progress, self._downgrade)
         for cls, to_consumer in (
             (m.JoinGroupRequest, self._join_consumers),
             (m.SyncGroupRequest, members.sync),
@@ -77,9 +74,8 @@ class CoordinatorMachine(GroupMachine):
             (m.LeaveGroupRequest, members.leave),
         ):
             self._handlers[cls] = partial(self._by_protocol, self._handlers[cls], to_consumer)
-        heartbeats = Heartbeats(self._progress, self._dissolve)
-        self._handlers[m.ConsumerGroupHeartbeatRequest] = heartbeats.handle
-        self._handlers[m.ConsumerGroupDescribeRequest] = partial(describe, shared)
+        self._handlers[m.ConsumerGroupHeartbeatRequest] = Heartbeats(progress, self._dissolve).handle
+        self._handlers[m.ConsumerGroupDescribeRequest] = partial(describe, progress)
 
     # ---- requests of the classic protocol
 
@@ -121,7 +117,7 @@ class CoordinatorMachine(GroupMachine):
     def _maybe_downgrade(self, group: ConsumerGroup, leaving: Sequence[Member]) -> bool:
         """Make a group classic that loses its last members of KIP-848; return whether it has become that."""
         gone = {member.member_id for member in leaving}
-        if not may_downgrade(self._shared, group, gone):
+        if not may_downgrade(self._progress, group, gone):
             return False
         self._downgrade(group, leaving[0], gone)
         return True
@@ -135,7 +131,7 @@ class CoordinatorMachine(GroupMachine):
         removed = group.tombstones()
         for member_id in gone:
             group.remove(member_id)
-        new = downgraded(self._shared, group)
+        new = downgraded(self._progress, group)
         self._progress.release(group)
         self.groups[group.group_id] = new
         self._effects.append(new, [*removed, group_record(new)])

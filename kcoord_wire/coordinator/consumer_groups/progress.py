@@ -30,7 +30,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -223,44 +223,44 @@ REGEX_REFRESH_MIN_MS: Final = 10_000
 Records = list[events.LogRecord]
 
 
-@dataclass(slots=True)
-class Shared:
-    """What the machines of both protocols share.
-
-    :ivar groups: by id, of both protocols
-    :ivar topics: the topics that exist
-    :ivar config: settings of the coordinator
-    :ivar timers: deadlines of all groups
-    :ivar effects: what the present call returns
-    :ivar compile_regex: compiles a pattern of a subscription
-    :ivar embedded: reads and writes the bytes of classic members
-    :ivar configs_of: returns the configs that a group has of its own, by Kafka's names
-    """
-
-    groups: dict[str, BaseGroup]
-    topics: TopicNames
-    config: GroupConfig
-    timers: Timers
-    effects: EffectCollector
-    compile_regex: CompileRegex
-    embedded: ConsumerProtocol
-    configs_of: Callable[[str], Mapping[str, str]]
-
-    def setting(self, group: ConsumerGroup, name: str, default: int) -> int:
-        """Return a setting of a group, in ms: its own, or that of the coordinator."""
-        own = self.configs_of(group.group_id).get(name)
-        return default if own is None else int(own)
-
-
 class Progress:
     """Moves groups and their members on.
 
+    :param groups: by id, of both protocols
+    :param topics: the topics that exist
+    :param config: settings of the coordinator
+    :param timers: deadlines of all groups
+    :param effects: what the present call returns
+    :param compile_regex: compiles a pattern of a subscription
+    :param configs_of: returns the configs that a group has of its own, by Kafka's names
+    :ivar embedded: reads and writes the bytes of classic members
     :ivar downgrade: called when members are lost; returns whether the group has become a classic one
     """
 
-    def __init__(self, shared: Shared) -> None:
-        self.shared = shared
+    def __init__(
+        self,
+        groups: dict[str, BaseGroup],
+        topics: TopicNames,
+        config: GroupConfig,
+        timers: Timers,
+        effects: EffectCollector,
+        compile_regex: CompileRegex,
+        configs_of: Callable[[str], Mapping[str, str]],
+    ) -> None:
+        self.groups = groups
+        self.topics = topics
+        self.config = config
+        self.timers = timers
+        self.effects = effects
+        self.compile_regex = compile_regex
+        self.embedded = ConsumerProtocol()
         self.downgrade: Callable[[ConsumerGroup, Sequence[Member]], bool] = lambda group, members: False
+        self._configs_of = configs_of
+
+    def setting(self, group: ConsumerGroup, name: str, default: int) -> int:
+        """Return a setting of a group, in ms: its own, or that of the coordinator."""
+        own = self._configs_of(group.group_id).get(name)
+        return default if own is None else int(own)
 
     # ---- what members say of themselves
 
@@ -284,9 +284,9 @@ class Progress:
         :param is_replaced: it has taken the place of another static member
         :returns: whether the member's subscription has changed
         """
-        if updated is member and group.topics_seen == self.shared.topics.changes:
+        if updated is member and group.topics_seen == self.topics.changes:
             return False
-        default = self.shared.config.consumer_assignors[0]
+        default = self.config.consumer_assignors[0]
         is_new = member.member_id not in group.members
         assignor = preferred_assignor(group, default)
         if updated != member or is_new:
@@ -319,12 +319,12 @@ class Progress:
         group.epoch += 1
         group.metadata_hash = self._hash(group)
         records.append(log.epoch_record(group))
-        group.state_since = self.shared.effects.now
-        group.begin_rebalance(self.shared.effects, trigger, group.epoch, who, who.instance_id, reason)
+        group.state_since = self.effects.now
+        group.begin_rebalance(self.effects, trigger, group.epoch, who, who.instance_id, reason)
 
     def refresh(self, group: ConsumerGroup, who: Member, records: Records) -> None:
         """Begin the next group epoch if the subscribed topics have changed since the last one."""
-        if group.topics_seen != self.shared.topics.changes and self._hash(group) != group.metadata_hash:
+        if group.topics_seen != self.topics.changes and self._hash(group) != group.metadata_hash:
             self.bump(group, events.Trigger.TOPICS_CHANGED, who, records)
 
     def rebalance(self, group: ConsumerGroup, reason: str) -> None:
@@ -332,31 +332,29 @@ class Progress:
         if group.members:
             records: Records = []
             self.bump(group, events.Trigger.REQUESTED, Member(member_id=""), records, reason)
-            self.shared.effects.append(group, records)
+            self.effects.append(group, records)
 
     def _hash(self, group: ConsumerGroup) -> int:
-        group.topics_seen = self.shared.topics.changes
-        return hash_topics(self.shared.topics, group.subscribed_topics())
+        group.topics_seen = self.topics.changes
+        return hash_topics(self.topics, group.subscribed_topics())
 
     def assign(self, group: ConsumerGroup, records: Records) -> None:
         """Compute the target of the group epoch, unless there is one, or the last one is too young."""
-        shared, now = self.shared, self.shared.effects.now
+        now = self.effects.now
         if group.epoch <= group.assignment_epoch:
             return
-        interval = shared.setting(
-            group, "consumer.assignment.interval.ms", shared.config.consumer_assignment_interval_ms
-        )
+        interval = self.setting(group, "consumer.assignment.interval.ms", self.config.consumer_assignment_interval_ms)
         if not may_assign(group, interval, now):
             return
-        assignor = preferred_assignor(group, shared.config.consumer_assignors[0])
-        before, group.target = group.target, compute_target(group, shared.topics, assignor)
+        assignor = preferred_assignor(group, self.config.consumer_assignors[0])
+        before, group.target = group.target, compute_target(group, self.topics, assignor)
         records += [log.target_record(group, key) for key, target in group.target.items() if before.get(key) != target]
         group.set_assignment_epoch(group.epoch, now)
         records.append(log.target_epoch_record(group))
         if group.rebalance is not None:
             group.rebalance.protocol = assignor
             group.rebalance.joined_at = now
-            shared.effects.report(events.Phase.JOINED, group.rebalance)
+            self.effects.report(events.Phase.JOINED, group.rebalance)
 
     def step(
         self,
@@ -371,7 +369,7 @@ class Progress:
         if not has_new_topics and member.is_reconciled(group.assignment_epoch):
             self.settle(group, member)
             return member
-        topics = self.shared.topics
+        topics = self.topics
         subscribed = frozenset(
             topic_id for name in group.subscription(member) if (topic_id := topics.id_of(name)) is not None
         )
@@ -390,13 +388,12 @@ class Progress:
         timers = group.timers[member.member_id]
         if member.classic is not None:
             return
-        if timers.rebalance is not None:
-            timers.rebalance.cancel()
-            timers.rebalance = None
+        events.cancel(timers.rebalance)
+        timers.rebalance = None
         if member.state is MemberState.UNREVOKED_PARTITIONS:
-            until = self.shared.effects.now + member.rebalance_timeout_ms
+            until = self.effects.now + member.rebalance_timeout_ms
             action = partial(self._revocation_expired, group, member.member_id, member.epoch)
-            timers.rebalance = self.shared.timers.start(until, action)
+            timers.rebalance = self.timers.start(until, action)
 
     # ---- members that are silent, late or gone
 
@@ -405,20 +402,20 @@ class Progress:
         if member.classic is not None:
             timeout = member.classic.session_timeout_ms
         else:
-            default = self.shared.config.consumer_session_timeout_ms
-            timeout = self.shared.setting(group, "consumer.session.timeout.ms", default)
+            default = self.config.consumer_session_timeout_ms
+            timeout = self.setting(group, "consumer.session.timeout.ms", default)
         timers = group.timers[member.member_id]
-        until = self.shared.effects.now + timeout
+        until = self.effects.now + timeout
         if timers.session is None or not timers.session.live:
             action = partial(self._expired, group, member.member_id, events.Trigger.SESSION_EXPIRED)
-            timers.session = self.shared.timers.start(until, action)
+            timers.session = self.timers.start(until, action)
         else:
-            timers.session = self.shared.timers.move(timers.session, until)
+            timers.session = self.timers.move(timers.session, until)
 
     def time_classic(self, group: ConsumerGroup, member: Member, trigger: events.Trigger) -> Timer:
         """Start the rebalance timeout of a classic member that has to join or to sync."""
-        until = self.shared.effects.now + member.rebalance_timeout_ms
-        return self.shared.timers.start(until, partial(self._expired, group, member.member_id, trigger))
+        until = self.effects.now + member.rebalance_timeout_ms
+        return self.timers.start(until, partial(self._expired, group, member.member_id, trigger))
 
     def restart_timers(self, group: ConsumerGroup) -> None:
         """Start the timers of all members, after the log has been read."""
@@ -450,8 +447,8 @@ class Progress:
         if not group.members:
             group.set_assignment_epoch(group.epoch, 0)
             records.append(log.target_epoch_record(group))
-            group.end_rebalance(self.shared.effects, "empty")
-        self.shared.effects.append(group, records)
+            group.end_rebalance(self.effects, "empty")
+        self.effects.append(group, records)
 
     # ---- patterns
 
@@ -468,21 +465,21 @@ class Progress:
             return
         if group.resolution is None:
             known = {pattern: resolved.topics for pattern, resolved in group.regexes.items()}
-            topics = self.shared.topics
+            topics = self.topics
             names = frozenset(topics.names())
             group.resolution = Resolution(group.matching, names, topics.changes, known, group.tested)
-        if group.resolution.go_on(self.shared.compile_regex):
+        if group.resolution.go_on(self.compile_regex):
             resolution, group.resolution = group.resolution, None
             self._resolved(group, who, resolution)
 
     def _has_to_resolve(self, group: ConsumerGroup) -> bool:
-        now, version = self.shared.effects.now, self.shared.topics.changes
+        now, version = self.effects.now, self.topics.changes
         last = max((resolved.timestamp for resolved in group.regexes.values()), default=None)
         if last is None:
             return True
         if now <= last + REGEX_REFRESH_MIN_MS:
             return False
-        is_old = now > last + self.shared.config.consumer_regex_refresh_interval_ms
+        is_old = now > last + self.config.consumer_regex_refresh_interval_ms
         # Compared for equality: after a restart topics are counted anew.
         is_changed = any(resolved.version != version for resolved in group.regexes.values())
         return len(group.matching) != len(group.regexes) or is_changed or is_old
@@ -496,12 +493,12 @@ class Progress:
             before = group.regexes.get(pattern)
             topics = frozenset(resolution.found[pattern])
             changed = changed or topics != (frozenset() if before is None else before.topics)
-            group.regexes[pattern] = ResolvedRegex(topics, resolution.version, self.shared.effects.now)
+            group.regexes[pattern] = ResolvedRegex(topics, resolution.version, self.effects.now)
             records.append(log.regex_record(group, pattern))
         group.tested = resolution.names
         if changed or self._hash(group) != group.metadata_hash:
             self.bump(group, events.Trigger.TOPICS_CHANGED, who, records)
-        self.shared.effects.append(group, records)
+        self.effects.append(group, records)
 
     # ---- accounts
 
@@ -511,15 +508,15 @@ class Progress:
         if rebalance is None or rebalance.joined_at is None or member.member_id in group.unsettled:
             return
         if member.epoch == rebalance.generation_id:
-            rebalance.joins.append((member.member_id, self.shared.effects.now - rebalance.started_at))
+            rebalance.joins.append((member.member_id, self.effects.now - rebalance.started_at))
         if group.state is GroupState.STABLE:
-            group.state_since = self.shared.effects.now
-            group.end_rebalance(self.shared.effects, "stable")
+            group.state_since = self.effects.now
+            group.end_rebalance(self.effects, "stable")
 
     def release(self, group: ConsumerGroup) -> None:
         """Give up a group that another coordinator has now."""
-        group.end_rebalance(self.shared.effects, "interrupted")
-        group.end(self.shared.effects.now)
+        group.end_rebalance(self.effects, "interrupted")
+        group.end(self.effects.now)
 
 
 def _trigger(is_new: bool, is_replaced: bool, is_subscription: bool) -> events.Trigger:

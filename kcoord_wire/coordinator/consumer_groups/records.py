@@ -25,6 +25,7 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     ResolvedRegex,
     Target,
 )
+from kcoord_wire.coordinator.core.apis import filled
 from kcoord_wire.coordinator.core.events import LogRecord
 
 
@@ -47,14 +48,11 @@ def member_record(group: ConsumerGroup, member: Member) -> LogRecord:
         )
     return LogRecord(
         m.ConsumerGroupMemberMetadataKey(group_id=group.group_id, member_id=member.member_id),
-        m.ConsumerGroupMemberMetadataValue(
-            instance_id=member.instance_id,
-            rack_id=member.rack_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
+        filled(
+            m.ConsumerGroupMemberMetadataValue,
+            member,
             subscribed_topic_names=list(member.topics),
             subscribed_topic_regex=member.regex,
-            rebalance_timeout_ms=member.rebalance_timeout_ms,
             server_assignor=member.assignor,
             classic_member_metadata=classic,
         ),

@@ -11,7 +11,7 @@ from typing import Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import apis
-from kcoord_wire.coordinator.core.apis import refusal
+from kcoord_wire.coordinator.core.apis import filled, refusal
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint
 from kcoord_wire.coordinator.core.events import EffectCollector, Request
@@ -115,11 +115,9 @@ def _described(group: Group) -> m.DescribeGroupsResponseDescribedGroup:
         protocol_type=group.protocol_type or "",
         protocol_data=(group.protocol or "") if stable else "",
         members=[
-            m.DescribeGroupsResponseDescribedGroupMember(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
+            filled(
+                m.DescribeGroupsResponseDescribedGroupMember,
+                member,
                 member_metadata=member.metadata(group.protocol) if stable else b"",
                 member_assignment=member.assignment,
             )

@@ -22,9 +22,9 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 from kcoord_wire import messages as m
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
@@ -669,6 +669,22 @@ def refusal(request: Any, version: int, error: ErrorCode) -> Any:
             raise TypeError(f"{type(request).__name__} is not served")
         refuse = _REFUSE[type(request)] = api.refuse
     return refuse(request, version, int(error))
+
+
+_Message = TypeVar("_Message")
+
+
+def filled(cls: Callable[..., _Message], source: Any, **others: Any) -> _Message:
+    """Return a message of a class with what an object has by the names of its fields, and with other fields."""
+    kind: Any = type(source)
+    names: tuple[str, ...] = _common_fields(cls, kind)
+    return cls(**{name: getattr(source, name) for name in names if name not in others}, **others)
+
+
+@cache
+def _common_fields(cls: Any, source: Any) -> tuple[str, ...]:
+    known = {*get_type_hints(source), *dir(source)}
+    return tuple(name for name in get_type_hints(cls) if name in known and name != "unknown_tags")
 
 
 def paired_partitions(request: Any, response: Any) -> Iterator[tuple[Any, Any, Any]]:

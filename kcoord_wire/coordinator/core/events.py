@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from kcoord_wire.coordinator.core.apis import refusal
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.kernel.machines import Tick
-from kcoord_wire.kernel.timers import Timers
+from kcoord_wire.kernel.timers import Timer, Timers
 from kcoord_wire.messages.write_txn_markers import WriteTxnMarkersRequestWritableTxnMarker as WritableTxnMarker
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -378,6 +378,13 @@ class EffectCollector:
     def report(self, phase: Phase, rebalance: RebalanceAccount) -> None:
         """Report that a rebalance has reached a phase."""
         self.effects.append(RebalanceReport(phase, rebalance))
+
+
+def cancel(*timers: Timer | None) -> None:
+    """Prevent timers from firing that have been started."""
+    for timer in timers:
+        if timer is not None:
+            timer.cancel()
 
 
 class LoggedMachine(ABC):

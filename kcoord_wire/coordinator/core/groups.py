@@ -34,6 +34,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import events
+from kcoord_wire.coordinator.core.apis import filled
 from kcoord_wire.coordinator.core.events import LogRecord, target_of
 from kcoord_wire.kernel.timers import Timer
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -373,9 +374,8 @@ class Group(BaseGroup):
             self._withdraw(member)
             if member.group_instance_id is not None:
                 del self.instances[member.group_instance_id]
-            if member.session is not None:
-                member.session.cancel()
-                member.session = None
+            events.cancel(member.session)
+            member.session = None
             if self.leader_id == member_id:
                 self.leader_id = next(iter(self.members), None)
         self.drop_pending(member_id)
@@ -405,8 +405,7 @@ class Group(BaseGroup):
     def drop_pending(self, member_id: str) -> bool:
         """Remove a pending id; return whether there was one."""
         timer = self.pending.pop(member_id, None)
-        if timer is not None:
-            timer.cancel()
+        events.cancel(timer)
         return timer is not None
 
     def _withdraw(self, member: Member) -> None:
@@ -530,9 +529,7 @@ class Group(BaseGroup):
         """See `BaseGroup`."""
         self.move(Move.RESIGN, now)
         sessions = [member.session for member in self.members.values()]
-        for timer in (self.join_timer, self.sync_timer, *self.pending.values(), *sessions):
-            if timer is not None:
-                timer.cancel()
+        events.cancel(self.join_timer, self.sync_timer, *self.pending.values(), *sessions)
 
 
 _NO_TIME: Final = -1  # in records of old versions, which lack the field
@@ -550,15 +547,12 @@ def group_record(group: Group) -> LogRecord:
             leader=group.leader_id,
             current_state_timestamp=group.state_since,
             members=[
-                m.GroupMetadataValueMemberMetadata(
-                    member_id=member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
+                filled(
+                    m.GroupMetadataValueMemberMetadata,
+                    member,
                     rebalance_timeout=member.rebalance_timeout_ms,
                     session_timeout=member.session_timeout_ms,
                     subscription=member.metadata(group.protocol),
-                    assignment=member.assignment,
                 )
                 for member in group.members.values()
             ],
@@ -570,13 +564,7 @@ def offset_record(group: BaseGroup, topic: str, partition: int, committed: Commi
     """Return the record of a committed offset."""
     return LogRecord(
         m.OffsetCommitKey(group=group.group_id, topic=topic, partition=partition),
-        m.OffsetCommitValue(
-            offset=committed.offset,
-            leader_epoch=committed.leader_epoch,
-            metadata=committed.metadata,
-            commit_timestamp=committed.commit_timestamp,
-            expire_timestamp=committed.expire_timestamp,
-        ),
+        m.OffsetCommitValue(**committed._asdict()),
     )
 
 

@@ -331,8 +331,8 @@ class GroupMachine(RebalancingMachine):
 
     def _synced(self, group: Group, member: Member) -> None:
         group.unsynced.discard(member.member_id)
-        if not group.unsynced and group.sync_timer is not None:
-            group.sync_timer.cancel()
+        if not group.unsynced:
+            events.cancel(group.sync_timer)
 
     # ---- Heartbeat, LeaveGroup, OffsetCommit
 

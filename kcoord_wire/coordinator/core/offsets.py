@@ -226,9 +226,7 @@ def commit(
     outcomes: list[_Outcome] = []
     expires = _expire_timestamp(request, message, effects.now)
     for asked in existing:
-        has_time = request.version == TIMESTAMP_VERSION and asked.item.commit_timestamp >= 0
-        at = asked.item.commit_timestamp if has_time else effects.now
-        committed = _committed(asked.item, config, at, expires)
+        committed = _committed(asked.item, config, _commit_timestamp(request, asked.item, effects.now), expires)
         if committed is None:
             outcomes.append((asked, ErrorCode.OFFSET_METADATA_TOO_LARGE))
             continue
@@ -293,6 +291,10 @@ def _commit_answer(unknown: Sequence[_Outcome], others: Sequence[_Outcome]) -> m
         item = m.OffsetCommitResponsePartition(partition_index=asked.item.partition_index, error_code=error)
         answers.setdefault(place, fresh).partitions.append(item)
     return m.OffsetCommitResponse(topics=list(answers.values()))
+
+
+def _commit_timestamp(request: Request, item: m.OffsetCommitRequestPartition, now: int) -> int:
+    return item.commit_timestamp if request.version == TIMESTAMP_VERSION and item.commit_timestamp >= 0 else now
 
 
 def _expire_timestamp(request: Request, message: m.OffsetCommitRequest, now: int) -> int:

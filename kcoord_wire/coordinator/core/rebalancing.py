@@ -52,8 +52,7 @@ class RebalancingMachine(LoggedMachine):
                 member.assignment = b""
                 if member.sync is not None:
                     self._answer_sync(group, member, ErrorCode.REBALANCE_IN_PROGRESS)
-        if group.sync_timer is not None:
-            group.sync_timer.cancel()
+        events.cancel(group.sync_timer)
         joined = [(member.member_id, 0) for member in group.members.values() if member.join is not None]
         group.begin_rebalance(
             self._effects, trigger, group.generation_id, who, who.group_instance_id, reason
@@ -92,9 +91,8 @@ class RebalancingMachine(LoggedMachine):
     def _complete_join(self, group: Group) -> None:
         """Begin the next generation: all have joined, or time is up."""
         now = self._effects.now
-        if group.join_timer is not None:
-            group.join_timer.cancel()
-            group.join_timer = None
+        events.cancel(group.join_timer)
+        group.join_timer = None
         absent = [member for member in group.members.values() if member.join is None]
         for member in absent:
             if member.group_instance_id is None:

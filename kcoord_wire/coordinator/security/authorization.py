@@ -24,10 +24,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import apis
+from kcoord_wire.coordinator.core.admin import GROUP_KEY, TRANSACTION_KEY
 from kcoord_wire.coordinator.core.apis import (
     Api,
     BatchedApi,
@@ -43,7 +45,6 @@ from kcoord_wire.coordinator.core.apis import (
 from kcoord_wire.coordinator.security.permissions import OF_CLUSTER, OF_GROUPS, OF_TOPICS, Permissions
 from kcoord_wire.protocol.error_codes import ErrorCode
 
-_GROUP_KEY, _TRANSACTION_KEY = 0, 1  # key types of FindCoordinator
 _RESOURCES: Final = {2: Kind.TOPIC, 32: Kind.GROUP}  # types of what has configs; others belong to the cluster
 _ERRORS: Final = {
     Kind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -151,9 +152,9 @@ def _then(finish: Finish | None, change: Finish | None) -> Finish | None:
 
 
 def _split_find_coordinator(asker: _Asker, api: Api, request: m.FindCoordinatorRequest, version: int) -> Split:
-    if request.key_type not in (_GROUP_KEY, _TRANSACTION_KEY):
+    if request.key_type not in (GROUP_KEY, TRANSACTION_KEY):
         return request, None
-    kind = Kind.GROUP if request.key_type == _GROUP_KEY else Kind.TRANSACTION
+    kind = Kind.GROUP if request.key_type == GROUP_KEY else Kind.TRANSACTION
     if version >= apis.BATCH_FIND_FROM:
         return api.batches[0].split(request, version, lambda key: asker.error(kind, Operation.DESCRIBE, key))
     error = asker.error(kind, Operation.DESCRIBE, request.key)
@@ -262,20 +263,24 @@ _SPLITS: Final[dict[type, Callable[[_Asker, Api, Any, int], Split]]] = {
 # ---- what the permissions change in the answers to requests that are allowed
 
 
+def _with_bits(asker: _Asker, kind: Kind, response: Any) -> Any:
+    """Add to each group or topic that is described what the principal may do with it."""
+    name, field, operations = _BITS[kind]
+    items = [
+        item if item.error_code else replace(item, **{field: asker.bits(kind, operations, item)})
+        for item in getattr(response, name)
+    ]
+    return replace(response, **{name: items})
+
+
+_BITS: Final = {
+    Kind.GROUP: ("groups", "authorized_operations", OF_GROUPS),
+    Kind.TOPIC: ("topics", "topic_authorized_operations", OF_TOPICS),
+}
+
+
 def _show_group_bits(asker: _Asker, request: m.DescribeGroupsRequest, version: int) -> Finish | None:
-    if not request.include_authorized_operations:
-        return None
-
-    def finish(response: Any) -> Any:
-        groups = [
-            group
-            if group.error_code
-            else replace(group, authorized_operations=asker.bits(Kind.GROUP, OF_GROUPS, group))
-            for group in response.groups
-        ]
-        return replace(response, groups=groups)
-
-    return finish
+    return partial(_with_bits, asker, Kind.GROUP) if request.include_authorized_operations else None
 
 
 def _show_consumers(asker: _Asker, request: m.ConsumerGroupDescribeRequest, version: int) -> Finish:
@@ -289,25 +294,17 @@ def _show_consumers(asker: _Asker, request: m.ConsumerGroupDescribeRequest, vers
         if any(map(asker.hides_topic, names)):
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return m.ConsumerGroupDescribeResponseDescribedGroup(group_id=group.group_id, error_code=error)
-        if request.include_authorized_operations:
-            group.authorized_operations = asker.bits(Kind.GROUP, OF_GROUPS, group)
         return group
 
-    return lambda response: replace(response, groups=[finish_group(group) for group in response.groups])  # type: ignore[type-var, union-attr]
+    def finish(response: Any) -> Any:
+        response = replace(response, groups=[finish_group(group) for group in response.groups])
+        return _with_bits(asker, Kind.GROUP, response) if request.include_authorized_operations else response
 
-
-def _show_topic_bits(asker: _Asker, response: Any) -> Any:
-    topics = [
-        topic
-        if topic.error_code
-        else replace(topic, topic_authorized_operations=asker.bits(Kind.TOPIC, OF_TOPICS, topic))
-        for topic in response.topics
-    ]
-    return replace(response, topics=topics)
+    return finish
 
 
 def _show_topics(asker: _Asker, request: m.MetadataRequest, version: int) -> Finish | None:
-    return (lambda response: _show_topic_bits(asker, response)) if request.include_topic_authorized_operations else None
+    return partial(_with_bits, asker, Kind.TOPIC) if request.include_topic_authorized_operations else None
 
 
 def _show_partitions(asker: _Asker, request: m.DescribeTopicPartitionsRequest, version: int) -> Finish:
@@ -315,7 +312,7 @@ def _show_partitions(asker: _Asker, request: m.DescribeTopicPartitionsRequest, v
 
     def visible(response: Any) -> Any:
         topics = [each for each in response.topics if each.error_code or not asker.hides_topic(each)]
-        return _show_topic_bits(asker, replace(response, topics=topics))
+        return _with_bits(asker, Kind.TOPIC, replace(response, topics=topics))
 
     return visible
 

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.apis import CREATED_CONFIGS_FROM, Refused, paired_partitions, refusal
+from kcoord_wire.coordinator.core.apis import CREATED_CONFIGS_FROM, Refused, paired_partitions, refusal, refused_in
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
 from kcoord_wire.coordinator.topics.catalog import MOST_PARTITIONS, NO_ID, Catalog, Topic, TopicLimits, disk_work
@@ -77,7 +77,8 @@ class Administration:
         planned: list[Topic] = []
         for wanted in asked.topics:
             answer = m.CreateTopicsResponseCreatableTopicResult(name=wanted.name, error_message=None)
-            try:
+            answers[wanted.name] = answer
+            with refused_in(answer):
                 if times[wanted.name] > 1:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 partitions, replicas = self._check_new(wanted, room, taken)
@@ -87,9 +88,6 @@ class Administration:
                         planned.append(self._catalog.plan(wanted.name, partitions, configs, len(planned)))
                     answer.topic_id = planned[-1].id
                     taken[wanted.name.translate(_COLLIDING)] = wanted.name
-            except Refused as refused:
-                answer.error_code, answer.error_message = refused.error, refused.detail
-            else:
                 room -= partitions
                 if request.version >= CREATED_CONFIGS_FROM:
                     answer.num_partitions, answer.replication_factor = partitions, replicas
@@ -97,7 +95,6 @@ class Administration:
                     if key not in described:
                         described[key] = self._configuration.describe_created(configs)
                     answer.configs = described[key]
-            answers[wanted.name] = answer
         try:
             with disk_work():
                 self._catalog.add(planned)
@@ -209,7 +206,7 @@ class Administration:
         for name, topic_id in times:
             answer = m.DeleteTopicsResponseDeletableTopicResult(name=name, topic_id=topic_id)
             response.responses.append(answer)
-            try:
+            with refused_in(answer):
                 if times[name, topic_id] > 1:
                     which = "id" if name is None else "name"
                     raise Refused(ErrorCode.INVALID_REQUEST, f"Duplicate topic {which}.")
@@ -217,9 +214,6 @@ class Administration:
                 if answer.name in gone:
                     detail = "The provided topic name maps to an ID that was already supplied."
                     raise Refused(ErrorCode.INVALID_REQUEST, detail)
-            except Refused as refused:
-                answer.error_code, answer.error_message = refused.error, refused.detail
-            else:
                 gone.add(answer.name)
         return response
 
@@ -247,7 +241,7 @@ class Administration:
         for wanted in {wanted.name: wanted for wanted in asked.topics}.values():
             answer = m.CreatePartitionsResponseCreatePartitionsTopicResult(name=wanted.name)
             answers[wanted.name] = answer
-            try:
+            with refused_in(answer):
                 if times[wanted.name] > 1:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 more = self._check_growth(wanted, room)
@@ -255,8 +249,6 @@ class Administration:
                     with disk_work():
                         planned[wanted.name] = self._catalog.plan_growth(wanted.name, more)
                 room -= more
-            except Refused as refused:
-                answer.error_code, answer.error_message = refused.error, refused.detail
         try:
             with disk_work():
                 self._catalog.grow(planned)
@@ -315,13 +307,10 @@ class Administration:
         asked: m.DeleteRecordsRequest = request.message
         response: m.DeleteRecordsResponse = refusal(asked, request.version, ErrorCode.NONE)
         for part, wanted, answer in paired_partitions(asked, response):
-            try:
+            with refused_in(answer):
                 log = self._partition(request, part.name, wanted.partition_index)
                 self._check_policy(part.name)
                 log.truncate_before(log.end_offset if wanted.offset == _TO_THE_END else wanted.offset)
-            except Refused as refused:
-                answer.error_code = refused.error
-            else:
                 answer.low_watermark = log.start_offset
         return response
 
@@ -345,11 +334,8 @@ class Administration:
             for index in indexes:
                 answer = m.DescribeProducersResponsePartitionResponse(partition_index=index, error_message=None)
                 answers.append(answer)
-                try:
+                with refused_in(answer):
                     log = self._partition(request, name, index)
-                except Refused as refused:
-                    answer.error_code, answer.error_message = refused.error, refused.detail
-                else:
                     answer.active_producers = [
                         m.DescribeProducersResponseProducerState(**producer._asdict()) for producer in log.producers()
                     ]

@@ -23,7 +23,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
-from kcoord_wire.coordinator.core.apis import Refused
+from kcoord_wire.coordinator.core.apis import Refused, refused_in
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.partitions.journal import Owner
 from kcoord_wire.coordinator.topics.catalog import Catalog, Topic, disk_work
@@ -177,12 +177,10 @@ class Configuration:
         answer = m.DescribeConfigsResponseDescribeConfigsResult(
             error_message="", resource_type=wanted.resource_type, resource_name=wanted.resource_name
         )
-        try:
+        with refused_in(answer):
             found = self._find(wanted.resource_type, wanted.resource_name)
             keys = set(wanted.configuration_keys or found)
             answer.configs = [_described(name, *found[name], request) for name in sorted(found) if name in keys]
-        except Refused as refused:
-            answer.error_code, answer.error_message = refused.error, refused.detail
         return answer
 
     def describe_created(self, own: Mapping[str, str]) -> list[m.CreateTopicsResponseCreatableTopicConfigs]:

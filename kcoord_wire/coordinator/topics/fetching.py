@@ -22,6 +22,7 @@ from kcoord_wire.coordinator.core.apis import (
     Refused,
     paired_partitions,
     refusal,
+    refused_in,
 )
 from kcoord_wire.coordinator.core.brokers import NO_LEADER
 from kcoord_wire.coordinator.core.events import Effect, Reply, Request
@@ -248,7 +249,7 @@ def list_offsets(catalog: Catalog, request: Request) -> m.ListOffsetsResponse:
     times = Counter((part.name, wanted.partition_index) for part in asked.topics for wanted in part.partitions)
     response: m.ListOffsetsResponse = refusal(asked, request.version, ErrorCode.NONE)
     for part, wanted, answer in paired_partitions(asked, response):
-        try:
+        with refused_in(answer):
             if times[part.name, wanted.partition_index] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST)
             if wanted.timestamp < 0 and request.version < _SPECIAL_TIMES.get(wanted.timestamp, 1 << 15):
@@ -260,12 +261,9 @@ def list_offsets(catalog: Catalog, request: Request) -> m.ListOffsetsResponse:
                 continue
             end = log.stable_offset if asked.isolation_level == READ_COMMITTED else log.end_offset
             found = _offset_at(log, wanted.timestamp, end)
-        except Refused as refused:
-            answer.error_code = refused.error
-            continue
-        answer.offset, answer.timestamp = found.offset, found.timestamp
-        if request.version >= LEADER_EPOCH_FROM:
-            answer.leader_epoch = found.leader_epoch
+            answer.offset, answer.timestamp = found.offset, found.timestamp
+            if request.version >= LEADER_EPOCH_FROM:
+                answer.leader_epoch = found.leader_epoch
     return response
 
 
@@ -274,15 +272,12 @@ def offset_for_leader_epoch(catalog: Catalog, request: Request) -> m.OffsetForLe
     asked: m.OffsetForLeaderEpochRequest = request.message
     response: m.OffsetForLeaderEpochResponse = refusal(asked, request.version, ErrorCode.NONE)
     for part, wanted, answer in paired_partitions(asked, response):
-        try:
+        with refused_in(answer):
             topic = catalog.find(part.topic, NO_ID, False)
             log = catalog.log(topic, wanted.partition, request.broker, wanted.current_leader_epoch)
-        except Refused as refused:
-            answer.error_code = refused.error
-            continue
-        end = log.epochs.end_of(wanted.leader_epoch, log.end_offset)
-        if end is not None:
-            answer.leader_epoch, answer.end_offset = end
+            end = log.epochs.end_of(wanted.leader_epoch, log.end_offset)
+            if end is not None:
+                answer.leader_epoch, answer.end_offset = end
     return response
 
 

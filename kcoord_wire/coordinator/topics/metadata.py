@@ -26,6 +26,7 @@ from kcoord_wire.coordinator.core.apis import (
     SERVED,
     SOFTWARE_NAMED_FROM,
     Refused,
+    filled,
     refusal,
 )
 from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers
@@ -289,25 +290,8 @@ class ClusterMetadata:
         """Describe a topic from the partition `first` on; and the partition to go on with, None if it was the last."""
         (known,) = self._whole_metadata(request, [name]).topics
         partitions = [
-            m.DescribeTopicPartitionsResponsePartition(
-                error_code=each.error_code,
-                partition_index=each.partition_index,
-                leader_id=each.leader_id,
-                leader_epoch=each.leader_epoch,
-                replica_nodes=each.replica_nodes,
-                isr_nodes=each.isr_nodes,
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-                offline_replicas=each.offline_replicas,
-            )
+            filled(m.DescribeTopicPartitionsResponsePartition, each, eligible_leader_replicas=[], last_known_elr=[])
             for each in known.partitions[first : first + most]
         ]
-        topic = m.DescribeTopicPartitionsResponseTopic(
-            error_code=known.error_code,
-            name=name,
-            topic_id=known.topic_id,
-            is_internal=known.is_internal,
-            partitions=partitions,
-            topic_authorized_operations=known.topic_authorized_operations,
-        )
+        topic = filled(m.DescribeTopicPartitionsResponseTopic, known, name=name, partitions=partitions)
         return topic, first + most if first + most < len(known.partitions) else None

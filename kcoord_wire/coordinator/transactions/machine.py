@@ -37,6 +37,7 @@ from typing import Any, Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import apis, events
+from kcoord_wire.coordinator.core.apis import filled
 from kcoord_wire.coordinator.core.brokers import OFFSETS_TOPIC
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import EffectCollector, LoggedMachine, Request
@@ -173,10 +174,7 @@ class TransactionMachine(LoggedMachine):
         if error:
             return self._refuse(request, error, transaction.written)
         self._write(transaction)
-        answer = m.InitProducerIdResponse(
-            producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch
-        )
-        return self._effects.reply(request, answer, transaction.written)
+        return self._effects.reply(request, filled(m.InitProducerIdResponse, transaction), transaction.written)
 
     def _new_producer_id(self) -> int:
         return self._producer_id(self._effects.now)
@@ -341,23 +339,19 @@ class TransactionMachine(LoggedMachine):
         transaction.timer = self._timers.start(until, partial(self._timed_out, transaction))
 
     def _write_outcome(self, transaction: Transaction) -> None:
-        if transaction.timer is not None:
-            transaction.timer.cancel()
-            transaction.timer = None
+        events.cancel(transaction.timer)
+        transaction.timer = None
         self._write(transaction)
         self._write_markers(transaction)
 
     def _write_markers(self, transaction: Transaction) -> None:
-        topics: dict[str, list[int]] = {}
-        for topic, partition in transaction.partitions:
-            topics.setdefault(topic, []).append(partition)
-        marker = m.WriteTxnMarkersRequestWritableTxnMarker(
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.producer_epoch,
+        marker = filled(
+            m.WriteTxnMarkersRequestWritableTxnMarker,
+            transaction,
             transaction_result=transaction.state is State.PREPARE_COMMIT,
             topics=[
                 m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name=name, partition_indexes=partitions)
-                for name, partitions in topics.items()
+                for name, partitions in by_topic(transaction.partitions).items()
             ],
             coordinator_epoch=COORDINATOR_EPOCH,
             transaction_version=transaction.version,
@@ -397,9 +391,7 @@ class TransactionMachine(LoggedMachine):
     def _drop(self, partitions: frozenset[int]) -> None:
         """Forget what has another coordinator from now on."""
         for name in [name for name in self.transactions if self._partition_of(name) in partitions]:
-            timer = self.transactions.pop(name).timer
-            if timer is not None:
-                timer.cancel()
+            events.cancel(self.transactions.pop(name).timer)
 
     def _expire_later(self) -> None:
         self._timers.start(self._effects.now + EXPIRY_CHECK_MS, self._expire)
@@ -484,13 +476,12 @@ def describe(
 
 
 def _described(transaction: Transaction) -> m.DescribeTransactionsResponseTransactionState:
-    return m.DescribeTransactionsResponseTransactionState(
-        transactional_id=transaction.transactional_id,
+    return filled(
+        m.DescribeTransactionsResponseTransactionState,
+        transaction,
         transaction_state=transaction.state.value,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_start_time_ms=transaction.started_at,
-        producer_id=transaction.producer_id,
-        producer_epoch=transaction.producer_epoch,
         topics=[
             m.DescribeTransactionsResponseTopicData(topic=topic, partitions=partitions)
             for topic, partitions in by_topic(transaction.partitions).items()
@@ -518,11 +509,7 @@ def list_transactions(
     ids = set(message.producer_id_filters)
     shortest = message.duration_filter
     listed = [
-        m.ListTransactionsResponseTransactionState(
-            transactional_id=transaction.transactional_id,
-            producer_id=transaction.producer_id,
-            transaction_state=transaction.state.value,
-        )
+        filled(m.ListTransactionsResponseTransactionState, transaction, transaction_state=transaction.state.value)
         for transaction in matched
         if (not message.state_filters or transaction.state in states)
         and (not ids or transaction.producer_id in ids)

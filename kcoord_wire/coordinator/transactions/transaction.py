@@ -29,6 +29,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kcoord_wire import messages as m
+from kcoord_wire.coordinator.core.apis import filled
 from kcoord_wire.coordinator.core.events import LogRecord, target_of
 from kcoord_wire.kernel.timers import Timer
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -256,11 +257,9 @@ _STATES: Final = tuple(State)  # in the order of the numbers that TransactionSta
 def transaction_record(transaction: Transaction) -> LogRecord:
     """Return the record of the state of a transactional id."""
     next_id = transaction.next_producer_id
-    value = m.TransactionLogValue(
-        producer_id=transaction.producer_id,
-        previous_producer_id=transaction.previous_producer_id,
-        next_producer_id=next_id,
-        producer_epoch=transaction.producer_epoch,
+    value = filled(
+        m.TransactionLogValue,
+        transaction,
         next_producer_epoch=NO_PRODUCER if next_id == NO_PRODUCER else 0,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=_STATES.index(transaction.state),

@@ -360,7 +360,7 @@ def test_the_group_becomes_classic_with_its_last_consumer(way: str) -> None:
 @pytest.mark.parametrize("policy", [MigrationPolicy.UPGRADE, MigrationPolicy.DISABLED])
 def test_a_group_stays_where_downgrades_are_not_allowed(policy: MigrationPolicy) -> None:
     script, member_id = mixed()
-    script.machine.config = script.machine._shared.config = GroupConfig(**FAST, consumer_migration_policy=policy)
+    script.machine.config = script.machine._progress.config = GroupConfig(**FAST, consumer_migration_policy=policy)
     script.beat("c", LEAVING)
     assert script.group.state == "Assigning"
     answer = script.answers[script.join(member_id, metadata=subscription())]

@@ -15,9 +15,9 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     ConsumerGroup,
     Member,
     MemberState,
-    Refused,
 )
 from kcoord_wire.coordinator.consumer_groups.records import replay_groups
+from kcoord_wire.coordinator.core.apis import Refused
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.protocol.error_codes import ErrorCode as E
 from tests.support.consumer_script import ORDERS, ConsumerScript
@@ -55,7 +55,7 @@ def test_members_are_found_by_instance_or_id() -> None:
     for member_id, instance_id, code in (("b", None, E.UNKNOWN_MEMBER_ID), ("b", "i", E.FENCED_INSTANCE_ID)):
         with pytest.raises(Refused) as refused:
             group.member(member_id, instance_id)
-        assert refused.value.code is code
+        assert refused.value.error is code
 
 
 @pytest.mark.parametrize(
