@@ -23,7 +23,7 @@ def listed(names: Iterable[str], most: int = 8) -> str:
     return first_of(sorted(names), most)
 
 
-def first_of(names: Iterable[object], most: int) -> str:
+def first_of(names: Iterable[object], most: int = 3) -> str:
     """Return names in the order given, the first ones where there are more than `most`."""
     every = list(names)
     more = len(every) - most

@@ -19,14 +19,13 @@ from kcoord_wire.forensics.detectors.finding import (
     client_of,
     detector,
     lasting,
-    listed,
-    only,
     plural,
     together_ns,
 )
 from kcoord_wire.forensics.detectors.rounds import Partition, Round, label
 from kcoord_wire.forensics.model import Evidence, Generation, GroupHistory, MemberLife
 from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.protocol.wording import first_of, only
 
 # ---- uneven assignment
 
@@ -83,7 +82,7 @@ def _uneven(
         from_ns=generation.joined_ns,
         to_ns=generation.ended_ns,
         subject=busiest,
-        text=f"of {total} partitions of {listed(topics)}, {busiest} has {most}, where {share:.1f} would be even"
+        text=f"of {total} partitions of {first_of(topics)}, {busiest} has {most}, where {share:.1f} would be even"
         + (f"; {len(idle)} have none: {', '.join(idle[:3])}" if idle else f"; the least has {least}")
         + (f" ({generation.assignor})" if generation.assignor else ""),
         advice=_advice(seen.history, generation),
@@ -164,7 +163,7 @@ def clumped_topic(seen: Seen) -> Iterator[DetectorResult]:
         severity="info",
         from_ns=longest.listed_ns,
         text=f"{len(clumped)} topics are each on one member, though others subscribe to them: "
-        f"{listed(sorted(clumped))} ({longest.assignor})",
+        f"{first_of(sorted(clumped))} ({longest.assignor})",
         advice="Counts of partitions are even; the load is not if the topics differ in traffic. Update the leader's "
         "client library, or take roundrobin, and let all members rejoin at once.",
         value=len(clumped),
@@ -271,7 +270,7 @@ def _held_up(migration: _Migration, late: list[tuple[MemberLife, int]], ready: i
     """Return the finding about members that hold a migration up; `ready` others are through with it."""
     longest = max(time for _, time in late)
     names = sorted({client_of(one) for one, _ in late})
-    who = "; ".join([listed(names), ", ".join(sorted({one.library for one, _ in late if one.library}))]).removesuffix(
+    who = "; ".join([first_of(names), ", ".join(sorted({one.library for one, _ in late if one.library}))]).removesuffix(
         "; "
     )
     return DetectorResult(
@@ -337,7 +336,7 @@ def _refusal(rows: list[dict[str, Any]], admitted: dict[_Client, int], is_empty:
         from_ns=rows[0]["asked_ns"],
         to_ns=rows[-1]["asked_ns"],
         subject=only(names),
-        text=f"{listed(names)} {verb}: no assignor that all members offer "
+        text=f"{first_of(names)} {verb}: no assignor that all members offer "
         f"(INCONSISTENT_GROUP_PROTOCOL, {len(rows)} x){end}",
         advice=_ADVICE_ON_REFUSAL,
         value=len(rows),
@@ -473,14 +472,14 @@ def _claims(
     names, rounds = seen.names, [each for each, _ in wrong]
     concerned = {partition for _, partitions in wrong for partition in partitions}
     suspected = sorted(set(suspects))
-    led = listed(sorted({each.leader for each in rounds}))
+    led = first_of(sorted({each.leader for each in rounds}))
     were = plural("partition was", concerned, "partitions were")
     yield DetectorResult(
         severity=severity,
         from_ns=rounds[0].listed_ns,
         to_ns=rounds[-1].listed_ns,
         subject=only(sorted({names.get(who, who) for who in suspected})),
-        text=f"{len(concerned)} {were} {what}: {listed(label(concerned))}, in {len(wrong)} "
+        text=f"{len(concerned)} {were} {what}: {first_of(label(concerned))}, in {len(wrong)} "
         f"{plural('generation', wrong)} led by {led}",
         advice=advice,
         value=len(concerned),

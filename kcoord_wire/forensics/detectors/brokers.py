@@ -22,8 +22,6 @@ from kcoord_wire.forensics.detectors.finding import (
     error_name,
     finding_of,
     lasting,
-    listed,
-    only,
     person,
     plural,
 )
@@ -31,6 +29,7 @@ from kcoord_wire.forensics.detectors.offsets import LOST_PLACE
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, GroupSummary, Outage, Sighting
 from kcoord_wire.forensics.refusal_advice import ALWAYS, refusal_of
 from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.protocol.wording import first_of, only
 
 # ---- outage
 
@@ -224,8 +223,8 @@ def _of_code(
         severity="critical" if is_lasting else "warning",
         from_ns=_answered(shown[0]),
         to_ns=_answered(shown[-1]),
-        subject=only([each.client[0] for each in refused]),
-        text=f"{listed(names)} {plural('was', names, 'were')} refused with {error_name(code)}, {_times(shown)}: "
+        subject=refused[0].client[0] if len(refused) == 1 else None,
+        text=f"{first_of(names)} {plural('was', names, 'were')} refused with {error_name(code)}, {_times(shown)}: "
         f"{refusal.meaning}{_asked(code, shown)}; {_outcome(refused, history)}",
         advice=refusal.advice,
         value=len(shown),
@@ -264,7 +263,7 @@ def _outcome(refused: list[_Refused], history: GroupHistory) -> str:
         ns = max((each.accepted_ns or 0) - _answered(each.rows[-1]) for each in refused)
         return f"accepted again {lasting(ns)} after the last refusal"
     if len(lasting_ones) < len(refused):
-        return f"of {listed([each.name for each in lasting_ones])} nothing was accepted afterwards"
+        return f"of {first_of([each.name for each in lasting_ones])} nothing was accepted afterwards"
     rest_ns = max(0, history.group.last_ns - max(_answered(each.rows[-1]) for each in refused))
     return "nothing was accepted afterwards" + (f", in {lasting(rest_ns)}" if rest_ns >= SECOND_NS else "")
 
@@ -276,7 +275,7 @@ def _of_tools(rows: list[dict[str, Any]]) -> DetectorResult:
         from_ns=_answered(rows[0]),
         to_ns=_answered(rows[-1]),
         subject=only(sorted({_client(row)[0] for row in rows})),
-        text=f"{listed(names)} tried to set offsets of the group from outside, without being a member, "
+        text=f"{first_of(names)} tried to set offsets of the group from outside, without being a member, "
         f"{_times(rows)}, and was refused with UNKNOWN_MEMBER_ID: the group has members",
         advice="Stop all members before offsets are set from outside; a consumer that uses assign() needs a group.id "
         "of its own.",
@@ -331,13 +330,13 @@ def _of_instance(instance_id: str, pairs: list[tuple[dict[str, Any], dict[str, A
     rows = [row for row, _ in pairs]
     fenced = list(dict.fromkeys(_process(row) for row in rows))
     others = list(dict.fromkeys(_process(after) for _, after in pairs if after is not None))
-    by = f" when {listed(others)} joined with the same group.instance.id" if others else f": {refusal.meaning}"
+    by = f" when {first_of(others)} joined with the same group.instance.id" if others else f": {refusal.meaning}"
     return DetectorResult(
         severity="critical",
         from_ns=_answered(rows[0]),
         to_ns=_answered(rows[-1]),
         subject=instance_id or None,
-        text=f"{listed(fenced)} {plural('was', fenced, 'were')} fenced (FENCED_INSTANCE_ID, {_times(rows)})"
+        text=f"{first_of(fenced)} {plural('was', fenced, 'were')} fenced (FENCED_INSTANCE_ID, {_times(rows)})"
         f"{by} ({instance_id}); a client that is fenced stops for good",
         advice=refusal.advice,
         value=len(rows),
@@ -419,7 +418,7 @@ def _of_error(api: str, code: int, rows: list[Sighting], last_ns: int) -> Detect
     names = [person(*client) for client in clients]
     topics = sorted({row.topic for row in rows if row.topic})
     name = error_name(code)
-    about = f" of {plural('topic', topics)} {listed(topics)}" if topics else ""
+    about = f" of {plural('topic', topics)} {first_of(topics)}" if topics else ""
     quiet_ns = _quiet_ns(rows, last_ns) if topics else 0
     over = f"; not again in the {lasting(quiet_ns)} after that" if quiet_ns else ""
     span = f" in {lasting(rows[-1].time_ns - rows[0].time_ns)}" if len(rows) > 1 else ""
@@ -427,8 +426,8 @@ def _of_error(api: str, code: int, rows: list[Sighting], last_ns: int) -> Detect
         severity="critical" if refusal.is_fatal and (not topics or len(rows) > 1) and not quiet_ns else "warning",
         from_ns=rows[0].time_ns,
         to_ns=rows[-1].time_ns,
-        subject=only([client[0] for client in clients]),
-        text=f"{api}{about} was refused to {listed(names)} with {name}, {len(rows):,} {plural('time', rows)}{span}: "
+        subject=clients[0][0] if len(clients) == 1 else None,
+        text=f"{api}{about} was refused to {first_of(names)} with {name}, {len(rows):,} {plural('time', rows)}{span}: "
         f"{refusal.meaning}{over}",
         advice=refusal.advice,
         value=len(rows),

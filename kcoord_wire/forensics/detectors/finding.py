@@ -39,7 +39,6 @@ MAX_EVIDENCE: Final = 10
 NEAR_NS: Final = 10 * SECOND_NS
 """A hole this long before the first moment of a finding may have hidden what begins it."""
 
-_LISTED: Final = 3
 _WEAKER: Final = {"critical": "warning", "warning": "info"}
 
 T = TypeVar("T")
@@ -269,11 +268,6 @@ def error_name(code: int) -> str:
     return describe_error(code).partition(" ")[2].strip("()")
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return the first three names, with an ellipsis where there are more."""
-    return ", ".join(names[:_LISTED]) + (" ..." if len(names) > _LISTED else "")
-
-
 def person(client_id: str | None, host: str | None) -> str:
     """Return ``c1 (10.0.0.1)``, as far as both are known."""
     name = client_id or "a client without a name"
@@ -290,11 +284,6 @@ def lasting(ns: float) -> str:
 def plural(one: str, items: Sized, several: str | None = None) -> str:
     """Return the word for one item or for several, which by default has an s at its end."""
     return one if len(items) == 1 else several or f"{one}s"
-
-
-def only(names: Sequence[str]) -> str | None:
-    """Return the one name there is: a finding about several members has no subject."""
-    return names[0] if len(names) == 1 else None
 
 
 def subscription_traits(members: Sequence[MemberLife]) -> frozenset[str]:

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kcoord_wire.forensics.detectors.finding import SECOND_NS, DetectorResult, Seen, client_of, detector, listed, plural
+from kcoord_wire.forensics.detectors.finding import SECOND_NS, DetectorResult, Seen, client_of, detector, plural
 from kcoord_wire.forensics.model import NS_PER_MS, ClaimRow, Evidence, GroupHistory, MemberLife
+from kcoord_wire.protocol.wording import first_of
 
 # ---- client id reuse
 
@@ -178,10 +179,10 @@ def free_partitions(topic: str, gaps: list[Gap], end_ns: int, limit_ns: int) -> 
     """
     longest = max(_lasted_ns(gap, end_ns) for gap in gaps)
     numbers = sorted({gap.partition for gap in gaps})
-    names = listed([f"{topic}-{number}" for number in numbers])
+    names = first_of([f"{topic}-{number}" for number in numbers])
     is_open = any(gap.to_ns is None for gap in gaps)
     if gaps[0].is_given_up:
-        by = listed(sorted({gap.last.client_id for gap in gaps if gap.last is not None}))
+        by = first_of(sorted({gap.last.client_id for gap in gaps if gap.last is not None}))
         what = f"{plural('was', gaps, 'were')} released by {by} and not claimed again"
         advice = (
             "A member releases what it cannot keep up with, and the others have no room or gave it up, too: add "

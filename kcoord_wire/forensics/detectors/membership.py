@@ -24,13 +24,12 @@ from kcoord_wire.forensics.detectors.finding import (
     client_of,
     detector,
     lasting,
-    listed,
-    only,
     person,
     plural,
     together_ns,
 )
 from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, GroupHistory, MemberLife, Rebalance
+from kcoord_wire.protocol.wording import first_of, only
 
 # ---- deploy
 
@@ -151,7 +150,7 @@ def _deploy(history: GroupHistory, pairs: list[_Replaced], count: int, before: i
         severity="info",
         from_ns=start_ns,
         to_ns=end_ns,
-        text=f"{how}: {count} of {before} {plural('member', range(before))} ({listed(names)}) were restarted or "
+        text=f"{how}: {count} of {before} {plural('member', range(before))} ({first_of(names)}) were restarted or "
         f"replaced within {lasting(end_ns - start_ns)}, with {len(rows)} {plural('rebalance', rows)} and "
         f"{lasting(paused_ns)} of partition time without an owner{_as_static(pairs, rows)}",
         advice="Nothing is wrong. Static members (group.instance.id for each instance, and a session longer than a "
@@ -221,8 +220,8 @@ def _stems(lives: Sequence[MemberLife]) -> set[str]:
 def _two_applications_found(
     first: Sequence[MemberLife], second: Sequence[MemberLife], ns: int, is_other: bool
 ) -> DetectorResult:
-    names = [listed(sorted({client_of(life) for life in each})) for each in (first, second)]
-    topics = [listed(sorted({topic for life in each for topic in life.topics})) for each in (first, second)]
+    names = [first_of(sorted({client_of(life) for life in each})) for each in (first, second)]
+    topics = [first_of(sorted({topic for life in each for topic in life.topics})) for each in (first, second)]
     what = "two applications share the group id" if is_other else "consumers of different topics share the group id"
     return DetectorResult(
         severity="warning" if is_other else "info",
@@ -480,7 +479,7 @@ def _finding(history: GroupHistory, gaps: list[_Gap], severity: str) -> Detector
     worst = max(gaps, key=lambda gap: gap.ns)
     names = sorted({person(gap.life.client_id, gap.life.client_host) for gap in gaps})
     end = ", when the coordinator had removed it" if worst.was_removed else ""
-    more = f"; {len(gaps)} such pauses ({listed(names)})" if len(gaps) > 1 else ""
+    more = f"; {len(gaps)} such pauses ({first_of(names)})" if len(gaps) > 1 else ""
     return DetectorResult(
         severity=severity,
         from_ns=min(gap.from_ns for gap in gaps),
@@ -549,7 +548,7 @@ def _slow_polls_found(history: GroupHistory, late: list[_Late]) -> DetectorResul
         from_ns=min(lefts),
         to_ns=max(lefts),
         subject=only(sorted({client_of(each.life) for each in late})),
-        text=f"{listed(names)} did not poll within max.poll.interval.ms{within} and left the group{times}"
+        text=f"{first_of(names)} did not poll within max.poll.interval.ms{within} and left the group{times}"
         f"{_measured(longest)}",
         advice=_advice(longest),
         value=len(late),

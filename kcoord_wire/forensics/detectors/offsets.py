@@ -20,14 +20,13 @@ from kcoord_wire.forensics.detectors.finding import (
     client_of,
     detector,
     lasting,
-    listed,
-    only,
     person,
     plural,
 )
 from kcoord_wire.forensics.detectors.rounds import Partition, Round, label
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Lag, MemberLife, OffsetReset, Ownership, ResetKind
 from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.protocol.wording import first_of, only
 
 # ---- commit after revoke
 
@@ -248,7 +247,7 @@ def offset_reset(seen: Seen) -> Iterator[DetectorResult]:
             from_ns=first.time_ns,
             to_ns=resets[-1].time_ns,
             subject=first.client_id if kind != ResetKind.UNSEEN else only(places),
-            text=f"{text}: {listed([_change(each) for each in resets])}{_cost(resets)}.",
+            text=f"{text}: {first_of([_change(each) for each in resets])}{_cost(resets)}.",
             advice=_OFFSET_RESET_ADVICE[kind],
             value=len(resets),
             evidence=(Evidence(each.time_ns, "", -1, _change(each)) for each in resets),
@@ -355,7 +354,7 @@ def _finding(history: GroupHistory, member_id: str, found: list[Stuck], reads_ot
         to_ns=None if last_ns >= history.group.last_ns - STUCK_NS else last_ns,
         subject=only(names) or who,
         text=(
-            f"{who} has {plural('partition', names)} {listed(names)} and does not read "
+            f"{who} has {plural('partition', names)} {first_of(names)} and does not read "
             f"{plural('it', names, 'them')}: no fetch and no commit for {lasting(longest.ns)}, in which {behind:,} "
             f"records came, while it {'read others' if reads_others else 'read nothing else and stayed a member'}."
         ),
@@ -473,12 +472,14 @@ def assigned_not_read(seen: Seen) -> Iterator[DetectorResult]:
         severity="critical",
         from_ns=left[0].round.listed_ns,
         subject=only(clients),
-        text=f"{len(concerned)} {is_assigned} to {listed(clients)} and not read: {listed(label(concerned))}",
+        text=f"{len(concerned)} {is_assigned} to {first_of(clients)} and not read: {first_of(label(concerned))}",
         advice="Their lag grows, and nothing else shows it: restart the member, and update its client library.",
         value=len(concerned),
         rebalances=seen.rebalances_of(item.round for item in left),
         evidence=(
-            item.round.evidence(f"{client_of(item.life)} gets {listed(label(item.partitions))}, and fetches no offset")
+            item.round.evidence(
+                f"{client_of(item.life)} gets {first_of(label(item.partitions))}, and fetches no offset"
+            )
             for item in left
         ),
         suspects=tuple(sorted({item.life.member_id for item in left})),

@@ -18,8 +18,6 @@ from kcoord_wire.forensics.detectors.finding import (
     detector,
     first_evidence,
     lasting,
-    listed,
-    only,
     plural,
     runs,
     subscription_traits,
@@ -36,6 +34,7 @@ from kcoord_wire.forensics.model import (
     StateInterval,
 )
 from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.protocol.wording import first_of, only
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -187,7 +186,7 @@ def stuck_preparing(seen: Seen) -> Iterator[DetectorResult]:
     if not waits.found:
         return
     if dead := _dead(waits.rebalances):
-        yield waits.finding("warning", only(dead), f"{listed(dead)}, dead or silent by then", "", _ADVICE_ON_DEAD)
+        yield waits.finding("warning", only(dead), f"{first_of(dead)}, dead or silent by then", "", _ADVICE_ON_DEAD)
         return
     missed, slow = _missed(waits.rebalances), _slow(waits.rebalances)
     details = f"; {', '.join(missed)} did not rejoin" if missed else f"; {', '.join(slow)} came last" if slow else ""
@@ -392,8 +391,8 @@ def leader_does_not_assign(seen: Seen) -> Iterator[DetectorResult]:
         from_ns=lists[0].listed_ns,
         to_ns=lists[-1].listed_ns,
         subject=only(leaders),
-        text=f"the leader ({listed(leaders)}) got the members {len(lists)} times and joined again instead of "
-        f"assigning, {longest} times in a row ({listed(sorted({each.assignor for each in lists if each.assignor}))})",
+        text=f"the leader ({first_of(leaders)}) got the members {len(lists)} times and joined again instead of "
+        f"assigning, {longest} times in a row ({first_of(sorted({each.assignor for each in lists if each.assignor}))})",
         advice="Look at the leader's log: its assignor raises, or it refuses the assignment. Restart that member, so "
         "that another one leads; update its client library.",
         value=longest,
@@ -432,7 +431,7 @@ def slow_leader(seen: Seen) -> Iterator[DetectorResult]:
         subject=only(leaders),
         text=f"the leader {worst.leader} took {lasting(_took_ms(worst) * NS_PER_MS)} in its assignor "
         f"({worst.assignor}), and {len(worst.claims) - 1} {plural('other', range(len(worst.claims) - 1))} waited for it"
-        + (f"; {len(slow)} of {len(rounds)} rounds were as slow ({listed(leaders)})" if len(slow) > 1 else ""),
+        + (f"; {len(slow)} of {len(rounds)} rounds were as slow ({first_of(leaders)})" if len(slow) > 1 else ""),
         advice="Look what the assignor of that member does: a custom one that asks other systems, or sticky assignment "
         "of many partitions to members with different subscriptions; else a process that stood still (garbage "
         "collection, CPU limit). Another assignor avoids the wait, or the consumer protocol (KIP-848), with which the "
@@ -482,8 +481,9 @@ def commits_instead_of_joining(seen: Seen) -> Iterator[DetectorResult]:
         from_ns=removals[0].rebalance.started_ns,
         to_ns=removals[-1].rebalance.ended_ns,
         subject=only(clients),
-        text=f"{listed(clients)} went on committing instead of rejoining, and {plural('was', clients, 'were')} removed "
-        f"at the rebalance timeout, {len(removals)} {plural('time', removals)}; {most} commits in one rebalance",
+        text=f"{first_of(clients)} went on committing instead of rejoining, and {plural('was', clients, 'were')} "
+        f"removed at the rebalance timeout, {len(removals)} {plural('time', removals)}; {most} commits in one "
+        f"rebalance",
         advice="Find out whether the application polls. If it does, the client waits for a commit that it repeats: "
         "update it, or commit synchronously before the rebalance.",
         value=len(clients),

@@ -81,7 +81,7 @@ def test_an_operators_reset_is_one_finding_with_from_and_to() -> None:
     [found] = of("offset_reset", group(resets=resets))
     assert found.text == (
         "c9 (10.0.0.9), no member of the group, set the committed offset of 4 partitions: orders-0 from 500 to 0, "
-        "orders-1 from 500 to 0, orders-2 from 500 to 0 ...; 2,000 records are read again."
+        "orders-1 from 500 to 0, orders-2 from 500 to 0 and 1 more; 2,000 records are read again."
     )
     assert (found.severity, found.subject, found.value, found.from_ns) == ("warning", "c9", 4.0, 7 * SECOND)
     assert "--reset-offsets" in found.advice
