@@ -23,7 +23,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from kcoord_wire.extras import require
-from kcoord_wire.forensics.model import Cause, GroupHistory
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import GroupHistory
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.analysis import (

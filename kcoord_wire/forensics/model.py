@@ -405,31 +405,6 @@ class Sighting:
 # ---- what comes out
 
 
-class Cause(enum.StrEnum):
-    """Why a rebalance began. The order means nothing: which cause counts is up to the rules of wire/ and records/."""
-
-    COORDINATOR_FAILOVER = "coordinator failover"  # the group was loaded by another broker, or again; members rejoined
-    OUTAGE = "outage"  # no coordinator answered the members for longer than their sessions: none of them is at fault
-    POLL_TIMEOUT = "max.poll.interval.ms exceeded"  # the client left by itself, because the application did not poll
-    STATIC_REPLACED = "static member replaced"  # a new process with a known group.instance.id (KIP-345)
-    # A member that missed the join of an earlier generation has rejoined.
-    REBALANCE_TIMEOUT = "rebalance timeout"
-    NEW_MEMBER = "new member"
-    MEMBER_LEFT = "member left"
-    SESSION_EXPIRED = "session timeout"
-    SYNC_EXPIRED = "sync timeout"  # a member that joined did not sync within the rebalance timeout (KAFKA-9752)
-    COOPERATIVE_FOLLOW_UP = "second round of a cooperative rebalance"  # assigns what the first one revoked (KIP-429)
-    TOPICS_CHANGED = "topic metadata changed"  # the leader saw topics or partitions appear or disappear
-    SUBSCRIPTION_CHANGED = "subscription changed"
-    ASSIGNORS_CHANGED = "list of assignors changed"
-    LEADER_REJOINED = "leader rejoined"
-    GROUP_TOO_LARGE = "group larger than group.max.size"
-    REFUSED = (
-        "member refused"  # the coordinator refused its requests, as for want of an ACL, until its session was over
-    )
-    UNKNOWN = "unknown"
-
-
 @dataclass(slots=True)
 class Evidence:
     """A fact behind a claim.

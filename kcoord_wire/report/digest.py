@@ -34,11 +34,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from typing import Final, NamedTuple
 
-from kcoord_wire.forensics.causes import CAUSES
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
     SEVERITIES,
-    Cause,
     Finding,
     GroupHistory,
     GroupSummary,
@@ -218,7 +217,7 @@ def _state(row: PartitionState, first_ns: int) -> str:
     return f"{shown(row.topic)}-{row.partition} {row.status}{since}"
 
 
-FAULTS: Final = frozenset(cause for cause, facts in CAUSES.items() if facts.is_fault)
+FAULTS: Final = frozenset(cause for cause in Cause if cause.facts.is_fault)
 """Causes that are no part of normal work."""
 
 _COSTLY_MS: Final = 30_000  # partition time, or length, from which a rebalance by a fault is a warning

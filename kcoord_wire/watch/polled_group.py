@@ -25,17 +25,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.history import GONE, HistoryBuilder, removed_members
-from kcoord_wire.forensics.model import (
-    Cause,
-    Evidence,
-    GroupHistory,
-    Identity,
-    Lag,
-    MemberLife,
-    Outage,
-    Rebalance,
-)
+from kcoord_wire.forensics.model import Evidence, GroupHistory, Identity, Lag, MemberLife, Outage, Rebalance
 from kcoord_wire.protocol.wording import counted
 from kcoord_wire.report.formatting import duration, iso, partition_runs, shown
 from kcoord_wire.watch.seen import (

@@ -34,7 +34,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
-from kcoord_wire.forensics.model import Cause, Identity
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import Identity
 from kcoord_wire.protocol import wording
 from kcoord_wire.report.formatting import name_of, shown
 

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from kcoord_wire.forensics.model import NS_PER_MS, Cause
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import NS_PER_MS
 from kcoord_wire.protocol.wording import counted, first_of
 from kcoord_wire.report.formatting import duration, partition_runs, shown
 from kcoord_wire.watch.groups import GroupView, Snapshot

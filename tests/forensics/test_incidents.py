@@ -9,8 +9,9 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.detectors import detect
-from kcoord_wire.forensics.model import Cause, Finding, GroupHistory
+from kcoord_wire.forensics.model import Finding, GroupHistory
 from kcoord_wire.worlds.group.world import Cluster
 from tests.truth import incidents
 from tests.truth.labels import labels_of

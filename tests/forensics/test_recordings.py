@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 import pytest
 
 from kcoord_wire.forensics import analyze
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.model import (
-    Cause,
     Exchange,
     GroupHistory,
     Rebalance,

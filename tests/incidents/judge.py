@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kcoord_wire.forensics.analysis import Analysis
-from kcoord_wire.forensics.model import Cause, GroupHistory, Rebalance
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import GroupHistory, Rebalance
 from kcoord_wire.report.digest import digest_of
 from tests.incidents.labels import Run
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from kcoord_wire.forensics.analysis import Analysis
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.lines.broker import judge_reason
 from kcoord_wire.forensics.lines.extraction import lines_of
-from kcoord_wire.forensics.model import Cause, Rebalance
+from kcoord_wire.forensics.model import Rebalance
 from tests.incidents.labels import Incident
 
 _CHANGED: Final = frozenset(

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kcoord_wire.forensics.analysis import Analysis
-from kcoord_wire.forensics.model import Cause, Finding, Outage
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import Finding, Outage
 from tests.incidents import report
 from tests.incidents.judge import RULES, Verdict, judge
 from tests.incidents.labels import Act, Run, read_incidents

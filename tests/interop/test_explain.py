@@ -12,7 +12,8 @@ from functools import partial
 import pytest
 
 from kcoord_wire.forensics.analysis import analyze
-from kcoord_wire.forensics.model import Cause, GroupHistory
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import GroupHistory
 from kcoord_wire.recorder.proxy import Recorder
 from tests.support.clients.java import java_client
 from tests.support.clients.life_cycle import Figures, Place, at_once

@@ -24,7 +24,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 import kcoord_wire as kw
 from kcoord_wire.forensics.analysis import analyze
-from kcoord_wire.forensics.model import Cause, GroupHistory, Rebalance
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import GroupHistory, Rebalance
 from kcoord_wire.recorder.proxy import Recorder
 from tests.support.clients.heard import PATIENCE
 from tests.support.clients.java import java_client

@@ -18,7 +18,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kcoord_wire.forensics.model import Cause, GroupHistory
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import GroupHistory
 from kcoord_wire.forensics.records.reader import log_histories
 from kcoord_wire.forensics.sources.live import TopicError, read_topic
 from tests.data.consumer_groups.generate import PROPERTIES, Stage

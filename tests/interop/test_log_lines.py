@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcoord_wire.forensics import analyze
-from kcoord_wire.forensics.model import Cause
+from kcoord_wire.forensics.causes import Cause
 from tests.support.clients.members import CONFLUENT
 from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics
 from tests.support.stage import Stage

@@ -22,7 +22,7 @@ from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
 from kcoord_wire.forensics import analyze
-from kcoord_wire.forensics.model import Cause
+from kcoord_wire.forensics.causes import Cause
 from tests.data.consumer_groups.generate import PROPERTIES
 from tests.support.central_processes import Process
 from tests.support.clients.members import CONFLUENT, Member

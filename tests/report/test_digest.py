@@ -14,16 +14,8 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.forensics.model import (
-    Awaited,
-    Cause,
-    Finding,
-    GroupHistory,
-    LagStatus,
-    Outage,
-    PartitionState,
-    RemovedMember,
-)
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import Awaited, Finding, GroupHistory, LagStatus, Outage, PartitionState, RemovedMember
 from kcoord_wire.report.digest import (
     awaited,
     cards_of,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.detectors import findings_of
 from kcoord_wire.forensics.model import (
-    Cause,
     Exchange,
     Finding,
     Generation,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.model import (
-    Cause,
     Departure,
     Exchange,
     GroupHistory,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import random
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.model import (
-    Cause,
     CommitRow,
     Evidence,
     Finding,

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from kcoord_wire.forensics.model import Cause
+from kcoord_wire.forensics.causes import Cause
 from tests.truth import causes
 from tests.truth.measure import measure
 from tests.truth.pipeline import run

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from kcoord_wire.forensics.model import Cause
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.wire.rules import EPOCH_RULES, RULES, UNKNOWN, CauseRule, EpochRule
 from kcoord_wire.forensics.wire.trace import StartKind
 from tests.truth import labels

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
-from kcoord_wire.forensics.model import Cause
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS, TraceLine
 from kcoord_wire.messages import JoinGroupResponse, LeaveGroupRequest, SyncGroupRequest
 from kcoord_wire.worlds.group.world import Cluster

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from kcoord_wire.forensics.model import Cause, GroupHistory
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import GroupHistory
 from tests.truth.labels import Label
 from tests.truth.scorer import Comparison, Tolerance, compare
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kcoord_wire.forensics.model import Cause, Rebalance
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import Rebalance
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS
 from tests.truth.labels import RULES, Label
 from tests.truth.pipeline import Origin, Outcome

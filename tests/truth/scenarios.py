@@ -16,7 +16,7 @@ from itertools import cycle, islice
 from random import Random
 from typing import Any
 
-from kcoord_wire.forensics.model import Cause
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.worlds.group.world import Cluster
 from tests.truth.world import Crowd, Recorder, Shape, quick
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
-from kcoord_wire.forensics.model import Cause, GroupHistory, Rebalance
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import GroupHistory, Rebalance
 from tests.truth.labels import Label
 
 MS = 1_000_000  # nanoseconds

@@ -14,7 +14,8 @@ import pytest
 from kcoord_wire.codec.registry import decode_request
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import Trigger
-from kcoord_wire.forensics.model import Cause, GroupHistory, GroupSummary, Rebalance, RemovedMember
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import GroupHistory, GroupSummary, Rebalance, RemovedMember
 from kcoord_wire.forensics.wire.rules import RULES as WIRE_RULES
 from kcoord_wire.forensics.wire.rules import UNKNOWN
 from kcoord_wire.messages import FindCoordinatorRequest, JoinGroupRequest, LeaveGroupRequest, MetadataRequest

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
-from kcoord_wire.forensics.model import Cause, Identity
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import Identity
 from kcoord_wire.watch.polled_group import Change, ChangeKind, LagBook, lines_of
 from kcoord_wire.watch.seen import Unanswered
 from tests.support.watching import SECOND, START, Script, group, member

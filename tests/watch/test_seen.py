@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.forensics.model import Cause
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.watch.seen import Difference, Reason, SeenGroup, SeenMember, explain, listed, topics_changed, who
 from tests.support.watching import group, member
 

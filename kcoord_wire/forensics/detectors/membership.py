@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.detectors.finding import (
     MAX_EVIDENCE,
     MINUTE_NS,
@@ -28,7 +29,7 @@ from kcoord_wire.forensics.detectors.finding import (
     plural,
     together_ns,
 )
-from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, GroupHistory, MemberLife, Rebalance
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, MemberLife, Rebalance
 from kcoord_wire.protocol.wording import first_of, only
 
 # ---- deploy

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.causes import CAUSES
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.detectors.finding import (
     MINUTE_NS,
     DetectorResult,
@@ -25,7 +25,6 @@ from kcoord_wire.forensics.detectors.finding import (
 from kcoord_wire.forensics.detectors.rounds import Round
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
-    Cause,
     Evidence,
     Generation,
     GroupHistory,
@@ -73,7 +72,7 @@ def storm(seen: Seen) -> Iterator[DetectorResult]:
         to_ns=last.ended_ns or last.started_ns,
         text=f"{len(worst)} rebalances in {minutes:.0f} min beyond its members' first joins and leaves: "
         f"{', '.join(f'{count} x {cause}' for cause, count in causes)}; {client} set off {times} of them",
-        advice=CAUSES.get(causes[0][0], CAUSES[Cause.UNKNOWN]).in_a_storm,
+        advice=next(cause for cause in Cause if cause == causes[0][0]).facts.in_a_storm,
         value=len(worst),
         threshold=STORM_THRESHOLD,
         rebalances=[rebalance.number for rebalance in worst],

@@ -27,10 +27,11 @@ import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.lines.extraction import client_of
 from kcoord_wire.forensics.lines.shapes import Shape
 from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
-from kcoord_wire.forensics.model import NS_PER_MS, Cause, Identity, LogLine
+from kcoord_wire.forensics.model import NS_PER_MS, Identity, LogLine
 
 _CERTAIN: Final = 1.0
 _LIKELY: Final = 0.6

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.lines.broker import cause_of_client
 from kcoord_wire.forensics.lines.extraction import client_of
 from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
-from kcoord_wire.forensics.model import NS_PER_MS, Cause, Identity, LogLine
+from kcoord_wire.forensics.model import NS_PER_MS, Identity, LogLine
 
 ENDS: Final = frozenset({"leaving", "unknown_member", "lost", "poll_timeout"})
 """Kinds of lines after which their client is no member any more."""

@@ -29,10 +29,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.lines.broker import BrokerLines, Kip848Lines
 from kcoord_wire.forensics.lines.clients import ENDS, ClientLines, trigger_of
 from kcoord_wire.forensics.lines.tables import GroupTables, evidence_of
-from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, GroupHistory, LogLine, Rebalance
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, LogLine, Rebalance
 
 _NEAR_NS: Final = 5_000 * NS_PER_MS
 _WITNESSES: Final = frozenset(

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from kcoord_wire.forensics.causes import CAUSES
 from kcoord_wire.forensics.lines.broker import cause_of_client, judge_reason
 from kcoord_wire.forensics.lines.extraction import Parsed, parse_line
 
@@ -257,7 +256,7 @@ def _meaning(parsed: Parsed) -> Meaning:
     if not reason:
         return meaning
     cause = judge_reason(reason).cause if parsed.kind == "preparing" else cause_of_client(reason)
-    facts = None if cause is None else CAUSES[cause]
+    facts = None if cause is None else cause.facts
     if facts is None or facts.stated is None or parsed.kind not in ("preparing", "left", "leaving", "rejoin_requested"):
         return meaning
     return Meaning(f"{meaning.says} The reason: {cause}.", YES if facts.is_fault else NO, facts.stated)

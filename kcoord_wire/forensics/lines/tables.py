@@ -8,18 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.history import HistoryBuilder, state_intervals
 from kcoord_wire.forensics.lines.extraction import client_of
-from kcoord_wire.forensics.model import (
-    Cause,
-    Evidence,
-    Identity,
-    LogLine,
-    MemberLife,
-    Rebalance,
-    RemovedMember,
-    StateInterval,
-)
+from kcoord_wire.forensics.model import Evidence, Identity, LogLine, MemberLife, Rebalance, RemovedMember, StateInterval
 
 _SHOWN: Final = 300
 _LEAVES: Final = (Cause.MEMBER_LEFT, Cause.POLL_TIMEOUT)

@@ -42,6 +42,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.history import HistoryBuilder, Place, add_pauses, paused_ms
 from kcoord_wire.forensics.marshal.reader import (
     COLUMNS,
@@ -54,7 +55,6 @@ from kcoord_wire.forensics.marshal.reader import (
 )
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
-    Cause,
     ClaimRow,
     CommitRow,
     Evidence,

@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.history import Place, identity_of, name_of, removed_members
-from kcoord_wire.forensics.model import NS_PER_MS, Cause, MemberLife, Pause, Rebalance
+from kcoord_wire.forensics.model import NS_PER_MS, MemberLife, Pause, Rebalance
 from kcoord_wire.forensics.records.ledger import Departed, Entry, Explanation, Ledger, explain_departures
 from kcoord_wire.protocol.wording import listed, only
 

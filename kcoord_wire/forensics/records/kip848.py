@@ -22,8 +22,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.history import Place, identity_of, removed_members
-from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, MemberLife, Rebalance
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, MemberLife, Rebalance
 from kcoord_wire.forensics.records.classic import host_of
 from kcoord_wire.forensics.records.ledger import Departed, Entry, Explanation, Ledger, explain_departures
 from kcoord_wire.protocol.wording import listed, only

@@ -12,8 +12,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.history import GONE, HistoryBuilder, Place
-from kcoord_wire.forensics.model import NS_PER_MS, Cause, Evidence, MemberLife
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, MemberLife
 from kcoord_wire.protocol.wording import only
 
 _STEADY: Final = 3  # commits that make a habit

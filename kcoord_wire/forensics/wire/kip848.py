@@ -24,8 +24,9 @@ from itertools import pairwise
 from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.history import StateMove
-from kcoord_wire.forensics.model import Cause, Evidence, Generation, MemberLife
+from kcoord_wire.forensics.model import Evidence, Generation, MemberLife
 from kcoord_wire.forensics.wire.facts import MAX_CITED, describe_member, evidence_of
 from kcoord_wire.forensics.wire.members import member_row
 from kcoord_wire.forensics.wire.ownership import HeldPartition, Holder, Owners, fair_share

@@ -14,12 +14,11 @@ Laws:
 
 To add a cause:
 
-* `model.Cause`, and its row in `causes.CAUSES`; a rule here, at its place in `RULES` (and in `EPOCH_RULES` for
-  KIP-848), with a `trace.StartKind` where it starts in a new way; what the rule asks for in `facts.Facts`.
-* Where records show it, records/classic.py and records/kip848.py, and the table in the docstring of
-  records/reader.py.
-* Truth: a row of `RULES` and a branch in tests/truth/labels.py, an act in tests/truth/scenarios.py, and what records
-  cannot show in tests/truth/records.py; then ``python -m tests.truth.causes`` writes docs/causes.md.
+* A row of `causes.Cause`, and a rule here, at its place in `RULES` (and in `EPOCH_RULES` for KIP-848): all that is
+  shown and documented follows from these. A rule may need a `trace.StartKind` where a rebalance starts in a new way,
+  and a fact in `facts.Facts`. Where records show the cause, it has a rule in records/classic.py or records/kip848.py.
+* ``python -m tests.truth.causes`` writes docs/causes.md. That the rule is right, the truth harness shows once it has a
+  branch in tests/truth/labels.py and an act in tests/truth/scenarios.py.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from kcoord_wire.forensics.model import Cause, Evidence
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import Evidence
 from kcoord_wire.forensics.wire.facts import (
     MAX_CITED,
     Background,

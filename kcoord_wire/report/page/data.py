@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from kcoord_wire.forensics.causes import CAUSES
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Loss, Rebalance
 from kcoord_wire.protocol.wording import counted
 from kcoord_wire.report.digest import Card, Digest, awaited, cards_of, digests, lag_sentence, nameless
@@ -110,7 +110,7 @@ def page_data(
             _group(digest, limits, rows, steps, chars)
             for digest, rows, steps in zip(kept, shares, step_shares, strict=True)
         ],
-        "causes": {str(cause): {"colour": facts.colour, "about": facts.about} for cause, facts in CAUSES.items()},
+        "causes": {str(cause): {"colour": cause.facts.colour, "about": cause.facts.about} for cause in Cause},
         "other": OTHER,
         "cut": cut,
         "losses": [

@@ -177,4 +177,4 @@ class GroupClock:
         return self.ms(self.last if ns is None else ns)
 
 
-OTHER: Final = "#7d8590"  # a cause without a row in `CAUSES`
+OTHER: Final = "#7d8590"  # of what is no `Cause`

@@ -12,16 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.detectors import DETECTORS, detect
 from kcoord_wire.forensics.detectors.finding import NEAR_NS, weigh
-from kcoord_wire.forensics.model import (
-    Cause,
-    Exchange,
-    Finding,
-    GroupHistory,
-    Hole,
-    table_of,
-)
+from kcoord_wire.forensics.model import Exchange, Finding, GroupHistory, Hole, table_of
 from tests.support.detector_groups import SECOND, generation, group, life, of, rebalance
 
 

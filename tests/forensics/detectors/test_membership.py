@@ -15,8 +15,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.detectors.membership import stem
-from kcoord_wire.forensics.model import Awaited, Cause, Exchange, GroupHistory, MemberLife
+from kcoord_wire.forensics.model import Awaited, Exchange, GroupHistory, MemberLife
 from tests.support.detector_groups import SECOND, exchange, group, held, life, of, rebalance
 
 

@@ -19,14 +19,8 @@ from dataclasses import replace
 
 import pytest
 
-from kcoord_wire.forensics.model import (
-    Awaited,
-    Cause,
-    Exchange,
-    GroupHistory,
-    RemovedMember,
-    StateInterval,
-)
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import Awaited, Exchange, GroupHistory, RemovedMember, StateInterval
 from tests.support.detector_groups import SECOND, exchange, generation, given, group, leader_join, life, of, rebalance
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import pytest
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.lines.broker import cause_of_client, judge_reason
-from kcoord_wire.forensics.model import Cause, GroupHistory
+from kcoord_wire.forensics.model import GroupHistory
 from tests.support.text_logs import history_of, parse
 
 A, B = "a-b542b773-d427-4892-9760-92cf58a9215a", "b-b542b773-d427-4892-9760-92cf58a9215b"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kcoord_wire.forensics.model import Cause, GroupHistory
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import GroupHistory
 from tests.support.text_logs import history_of, parse
 
 

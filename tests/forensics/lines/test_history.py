@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from kcoord_wire.forensics import analyze
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.lines.history import join_witnesses
-from kcoord_wire.forensics.model import Cause, GroupHistory
+from kcoord_wire.forensics.model import GroupHistory
 from tests.support.text_logs import history_of, parse, recorded
 
 POLL, LEFT, NEW, SESSION = Cause.POLL_TIMEOUT, Cause.MEMBER_LEFT, Cause.NEW_MEMBER, Cause.SESSION_EXPIRED

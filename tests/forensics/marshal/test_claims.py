@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from kcoord_wire.forensics.analysis import analyze_records, tables_of
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.marshal.claims import Holders, marshal_histories
 from kcoord_wire.forensics.marshal.reader import ClaimRules
-from kcoord_wire.forensics.model import Cause, ClaimRow, LogRow
+from kcoord_wire.forensics.model import ClaimRow, LogRow
 from tests.support.marshal_rows import NOW, generated_log, history_of, live_log, log_rows, table
 from tests.support.offsets_log import generation
 from tests.support.offsets_log import table as offsets_table

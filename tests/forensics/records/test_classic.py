@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.forensics.model import Cause, Rebalance
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import Rebalance
 from kcoord_wire.forensics.records.reader import log_history
 from kcoord_wire.records import encode_offsets_record
 from tests.support.offsets_log import NOW, generation, table

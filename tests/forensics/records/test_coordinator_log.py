@@ -6,7 +6,8 @@ from typing import Any
 
 from kcoord_wire.coordinator.consumer_groups.group import AWAY, LEAVING
 from kcoord_wire.coordinator.core.events import Phase, Trigger
-from kcoord_wire.forensics.model import NS_PER_MS, Cause, LogRow, table_of
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import NS_PER_MS, LogRow, table_of
 from kcoord_wire.forensics.records.reader import log_history
 from kcoord_wire.records import encode_offsets_record
 from tests.support.consumer_script import ConsumerScript

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kcoord_wire.forensics.model import Cause, GroupHistory
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import GroupHistory
 from kcoord_wire.forensics.records.reader import log_histories
 from kcoord_wire.forensics.sources.frames import read_log
 from tests.support.offsets_log import CONSUMER_GROUPS

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from kcoord_wire import messages as m
-from kcoord_wire.forensics.model import Cause, GroupHistory, LogRow, table_of
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import GroupHistory, LogRow, table_of
 from kcoord_wire.forensics.records.reader import log_history
 from kcoord_wire.records import encode_offsets_record
 

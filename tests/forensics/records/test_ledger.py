@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.history import GONE, identity_of
-from kcoord_wire.forensics.model import Cause, Identity, MemberLife
+from kcoord_wire.forensics.model import Identity, MemberLife
 from kcoord_wire.forensics.records.ledger import (
     CommitTimes,
     Ledger,

@@ -12,7 +12,8 @@ import pytest
 
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import RebalanceAccount, Trigger
-from kcoord_wire.forensics.model import Cause, GroupHistory, LogRow, Rebalance, table_of
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import GroupHistory, LogRow, Rebalance, table_of
 from kcoord_wire.forensics.records.reader import log_histories, log_history
 from kcoord_wire.records import SegmentReader
 from kcoord_wire.worlds.group.world import Cluster, random_script

@@ -5,7 +5,8 @@ What is said of groups of which the source shows only some members.
 
 from __future__ import annotations
 
-from kcoord_wire.forensics.model import Cause, GroupHistory, GroupSummary, SightingKind, table_of
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import GroupHistory, GroupSummary, SightingKind, table_of
 from tests.support.exchange_script import Script, at, two_members
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.forensics.model import Cause, SightingKind
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import SightingKind
 from kcoord_wire.forensics.wire.group import GroupState, is_follower
 from kcoord_wire.forensics.wire.signs import Moment
 from kcoord_wire.forensics.wire.trace import (

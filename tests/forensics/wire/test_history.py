@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from kcoord_wire.capture.pcap import read_packets
 from kcoord_wire.forensics.analysis import analyze
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.exchanges.matcher import Matcher
-from kcoord_wire.forensics.model import Cause, Evidence, Exchange, GroupHistory, Sighting, arrow_schema, table_of
+from kcoord_wire.forensics.model import Evidence, Exchange, GroupHistory, Sighting, arrow_schema, table_of
 from kcoord_wire.forensics.sources.frames import read_frames
 from kcoord_wire.forensics.wire.history import wire_history
 from kcoord_wire.recorder.recording import Recorded, read_recording, recording_files

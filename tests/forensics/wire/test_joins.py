@@ -5,8 +5,8 @@ Failovers, found in refusals and in connections that end together.
 
 from __future__ import annotations
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.detectors import findings_of
-from kcoord_wire.forensics.model import Cause
 from tests.support.exchange_script import Script, both_join, two_members
 
 

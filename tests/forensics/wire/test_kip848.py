@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.forensics.model import Cause
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.wire.kip848 import EpochReader, read_heartbeats
 from kcoord_wire.forensics.wire.trace import LeaveReason
 from tests.support.exchange_script import Script, at

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.forensics.model import Cause, GroupHistory, Outage, SightingKind
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import GroupHistory, Outage, SightingKind
 from tests.support.exchange_script import Script, at, two_members
 
 OLD, NEW = "10.0.9.9:9092", "10.0.9.8:9092"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from kcoord_wire.forensics.model import Cause
+from kcoord_wire.forensics.causes import Cause
 from tests.support.exchange_script import Script, at, two_members
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from kcoord_wire.forensics.model import Cause, Rebalance
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import Rebalance
 from kcoord_wire.forensics.wire.history import explain_group
 from kcoord_wire.forensics.wire.rules import EPOCH_RULES, RULES, UNKNOWN
 from kcoord_wire.forensics.wire.trace import StartKind
