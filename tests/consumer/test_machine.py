@@ -60,6 +60,7 @@ from kcoord_wire.consumer.requests import assign
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
+from tests.support.driven import Driven
 
 TOPICS = {"orders": 4}
 PARTITIONS = [TopicPartition("orders", index) for index in range(4)]
@@ -94,7 +95,7 @@ def assigning(partitions: Sequence[TopicPartition]) -> bytes:
     return EMBEDDED.encode_assignment(MemberAssignment(group_partitions(partitions)))
 
 
-class Script:
+class Script(Driven):
     """A member and its clock; its requests are kept, and answered by the test."""
 
     def __init__(
@@ -104,31 +105,21 @@ class Script:
         self.sent: list[Send] = []
         self.effects: list[MemberEffect] = []
         options = {"group_id": "g", "client_id": "c", "session_timeout_ms": 10_000, **settings}
-        self.member = MemberMachine(
+        self.machine = MemberMachine(
             MemberSettings(**options),
             [ASSIGNORS[each] if isinstance(each, str) else each for each in assignors or ("range",)],
             EMBEDDED,
             host_assigns=host_assigns,
         )
         if stalled:
-            self.give(Stalled())
-        self.give(TopicsKnown(TOPICS))
-        self.give(Subscribe(("orders",)))
+            self.do(Stalled())
+        self.do(TopicsKnown(TOPICS))
+        self.do(Subscribe(("orders",)))
 
-    def give(self, event: MemberEvent) -> list[MemberEffect]:
-        self.effects = self.member.handle(event, self.now)
+    def do(self, event: MemberEvent) -> list[MemberEffect]:
+        self.effects = super().do(event)
         self.sent += [effect for effect in self.effects if isinstance(effect, Send)]
         return self.effects
-
-    def wait(self, ms: int) -> list[MemberEffect]:
-        """Let time pass, with a tick at each deadline of the member."""
-        end = self.now + ms
-        effects: list[MemberEffect] = []
-        while (deadline := self.member.deadline) is not None and deadline <= end:
-            self.now = max(self.now, deadline)
-            effects += self.give(Tick())
-        self.now = end
-        return effects
 
     def request(self, kind: type) -> Any:
         """Return the newest request, which must be of this type."""
@@ -136,7 +127,7 @@ class Script:
         return self.sent[-1].message
 
     def answer(self, message: Any, to: Send | None = None) -> list[MemberEffect]:
-        return self.give(Arrived((to or self.sent[-1]).request_id, message))
+        return self.do(Arrived((to or self.sent[-1]).request_id, message))
 
     def find(self) -> None:
         self.request(m.FindCoordinatorRequest)
@@ -177,7 +168,7 @@ class Script:
 def _joined() -> Script:
     script = Script()
     script.settle()
-    assert script.member.state is MemberState.STABLE
+    assert script.machine.state is MemberState.STABLE
     return script
 
 
@@ -201,7 +192,7 @@ def test_a_member_finds_joins_syncs_and_fetches() -> None:
     assert (sync.protocol_type, sync.protocol_name) == ("consumer", "range")
     effects = script.sync(PARTITIONS[:2])
     assert effects[0] == Assigned(1, frozenset(PARTITIONS[:2]))
-    assert script.member.is_leader
+    assert script.machine.is_leader
     assert script.fetched(dict.fromkeys(PARTITIONS[:2], 5)) == [Fetched(dict.fromkeys(PARTITIONS[:2], 5))]
     script.wait(3_000)
     assert script.request(m.HeartbeatRequest).generation_id == 1
@@ -219,7 +210,7 @@ def test_requests_have_the_versions_of_the_client(client: str) -> None:
     assert script.sent[-1].version == versions.sync
     script.sync()
     assert script.sent[-1].version == versions.fetch
-    script.give(Commit({PARTITIONS[0]: 3}))
+    script.do(Commit({PARTITIONS[0]: 3}))
     assert script.sent[-1].version == versions.commit
     script.wait(3_000)
     assert script.sent[-1].version == versions.heartbeat
@@ -240,8 +231,8 @@ def test_the_search_for_a_coordinator_backs_off() -> None:
     for _ in range(6):
         coordinator = m.FindCoordinatorResponseCoordinator(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         script.answer(m.FindCoordinatorResponse(coordinators=[coordinator]))
-        assert script.member.deadline is not None
-        waits.append(script.member.deadline - script.now)
+        assert script.machine.deadline is not None
+        waits.append(script.machine.deadline - script.now)
         script.wait(waits[-1])
         script.request(m.FindCoordinatorRequest)
     assert waits == [100, 200, 400, 800, 1_000, 1_000]
@@ -262,9 +253,9 @@ def test_fatal_errors_of_join(error: ErrorCode) -> None:
     script = Script()
     script.find()
     assert script.answer(m.JoinGroupResponse(error_code=error)) == [Failed(error)]
-    assert script.member.state is MemberState.FAILED
-    assert script.member.deadline is None
-    assert script.give(Tick()) == []
+    assert script.machine.state is MemberState.FAILED
+    assert script.machine.deadline is None
+    assert script.do(Tick()) == []
 
 
 @pytest.mark.parametrize(
@@ -306,7 +297,7 @@ def test_errors_of_sync_after_which_it_joins_again(
     script.find()
     script.join()
     script.answer(m.SyncGroupResponse(error_code=error))
-    assert script.member.generation_id == generation_id
+    assert script.machine.generation_id == generation_id
     script.wait(100)
     if finds:
         script.find()
@@ -331,7 +322,7 @@ def test_a_sync_response_of_a_past_generation_is_ignored() -> None:
     script.answer(m.HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION))
     script.request(m.JoinGroupRequest)
     assert script.answer(m.SyncGroupResponse(assignment=assigning(PARTITIONS)), to=sync) == []
-    assert script.member.owned == frozenset()
+    assert script.machine.owned == frozenset()
 
 
 # ---- heartbeats
@@ -344,9 +335,9 @@ def test_an_eager_member_gives_up_all_before_it_joins() -> None:
     assert effects == [Revoking(1, frozenset(PARTITIONS))]
     script.wait(3_000)
     script.request(m.HeartbeatRequest)  # they go on while the application is at it
-    script.give(Released(1, dict.fromkeys(PARTITIONS, 9)))
+    script.do(Released(1, dict.fromkeys(PARTITIONS, 9)))
     assert script.kinds()[-2:] == [m.OffsetCommitRequest, m.JoinGroupRequest]
-    assert script.member.owned == frozenset()
+    assert script.machine.owned == frozenset()
     subscription = EMBEDDED.decode_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None)
     assert subscription.owned == {}
 
@@ -361,9 +352,9 @@ def test_a_cooperative_member_keeps_its_own_and_joins_twice() -> None:
     script.join(2, leader="other", protocol="cooperative-sticky")
     effects = script.sync(PARTITIONS[:3])
     assert effects[:2] == [Assigned(2, frozenset()), Revoking(1, frozenset(PARTITIONS[3:]))]
-    assert script.member.owned == frozenset(PARTITIONS), "until the application has let go"
-    script.give(Released(1, {}))
-    assert script.member.owned == frozenset(PARTITIONS[:3])
+    assert script.machine.owned == frozenset(PARTITIONS), "until the application has let go"
+    script.do(Released(1, {}))
+    assert script.machine.owned == frozenset(PARTITIONS[:3])
     subscription = EMBEDDED.decode_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None)
     assert (subscription.owned, subscription.generation) == (group_partitions(PARTITIONS[:3]), 2)
     script.join(3, leader="other", protocol="cooperative-sticky")
@@ -391,8 +382,8 @@ def test_an_assignors_user_data_goes_both_ways() -> None:
     script.join(leader="x", members=[m.JoinGroupResponseMember(member_id="x", metadata=metadata)])
     script.answer(m.SyncGroupResponse(assignment=script.request(m.SyncGroupRequest).assignments[0].assignment))
     script.fetched(dict.fromkeys(PARTITIONS, 5))
-    script.give(Rejoin())
-    script.give(Released(1, {}))
+    script.do(Rejoin())
+    script.do(Released(1, {}))
     assert calls == [
         (["orders"], {}, -1),
         ({"orders": [0, 1, 2, 3]}, b"to-from--1", 1),
@@ -409,7 +400,7 @@ def test_a_leader_passes_racks_to_its_assignor() -> None:
 
     script = Script(Assignor("own", RebalanceProtocol.EAGER, assign), rack="r1")
     script.find()
-    script.give(TopicsKnown(TOPICS, {"orders": [["r1"]] * 4}))
+    script.do(TopicsKnown(TOPICS, {"orders": [["r1"]] * 4}))
     metadata = script.request(m.JoinGroupRequest).protocols[0].metadata
     script.join(leader="x", members=[m.JoinGroupResponseMember(member_id="x", metadata=metadata)])
     assert seen == [({"orders": [["r1"]] * 4}, ["r1"])]
@@ -432,8 +423,8 @@ def test_partitions_lost_during_revocation_are_not_released() -> None:
     script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
     script.wait(3_000)
     script.answer(m.HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
-    assert script.member.state is MemberState.JOINING
-    assert script.give(Released(1, dict.fromkeys(PARTITIONS, 9))) == []
+    assert script.machine.state is MemberState.JOINING
+    assert script.do(Released(1, dict.fromkeys(PARTITIONS, 9))) == []
 
 
 def test_a_fenced_member_fails() -> None:
@@ -451,16 +442,16 @@ def test_a_member_stays_when_its_coordinator_moves() -> None:
     script.find()
     script.wait(3_000)
     assert script.request(m.HeartbeatRequest).generation_id == 1
-    assert script.member.state is MemberState.STABLE
+    assert script.machine.state is MemberState.STABLE
 
 
 def test_a_lost_connection_is_replaced_without_a_rejoin() -> None:
     script = _joined()
-    assert script.give(Disconnected()) == []
+    assert script.do(Disconnected()) == []
     script.wait(100)
     script.find()
-    assert script.member.state is MemberState.STABLE
-    assert script.member.owned == frozenset(PARTITIONS)
+    assert script.machine.state is MemberState.STABLE
+    assert script.machine.owned == frozenset(PARTITIONS)
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -469,7 +460,7 @@ def test_a_connection_lost_while_joining_means_a_new_join(sync: bool) -> None:
     script.find()
     if sync:
         script.join()
-    script.give(Disconnected())
+    script.do(Disconnected())
     script.wait(100)
     script.find()
     assert script.request(m.JoinGroupRequest).member_id == ("x" if sync else "")
@@ -496,7 +487,7 @@ def test_a_sync_may_take_as_long_as_its_leader() -> None:
     beat = script.sent[-1]
     script.answer(m.SyncGroupResponse(assignment=assigning(PARTITIONS)), to=sync)
     assert Close() not in script.answer(m.HeartbeatResponse(), to=beat)
-    assert script.member.owned == frozenset(PARTITIONS)
+    assert script.machine.owned == frozenset(PARTITIONS)
 
 
 def test_a_rebalance_that_takes_long_renews_the_session() -> None:
@@ -506,7 +497,7 @@ def test_a_rebalance_that_takes_long_renews_the_session() -> None:
     for _ in range(10):
         script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
         assert Close() not in script.wait(3_000)
-        assert script.member.state is MemberState.REVOKING
+        assert script.machine.state is MemberState.REVOKING
 
 
 def test_a_join_may_take_the_rebalance_timeout() -> None:
@@ -529,7 +520,7 @@ def _answer_to_commit(*errors: int) -> m.OffsetCommitResponse:
 def test_a_commit_carries_the_members_generation() -> None:
     script = _joined()
     offsets = {PARTITIONS[0]: 3, PARTITIONS[1]: 4}
-    script.give(Commit(offsets))
+    script.do(Commit(offsets))
     request = script.request(m.OffsetCommitRequest)
     assert (request.member_id, request.generation_id_or_member_epoch) == ("x", 1)
     assert script.answer(_answer_to_commit(0, 0)) == [Committed(offsets)]
@@ -537,7 +528,7 @@ def test_a_commit_carries_the_members_generation() -> None:
 
 def test_a_commit_can_be_refused_in_part() -> None:
     script = _joined()
-    script.give(Commit({PARTITIONS[0]: 3, PARTITIONS[1]: 4}))
+    script.do(Commit({PARTITIONS[0]: 3, PARTITIONS[1]: 4}))
     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert script.answer(_answer_to_commit(0, error)) == [
         Committed({PARTITIONS[0]: 3}),
@@ -561,15 +552,15 @@ def test_a_commit_can_be_refused_in_part() -> None:
 def test_a_refused_commit_makes_the_member_react(error: ErrorCode, then: MemberState) -> None:
     script = _joined()
     offsets = {PARTITIONS[0]: 3}
-    script.give(Commit(offsets))
+    script.do(Commit(offsets))
     assert NotCommitted(offsets, error) in script.answer(_answer_to_commit(error))
-    assert script.member.state is then
+    assert script.machine.state is then
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT])
 def test_a_refused_commit_starts_a_search(error: ErrorCode) -> None:
     script = _joined()
-    script.give(Commit({PARTITIONS[0]: 3}))
+    script.do(Commit({PARTITIONS[0]: 3}))
     assert Close() in script.answer(_answer_to_commit(error))
     script.wait(100)
     script.request(m.FindCoordinatorRequest)
@@ -578,20 +569,18 @@ def test_a_refused_commit_starts_a_search(error: ErrorCode) -> None:
 def test_a_commit_outside_a_generation_is_not_sent() -> None:
     script = Script()
     script.find()
-    assert script.give(Commit({PARTITIONS[0]: 1})) == [
-        NotCommitted({PARTITIONS[0]: 1}, ErrorCode.REBALANCE_IN_PROGRESS)
-    ]
+    assert script.do(Commit({PARTITIONS[0]: 1})) == [NotCommitted({PARTITIONS[0]: 1}, ErrorCode.REBALANCE_IN_PROGRESS)]
     script = _joined()
-    script.give(Disconnected())
-    assert script.give(Commit({PARTITIONS[0]: 1})) == [
+    script.do(Disconnected())
+    assert script.do(Commit({PARTITIONS[0]: 1})) == [
         NotCommitted({PARTITIONS[0]: 1}, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     ]
 
 
 def test_a_commit_on_a_lost_connection_has_no_known_outcome() -> None:
     script = _joined()
-    script.give(Commit({PARTITIONS[0]: 1}))
-    assert script.give(Disconnected()) == [NotCommitted({PARTITIONS[0]: 1}, ErrorCode.NETWORK_EXCEPTION)]
+    script.do(Commit({PARTITIONS[0]: 1}))
+    assert script.do(Disconnected()) == [NotCommitted({PARTITIONS[0]: 1}, ErrorCode.NETWORK_EXCEPTION)]
 
 
 @pytest.mark.parametrize("error", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT])
@@ -651,8 +640,8 @@ def test_an_offset_that_is_refused_is_asked_for_by_the_next_poll(error: ErrorCod
     ]
     script.wait(2_000)
     assert script.kinds().count(m.OffsetFetchRequest) == 1
-    assert script.member.state is MemberState.STABLE
-    script.give(Polled())
+    assert script.machine.state is MemberState.STABLE
+    script.do(Polled())
     assert script.fetched({PARTITIONS[0]: 7}) == [Fetched({PARTITIONS[0]: 7})]
 
 
@@ -670,12 +659,12 @@ def test_the_leader_joins_again_when_the_topics_change() -> None:
     _leads(script)
     script.sync()
     script.fetched(dict.fromkeys(PARTITIONS, 0))
-    assert script.give(TopicsKnown({**TOPICS, "others": 3})) == [], "no subscription to that topic"
-    assert script.give(TopicsKnown({"orders": 5})) == [Revoking(1, frozenset(PARTITIONS))]
+    assert script.do(TopicsKnown({**TOPICS, "others": 3})) == [], "no subscription to that topic"
+    assert script.do(TopicsKnown({"orders": 5})) == [Revoking(1, frozenset(PARTITIONS))]
 
 
 def test_a_follower_does_not_watch_topics() -> None:
-    assert _joined().give(TopicsKnown({"orders": 5})) == []
+    assert _joined().do(TopicsKnown({"orders": 5})) == []
 
 
 def test_a_returning_static_leader_assigns_nothing() -> None:
@@ -683,18 +672,18 @@ def test_a_returning_static_leader_assigns_nothing() -> None:
     _leads(script, skip_assignment=True)
     assert script.request(m.SyncGroupRequest).assignments == []
     script.sync()
-    assert script.member.is_leader
+    assert script.machine.is_leader
     script.fetched(dict.fromkeys(PARTITIONS, 0))
-    assert script.give(TopicsKnown({"orders": 5})) == [Revoking(1, frozenset(PARTITIONS))], "but it watches the topics"
+    assert script.do(TopicsKnown({"orders": 5})) == [Revoking(1, frozenset(PARTITIONS))], "but it watches the topics"
 
 
 def test_a_new_subscription_means_a_new_join() -> None:
     script = _joined()
-    assert script.give(Subscribe(("orders",))) == []
-    assert script.give(Subscribe(("orders", "more"))) == [Revoking(1, frozenset(PARTITIONS))]
+    assert script.do(Subscribe(("orders",))) == []
+    assert script.do(Subscribe(("orders", "more"))) == [Revoking(1, frozenset(PARTITIONS))]
     script = Script("cooperative-sticky")
     script.settle()
-    assert script.give(Subscribe(("more",))) == [Revoking(1, frozenset(PARTITIONS))], "it may not keep those"
+    assert script.do(Subscribe(("more",))) == [Revoking(1, frozenset(PARTITIONS))], "it may not keep those"
 
 
 def test_the_sticky_assignor_gets_the_last_assignment() -> None:
@@ -707,11 +696,11 @@ def test_the_sticky_assignor_gets_the_last_assignment() -> None:
 
     embedded = Recording()
     script = Script("sticky")
-    script.member._embedded = embedded
+    script.machine._embedded = embedded
     script.settle()
     script.wait(3_000)
     script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
-    script.give(Released(1, {}))
+    script.do(Released(1, {}))
     assert b"orders" in embedded.user_data
 
 
@@ -719,20 +708,20 @@ def test_the_sticky_assignor_gets_the_last_assignment() -> None:
 def test_leaving(version: int, batch: bool) -> None:
     script = Script(versions=Versions(leave=version))
     script.settle()
-    effects = script.give(Leave("enough"))
+    effects = script.do(Leave("enough"))
     assert effects[-1] == Left()
     request = script.request(m.LeaveGroupRequest)
     assert [member.member_id for member in request.members] == (["x"] if batch else [])
     assert request.member_id == ("" if batch else "x")
     assert [member.reason for member in request.members if version >= 5] == (["enough"] if version >= 5 else [])
-    assert script.give(Tick()) == []
-    assert script.member.deadline is None
+    assert script.do(Tick()) == []
+    assert script.machine.deadline is None
 
 
 def test_a_static_member_leaves_without_a_request() -> None:
     script = Script(group_instance_id="i")
     script.settle()
-    assert script.give(Leave()) == [Left()]
+    assert script.do(Leave()) == [Left()]
 
 
 # ---- a host that assigns, an application that stalls, answers that are wrong
@@ -752,10 +741,10 @@ def test_a_host_that_assigns_is_given_the_task() -> None:
     assert [subscription.topics for subscription in task.subscriptions.values()] == [["orders"]]
     script.wait(3_000)
     assert script.request(m.HeartbeatRequest).generation_id == 1, "heartbeats go on while it assigns"
-    script.give(Distribute(1, {"orders": 6}, assign(task)))
+    script.do(Distribute(1, {"orders": 6}, assign(task)))
     [only] = script.request(m.SyncGroupRequest).assignments
     assert EMBEDDED.decode_assignment(only.assignment).partitions == {"orders": [0, 1, 2, 3]}
-    assert script.give(Distribute(1, TOPICS, assign(task))) == [], "once"
+    assert script.do(Distribute(1, TOPICS, assign(task))) == [], "once"
     script.sync()
     assert Revoking(1, frozenset(PARTITIONS)) in script.effects, "it was assigned with counts that are not these"
 
@@ -765,13 +754,13 @@ def test_an_assignment_of_a_past_generation_is_dropped() -> None:
     script.wait(3_000)
     script.answer(m.HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
     script.request(m.JoinGroupRequest)
-    assert script.give(Distribute(1, TOPICS, assign(task))) == []
+    assert script.do(Distribute(1, TOPICS, assign(task))) == []
 
 
 def test_a_connection_lost_while_assigning_means_a_new_join() -> None:
     script, task = _asked_to_assign()
-    script.give(Disconnected())
-    assert script.give(Distribute(1, TOPICS, assign(task))) == []
+    script.do(Disconnected())
+    assert script.do(Distribute(1, TOPICS, assign(task))) == []
     script.wait(100)
     script.find()
     assert script.request(m.JoinGroupRequest).member_id == "x"
@@ -779,11 +768,11 @@ def test_a_connection_lost_while_assigning_means_a_new_join() -> None:
 
 def test_a_leader_without_an_assignment_leaves_until_polled() -> None:
     script, _ = _asked_to_assign()
-    script.give(Distribute(1, TOPICS, None))
+    script.do(Distribute(1, TOPICS, None))
     assert script.request(m.LeaveGroupRequest).members[0].reason == "the leader has no assignment to send"
     script.answer(m.LeaveGroupResponse())
     assert script.wait(600_000) == []
-    script.give(Polled())
+    script.do(Polled())
     assert script.request(m.JoinGroupRequest).member_id == ""
 
 
@@ -791,7 +780,7 @@ def test_nothing_is_joined_before_the_application_polls() -> None:
     script = Script(stalled=True)
     script.find()
     assert script.wait(600_000) == []
-    script.give(Polled())
+    script.do(Polled())
     script.request(m.JoinGroupRequest)
 
 
@@ -800,18 +789,18 @@ def test_a_member_that_is_not_polled_leaves(joining: bool) -> None:
     script = Script(rebalance_timeout_ms=20_000, session_timeout_ms=60_000)
     if joining:  # it stalls while JoinGroup is in flight
         script.find()
-        script.give(Stalled())
+        script.do(Stalled())
         script.wait(21_000)
         script.join(leader="other")
     else:
         script.settle()
-        script.give(Stalled())
+        script.do(Stalled())
         script.wait(19_999)
         assert m.LeaveGroupRequest not in script.kinds()
     script.wait(1)
     assert script.request(m.LeaveGroupRequest).members[0].reason == "consumer poll timeout has expired."
-    assert (script.member.member_id, script.member.owned) == ("", frozenset())
-    script.give(Polled())
+    assert (script.machine.member_id, script.machine.owned) == ("", frozenset())
+    script.do(Polled())
     assert script.request(m.JoinGroupRequest).member_id == ""
 
 
@@ -820,13 +809,13 @@ def test_an_application_may_stall_while_it_revokes() -> None:
     script.settle()
     script.wait(3_000)
     script.answer(m.HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
-    script.give(Stalled())
+    script.do(Stalled())
     assert Lost(frozenset(PARTITIONS)) in script.wait(20_000)
 
 
 def test_a_subscription_may_match_no_topic() -> None:
     script = Script()
-    script.give(Subscribe(()))
+    script.do(Subscribe(()))
     script.find()
     assert EMBEDDED.decode_subscription(script.request(m.JoinGroupRequest).protocols[0].metadata, None).topics == []
 
@@ -842,7 +831,7 @@ class Garbled(JsonEmbedded):
 @pytest.mark.parametrize("leads", [True, False])
 def test_bytes_of_others_that_cannot_be_read_are_reported(leads: bool) -> None:
     script = Script()
-    script.member._embedded = Garbled()
+    script.machine._embedded = Garbled()
     if leads:
         _leads(script)
     else:
@@ -853,7 +842,7 @@ def test_bytes_of_others_that_cannot_be_read_are_reported(leads: bool) -> None:
     assert isinstance(unreadable, Unreadable)
     assert (unreadable.protocol, "2 bytes of version" in unreadable.detail) == ("range", True)
     assert script.request(m.LeaveGroupRequest)
-    assert script.member.state is MemberState.UNJOINED
+    assert script.machine.state is MemberState.UNJOINED
 
 
 def test_a_protocol_that_was_not_offered_fails_the_member() -> None:
@@ -889,7 +878,7 @@ def test_offsets_that_an_answer_leaves_out_are_asked_for_again() -> None:
 
 def test_a_commit_that_the_answer_leaves_out_is_refused() -> None:
     script = _joined()
-    script.give(Commit({PARTITIONS[0]: 3, PARTITIONS[1]: 4}, 17))
+    script.do(Commit({PARTITIONS[0]: 3, PARTITIONS[1]: 4}, 17))
     assert script.answer(_answer_to_commit(0)) == [
         Committed({PARTITIONS[0]: 3}, 17),
         NotCommitted({PARTITIONS[1]: 4}, ErrorCode.UNKNOWN_SERVER_ERROR, 17),

@@ -127,14 +127,14 @@ def test_an_open_transaction_is_aborted_after_its_timeout() -> None:
     script = TransactionScript()
     producer = script.producer()
     script.add(producer)
-    script.pass_time(59_999)
+    script.wait(59_999)
     assert script.add(producer, ("orders", 3)) == [0]
-    script.pass_time(1)
+    script.wait(1)
     assert script.state() == "PrepareAbort"
     marker = script.write_markers().marker
     assert [topic.partition_indexes for topic in marker.topics] == [[0, 3]]
     assert script.add(producer) == [E.PRODUCER_FENCED]
-    script.pass_time(3_600_000)
+    script.wait(3_600_000)
     assert script.markers == []
 
 
@@ -143,7 +143,7 @@ def test_after_the_timeout_the_end_of_version_0_is_fenced(commit: bool) -> None:
     script = TransactionScript()
     producer = script.producer()
     script.add(producer)
-    script.pass_time(60_000)
+    script.wait(60_000)
     script.write_markers()
     assert script.end(producer, commit=commit, version=4).error_code == E.PRODUCER_FENCED
     assert script.end(producer, commit=commit, version=1).error_code == E.INVALID_PRODUCER_EPOCH
@@ -171,7 +171,7 @@ def test_an_ended_transaction_has_no_timeout() -> None:
     script.add(producer)
     script.end(producer)
     script.write_markers()
-    script.pass_time(120_000)
+    script.wait(120_000)
     assert (script.markers, script.state()) == ([], "CompleteCommit")
 
 
@@ -184,12 +184,12 @@ def test_after_a_restart_transactions_go_on() -> None:
     script.end(ended, name="c")
     script.markers.reverse()
     script.write_markers()
-    script.pass_time(59_000)
+    script.wait(59_000)
     script.restart()
     assert [(effect.transactional_id, effect.marker.transaction_result) for effect in script.markers] == [("b", True)]
     assert [script.state(name) for name in "abc"] == ["Ongoing", "PrepareCommit", "CompleteCommit"]
     assert script.write_markers().marker.topics[0].name == "orders"
-    script.pass_time(1_000)
+    script.wait(1_000)
     assert script.state("a") == "PrepareAbort"
     assert script.producer("d")[0] > max(open_one[0], decided[0], ended[0])
 
@@ -233,9 +233,9 @@ def test_unused_ids_expire_and_open_ones_do_not() -> None:
     script = TransactionScript(transactional_id_expiration_ms=1_000)
     script.producer("idle")
     producer = script.producer("busy")
-    script.pass_time(3_599_000)
+    script.wait(3_599_000)
     assert script.add(producer, name="busy") == [0]
-    script.pass_time(1_000)
+    script.wait(1_000)
     answer = script.ask(m.ListTransactionsRequest(), 1)
     assert [each.transactional_id for each in answer.transaction_states] == ["busy"]
     script.restart()
@@ -250,7 +250,7 @@ def test_further_transactional_ids_wait_for_an_expiry(monkeypatch: pytest.Monkey
     assert script.init("c").error_code == E.POLICY_VIOLATION
     assert script.init("a").error_code == 0, "one that is known goes on"
     assert script.init(None).error_code == 0
-    script.pass_time(7_200_000)
+    script.wait(7_200_000)
     assert script.init("c").error_code == 0
 
 
@@ -265,7 +265,7 @@ def test_transactions_are_counted_by_their_outcome() -> None:
         elif name == "fenced":
             script.init(name)
         elif name == "timed out":
-            script.pass_time(60_000)
+            script.wait(60_000)
     producer = script.producer("empty")
     assert script.end(producer, commit=False, name="empty", version=5).error_code == 0
     assert script.machine.begun == 5
@@ -277,7 +277,7 @@ def test_transactions_are_listed_by_state_producer_and_duration() -> None:
     script.producer("idle")
     producer = script.producer("busy")
     script.add(producer, name="busy")
-    script.pass_time(1_000)
+    script.wait(1_000)
 
     def names(**filters: object) -> list[str]:
         answer = script.ask(m.ListTransactionsRequest(**filters), 2)  # type: ignore[arg-type] # any of its fields
@@ -344,12 +344,12 @@ def test_what_has_another_coordinator_is_read_from_the_log() -> None:
     assert script.init("y").error_code == script.end(producer).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
     assert script.ask(m.ListTransactionsRequest(), 1).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
     assert script.init(None).error_code == 0
-    script.pass_time(30_000)
+    script.wait(30_000)
     script.load(0)
     assert script.add(producer, ("orders", 1)) == [0]
-    script.pass_time(29_999)
+    script.wait(29_999)
     assert script.state() == "Ongoing"
-    script.pass_time(1)
+    script.wait(1)
     assert script.state() == "PrepareAbort", "its time-out goes on"
     script.markers.clear()
     script.move(0)

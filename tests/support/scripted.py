@@ -23,7 +23,7 @@ from kcoord_wire.coordinator.core.events import (
     Resign,
 )
 from kcoord_wire.coordinator.core.groups import Group
-from kcoord_wire.kernel.machines import Tick
+from tests.support.driven import Driven
 
 TOPICS = {"orders": 12, "payments": 8}
 NEWEST = {
@@ -85,7 +85,7 @@ def protocols(*names: str, metadata: bytes | None = None) -> list[m.JoinGroupReq
 
 
 @dataclass
-class Script:
+class Script(Driven):
     """Runs one machine. Every answer goes through its bytes in the version it was asked in, as over a socket."""
 
     config: GroupConfig = field(default_factory=lambda: GroupConfig(initial_rebalance_delay_ms=1_000))
@@ -119,19 +119,18 @@ class Script:
 
     # ---- events
 
-    def do(self, event: Any) -> None:
-        for effect in self.machine.handle(event, self.now):
-            if isinstance(effect, Reply):
-                assert effect.token not in self.answers, "a request is answered twice"
-                version = self._versions[effect.token]
-                data = kw.encode(effect.message, version)
-                self.answers[effect.token] = kw.decode(type(effect.message), data, version)
-                self.after[effect.token] = effect.after
-                assert effect.after <= self.machine.appended
-            elif isinstance(effect, Append):
-                self.log.append(effect.records)
-            elif isinstance(effect, RebalanceReport):
-                self.accounts.append((effect.phase, effect.rebalance))
+    def carry_out(self, effect: Any) -> None:
+        if isinstance(effect, Reply):
+            assert effect.token not in self.answers, "a request is answered twice"
+            version = self._versions[effect.token]
+            data = kw.encode(effect.message, version)
+            self.answers[effect.token] = kw.decode(type(effect.message), data, version)
+            self.after[effect.token] = effect.after
+            assert effect.after <= self.machine.appended
+        elif isinstance(effect, Append):
+            self.log.append(effect.records)
+        elif isinstance(effect, RebalanceReport):
+            self.accounts.append((effect.phase, effect.rebalance))
 
     def send(self, message: Any, version: int | None = None, client_id: str = "c") -> int:
         """Give the machine a request; the token to look its answer up by."""
@@ -144,14 +143,6 @@ class Script:
     def ask(self, message: Any, version: int | None = None, client_id: str = "c") -> Any:
         """The answer to a request that is answered at once."""
         return self.answers[self.send(message, version, client_id)]
-
-    def wait(self, ms: int) -> None:
-        """Let time pass, with a tick at every deadline in between."""
-        until = self.now + ms
-        while (due := self.machine.deadline) is not None and due <= until:
-            self.now = max(self.now, due)
-            self.do(Tick())
-        self.now = until
 
     # ---- requests
 

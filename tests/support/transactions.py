@@ -18,7 +18,7 @@ from kcoord_wire.coordinator.core.events import (
     WriteMarkers,
 )
 from kcoord_wire.coordinator.transactions.machine import TransactionMachine
-from kcoord_wire.kernel.machines import Tick
+from tests.support.driven import Driven
 from tests.support.scripted import Topics
 
 
@@ -29,7 +29,7 @@ def added_topics(*partitions: tuple[str, int]) -> list[m.AddPartitionsToTxnReque
     return [m.AddPartitionsToTxnRequestAddPartitionsToTxnTopic(name=name, partitions=ps) for name, ps in topics.items()]
 
 
-class TransactionScript:
+class TransactionScript(Driven):
     """Runs one machine, which loads an empty log.
 
     :ivar log: the records that it has appended
@@ -53,51 +53,39 @@ class TransactionScript:
         """Begin anew from the log; what was in memory is lost."""
         self.machine = TransactionMachine(Topics(), lambda group: len(group), self._producer_id, self.config)
         self.markers = []
-        self._take(self.machine.handle(Load(list(self.log)), self.now))
+        self.do(Load(list(self.log)))
 
     def resign(self) -> None:
-        self._take(self.machine.handle(Resign(), self.now))
+        self.do(Resign())
 
     def move(self, partition: int) -> None:
         """A partition of ``__transaction_state`` gets another coordinator; all ids are in partition 0."""
-        self._take(self.machine.handle(Resign(frozenset({partition})), self.now))
+        self.do(Resign(frozenset({partition})))
 
     def load(self, partition: int) -> None:
         """The partition that was moved has been read."""
-        self._take(self.machine.handle(Load(list(self.log), frozenset({partition})), self.now))
+        self.do(Load(list(self.log), frozenset({partition})))
 
-    def _take(self, effects: list[Any]) -> Any:
-        answer = None
-        for effect in effects:
-            if isinstance(effect, Append):
-                self.log += effect.records
-            elif isinstance(effect, WriteMarkers):
-                assert effect.after <= self.machine.appended
-                self.markers.append(effect)
-            elif isinstance(effect, Reply):
-                answer = effect.message
-        return answer
+    def carry_out(self, effect: Any) -> None:
+        if isinstance(effect, Append):
+            self.log += effect.records
+        elif isinstance(effect, WriteMarkers):
+            assert effect.after <= self.machine.appended
+            self.markers.append(effect)
 
     def ask(self, message: Any, version: int) -> Any:
         self._token += 1
-        answer = self._take(self.machine.handle(Request(self._token, message, version), self.now))
-        assert answer is not None, "every request is answered at once"
+        replies = [effect for effect in self.do(Request(self._token, message, version)) if isinstance(effect, Reply)]
+        assert replies, "every request is answered at once"
+        answer = replies[-1].message
         codec = registry.by_class(type(answer))
         return codec.decode(codec.encode(answer, version), version)
-
-    def pass_time(self, ms: int) -> None:
-        """Let time pass; what becomes due is done."""
-        until = self.now + ms
-        while (due := self.machine.deadline) is not None and due <= until:
-            self.now = max(self.now, due)
-            self._take(self.machine.handle(Tick(), self.now))
-        self.now = until
 
     def write_markers(self) -> WriteMarkers:
         """Carry out the oldest `WriteMarkers`, and return it."""
         effect = self.markers.pop(0)
         event = MarkersWritten(effect.transactional_id, effect.marker.producer_id, effect.marker.producer_epoch)
-        self._take(self.machine.handle(event, self.now))
+        self.do(event)
         return effect
 
     def init(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kcoord_wire.coordinator.consumer_groups.group import AWAY, LEAVING
-from kcoord_wire.coordinator.core.events import Phase, Trigger
+from kcoord_wire.coordinator.core.events import Append, Phase, Trigger
 from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.model import NS_PER_MS, LogRow, table_of
 from kcoord_wire.forensics.records.reader import log_history
@@ -30,14 +30,12 @@ class Recorded(ConsumerScript):
         self.rows: list[LogRow] = []
         super().__post_init__()
 
-    def do(self, event: Any) -> None:
-        before = len(self.log)
-        super().do(event)
-        for batch in self.log[before:]:
-            for key, value in batch:
-                raw_key, raw_value = encode_offsets_record(key, value)
-                offset = len(self.rows)
-                self.rows.append(LogRow("x.log", 0, offset, offset, self.now * NS_PER_MS, raw_key, raw_value))
+    def carry_out(self, effect: Any) -> None:
+        super().carry_out(effect)
+        for key, value in effect.records if isinstance(effect, Append) else ():
+            raw_key, raw_value = encode_offsets_record(key, value)
+            offset = len(self.rows)
+            self.rows.append(LogRow("x.log", 0, offset, offset, self.now * NS_PER_MS, raw_key, raw_value))
 
 
 def test_the_log_and_the_accounts_agree() -> None:

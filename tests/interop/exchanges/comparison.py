@@ -14,10 +14,6 @@ from typing import Any
 from tests.interop.exchanges import Exchange, Script
 from tests.interop.exchanges.played import Outcome, Played
 
-CLASSIC = Path(__file__).parents[1] / "differences.toml"
-CONSUMER_GROUPS = CLASSIC.with_name("consumer_group_differences.toml")
-TOPICS = CLASSIC.with_name("topic_differences.toml")
-TRANSACTIONS = CLASSIC.with_name("transaction_differences.toml")
 ABSENT = "(absent)"
 
 
