@@ -38,7 +38,7 @@ from kcoord_wire.consumer import requests
 from kcoord_wire.consumer.errors import AssignorHookError
 from kcoord_wire.consumer.requests import NEVER, InFlight, Kind, assign, is_static
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.kernel.machines import Close, Disconnected, Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 _NO_COORDINATOR: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
@@ -256,7 +256,7 @@ class MemberMachine:
     def _send(self, kind: Kind, message: Any, context: Any = None, timeout_ms: int | None = None) -> None:
         wait = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
         request_id = self._in_flight.add(kind, context, self._now + wait)
-        self._effects.append(events.Send(request_id, message, getattr(self.settings.versions, kind.value)))
+        self._effects.append(events.SendRequest(request_id, message, getattr(self.settings.versions, kind.value)))
 
     def _tick(self, _event: Tick) -> None:
         now = self._now
@@ -279,7 +279,7 @@ class MemberMachine:
             self._effects.append(events.Unreadable(self._protocol or "", str(error)))
             self._leave_until_polled("the embedded protocol cannot be read")
 
-    def _disconnected(self, _event: events.Disconnected) -> None:
+    def _disconnected(self, _event: Disconnected) -> None:
         self._lose_connection()
 
     def _lose_connection(self) -> None:
@@ -293,7 +293,7 @@ class MemberMachine:
                 self._unjoin("the connection was lost while joining")
 
     def _lose_coordinator(self) -> None:
-        self._effects.append(events.Close())
+        self._effects.append(Close())
         self._lose_connection()
 
     def _back_off(self) -> None:
@@ -716,7 +716,7 @@ def _are_cooperative(assignors: Sequence[Assignor]) -> bool:
 
 _HANDLE: Final[Mapping[type, Callable[[MemberMachine, Any], None]]] = {
     events.Arrived: MemberMachine._arrived,
-    events.Disconnected: MemberMachine._disconnected,
+    Disconnected: MemberMachine._disconnected,
     Tick: MemberMachine._tick,
     events.TopicsKnown: MemberMachine._topics_known,
     events.Distribute: MemberMachine._distribute,

@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire import messages as m
-from kcoord_wire.consumer.member_events import Arrived, Close, Disconnected, Send
-from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.consumer.member_events import Arrived, SendRequest
+from kcoord_wire.kernel.machines import Close, Disconnected, Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 _HEARTBEAT_VERSION: Final = 1
@@ -121,7 +121,7 @@ class Commit:
 Event = Subscribe | Released | Leave | Commit | Arrived | Disconnected | Tick
 
 
-# ---- effects, besides Send
+# ---- effects, besides SendRequest
 
 
 @dataclass(slots=True)
@@ -170,7 +170,7 @@ class Failed:
     error: int
 
 
-Effect = Send | Close | Assigned | Revoking | Lost | Committed | NotCommitted | Left | Failed
+Effect = SendRequest | Close | Assigned | Revoking | Lost | Committed | NotCommitted | Left | Failed
 
 
 @dataclass(slots=True)
@@ -334,7 +334,7 @@ class ConsumerGroupMember:
             topics=[m.OffsetCommitRequestTopic(name=name, partitions=found) for name, found in parts.items()],
         )
         self._requests += 1
-        self._effects.append(Send(self._requests, request, _COMMIT_VERSION))
+        self._effects.append(SendRequest(self._requests, request, _COMMIT_VERSION))
 
     # ---- heartbeats
 
@@ -347,7 +347,7 @@ class ConsumerGroupMember:
             return
         self._requests += 1
         self._pending = _Pending(self._requests, now + self.settings.request_timeout_ms)
-        self._effects.append(Send(self._requests, self._heartbeat(), _HEARTBEAT_VERSION))
+        self._effects.append(SendRequest(self._requests, self._heartbeat(), _HEARTBEAT_VERSION))
         self._next_at = None
         if self.state is State.ACKNOWLEDGING:
             self.state = State.STABLE

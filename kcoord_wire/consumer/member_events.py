@@ -1,6 +1,7 @@
 """The events and effects of a consumer's state machine, its configuration, and the versions that clients speak.
 
 Events come from the network, the clock and the application; effects are requests to send and news for the application.
+A member has one connection at a time, to its coordinator: `Disconnected` and `Close` end everything in flight on it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from kcoord_wire.assignors import Assignor, MemberAssignment, MemberSubscription, Racks, TopicPartition
-from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.kernel.machines import Close, Disconnected, Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 Offsets = Mapping[TopicPartition, int]
@@ -110,11 +111,6 @@ class Arrived:
 
 
 @dataclass(slots=True)
-class Disconnected:
-    """The connection is lost, and with it everything in flight."""
-
-
-@dataclass(slots=True)
 class Subscribe:
     """The application subscribes to these topics, and to no others from now on."""
 
@@ -205,17 +201,12 @@ MemberEvent = Arrived | Disconnected | TopicsKnown | Distribute | Tick | _FromAp
 
 
 @dataclass(slots=True)
-class Send:
+class SendRequest:
     """Send this request, opening a connection to the coordinator where there is none."""
 
     request_id: int
     message: Any
     version: int
-
-
-@dataclass(slots=True)
-class Close:
-    """Close the connection; no `Disconnected` is expected for that."""
 
 
 @dataclass(slots=True)
@@ -311,4 +302,4 @@ class Failed:
 
 
 _News = Assigned | Revoking | Lost | Fetched | NotFetched | Committed | NotCommitted | Unreadable | Left | Failed
-MemberEffect = Send | Close | Assigning | _News
+MemberEffect = SendRequest | Close | Assigning | _News

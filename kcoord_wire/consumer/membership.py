@@ -36,6 +36,7 @@ from kcoord_wire.consumer.requests import assign_checked
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.kernel.driver import Driver
+from kcoord_wire.kernel.machines import Close, Disconnected
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -106,9 +107,9 @@ class Membership:
 
     def _carry_out(self, _machine: Any, effect: events.MemberEffect, _cause: None) -> None:
         match effect:
-            case events.Send():
+            case events.SendRequest():
                 self._send(effect)
-            case events.Close():
+            case Close():
                 self._drop_connection()
             case events.Assigning():
                 self._spawn(self._lead(effect))
@@ -144,7 +145,7 @@ class Membership:
 
     # ---- requests
 
-    def _send(self, effect: events.Send) -> None:
+    def _send(self, effect: events.SendRequest) -> None:
         if isinstance(effect.message, m.FindCoordinatorRequest):
             self._finding = self._spawn(self._find(effect))
             return
@@ -178,7 +179,7 @@ class Membership:
         elif connection is self._coordinator:
             self.deliver(events.Arrived(request_id, future.result()))
 
-    async def _leave_beside(self, effect: events.Send) -> None:
+    async def _leave_beside(self, effect: events.SendRequest) -> None:
         with suppress(BrokerError):  # then the session has to end
             connection = await self._brokers.open(*self._address)
             try:
@@ -186,7 +187,7 @@ class Membership:
             finally:
                 await connection.close()
 
-    async def _find(self, effect: events.Send) -> None:
+    async def _find(self, effect: events.SendRequest) -> None:
         """Ask any broker for the coordinator, and connect to it."""
         try:
             response = await self._search(effect)
@@ -196,11 +197,11 @@ class Membership:
                 self._fail(error)
         self._finding = None
         if response is None:
-            self.deliver(events.Disconnected())
+            self.deliver(Disconnected())
         else:
             self.deliver(events.Arrived(effect.request_id, response))
 
-    async def _search(self, effect: events.Send) -> Any | None:
+    async def _search(self, effect: events.SendRequest) -> Any | None:
         """Return the response once the coordinator that it names is connected; None to ask again."""
         settings = self.machine.settings
         broker = await self._brokers.any()
@@ -240,7 +241,7 @@ class Membership:
     def _lost(self, connection: BrokerConnection) -> None:
         if connection is self._coordinator:
             self._coordinator = None
-            self.deliver(events.Disconnected())
+            self.deliver(Disconnected())
 
     def _drop_connection(self) -> None:
         if self._finding is not None:

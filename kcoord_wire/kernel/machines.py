@@ -2,8 +2,9 @@
 
 A machine is a pure object: it has no socket, clock or random source, so a server and a simulation can run the same one.
 
-The machines of the designs on ZooKeeper (`central`) also share how they see connections. A connection is named by an
-int that the host never uses twice. After `Disconnected`, or the machine's own `Close`, nothing more comes from it.
+Machines also share how they see connections. A connection is named by an int that the host never uses twice, or by 0
+where a machine has one at a time, as a consumer's. After `Disconnected`, or the machine's own `Close`, nothing more
+comes from it.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Received:
 class Disconnected:
     """The connection is closed, by the other side or the network. Also: a `Connect` failed."""
 
-    connection: int
+    connection: int = 0
 
 
 @dataclass(slots=True)
@@ -88,7 +89,7 @@ class Send:
 class Close:
     """Close a connection; what was sent before is delivered first."""
 
-    connection: int
+    connection: int = 0
 
 
 # ---- the end, and the log, of a machine

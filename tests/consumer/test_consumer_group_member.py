@@ -25,8 +25,8 @@ from kcoord_wire.consumer.kip848_member import (
     State,
     Subscribe,
 )
-from kcoord_wire.consumer.member_events import Arrived, Disconnected, Send
-from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.consumer.member_events import Arrived, SendRequest
+from kcoord_wire.kernel.machines import Disconnected, Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 TOPIC = uuid.UUID(int=7)
@@ -49,7 +49,7 @@ class Host:
     def handle(self, event: Any) -> list[Any]:
         effects = []
         for effect in self.member.handle(event, self.now):
-            if isinstance(effect, Send):
+            if isinstance(effect, SendRequest):
                 self.sent, self.request_id = effect.message, effect.request_id
             else:
                 effects.append(effect)

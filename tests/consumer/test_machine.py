@@ -29,10 +29,8 @@ from kcoord_wire.consumer.member_events import (
     Arrived,
     Assigned,
     Assigning,
-    Close,
     Commit,
     Committed,
-    Disconnected,
     Distribute,
     Failed,
     Fetched,
@@ -49,7 +47,7 @@ from kcoord_wire.consumer.member_events import (
     Rejoin,
     Released,
     Revoking,
-    Send,
+    SendRequest,
     Stalled,
     Subscribe,
     TopicsKnown,
@@ -58,7 +56,7 @@ from kcoord_wire.consumer.member_events import (
 )
 from kcoord_wire.consumer.requests import assign
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.kernel.machines import Close, Disconnected, Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.driven import Driven
 
@@ -102,7 +100,7 @@ class Script(Driven):
         self, *assignors: str | Assignor, host_assigns: bool = False, stalled: bool = False, **settings: Any
     ) -> None:
         self.now = 1_000
-        self.sent: list[Send] = []
+        self.sent: list[SendRequest] = []
         self.effects: list[MemberEffect] = []
         options = {"group_id": "g", "client_id": "c", "session_timeout_ms": 10_000, **settings}
         self.machine = MemberMachine(
@@ -118,7 +116,7 @@ class Script(Driven):
 
     def do(self, event: MemberEvent) -> list[MemberEffect]:
         self.effects = super().do(event)
-        self.sent += [effect for effect in self.effects if isinstance(effect, Send)]
+        self.sent += [effect for effect in self.effects if isinstance(effect, SendRequest)]
         return self.effects
 
     def request(self, kind: type) -> Any:
@@ -126,7 +124,7 @@ class Script(Driven):
         assert isinstance(self.sent[-1].message, kind), self.sent[-1]
         return self.sent[-1].message
 
-    def answer(self, message: Any, to: Send | None = None) -> list[MemberEffect]:
+    def answer(self, message: Any, to: SendRequest | None = None) -> list[MemberEffect]:
         return self.do(Arrived((to or self.sent[-1]).request_id, message))
 
     def find(self) -> None:

@@ -34,10 +34,11 @@ from kcoord_wire.consumer import kip848_member as events
 from kcoord_wire.consumer import member_events as classic_events
 from kcoord_wire.consumer.classic_member import MemberMachine
 from kcoord_wire.consumer.kip848_member import ConsumerGroupMember, MemberSettings, Partition
-from kcoord_wire.consumer.member_events import Close, Send
+from kcoord_wire.consumer.member_events import SendRequest
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.groups import BaseGroup, TopicNames
+from kcoord_wire.kernel.machines import Close
 from kcoord_wire.kernel.virtual.clock import NEVER, VirtualClock
 from kcoord_wire.kernel.virtual.scripts import (
     Do,
@@ -397,7 +398,7 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
 
     def carry_out(self, process: MemberProcess, effect: Any) -> None:
         """Do what a member wants."""
-        if isinstance(effect, Send):
+        if isinstance(effect, SendRequest):
             peer: Any = process
             self.network.send(peer, effect)
             return

@@ -39,13 +39,13 @@ from kcoord_wire.consumer.kip848_member import (
     State,
     Subscribe,
 )
-from kcoord_wire.consumer.member_events import Arrived, Disconnected, Send
+from kcoord_wire.consumer.member_events import Arrived, SendRequest
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.consumer_groups.machine import CoordinatorMachine
 from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import Append, Load, LogRecord, Reply, Request
-from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.kernel.machines import Disconnected, Tick
 from kcoord_wire.kernel.virtual.scripts import ViolationError
 from kcoord_wire.worlds.consumer_groups.consumer_group_laws import (
     Epochs,
@@ -366,7 +366,7 @@ class World:
 
     def _kept_member(self, machine: ConsumerGroupMember, effects: list[Any]) -> tuple[int, int]:
         """Return the number of a member, and that of what it sends."""
-        sent = next((effect.message for effect in effects if isinstance(effect, Send)), None)
+        sent = next((effect.message for effect in effects if isinstance(effect, SendRequest)), None)
         if machine.is_over:
             return -1, 0
         return self.members.number(machine.state_key(), machine), self.flights.number(_key(sent), sent)

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from kcoord_wire.assignors import ASSIGNORS, TopicPartition
 from kcoord_wire.consumer import member_events as events
 from kcoord_wire.consumer.classic_member import MemberMachine
-from kcoord_wire.kernel.machines import Machine
+from kcoord_wire.kernel.machines import Close, Machine
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.kernel.virtual.scripts import source_of
@@ -448,7 +448,7 @@ class Members:
 
     # ---- what members want
 
-    def _do_send(self, process: MemberProcess, effect: events.Send) -> None:
+    def _do_send(self, process: MemberProcess, effect: events.SendRequest) -> None:
         options = process.options
         if isinstance(effect.message, JoinGroupRequest):
             self._clock.record(process.name, "joins", process.member.joined_for)
@@ -463,12 +463,14 @@ class Members:
         else:
             self._wire.send(process, effect)
 
-    def _send_late(self, process: MemberProcess, connection: MemberConnection | None, effect: events.Send) -> None:
+    def _send_late(
+        self, process: MemberProcess, connection: MemberConnection | None, effect: events.SendRequest
+    ) -> None:
         """Send a request for which the application took its time, unless the member no longer waits for the answer."""
         if process.is_alive and process.connection is connection and process.member.waits_for(effect.request_id):
             self._wire.send(process, effect)
 
-    def _do_close(self, process: MemberProcess, _effect: events.Close) -> None:
+    def _do_close(self, process: MemberProcess, _effect: Close) -> None:
         if process.connection is not None:
             self._wire.hang_up(process.connection)
 
@@ -604,8 +606,8 @@ class Members:
 
 
 _CARRY_OUT: Final[Mapping[type, Callable[[Members, MemberProcess, Any], None]]] = {
-    events.Send: Members._do_send,
-    events.Close: Members._do_close,
+    events.SendRequest: Members._do_send,
+    Close: Members._do_close,
     events.Assigned: Members._do_assigned,
     events.Revoking: Members._do_revoking,
     events.Lost: Members._do_lost,

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kcoord_wire import messages as m
 from kcoord_wire.codec.registry import decode_request, decode_response, encode_request, encode_response
-from kcoord_wire.consumer.member_events import Arrived, Disconnected, MemberState, Send
+from kcoord_wire.consumer.member_events import Arrived, MemberState, SendRequest
 from kcoord_wire.coordinator.fault_injection import CLEAN, FaultedExchange, Faults, Injection
+from kcoord_wire.kernel.machines import Disconnected
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import Connection, Network
 from kcoord_wire.worlds.group.virtual_coordinator import VirtualCoordinator
@@ -272,7 +273,7 @@ class GroupNetwork(Network[MemberConnection]):
 
     # ---- requests
 
-    def send(self, process: MemberProcess, effect: Send) -> None:
+    def send(self, process: MemberProcess, effect: SendRequest) -> None:
         """Send a request of a member, on a new connection if it has none."""
         connection = process.connection
         if connection is None:

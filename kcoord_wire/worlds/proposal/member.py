@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.consumer.member_events import Arrived, Close, Disconnected, Leave, Send, TopicsKnown
-from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.consumer.member_events import Arrived, Leave, SendRequest, TopicsKnown
+from kcoord_wire.kernel.machines import Close, Disconnected, Tick
 from kcoord_wire.kernel.virtual.clock import NEVER
 from kcoord_wire.messages import HeartbeatRequest, HeartbeatResponse, LeaveGroupRequest
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -150,7 +150,7 @@ class Member(ABC):
         """Send a request; the connection is closed if no answer comes in time."""
         self._requests += 1
         self._in_flight = _InFlight(self._requests, self.now, self.now + timeout_ms)
-        self._effects.append(Send(self._requests, message, 0))
+        self._effects.append(SendRequest(self._requests, message, 0))
 
     def _tick(self, _event: Tick) -> None:
         if self._in_flight is not None and self.now >= self._in_flight.deadline:

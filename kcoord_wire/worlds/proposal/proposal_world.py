@@ -35,7 +35,8 @@ from kcoord_wire.codec.registry import (
     peek_request,
     registry,
 )
-from kcoord_wire.consumer.member_events import Arrived, Close, Disconnected, Leave, Send, TopicsKnown
+from kcoord_wire.consumer.member_events import Arrived, Leave, SendRequest, TopicsKnown
+from kcoord_wire.kernel.machines import Close, Disconnected
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import Connection, Network, ProcessServer
 from kcoord_wire.kernel.virtual.processes import Process
@@ -162,7 +163,7 @@ class ProposalNetwork(Network[Connection]):
         self._compresses_joins = compresses_joins
         self._links: dict[int, Connection] = {}
 
-    def send(self, process: Process, effect: Send) -> None:
+    def send(self, process: Process, effect: SendRequest) -> None:
         """Send a member's request, on a new connection if it has none."""
         link = process.connection
         if link is None:
@@ -422,7 +423,7 @@ class ProposalCluster(World[MemberProcess]):
 
     def carry_out(self, process: MemberProcess, effect: Any) -> None:
         """Do what a member wants."""
-        if isinstance(effect, Send):
+        if isinstance(effect, SendRequest):
             self.network.send(process, effect)
         elif isinstance(effect, Close):
             self.network.hang_up_all(process)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.consumer.member_events import Arrived, Close, Disconnected, Leave, Send, TopicsKnown
-from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.consumer.member_events import Arrived, Leave, SendRequest, TopicsKnown
+from kcoord_wire.kernel.machines import Close, Disconnected, Tick
 from kcoord_wire.messages import HeartbeatRequest, HeartbeatResponse, LeaveGroupRequest
 from kcoord_wire.messages.proposal import AllMembersJoinGroupResponse, AllMembersJoinGroupResponseMember
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -18,7 +18,7 @@ from kcoord_wire.worlds.proposal.proposal_world import MemberCodec
 from kcoord_wire.worlds.proposal.single_assignor import ROUND_ROBIN
 
 
-def _member() -> tuple[AllMembersMember, Send]:
+def _member() -> tuple[AllMembersMember, SendRequest]:
     """A member whose JoinGroup is in flight, at 0 ms."""
     member = AllMembersMember(events.MemberSettings(), MemberCodec(), [ROUND_ROBIN])
     assert member.handle(events.Subscribe(Subscription(("orders",))), 0) == []
@@ -26,7 +26,7 @@ def _member() -> tuple[AllMembersMember, Send]:
     return member, join
 
 
-def _admit(member: AllMembersMember, join: Send, now: int) -> list[Any]:
+def _admit(member: AllMembersMember, join: SendRequest, now: int) -> list[Any]:
     [protocol] = join.message.group_protocols
     everyone = [AllMembersJoinGroupResponseMember(member_id="m-1", protocol_metadata=protocol.protocol_metadata)]
     response = AllMembersJoinGroupResponse(
@@ -35,13 +35,13 @@ def _admit(member: AllMembersMember, join: Send, now: int) -> list[Any]:
     return member.handle(Arrived(join.request_id, response), now)
 
 
-def _beat(member: AllMembersMember, now: int) -> Send:
+def _beat(member: AllMembersMember, now: int) -> SendRequest:
     [beat] = member.handle(Tick(), now)
     assert isinstance(beat.message, HeartbeatRequest)
     return beat
 
 
-def _hear(member: AllMembersMember, beat: Send, now: int, error: int = 0) -> list[Any]:
+def _hear(member: AllMembersMember, beat: SendRequest, now: int, error: int = 0) -> list[Any]:
     return member.handle(Arrived(beat.request_id, HeartbeatResponse(error_code=error)), now)
 
 
