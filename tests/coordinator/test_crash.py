@@ -14,6 +14,8 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -141,6 +143,16 @@ def running(*arguments: str, log: Path) -> Process:
     return Process([sys.executable, *arguments], log=log)
 
 
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[str]:
+    """``kcoord serve`` on the data of a folder, by its address, until it is killed."""
+    log = folder / "log"
+    with running(*SERVE, "--data-dir", str(folder / "data"), *options, log=log) as server:
+        serves = server.line()
+        assert serves.startswith("kcoord serves on "), log.read_text()
+        yield serves.split()[3].rstrip(",")
+
+
 def compacts(data: Path) -> bool:
     return any(not name.endswith(".log") for name in os.listdir(data / "__consumer_offsets-0"))
 
@@ -172,15 +184,11 @@ def consume(address: str, group: str, count: int) -> list[int]:
 
 
 def test_records_go_on_where_the_committed_offset_is(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    serve = (*SERVE, "--data-dir", str(tmp_path / "data"))
-    with running(*serve, log=log) as server:
-        address = server.line().split()[3].rstrip(",")
+    with serving(tmp_path) as address:
         produce(address, 0, 150)
         assert consume(address, "g", 100) == list(range(100))
         assert epoch_of(address) == 0
-    with running(*serve, log=log) as server:
-        address = server.line().split()[3].rstrip(",")
+    with serving(tmp_path) as address:
         produce(address, 150, 150)
         assert consume(address, "g", 200) == list(range(100, 300))
         assert consume(address, "new", 300) == list(range(300))
@@ -232,14 +240,11 @@ def records_of(address: str) -> list[int]:
 
 def test_no_acknowledged_record_is_lost_or_moved_by_kills(tmp_path: Path) -> None:
     choice = random.Random(SEED)
-    log = tmp_path / "log"
-    serve = (*SERVE, "--data-dir", str(tmp_path / "data"), "--retention-bytes", "16M")  # segments of 1 MiB
     known: list[int] = []
     acknowledged: dict[int, int] = {}
     sent = 0
     for kill in range(4):
-        with running(*serve, log=log) as server:
-            address = server.line().split()[3].rstrip(",")
+        with serving(tmp_path, "--retention-bytes", "16M") as address:  # segments of 1 MiB
             known = records_of(address)
             assert {offset: known[offset] for offset in acknowledged} == acknowledged
             assert known == sorted(set(known)), "a record twice, or out of order"
@@ -269,18 +274,14 @@ def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path, capsys: pytest.Ca
     expected = Expectation(journal)
     began = time.monotonic()
     kills = early = interrupted = 0
-    serve = (*SERVE, "--data-dir", str(data))
     with running("-m", "tests.support.crash_load", str(journal), SEED, log=log) as load:
         while kills < KILLS:
             if choice.random() < 0.15:
-                with running(*serve, log=log):
+                with running(*SERVE, "--data-dir", str(data), log=log):
                     time.sleep(choice.uniform(0, 0.8))
                 kills += 1
                 early += 1
-            with running(*serve, log=log) as server:
-                serves = server.line()
-                assert serves.startswith("kcoord serves on "), log.read_text()
-                address = serves.split()[3].rstrip(",")
+            with serving(tmp_path) as address:
                 expected.compare(address)
                 load.tell(address)
                 assert load.line() == "up", log.read_text()
@@ -293,8 +294,8 @@ def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path, capsys: pytest.Ca
             assert load.line() == "down", log.read_text()
             interrupted += compacts(data)
             expected.read()
-        with running(*serve, log=log) as server:
-            expected.compare(server.line().split()[3].rstrip(","))
+        with serving(tmp_path) as address:
+            expected.compare(address)
     expected.close()
     assert expected.acknowledged > 10 * KILLS
     assert expected.generations > KILLS

@@ -30,6 +30,14 @@ def opened(disk: Disk, topics: dict[str, int] | None = None, **limits: int) -> B
     return Broker({"orders": 2} if topics is None else topics, disk=disk, limits=TopicLimits(**limits))
 
 
+def in_segments(disk: Disk, *values: bytes) -> Broker:
+    """A broker whose batches of a few thousand bytes have a segment each, with these."""
+    broker = opened(disk, retention_bytes=160_000)
+    for value in values:
+        assert broker.produce(batch(value)).error_code == 0
+    return broker
+
+
 def epochs(broker: Broker, topic: str = "orders") -> list[int]:
     return [partition.leader_epoch for partition in broker.metadata(9, topic).topics[0].partitions]
 
@@ -166,13 +174,11 @@ def test_the_start_of_a_log_is_kept() -> None:
 
 def test_deleted_records_leave_the_disk_by_segments() -> None:
     disk = MemoryDisk()
-    broker = opened(disk, retention_bytes=160_000)
-    for _ in range(10):
-        broker.produce(batch(bytes(9_000)))
+    broker = in_segments(disk, *[bytes(9_000)] * 10)
     log = log_of(broker)
     log.truncate_before(4)
     assert sorted(disk.folder("orders-0").sizes())[0] == f"{4:020}.log"
-    again = opened(disk, retention_bytes=160_000)
+    again = in_segments(disk)
     assert (again.list_offset(-2).offset, again.list_offset(-1).offset) == (4, 10)
 
 
@@ -234,14 +240,12 @@ def test_a_log_ends_before_damage_and_is_consistent(caplog: pytest.LogCaptureFix
 
 def test_segments_behind_damage_are_set_aside(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
-    broker = opened(disk, retention_bytes=160_000)
-    for number in range(6):
-        broker.produce(batch(b"%d" % number * 9_000))
+    in_segments(disk, *(b"%d" % number * 9_000 for number in range(6)))
     names = sorted(disk.folder("orders-0").sizes())
     assert names == [f"{offset:020}.log" for offset in range(6)]
     before = content(disk.folder("orders-0"))
     disk.folder("orders-0").open(names[2]).truncate(5_000)
-    again = opened(disk, retention_bytes=160_000)
+    again = in_segments(disk)
     after = content(disk.folder("orders-0"))
     assert [offset for offset, _ in values(again.fetch(0).records)] == [0, 1]
     assert {name: after[f"{name}.cut-0.1"] for name in names[3:]} == {name: before[name] for name in names[3:]}
@@ -251,17 +255,15 @@ def test_segments_behind_damage_are_set_aside(caplog: pytest.LogCaptureFixture) 
     assert [f"{name}.cut-0.1" in text for name, text in zip((*names[3:], names[2]), said, strict=True)] == [True] * 4
     assert again.produce(batch(b"next")).base_offset == 2
     caplog.clear()
-    assert [offset for offset, _ in values(opened(disk, retention_bytes=160_000).fetch(0).records)] == [0, 1, 2]
+    assert [offset for offset, _ in values(in_segments(disk).fetch(0).records)] == [0, 1, 2]
     assert caplog.messages == []
 
 
 def test_a_missing_segment_ends_the_log() -> None:
     disk = MemoryDisk()
-    broker = opened(disk, retention_bytes=160_000)
-    for number in range(4):
-        broker.produce(batch(b"%d" % number * 9_000))
+    in_segments(disk, *(b"%d" % number * 9_000 for number in range(4)))
     disk.folder("orders-0").remove(f"{1:020}.log")
-    again = opened(disk, retention_bytes=160_000)
+    again = in_segments(disk)
     assert [offset for offset, _ in values(again.fetch(0).records)] == [0]
     assert sorted(disk.folder("orders-0").sizes()) == [FIRST, *(f"{n:020}.log.cut-0.1" for n in (2, 3))]
 
@@ -269,18 +271,16 @@ def test_a_missing_segment_ends_the_log() -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_a_power_failure_does_not_refuse_the_start(seed: int) -> None:
     disk = VirtualDisk(Random(seed))
-    broker = opened(disk, retention_bytes=160_000)
     sent = [b"%d" % number * (3_000 + 500 * number) for number in range(8)]
-    for value in sent:
-        broker.produce(batch(value))
+    in_segments(disk, *sent)
     disk.sync_names()
     disk.folder("orders-0").sync_names()
     disk.crash()
-    again = opened(disk, retention_bytes=160_000)
+    again = in_segments(disk)
     left = [value for _, value in values(again.fetch(again.list_offset(-2).offset).records)]
     assert left == sent[: len(left)]
     assert again.produce(batch(b"next")).base_offset == len(left)
-    once_more = opened(disk, retention_bytes=160_000)
+    once_more = in_segments(disk)
     assert [value for _, value in values(once_more.fetch(0).records)] == [*left, b"next"]
 
 

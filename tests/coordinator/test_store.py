@@ -12,6 +12,7 @@ from contextlib import suppress
 from errno import EIO, ENOSPC
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,8 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 import kcoord_wire as kw
-from kcoord_wire.coordinator.core.events import LogRecord
-from kcoord_wire.coordinator.log.batches import Visibility, batches_without_gap
+from kcoord_wire.coordinator.core.events import LogRecord, Producer
+from kcoord_wire.coordinator.log.batches import LogBatch, Visibility, batches_without_gap
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.kernel.disk import Disk, FolderDisk, MemoryDisk
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
@@ -31,9 +32,7 @@ from kcoord_wire.records import (
     RecordBatch,
     SegmentReader,
     decode_offsets_record,
-    encode_batch,
     end_transaction_record,
-    read_records,
 )
 from tests.support.logs import (
     FIRST,
@@ -42,6 +41,7 @@ from tests.support.logs import (
     WRITES,
     State,
     batches,
+    begun,
     commit,
     content,
     disk_of,
@@ -160,32 +160,17 @@ def test_an_append_is_not_divided_and_a_batch_has_a_limit() -> None:
 def test_a_sync_says_which_appends_it_covers() -> None:
     store, _ = recovered(MemoryDisk())
     assert store.begin_sync() is None
-    store.append([commit("a", 0, 1)], NOW)
-    store.append([commit("a", 0, 2)], NOW)
-    first = store.begin_sync()
-    assert first is not None
+    first = begun(store, [commit("a", 0, 1)], [commit("a", 0, 2)])
     assert first.last == 2
     store.append([commit("a", 0, 3)], NOW)
     assert store.begin_sync() is None, "one at a time"
     first.run()
     store.end_sync(first)
-    store.append([], NOW)
-    second = store.begin_sync()
-    assert second is not None
-    assert second.last == 4
-    second.run()
-    store.end_sync(second)
+    assert write(store, []).last == 4
     assert store.begin_sync() is None
-    store.append([], NOW)
-    third = store.begin_sync()
-    assert third is not None
-    assert third.last == 5
-    third.run()
+    assert write(store, []).last == 5
     assert store.recover() == [commit("a", 0, 3)]
-    store.append([commit("a", 0, 4)], NOW)
-    fourth = store.begin_sync()
-    assert fourth is not None
-    assert fourth.last == 1, "counted anew"
+    assert write(store, [commit("a", 0, 4)]).last == 1, "counted anew"
 
 
 def test_a_record_that_cannot_be_written_is_refused_alone() -> None:
@@ -222,9 +207,7 @@ def test_after_a_failure_nothing_is_written_until_recovery(call: str, errno: int
     write(store, [commit("a", 0, 1)])
     before = content(disk)
     disk.trap(1, OSError(errno, "planted"), call)
-    store.append([commit("a", 0, 2)], NOW)
-    sync = store.begin_sync()
-    assert sync is not None
+    sync = begun(store, [commit("a", 0, 2)])
     with pytest.raises(OSError, match="planted"):
         sync.run()
     assert content(disk) == before, "what may not be durable is gone at once"
@@ -248,9 +231,7 @@ def test_recovery_may_fail_too_and_be_tried_again(recovery: int) -> None:
     store = Store(disk, segment_bytes=1)
     store.recover()
     write(store, [commit("a", 0, 1)])
-    store.append([commit("a", 0, 2)], NOW)
-    sync = store.begin_sync()
-    assert sync is not None
+    sync = begun(store, [commit("a", 0, 2)])
 
     def fail(call: str) -> None:
         if call in ("sync", "truncate"):
@@ -602,9 +583,7 @@ def test_many_crashes_with_large_writes() -> None:
         if random.random() < 0.02:
             store.compact()
         waiting = {("a", random.randrange(20)): -round_ for _ in range(random.randrange(1, 6))}
-        store.append([commit(g, n, offset, "y" * random.randrange(900)) for (g, n), offset in waiting.items()], NOW)
-        sync = store.begin_sync()
-        assert sync is not None
+        sync = begun(store, [commit(g, n, offset, "y" * random.randrange(900)) for (g, n), offset in waiting.items()])
         file = store._file
         assert file is not None
         file.append(sync.batches[0].encode())  # as far as the write comes
@@ -622,29 +601,16 @@ BATCH_STEPS = st.one_of(
 )
 
 
-def batch_of(step: tuple[str, object, object], offset: int) -> RecordBatch:
+def batch_of(step: tuple[str, Any, Any], offset: int) -> RecordBatch:
     kind, first, second = step
     if kind == "plain":
-        data = encode_batch([Record(first, b"%d" % offset if second else None, 1, offset)])  # type: ignore[arg-type] # a key
+        batch = LogBatch([Record(first, b"%d" % offset if second else None, 1, offset)])
     elif kind == "pending":
-        data = encode_batch(
-            [Record(second, b"%d" % offset, 1, offset)],  # type: ignore[arg-type] # a key
-            transactional=True,
-            producer_id=first,  # type: ignore[arg-type] # an id
-            producer_epoch=0,
-        )
+        batch = LogBatch([Record(second, b"%d" % offset, 1, offset)], Producer(first, 0))
     else:
         control = ControlType.COMMIT if second else ControlType.ABORT
-        data = encode_batch(
-            [end_transaction_record(control, 0, offset=offset)],
-            transactional=True,
-            control=True,
-            producer_id=first,  # type: ignore[arg-type] # an id
-            producer_epoch=0,
-        )
-    (batch,) = read_records(data)
-    assert isinstance(batch, RecordBatch)
-    return batch
+        batch = LogBatch([end_transaction_record(control, 0, offset=offset)], Producer(first, 0), is_marker=True)
+    return batches(batch.encode())[0]
 
 
 def counts(steps: list[tuple[str, object, object]], key: bytes) -> int | None:

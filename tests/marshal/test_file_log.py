@@ -1,7 +1,4 @@
-"""The log in a folder: several processes, crashes, retention, other readers of its files.
-
-Logs by their URLs.
-"""
+"""The log in a folder: several processes, crashes, retention, other readers of its files; and logs by their URLs."""
 
 from __future__ import annotations
 
@@ -10,6 +7,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from kcoord_wire.forensics.sources.files import find_sources
 from kcoord_wire.forensics.sources.frames import read_log
 from kcoord_wire.marshal.file_log import FileLog, open_log
 from kcoord_wire.marshal.kafka_log import KafkaLog
-from kcoord_wire.marshal.log import Appended, AppendFailed, LogError
+from kcoord_wire.marshal.log import Appended, AppendFailed, LogError, RawEntry
 from tests.support.fixtures import StartCoordinator
 from tests.support.log_contract import append, read, values
 from tests.support.processes import Process
@@ -42,19 +41,22 @@ def appender(folder: Path, name: str, count: int) -> Process:
     return Process([sys.executable, "-c", APPENDER, str(folder), name, str(count)])
 
 
-def fill(folder: Path, *entries: bytes, **settings: int) -> None:
-    log = FileLog(folder, **settings)
-    append(log, 0, *entries)
-    log.close()
+@contextmanager
+def opened(folder: Path, **settings: int) -> Iterator[FileLog]:
+    """A log that reads its first partition."""
+    with closing(FileLog(folder, **settings)) as log:
+        log.read_from_start([0])
+        yield log
 
 
-def contents(folder: Path, **settings: int) -> list[bytes | None]:
-    log = FileLog(folder, **settings)
-    log.read_from_start([0])
-    try:
-        return values(read(log, 0))
-    finally:
-        log.close()
+def fill(folder: Path, *entries: bytes, **settings: int) -> list[Appended | AppendFailed]:
+    with closing(FileLog(folder, **settings)) as log:
+        return append(log, 0, *entries)
+
+
+def contents(folder: Path, **settings: int) -> list[RawEntry]:
+    with opened(folder, **settings) as log:
+        return read(log, 0)
 
 
 def test_processes_append_to_one_log(tmp_path: Path) -> None:
@@ -62,7 +64,7 @@ def test_processes_append_to_one_log(tmp_path: Path) -> None:
     processes = [appender(tmp_path, name, 50) for name in ("one", "two")]
     offsets = [int(line) for process in processes for line in process.finish()[1].split()]
     assert sorted(offsets) == list(range(1, 101))
-    found = contents(tmp_path)
+    found = values(contents(tmp_path))
     for name in (b"one", b"two"):
         assert [value for value in found if value and value.startswith(name)] == [
             b"%s %d" % (name, n) for n in range(50)
@@ -73,10 +75,10 @@ def test_a_killed_process_loses_no_entry_that_it_was_promised(tmp_path: Path) ->
     process = appender(tmp_path, "doomed", 100_000)
     promised = [int(process.line()) for _ in range(20)]
     promised += [int(line) for line in process.end(signal.SIGKILL)[1].split("\n")[:-1]]
-    found = contents(tmp_path)
+    found = values(contents(tmp_path))
     assert found[: len(promised)] == [b"doomed %d" % number for number in range(len(promised))]
     fill(tmp_path, b"next")
-    assert contents(tmp_path)[-1] == b"next"
+    assert contents(tmp_path)[-1].value == b"next"
 
 
 @pytest.mark.parametrize("lost", [1, 20, 68])
@@ -84,13 +86,11 @@ def test_a_torn_entry_is_not_returned_and_is_cut_off(tmp_path: Path, lost: int) 
     fill(tmp_path, b"whole", b"torn")
     segment = tmp_path / "__marshal-0" / FIRST
     os.truncate(segment, segment.stat().st_size - lost)
-    reader = FileLog(tmp_path)
-    reader.read_from_start([0])
-    assert values(read(reader, 0)) == [b"whole"]
-    fill(tmp_path, b"after")
-    assert [(entry.offset, entry.value) for entry in read(reader, 0)] == [(1, b"after")]
-    reader.close()
-    assert contents(tmp_path) == [b"whole", b"after"]
+    with opened(tmp_path) as reader:
+        assert values(read(reader, 0)) == [b"whole"]
+        fill(tmp_path, b"after")
+        assert [(entry.offset, entry.value) for entry in read(reader, 0)] == [(1, b"after")]
+    assert values(contents(tmp_path)) == [b"whole", b"after"]
 
 
 def test_damage_in_the_middle_is_an_error(tmp_path: Path) -> None:
@@ -101,11 +101,9 @@ def test_damage_in_the_middle_is_an_error(tmp_path: Path) -> None:
     segment.write_bytes(data)
     with pytest.raises(LogError, match=rf"{FIRST} at byte \d+"):
         contents(tmp_path)
-    log = FileLog(tmp_path)
-    (failed,) = append(log, 0, b"four")
+    (failed,) = fill(tmp_path, b"four")
     assert isinstance(failed, AppendFailed)
     assert not failed.may_have_landed
-    log.close()
 
 
 def test_old_full_segments_are_removed(tmp_path: Path) -> None:
@@ -116,11 +114,8 @@ def test_old_full_segments_are_removed(tmp_path: Path) -> None:
     an_hour_ago = time.time() - 3600
     os.utime(segments[0], (an_hour_ago, an_hour_ago))
     fill(tmp_path, b"e", b"f", b"g", **settings)
-    log = FileLog(tmp_path, **settings)
-    log.read_from_start([0])
-    entries = read(log, 0)
+    entries = contents(tmp_path, **settings)
     assert (entries[0].offset, entries[-1].value) == (int(segments[1].stem), b"g")
-    log.close()
 
 
 def test_a_log_keeps_its_number_of_partitions(tmp_path: Path) -> None:
@@ -156,11 +151,8 @@ def test_times_do_not_go_back_with_the_clock(tmp_path: Path, monkeypatch: pytest
     fill(tmp_path, b"a")
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)
     fill(tmp_path, b"b")
-    log = FileLog(tmp_path)
-    log.read_from_start([0])
-    first, second = read(log, 0)
+    first, second = contents(tmp_path)
     assert second.time_ms == first.time_ms
-    log.close()
 
 
 def test_the_pipeline_reads_the_folder_as_segments(tmp_path: Path) -> None:

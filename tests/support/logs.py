@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import kcoord_wire as kw
 from kcoord_wire.coordinator.core.events import LogRecord
-from kcoord_wire.coordinator.log.store import Store
+from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.kernel.disk import Disk, MemoryDisk
 from kcoord_wire.records import (
     RecordBatch,
@@ -40,14 +40,21 @@ def state(records: list[LogRecord]) -> State:
     return found
 
 
-def write(store: Store, *appends: list[LogRecord]) -> None:
-    """One write with `appends`."""
+def begun(store: Store, *appends: list[LogRecord]) -> Sync:
+    """A write with `appends` that has not run."""
     for records in appends:
         store.append(records, NOW)
     sync = store.begin_sync()
     assert sync is not None
+    return sync
+
+
+def write(store: Store, *appends: list[LogRecord]) -> Sync:
+    """One write with `appends`."""
+    sync = begun(store, *appends)
     sync.run()
     store.end_sync(sync)
+    return sync
 
 
 def recovered(disk: Disk) -> tuple[Store, State]:

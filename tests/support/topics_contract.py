@@ -58,14 +58,19 @@ def producing(address: str, topic: str = TOPIC) -> Callable[[int, bytes], None]:
     return append
 
 
-def wait_for(topics: DataTopics, kind: type, count: int = 1) -> list[Any]:
-    """Poll until so many events of a kind have come."""
-    found: list[Any] = []
+def events_until(topics: DataTopics, kind: type, count: int = 1) -> list[Any]:
+    """Poll until so many events of a kind have come, and return all that have."""
+    events: list[Any] = []
     until = monotonic() + SECONDS
-    while len(found) < count:
-        assert monotonic() < until, f"{count} {kind.__name__} wanted, these came: {found}"
-        found += [event for event in topics.poll(0.05) if isinstance(event, kind)]
-    return found
+    while sum(isinstance(event, kind) for event in events) < count:
+        assert monotonic() < until, f"{count} {kind.__name__} wanted, these came: {events}"
+        events += topics.poll(0.05)
+    return events
+
+
+def wait_for(topics: DataTopics, kind: type, count: int = 1) -> list[Any]:
+    """As `events_until`, those of the kind alone."""
+    return [event for event in events_until(topics, kind, count) if isinstance(event, kind)]
 
 
 def start_of(topics: DataTopics, tenure: Tenure, offset: int) -> int:
@@ -154,10 +159,7 @@ class DataTopicsContract:
         cluster.append(0, b"a")
         topics = cluster.open()
         topics.find_start(FindStart(Tenure(cluster.topic, 0, 1), 9, request=1))
-        events: list[Any] = []
-        until = monotonic() + SECONDS
-        while not any(isinstance(event, StartFound) for event in events) and monotonic() < until:
-            events += topics.poll(0.05)
+        events = events_until(topics, StartFound)
         (noted,) = [event for event in events if isinstance(event, LogEvent)]
         assert noted.facts["reason"] == "the log's offset 9 is above the end, 1"
         assert StartFound(1, 1) in events
