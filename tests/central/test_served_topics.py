@@ -1,14 +1,8 @@
-"""The topics that a broker announces, on a ZooKeeper in memory.
-
-What a broker's generated topics hold, and whom their fences refuse.
-
-Topics of a broker of the rewrite: what ZooKeeper has of them, and their records.
-"""
+"""The topics that a broker announces, their generated records, and whom the draft's fences refuse."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
@@ -28,97 +22,65 @@ from kcoord_wire.central.served_topics import (
     check_broker,
     parse_record_clock,
 )
-from kcoord_wire.kernel.machines import LogEvent, Tick
 from kcoord_wire.messages import central as m
 from kcoord_wire.records import read_records
 from kcoord_wire.zookeeper.layout import topic_path
-from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
-from kcoord_wire.zookeeper.requests import Ask, Create, Node, Read, RegistryEvent, Replied, SetData
+from kcoord_wire.zookeeper.requests import Create, SetData
+from tests.support.memory_brokers import Broker, MemoryWorld
 
 
-class Announcing:
-    """A machine on a link of its own."""
-
-    def __init__(self, zookeeper: MemoryZooKeeper, broker_id: int, topics: dict[str, int], clock: RecordClock) -> None:
-        self.machine = OwnTopics(broker_id, topics, clock)
-        self.link = MemoryLink(zookeeper, self._deliver)
-        self.notes: list[LogEvent] = []
-        self.now = 0
-
-    def _deliver(self, event: Any) -> None:
-        self._execute(self.machine.handle(event, self.now))
-
-    def _execute(self, effects: Any) -> None:
-        for effect in effects:
-            if isinstance(effect, Ask):
-                self.link.ask(effect)
-            else:
-                self.notes.append(effect)
-
-    def run(self, ms: int) -> None:
-        """Let time pass, in steps."""
-        for _ in range(0, ms, 50):
-            self.now += 50
-            self.link.advance(self.now)
-            if self.machine.deadline is not None and self.machine.deadline <= self.now:
-                self._execute(self.machine.handle(Tick(), self.now))
-
-
-def nodes(zookeeper: MemoryZooKeeper, *requests: Any) -> list[Any]:
-    """The values of requests of another client, made when it is connected."""
-    replies: list[Any] = []
-    link = MemoryLink(zookeeper, replies.append)
-    link.advance(0)
-    for token, request in enumerate(requests, start=1):
-        link.ask(Ask(token, request))
-    link.advance(0)
-    return [reply.value for reply in replies if isinstance(reply, Replied)]
+def announcing(
+    world: MemoryWorld[OwnTopics], topics: dict[str, int], clock: RecordClock, broker_id: int = 1
+) -> Broker[OwnTopics]:
+    """Return a broker's machine on a session of its own."""
+    broker = world.brokers[broker_id] = Broker(world, OwnTopics(broker_id, topics, clock), 6_000)
+    return broker
 
 
 def test_topics_are_announced_and_grow_and_never_shrink() -> None:
-    zookeeper = MemoryZooKeeper()
+    world: MemoryWorld[OwnTopics] = MemoryWorld()
     for partitions, announced in ((4, b"4"), (6, b"6"), (5, b"6")):
-        broker = Announcing(zookeeper, 1, {"orders": partitions}, RecordClock(1_000, 2.0))
-        broker.run(1_000)
-        [node] = nodes(zookeeper, Read("/brokers/topics/orders/1"))
-        assert node.data == announced
+        broker = announcing(world, {"orders": partitions}, RecordClock(1_000, 2.0))
+        world.run(1_000)
+        assert world.data("/brokers/topics/orders/1") == announced
         assert broker.machine.announced == {"orders": int(announced)}
         assert [note.what for note in broker.notes] == (["partitions cannot be removed"] if partitions == 5 else [])
 
 
 def test_brokers_have_one_clock_of_records() -> None:
-    zookeeper = MemoryZooKeeper()
+    world: MemoryWorld[OwnTopics] = MemoryWorld()
     for broker_id in (1, 2):
-        broker = Announcing(zookeeper, broker_id, {}, RecordClock(1_000 * broker_id, 2.0))
-        broker.run(1_000)
+        broker = announcing(world, {}, RecordClock(1_000 * broker_id, 2.0), broker_id)
+        world.run(1_000)
         assert broker.machine.clock == RecordClock(1_000, 2.0)
 
 
 def test_what_a_cut_has_prevented_is_tried_again() -> None:
-    zookeeper = MemoryZooKeeper()
-    broker = Announcing(zookeeper, 1, {"orders": 4}, RecordClock(0, 1.0))
-    broker.link.cut(0)
-    broker.run(1_000)
+    world: MemoryWorld[OwnTopics] = MemoryWorld()
+    broker = announcing(world, {"orders": 4}, RecordClock(0, 1.0))
+    broker.link.cut(world.now)
+    world.run(1_000)
     assert broker.machine.announced == {}
     broker.link.heal()
-    broker.run(2_000)
+    world.run(2_000)
     assert broker.machine.announced == {"orders": 4}
 
 
 def test_a_node_that_is_no_number_is_logged_and_tried_again() -> None:
-    zookeeper = MemoryZooKeeper()
-    parents = ("/brokers", "/brokers/ids", "/brokers/topics", "/brokers/topics/orders")
-    nodes(zookeeper, *map(Create, parents), Create("/brokers/topics/orders/1", b"many"), Create(RECORDS, b"{}"))
-    broker = Announcing(zookeeper, 1, {"orders": 4}, RecordClock(0, 1.0))
-    broker.run(1_000)
+    world: MemoryWorld[OwnTopics] = MemoryWorld()
+    for path in ("/brokers", "/brokers/ids", "/brokers/topics", "/brokers/topics/orders"):
+        world.zookeeper.write(Create(path))
+    world.zookeeper.write(Create("/brokers/topics/orders/1", b"many"), Create(RECORDS, b"{}"))
+    broker = announcing(world, {"orders": 4}, RecordClock(0, 1.0))
+    world.run(1_000)
     assert "not a clock of records" in str(broker.notes[-1].facts)
-    nodes(zookeeper, SetData(RECORDS, RecordClock(5, 1.0).encode()))
-    broker.run(1_000)
+    world.zookeeper.write(SetData(RECORDS, RecordClock(5, 1.0).encode()))
+    world.run(1_000)
     reason = "/brokers/topics/orders/1 has no number of partitions: b'many'"
     assert broker.notes[-1].facts == {"reason": reason}
-    nodes(zookeeper, SetData("/brokers/topics/orders/1", b"3"))
-    broker.run(1_000)
-    assert nodes(zookeeper, Read("/brokers/topics/orders/1")) == [Node(b"4", 2)]
+    world.zookeeper.write(SetData("/brokers/topics/orders/1", b"3"))
+    world.run(1_000)
+    assert world.data("/brokers/topics/orders/1") == b"4"
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"since_ms": 1}', b'{"since_ms": 1, "rate": -1}', b'{"rate": 1}'])
@@ -272,25 +234,16 @@ def test_invented_groups_do_not_displace_one_that_fetches(monkeypatch: pytest.Mo
 CLOCK = RecordClock(1_000, 10.0)
 
 
-def announced(zookeeper: MemoryZooKeeper, broker_id: int, topics: dict[str, int]) -> RewriteTopics:
+def announced(world: MemoryWorld[RewriteTopics], broker_id: int, topics: dict[str, int]) -> RewriteTopics:
     """Return the topics of a broker, after it has announced them."""
     machine = RewriteTopics(broker_id, topics, CLOCK)
-
-    def deliver(event: RegistryEvent) -> None:
-        for effect in machine.handle(event, 0):
-            if isinstance(effect, Ask):
-                link.ask(effect)
-
-    link = MemoryLink(zookeeper, deliver)
-    for _ in range(100):
-        link.advance(0)
+    world.brokers[broker_id] = Broker(world, machine, 6_000)
+    world.run(0)
     return machine
 
 
-def replicas(zookeeper: MemoryZooKeeper) -> list[list[int]]:
-    node = zookeeper.node(topic_path("orders"))
-    assert node is not None
-    return parse_topic(node.data)
+def replicas(world: MemoryWorld[RewriteTopics]) -> list[list[int]]:
+    return parse_topic(world.data(topic_path("orders")))
 
 
 def fetch(
@@ -305,25 +258,25 @@ def fetch(
 
 
 def test_every_broker_adds_itself_to_the_replicas() -> None:
-    zookeeper = MemoryZooKeeper()
-    assert announced(zookeeper, 1, {"orders": 2}).announced == {"orders": 2}
-    assert replicas(zookeeper) == [[1], [1]]
-    announced(zookeeper, 2, {"orders": 2})
-    announced(zookeeper, 2, {"orders": 2})
-    assert replicas(zookeeper) == [[1, 2], [1, 2]]
+    world: MemoryWorld[RewriteTopics] = MemoryWorld()
+    assert announced(world, 1, {"orders": 2}).announced == {"orders": 2}
+    assert replicas(world) == [[1], [1]]
+    announced(world, 2, {"orders": 2})
+    announced(world, 2, {"orders": 2})
+    assert replicas(world) == [[1, 2], [1, 2]]
 
 
 def test_partitions_are_added_and_never_removed() -> None:
-    zookeeper = MemoryZooKeeper()
-    announced(zookeeper, 1, {"orders": 1})
-    announced(zookeeper, 1, {"orders": 3})
-    assert announced(zookeeper, 1, {"orders": 2}).announced == {"orders": 3}
-    assert replicas(zookeeper) == [[1]] * 3
+    world: MemoryWorld[RewriteTopics] = MemoryWorld()
+    announced(world, 1, {"orders": 1})
+    announced(world, 1, {"orders": 3})
+    assert announced(world, 1, {"orders": 2}).announced == {"orders": 3}
+    assert replicas(world) == [[1]] * 3
 
 
 def test_records_are_the_same_at_every_broker() -> None:
-    zookeeper = MemoryZooKeeper()
-    brokers = [announced(zookeeper, number, {"orders": 2}) for number in (1, 2)]
+    world: MemoryWorld[RewriteTopics] = MemoryWorld()
+    brokers = [announced(world, number, {"orders": 2}) for number in (1, 2)]
     expected = (0, ["orders-1@3", "orders-1@4"])
     assert [fetch(broker, 3, 1_500, number=1) for broker in brokers] == [expected, expected]
     assert fetch(brokers[0], 5, 1_500) == (0, [])
@@ -339,12 +292,12 @@ def test_records_are_the_same_at_every_broker() -> None:
     ],
 )
 def test_what_is_not_there_is_an_error(offset: int, number: int, error: RewriteError) -> None:
-    topics = announced(MemoryZooKeeper(), 1, {"orders": 2})
+    topics = announced(MemoryWorld(), 1, {"orders": 2})
     assert fetch(topics, offset, 1_500, number=number) == (error, [])
 
 
 def test_an_answer_is_bounded_whatever_is_asked_for() -> None:
-    topics = announced(MemoryZooKeeper(), 1, {"orders": 1})
+    topics = announced(MemoryWorld(), 1, {"orders": 1})
     wanted = kafka.FetchRequestFetchPartition(partition=0, partition_max_bytes=1 << 30)
     request = kafka.FetchRequest(topics=[kafka.FetchRequestFetchTopic(topic="orders", partitions=[wanted] * 3)])
     response = topics.fetch(request, 100_000_000)

@@ -144,6 +144,12 @@ class MemoryWorld(Generic[MachineT]):
         self.peers: dict[int, Any] = {}
         self.last_connection = 0
 
+    def data(self, path: str) -> bytes:
+        """Return what a node has."""
+        node = self.zookeeper.node(path)
+        assert node is not None, path
+        return node.data
+
     def run(self, ms: int) -> None:
         """Let time pass, in steps from one deadline to the next."""
         end = self.now + ms

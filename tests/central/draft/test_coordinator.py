@@ -95,9 +95,7 @@ def test_the_coordinators_end_elects_another() -> None:
     cluster.brokers[1].is_paused = True
     cluster.run(7_000)
     assert cluster.brokers[2].machine.epoch_at(cluster.now) == 2
-    node = cluster.zookeeper.node(COORDINATOR_EPOCH)
-    assert node is not None
-    assert node.data == b"2"
+    assert cluster.data(COORDINATOR_EPOCH) == b"2"
     assert metadata(cluster, 2).coordinator_id == 2
     assert [broker.id for broker in metadata(cluster, 2).brokers_info] == [2]
 

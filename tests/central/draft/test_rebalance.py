@@ -163,14 +163,10 @@ def test_rebalance_4_6_writes_the_owners_after_the_answers(cluster: DraftCluster
     consumer.answers.discard(m.StartFetcherRequest)
     consumer.register()
     cluster.run(0)
-    node = cluster.zookeeper.node("/consumers/g")
-    assert node is not None
-    assert (cluster.owners(), parse_group(node.data)) == ({}, GroupRecord(6_000, is_starting=True))
+    assert (cluster.owners(), parse_group(cluster.data("/consumers/g"))) == ({}, GroupRecord(6_000, is_starting=True))
     consumer.answer(consumer.got(m.StartFetcherRequest)[0])
     cluster.run(0)
-    node = cluster.zookeeper.node("/consumers/g")
-    assert node is not None
-    assert (len(cluster.owners()), parse_group(node.data)) == (4, GroupRecord(6_000))
+    assert (len(cluster.owners()), parse_group(cluster.data("/consumers/g"))) == (4, GroupRecord(6_000))
 
 
 def test_rebalance_5_waits_before_each_retry(cluster: DraftCluster) -> None:

@@ -127,9 +127,7 @@ def test_a_shard_moves_only_from_dead_or_fuller_brokers(owners: list[int | None]
 
 
 def owners_of(world: World) -> list[int | None]:
-    node = world.zookeeper.node(SHARDS)
-    assert node is not None
-    return parse_owners(node.data)
+    return parse_owners(world.data(SHARDS))
 
 
 def test_brokers_that_come_and_go_change_the_assignment() -> None:
@@ -161,18 +159,14 @@ def test_only_one_broker_is_controller_at_a_time() -> None:
     history += [broker for broker in world.brokers.values() if broker.noted("controller elected")]
     epochs = [broker.noted("controller elected")[-1]["epoch"] for broker in history]
     assert all(before < after for before, after in pairwise(epochs))
-    node = world.zookeeper.node(CONTROLLER_EPOCH)
-    assert node is not None
-    assert int(node.data) == epochs[-1]
+    assert int(world.data(CONTROLLER_EPOCH)) == epochs[-1]
 
 
 def test_a_controller_that_was_replaced_cannot_assign() -> None:
     """Another broker's election counts the epoch up; the write of the former controller checks it."""
     world = World(1)
     before = owners_of(world)
-    node = world.zookeeper.node(CONTROLLER_EPOCH)
-    assert node is not None
-    world.zookeeper.write(SetData(CONTROLLER_EPOCH, node.data, ANY_VERSION))
+    world.zookeeper.write(SetData(CONTROLLER_EPOCH, world.data(CONTROLLER_EPOCH), ANY_VERSION))
     controller = world.brokers[1]
     controller.is_paused = True
     world.add_broker(2)
