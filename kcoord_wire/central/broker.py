@@ -224,7 +224,7 @@ class HostedBroker(Service, Generic[SettingsT]):
     async def _start(self, server: Server) -> None:
         """Connect to ZooKeeper, and wait until it has this broker and its topics."""
         if self._zookeeper is not None:
-            await self._wait_for_id()
+            await self._wait_for_id(self._zookeeper)
         self._machine = self._make_machine(self._own)
         self._registry = registry = self._make_registry(server.deliver)
         await server.serve(self._machine, self._own_topics, registry=registry)
@@ -235,31 +235,28 @@ class HostedBroker(Service, Generic[SettingsT]):
                 raise BrokerStartError(f"{self._zookeeper} has not accepted broker {self._broker_id}; the log says why")
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _wait_for_id(self) -> None:
+    async def _wait_for_id(self, zookeeper: str) -> None:
         """Wait until the id is free, or registered with the own address.
 
         Only one of two brokers with one id can act (`Leadership.bar`). The registration of a process that has ended
         lasts for its session timeout.
         """
-        reader = StatusReader()
-        reader.registry = registry = self._make_registry(reader.deliver)
-        await registry.start(self._connect_seconds)
-        try:
+        async with StatusReader(zookeeper, seconds=self._connect_seconds, **self._session) as reader:
             until = time.monotonic() + self._session_timeout_ms / 1000 + ID_SECONDS
             while (other := await reader.broker(self._broker_id)) not in (None, self._own):
                 if time.monotonic() > until:
                     address = address_text(other.host, other.port)
                     raise BrokerStartError(f"broker id {self._broker_id} is taken by the broker at {address}")
                 await asyncio.sleep(LOOK_SECONDS)
-        finally:
-            await registry.close()
 
     def _make_registry(self, deliver: Deliver) -> ZooKeeperRegistry | LoopMemory:
         if self._zookeeper is None:
             return LoopMemory(deliver, timeout_ms=self._session_timeout_ms)
-        return ZooKeeperRegistry(
-            self._zookeeper, deliver, session_timeout_ms=self._session_timeout_ms, credentials=self._auth
-        )
+        return ZooKeeperRegistry(self._zookeeper, deliver, **self._session)
+
+    @property
+    def _session(self) -> dict[str, Any]:
+        return {"session_timeout_ms": self._session_timeout_ms, "credentials": self._auth}
 
     @property
     def _is_registered(self) -> bool:

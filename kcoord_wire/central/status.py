@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import kcoord_wire as kw
 from kcoord_wire.central.dialects import draft_frame
@@ -36,11 +36,11 @@ from kcoord_wire.zookeeper.layout import (
     topic_path,
 )
 from kcoord_wire.zookeeper.leadership import LeaderRecord, parse_leader
+from kcoord_wire.zookeeper.registry import ZooKeeperRegistry
 from kcoord_wire.zookeeper.requests import (
     Node,
     Read,
     ReadChildren,
-    Registry,
     RegistryError,
     RegistryEvent,
     Replied,
@@ -86,18 +86,26 @@ class ClusterStatus:
 
 
 class StatusReader:
-    """Reads a cluster's state through a registry.
+    """Reads a cluster's state, on a session of its own: to be entered.
 
-    :ivar registry: to be set before `read`; its events go to `deliver`
+    :param zookeeper: ``HOST:PORT,...[/CHROOT]``
+    :param seconds: that ZooKeeper may take to answer at the start
+    :param settings: of the `ZooKeeperRegistry`
     """
 
-    registry: Registry
+    def __init__(self, zookeeper: str, *, seconds: float = 15.0, **settings: Any) -> None:
+        self._registry = ZooKeeperRegistry(zookeeper, self._deliver, **settings)
+        self._seconds = seconds
+        self._procedures = ZooKeeperProcedures(self._registry.ask)
 
-    def __init__(self) -> None:
-        self._procedures = ZooKeeperProcedures(lambda ask: self.registry.ask(ask))
+    async def __aenter__(self) -> Self:
+        await self._registry.start(self._seconds)
+        return self
 
-    def deliver(self, event: RegistryEvent) -> None:
-        """Take in an event of the registry."""
+    async def __aexit__(self, *error: object) -> None:
+        await self._registry.close()
+
+    def _deliver(self, event: RegistryEvent) -> None:
         if isinstance(event, Replied):
             self._procedures.replied(event, 0)
 

@@ -424,22 +424,10 @@ class Status(Command):
 
 async def _read(zookeeper: str, auth: tuple[str, str] | None, seconds: float) -> ClusterStatus:
     from kcoord_wire.central.status import StatusReader
-    from kcoord_wire.zookeeper.registry import ZooKeeperRegistry
 
-    reader = StatusReader()
-    registry = ZooKeeperRegistry(
-        zookeeper,
-        reader.deliver,
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-        credentials=auth,
-        creates_chroot=False,
-    )
-    reader.registry = registry
-    await registry.start(seconds)
-    try:
+    settings = {"session_timeout_ms": SESSION_TIMEOUT_MS, "credentials": auth, "creates_chroot": False}
+    async with StatusReader(zookeeper, seconds=seconds, **settings) as reader:
         return await reader.read()
-    finally:
-        await registry.close()
 
 
 def status_to_json(status: ClusterStatus) -> dict[str, Any]:

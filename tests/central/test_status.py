@@ -13,7 +13,6 @@ from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.status import ClusterStatus, StatusReader
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.ensemble import Ensemble
-from kcoord_wire.zookeeper.registry import ZooKeeperRegistry
 from tests.support.draft_wire import DraftWire
 from tests.support.waiting import eventually
 from tests.support.zookeeper import chroot_of_its_own
@@ -62,13 +61,8 @@ def create(connect: str, path: str, data: bytes) -> None:
 
 
 async def read(connect: str) -> ClusterStatus:
-    reader = StatusReader()
-    registry = reader.registry = ZooKeeperRegistry(connect, reader.deliver, session_timeout_ms=4_000)
-    await registry.start()
-    try:
+    async with StatusReader(connect, session_timeout_ms=4_000) as reader:
         return await reader.read()
-    finally:
-        await registry.close()
 
 
 @pytest.mark.slow

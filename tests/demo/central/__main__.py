@@ -8,18 +8,19 @@ record is missing. Takes about half a minute; Ctrl-C stops everything.
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
 import time
 from collections import Counter
 from contextlib import ExitStack
 
+from kcoord_wire.central.status import ClusterStatus, StatusReader
 from kcoord_wire.zookeeper.ensemble import Ensemble, free_ports
 from tests.support.central_processes import BrokerProcess
 from tests.support.tcp_proxy import TcpProxy
 
 from .account import Account, ConsumerProcess
-from .cluster_state import read_status
 
 SESSION_MS = 3_000
 TOPIC = "orders"
@@ -32,6 +33,12 @@ _began = time.monotonic()
 
 def say(text: str) -> None:
     print(f"{time.monotonic() - _began:5.1f} s  {text}", flush=True)
+
+
+async def read_status(connect: str) -> ClusterStatus:
+    """Return what `kcoord central status` shows, by a session that ends with this call."""
+    async with StatusReader(connect) as reader:
+        return await reader.read()
 
 
 class Demo:
@@ -72,7 +79,7 @@ class Demo:
         """Wait for a coordinator of a higher epoch, and return its broker id and its epoch."""
         until = time.monotonic() + SECONDS
         while True:
-            leader = read_status(self.ensemble.connect).leader
+            leader = asyncio.run(read_status(self.ensemble.connect)).leader
             if leader is not None and leader.epoch > beyond:
                 return leader.broker_id, leader.epoch
             if time.monotonic() > until:
@@ -91,7 +98,7 @@ class Demo:
 
     def show_owners(self) -> None:
         """Print the owners, as ZooKeeper has them."""
-        group = read_status(self.ensemble.connect).groups[self.account.GROUP]
+        group = asyncio.run(read_status(self.ensemble.connect)).groups[self.account.GROUP]
         by_consumer: dict[str, list[str]] = {}
         for partition, thread in sorted(group.owners.items()):
             by_consumer.setdefault(thread.rpartition("-")[0], []).append(partition.name)
