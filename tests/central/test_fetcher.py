@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from kcoord_wire.central.draft.events import CentralError, Fence, Partition, Sta
 from kcoord_wire.central.fetcher import LARGEST_INBOX, BrokerFetcher, FetchSettings, Inbox, Record, parse_partition
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.messages import central as m
+from tests.support.draft_wire import listening, read_body
 from tests.support.scripted_coordinator import ScriptedCoordinator, running_broker
 from tests.support.virtual import on_virtual_loop
 from tests.support.waiting import eventually_async
@@ -64,33 +65,16 @@ async def fetching(settings: FetchSettings = QUICK) -> AsyncIterator[Fetching]:
     assert not client.fetcher._tasks
 
 
-@asynccontextmanager
-async def answering(answer: Callable[[bytes], bytes | None]) -> AsyncIterator[BrokerAddress]:
+def answering(answer: Callable[[bytes], bytes | None]) -> AbstractAsyncContextManager[BrokerAddress]:
     """A broker 1 that answers each frame with these bytes; with None, it closes the connection."""
-    tasks: set[Any] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tasks.add(asyncio.current_task())
-        try:
-            while True:
-                size = int.from_bytes(await reader.readexactly(4), "big")
-                data = answer(await reader.readexactly(size))
-                if data is None:
-                    writer.close()
-                    return await writer.wait_closed()
-                writer.write(data)
-        except (OSError, EOFError):
-            pass
-        finally:
-            writer.transport.abort()
-            tasks.discard(asyncio.current_task())
+        while (data := answer(await read_body(reader))) is not None:
+            writer.write(data)
+        writer.close()
+        await writer.wait_closed()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield BrokerAddress(1, "127.0.0.1", server.sockets[0].getsockname()[1])
-    finally:
-        server.close()
-        await eventually_async(lambda: not tasks, "peers have not closed")
+    return listening(serve)
 
 
 def test_partitions_are_named_by_broker_and_number() -> None:

@@ -8,7 +8,6 @@ import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from kcoord_wire.central.dialects import draft_frame
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.messages import central as m
+from tests.support.draft_wire import listening, read_body
 from tests.support.scripted_coordinator import ScriptedCoordinator, consumer_settings, running_broker, start_request
 from tests.support.virtual import on_virtual_loop
 from tests.support.waiting import eventually_async
@@ -50,23 +50,14 @@ class Hostile:
         self.connections: list[float] = []
         self.registrations = 0
         self.answers: list[bytes] = []
-        self.tasks: set[Any] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.tasks.add(asyncio.current_task())
         self.connections.append(time.monotonic())
-        try:
-            while True:
-                size = int.from_bytes(await reader.readexactly(4), "big")
-                writer.write(self.answer_to(await reader.readexactly(size)))
-                await writer.drain()
-                if self.closes:
-                    return
-        except (OSError, EOFError):
-            pass
-        finally:
-            writer.transport.abort()
-            self.tasks.discard(asyncio.current_task())
+        while True:
+            writer.write(self.answer_to(await read_body(reader)))
+            await writer.drain()
+            if self.closes:
+                return
 
     def answer_to(self, body: bytes) -> bytes:
         if body[:2] == b"\0\5":
@@ -83,13 +74,8 @@ class Hostile:
 
 @asynccontextmanager
 async def running(hostile: Hostile) -> AsyncIterator[Hostile]:
-    server = await asyncio.start_server(hostile.serve, "127.0.0.1", 0)
-    hostile.broker = BrokerAddress(1, "127.0.0.1", server.sockets[0].getsockname()[1])
-    try:
+    async with listening(hostile.serve) as hostile.broker:
         yield hostile
-    finally:
-        server.close()
-        await eventually_async(lambda: not hostile.tasks, "peers have not closed")
 
 
 MANY_BROKERS = draft_frame(
@@ -231,23 +217,16 @@ class Flooding(Hostile):
     """Pings without end, each for 20,000 offsets, and reads no answer."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.tasks.add(asyncio.current_task())
-        try:
-            body = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
-            writer.write(self.answer_to(body))
-            if body[:2] == b"\0\6":
-                parts = {Partition("t", f"9-{each}"): each for each in range(20_000)}
-                writer.write(OK + draft_frame(start_request(parts)))
-                while True:
-                    writer.write(draft_frame(m.PingRequest(consumer_id="c-1")))
-                    await writer.drain()
-                    await asyncio.sleep(0.001)
-            await reader.read(1)  # its end
-        except (OSError, EOFError):
-            pass
-        finally:
-            writer.transport.abort()
-            self.tasks.discard(asyncio.current_task())
+        body = await read_body(reader)
+        writer.write(self.answer_to(body))
+        if body[:2] == b"\0\6":
+            parts = {Partition("t", f"9-{each}"): each for each in range(20_000)}
+            writer.write(OK + draft_frame(start_request(parts)))
+            while True:
+                writer.write(draft_frame(m.PingRequest(consumer_id="c-1")))
+                await writer.drain()
+                await asyncio.sleep(0.001)
+        await reader.read(1)  # its end
 
 
 def test_what_is_sent_is_decodable_by_the_draft() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
 import kcoord_wire as kw
 from kcoord_wire.central.dialects import draft_frame
+from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.messages import central as m
 
 ASKED = {7: m.PingRequest, 8: m.StopFetcherRequest, 9: m.StartFetcherRequest}
@@ -77,6 +80,40 @@ class DraftWire:
         return self._bodies.popleft()
 
 
+async def read_body(reader: asyncio.StreamReader) -> bytes:
+    """Return the next frame of a stream, without its size.
+
+    :raises EOFError: the other side has closed the connection
+    """
+    return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+
+
+@asynccontextmanager
+async def listening(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]],
+) -> AsyncIterator[BrokerAddress]:
+    """A broker 1 on the loop that runs, whose connections a coroutine serves until its peer has closed."""
+    tasks: set[Any] = set()
+
+    async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.current_task())
+        try:
+            await serve(reader, writer)
+        except (OSError, EOFError):
+            pass
+        finally:
+            writer.transport.abort()
+            tasks.discard(asyncio.current_task())
+
+    server = await asyncio.start_server(run, "127.0.0.1", 0)
+    try:
+        yield BrokerAddress(1, "127.0.0.1", server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+        while tasks:  # until their peers have closed
+            await asyncio.sleep(0.01)
+
+
 class DraftPeer:
     """One connection to a broker, on the loop that runs. To be entered."""
 
@@ -122,8 +159,7 @@ class DraftPeer:
         :raises EOFError: the broker has closed the connection
         """
         try:
-            size = int.from_bytes(await self._reader.readexactly(4), "big")
-            return await self._reader.readexactly(size)
+            return await read_body(self._reader)
         except ConnectionResetError:
             raise EOFError("the broker has closed the connection") from None
 
