@@ -1,7 +1,4 @@
-"""The fetcher of brokers: what it asks, what it makes of answers, and of brokers that answer badly.
-
-The inbox: what it hands over, which positions move, and what it holds.
-"""
+"""The fetcher of brokers: what it asks, and what it makes of answers, good and bad; and its inbox."""
 
 from __future__ import annotations
 

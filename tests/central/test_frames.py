@@ -1,7 +1,4 @@
-"""The draft's frames at a broker: which message a type id names, and what has none.
-
-The frames of a broker of the rewrite.
-"""
+"""The frames at a broker of each design: what is read, what is an error, what an answer looks like."""
 
 from __future__ import annotations
 

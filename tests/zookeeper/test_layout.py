@@ -1,7 +1,4 @@
-"""The old consumer layout: paths as "the 0.8 consumer-coordinator draft" names them, section 4.
-
-The brokers' registrations: made again when missing, replaced when ours, left when another's.
-"""
+"""The old consumers' layout (section 4 of the draft), and the brokers' registrations."""
 
 from __future__ import annotations
 

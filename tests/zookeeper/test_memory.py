@@ -1,7 +1,4 @@
-"""The server in memory: the tree with its versions, sessions that expire, and watches of connections.
-
-The client in memory: suspended, expired, and what becomes of requests meanwhile.
-"""
+"""ZooKeeper in memory: the tree, sessions and watches of the server, and what a client sees of cuts and expiry."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The computation of 1.3 and the comparison of step 3 (section 9).
-
-TopicChangeListener and TopicPartitionChangeListener (section 6).
-"""
+"""The computation of 1.3 and the comparison of step 3 (section 9); the listeners of topics (section 6)."""
 
 from __future__ import annotations
 

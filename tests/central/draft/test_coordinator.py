@@ -1,10 +1,7 @@
-"""The draft's coordinator on a ZooKeeper in memory: election, start-up, metadata, failover, strange messages.
+"""The draft's coordinator on a ZooKeeper in memory: election, start-up, its consumers, failover, its status.
 
-Consumers of an elected coordinator: registration, pings, failure, and messages that no consumer sends.
-
-What a new coordinator does with the groups of the former one (section 2, "Co-ordinator").
-
-A coordinator's status, and what it waits for.
+Registration, pings, failure, and messages that no consumer sends; what a new coordinator does with the groups of the
+former one (section 2, "Co-ordinator").
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""The registry: which groups are interested in a topic, as consumers come and go.
-
-The checks of RegisterConsumer (section 7): error codes, and connections that stay open.
-
-A group's nodes: what is read, and that the planned writes lead to what was wanted.
-"""
+"""Which groups are interested in a topic, the checks of RegisterConsumer (section 7), and a group's nodes."""
 
 from __future__ import annotations
 

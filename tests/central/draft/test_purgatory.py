@@ -1,9 +1,4 @@
-"""Purgatory: an answer belongs to the oldest request without one; each request expires once.
-
-The scheduler of pings (section 5, scheduler.run; section 8).
-
-The committer: at its interval, only what changed, and only from owners.
-"""
+"""Answers that are waited for, the scheduler of pings (section 5, scheduler.run; section 8), and the committer."""
 
 from __future__ import annotations
 

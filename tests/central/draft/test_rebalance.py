@@ -1,9 +1,4 @@
-"""rebalance(group), section 9: each step of the document, with StopFetcher and StartFetcher.
-
-Rebalances by closed connections, the older passage (section 2).
-
-Rebalance handlers: a group has one, a task is queued once, so many groups rebalance at once.
-"""
+"""rebalance(group), section 9, step by step; by closed connections, the older passage (section 2); the handlers."""
 
 from __future__ import annotations
 

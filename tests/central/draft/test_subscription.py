@@ -1,7 +1,4 @@
-"""Patterns of topics: the subset means what it means in other engines, and nothing takes long.
-
-topic_count: its forms are read and written, and everything else is refused.
-"""
+"""topic_count: what is read and what is refused; patterns mean what they mean in other engines, and none takes long."""
 
 from __future__ import annotations
 

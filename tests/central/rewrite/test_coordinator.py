@@ -1,11 +1,4 @@
-"""The term of a broker of the rewrite: what ends it, and what it cannot write after that.
-
-The controller of the rewrite: which broker coordinates which shard.
-
-The brokers and topics of the rewrite's cluster.
-
-Requests to the rewrite's coordinator that no correct client sends: an error, and a log line.
-"""
+"""A broker of the rewrite: its term, the controller, Metadata, and requests that no correct client sends."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The error codes of the rewrite.
-
-The rewrite's responses, as bytes of clients 0.8.2 and as refusals.
-"""
+"""The error codes of the rewrite, and its responses: as bytes of clients 0.8.2 and as refusals."""
 
 from __future__ import annotations
 

@@ -1,12 +1,7 @@
-"""A group of the rewrite: its moves, and its assignment.
+"""A group of the rewrite, the partition counts of its topics, and shards that are taken over and lost.
 
-Partition counts of the rewrite's topics.
-
-The numbered points are those of "Kafka 0.9 Consumer Rewrite Design", "Partition changes for subscribed topics".
-
-Shards of the rewrite: taken over with their groups, and lost.
-
-The numbered points are those of "Kafka 0.9 Consumer Rewrite Design", "Co-ordinator failover".
+The numbered points are those of "Kafka 0.9 Consumer Rewrite Design", "Partition changes for subscribed topics" and
+"Co-ordinator failover".
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Members of the rewrite's groups.
+"""Members of the rewrite's groups, and their commits.
 
-The numbered points are those of "Kafka 0.9 Consumer Rewrite Design", "Heartbeats during rebalance".
-
-Commits of the rewrite.
-
-The numbered points are those of "Kafka 0.9 Consumer Rewrite Design", "Offset commits during rebalance".
+The numbered points are those of "Kafka 0.9 Consumer Rewrite Design", "Heartbeats during rebalance" and "Offset commits
+during rebalance".
 """
 
 from __future__ import annotations
