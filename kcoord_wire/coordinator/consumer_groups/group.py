@@ -411,14 +411,12 @@ class ConsumerGroup(BaseGroup):
     def tombstones(self) -> list[LogRecord]:
         """See `BaseGroup`."""
         group_id = self.group_id
+        members = [{"group_id": group_id, "member_id": member_id} for member_id in self.members]
         keys: list[Any] = [
-            *(
-                m.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member)
-                for member in self.members
-            ),
-            *(m.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member) for member in self.members),
+            *(m.ConsumerGroupCurrentMemberAssignmentKey(**names) for names in members),
+            *(m.ConsumerGroupTargetAssignmentMemberKey(**names) for names in members),
             m.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
-            *(m.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member) for member in self.members),
+            *(m.ConsumerGroupMemberMetadataKey(**names) for names in members),
             *(
                 m.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern)
                 for pattern in self.regexes

@@ -17,7 +17,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.consumer_groups import records as log
@@ -32,6 +32,7 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     MemberState,
 )
 from kcoord_wire.coordinator.consumer_groups.progress import Progress, Records, preferred_assignor
+from kcoord_wire.coordinator.core.admin import describe_each
 from kcoord_wire.coordinator.core.apis import Refused, filled
 from kcoord_wire.coordinator.core.events import Request, Trigger
 from kcoord_wire.coordinator.core.groups import BaseGroup, TopicNames
@@ -132,8 +133,7 @@ class Heartbeats:
         if isinstance(existing, ConsumerGroup):
             return existing
         if not joins:
-            text = "not found" if existing is None else "is not a consumer group"
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {text}.")
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, existing))
         if existing is None:
             return ConsumerGroup(group_id, self._progress.effects.now)
         return upgraded(self._progress, existing)
@@ -200,8 +200,7 @@ class Heartbeats:
     def _leave(self, request: Request, message: m.ConsumerGroupHeartbeatRequest) -> None:
         group = self._progress.groups.get(message.group_id)
         if not isinstance(group, ConsumerGroup):
-            text = "not found" if group is None else "is not a consumer group"
-            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {message.group_id} {text}.")
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(message.group_id, group))
         member = group.member(message.member_id, message.instance_id)
         if message.member_epoch == AWAY:
             held = {topic: dict.fromkeys(partitions, 0) for topic, partitions in member.assigned.items()}
@@ -277,47 +276,34 @@ _CONSUMER: Final = 1
 
 
 def describe(progress: Progress, request: Request, message: m.ConsumerGroupDescribeRequest) -> None:
-    """Answer ConsumerGroupDescribe. A classic group is not found.
+    """Answer ConsumerGroupDescribe. A classic group is not found."""
 
-    A group with members is described once, and refused with INVALID_REQUEST (42) where the request names it again:
-    otherwise a short request could ask for an answer larger than memory.
-    """
-    answers = []
-    described: set[str] = set()
-    after = 0
-    for group_id in message.group_ids:
-        group = progress.groups.get(group_id)
-        after = max(after, progress.effects.written(group))
+    def described(group: BaseGroup) -> m.ConsumerGroupDescribeResponseDescribedGroup | None:
         if not isinstance(group, ConsumerGroup):
-            what = "not found" if group is None else "is not a consumer group"
-            answer = m.ConsumerGroupDescribeResponseDescribedGroup(
-                group_id=group_id,
-                error_code=ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID,
-                error_message=f"Group {group_id} {what}.",
-            )
-        elif group_id in described:
-            answer = m.ConsumerGroupDescribeResponseDescribedGroup(
-                group_id=group_id, error_code=ErrorCode.INVALID_REQUEST
-            )
-        else:
-            answer = _described(group, progress)
-            if message.include_authorized_operations:
-                answer.authorized_operations = _OPERATIONS
-            if group.members:
-                described.add(group_id)
-        answers.append(answer)
+            return None
+        answer = m.ConsumerGroupDescribeResponseDescribedGroup(
+            group_id=group.group_id,
+            group_state=group.state.value,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=preferred_assignor(group, progress.config.consumer_assignors[0]),
+            members=[_member(group, member, progress.topics) for member in group.members.values()],
+        )
+        if message.include_authorized_operations:
+            answer.authorized_operations = _OPERATIONS
+        return answer
+
+    def missing(group_id: str, group: BaseGroup | None) -> dict[str, Any]:
+        error = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
+        return {"error_code": error, "error_message": _not_found(group_id, group)}
+
+    kind = m.ConsumerGroupDescribeResponseDescribedGroup
+    answers, after = describe_each(progress.effects, progress.groups, message.group_ids, kind, described, missing)
     progress.effects.reply(request, m.ConsumerGroupDescribeResponse(groups=answers), after)
 
 
-def _described(group: ConsumerGroup, progress: Progress) -> m.ConsumerGroupDescribeResponseDescribedGroup:
-    return m.ConsumerGroupDescribeResponseDescribedGroup(
-        group_id=group.group_id,
-        group_state=group.state.value,
-        group_epoch=group.epoch,
-        assignment_epoch=group.assignment_epoch,
-        assignor_name=preferred_assignor(group, progress.config.consumer_assignors[0]),
-        members=[_member(group, member, progress.topics) for member in group.members.values()],
-    )
+def _not_found(group_id: str, group: BaseGroup | None) -> str:
+    return f"Group {group_id} {'not found' if group is None else 'is not a consumer group'}."
 
 
 def _member(group: ConsumerGroup, member: Member, topics: TopicNames) -> m.ConsumerGroupDescribeResponseMember:

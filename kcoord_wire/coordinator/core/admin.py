@@ -6,8 +6,8 @@ do not exist); Kafka's `GroupMetadataManager.java`, `KafkaApis.scala`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import apis
@@ -75,39 +75,61 @@ def list_groups(
     effects.reply(request, m.ListGroupsResponse(groups=listed), after)
 
 
-def describe(
-    effects: EffectCollector, groups: Mapping[str, BaseGroup], request: Request, message: m.DescribeGroupsRequest
-) -> None:
-    """Answer DescribeGroups; protocol and metadata are shown while the group is Stable.
+def describe_each(
+    effects: EffectCollector,
+    groups: Mapping[str, BaseGroup],
+    group_ids: Iterable[str],
+    answer: Callable[..., Any],
+    describe: Callable[[BaseGroup], Any | None],
+    missing: Callable[[str, BaseGroup | None], dict[str, Any]],
+) -> tuple[list[Any], int]:
+    """Return the answers for groups, and the `Append` that must be on disk before they may be sent.
 
     A group with members is described once, and refused with INVALID_REQUEST (42) where the request names it again:
     otherwise a short request could ask for an answer larger than memory.
+
+    :param answer: makes the answer for a group that is not described
+    :param describe: returns the answer for a group; None if it is of another protocol
+    :param missing: returns the fields of the answer for a group that does not exist, or is of another protocol
     """
     answers = []
-    described = set()
+    described: set[str] = set()
     after = 0
-    for group_id in message.groups:
+    for group_id in group_ids:
         group = groups.get(group_id)
-        if not isinstance(group, Group):
-            answer = m.DescribeGroupsResponseDescribedGroup(group_id=group_id, group_state=State.DEAD.value)
-            if request.version >= apis.NO_DESCRIPTION_FROM:
-                answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                what = "not found" if group is None else "is not a classic group"
-                answer.error_message = f"Group {group_id} {what}."
-        elif group_id in described:
-            answer = m.DescribeGroupsResponseDescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_REQUEST)
+        after = max(after, effects.written(group))
+        if group_id in described:
+            answers.append(answer(group_id=group_id, error_code=ErrorCode.INVALID_REQUEST))
+        elif group is None or (found := describe(group)) is None:
+            answers.append(answer(group_id=group_id, **missing(group_id, group)))
         else:
-            answer = _described(group)
+            answers.append(found)
             if group.members:
                 described.add(group_id)
-        after = max(after, effects.written(group))
-        if message.include_authorized_operations:
-            answer.authorized_operations = OPERATIONS
-        answers.append(answer)
+    return answers, after
+
+
+def describe(
+    effects: EffectCollector, groups: Mapping[str, BaseGroup], request: Request, message: m.DescribeGroupsRequest
+) -> None:
+    """Answer DescribeGroups; protocol and metadata are shown while the group is Stable."""
+
+    def missing(group_id: str, group: BaseGroup | None) -> dict[str, Any]:
+        if request.version < apis.NO_DESCRIPTION_FROM:
+            return {"group_state": State.DEAD.value}
+        text = f"Group {group_id} {'not found' if group is None else 'is not a classic group'}."
+        return {"group_state": State.DEAD.value, "error_code": ErrorCode.GROUP_ID_NOT_FOUND, "error_message": text}
+
+    kind = m.DescribeGroupsResponseDescribedGroup
+    answers, after = describe_each(effects, groups, message.groups, kind, _described, missing)
+    for answer in answers if message.include_authorized_operations else ():
+        answer.authorized_operations = OPERATIONS
     effects.reply(request, m.DescribeGroupsResponse(groups=answers), after)
 
 
-def _described(group: Group) -> m.DescribeGroupsResponseDescribedGroup:
+def _described(group: BaseGroup) -> m.DescribeGroupsResponseDescribedGroup | None:
+    if not isinstance(group, Group):
+        return None
     stable = group.state is State.STABLE
     return m.DescribeGroupsResponseDescribedGroup(
         group_id=group.group_id,

@@ -61,24 +61,13 @@ _CHANGES: Final[Mapping[ApiKey, str]] = {
     ApiKey.DELETE_ACLS: "0.11:0-0 2.0:0-1 2.5:0-2 3.3:0-3 4.0:1-3",
     ApiKey.DESCRIBE_CONFIGS: "0.11:0-0 1.1:0-1 2.0:0-2 2.6:0-3 2.8:0-4 4.0:1-4",
     ApiKey.ALTER_CONFIGS: "0.11:0-0 2.0:0-1 2.8:0-2",
-    ApiKey.ALTER_REPLICA_LOG_DIRS: "1.0:0-0 2.0:0-1 2.8:0-2 4.0:1-2",
     ApiKey.DESCRIBE_LOG_DIRS: "1.0:0-0 2.0:0-1 2.6:0-2 3.2:0-3 3.3:0-4 4.0:1-4 4.3:1-5",
     ApiKey.SASL_AUTHENTICATE: "1.0:0-0 2.2:0-1 2.5:0-2",
     ApiKey.CREATE_PARTITIONS: "1.0:0-0 2.0:0-1 2.5:0-2 2.7:0-3",
-    ApiKey.CREATE_DELEGATION_TOKEN: "1.1:0-0 2.0:0-1 2.4:0-2 3.3:0-3 4.0:1-3",
-    ApiKey.RENEW_DELEGATION_TOKEN: "1.1:0-0 2.0:0-1 2.5:0-2 4.0:1-2",
-    ApiKey.EXPIRE_DELEGATION_TOKEN: "1.1:0-0 2.0:0-1 2.5:0-2 4.0:1-2",
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: "1.1:0-0 2.0:0-1 2.5:0-2 3.3:0-3 4.0:1-3",
     ApiKey.DELETE_GROUPS: "1.1:0-0 2.0:0-1 2.4:0-2 4.4:0-3",
-    ApiKey.ELECT_LEADERS: "2.2:0-0 2.4:0-2",
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "2.3:0-0 2.4:0-1",
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "2.4:0-0 4.1:0-1",
     ApiKey.LIST_PARTITION_REASSIGNMENTS: "2.4:0-0",
     ApiKey.OFFSET_DELETE: "2.4:0-0",
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: "2.6:0-0 2.8:0-1",
-    ApiKey.ALTER_CLIENT_QUOTAS: "2.6:0-0 2.8:0-1",
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "2.7:0-0",
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "2.7:0-0",
     ApiKey.DESCRIBE_CLUSTER: "2.8:0-0 3.7:0-1 4.0:0-2",
     ApiKey.DESCRIBE_PRODUCERS: "2.8:0-0",
     ApiKey.DESCRIBE_TRANSACTIONS: "3.0:0-0",
@@ -102,7 +91,7 @@ def served_by(release: str) -> Mapping[int, range]:
     at = RELEASES.index(name)
     found: dict[int, range] = {}
     for api, versions in SERVED.items():
-        then = _versions(_CHANGES.get(ApiKey(api), ""), at)
+        then = _versions(_CHANGES[ApiKey(api)], at)
         both = range(max(then.start, versions.start), min(then.stop, versions.stop))
         if both:
             found[api] = both
