@@ -39,11 +39,10 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kcoord_wire.kernel.machines import Ended, Machine, Shutdown
 from kcoord_wire.kernel.procedures import Procedure, Sleep, Until
-from kcoord_wire.marshal.context import Context, TopicPartition
+from kcoord_wire.marshal.context import LogMachine, TopicPartition
 from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.member_events import Append, CaughtUp, Entries, MemberSettings, ReadToEnd, WallClock
+from kcoord_wire.marshal.member_events import Append, MemberSettings, ReadToEnd
 from kcoord_wire.marshal.state import ADMIN_PREFIX, Entry, Outcome, Rules
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 
@@ -186,7 +185,7 @@ class FailedStep(Exception):
     """The positions cannot be set."""
 
 
-class Admin(Machine):
+class Admin(LogMachine):
     """What pausing and setting positions share.
 
     :ivar reads: the coordination partitions that it reads
@@ -198,7 +197,7 @@ class Admin(Machine):
         if not 0 < settings.longest_pause_ms <= LONGEST_PAUSE_MS:
             raise ValueError(f"a pause lasts between 1 ms and 7 days, not {settings.longest_pause_ms} ms")
         self.settings = settings
-        self._context = Context(
+        super().__init__(
             MemberSettings(
                 group_id=settings.group_id,
                 client_id=settings.client_id,
@@ -209,41 +208,14 @@ class Admin(Machine):
                 heartbeat_interval_ms=settings.heartbeat_interval_ms,
             )
         )
-        self._has_begun = False
         self._failure = ""
 
-    @property
-    def deadline(self) -> int | None:
-        return self._context.procedures.deadline
-
-    def handle(self, event: Any, now: int) -> Sequence[Any]:
-        context = self._context
-        context.now = now
-        if isinstance(event, WallClock):
-            context.ahead_ms = event.ahead_ms
-            if not self._has_begun:
-                self._has_begun = True
-                context.procedures.start(self._run(), now)
-        elif isinstance(event, Entries):
-            for entry in event.entries:
-                self._entry(entry)
-        elif isinstance(event, Shutdown):
-            self._shutdown()
-        elif isinstance(event, Appended | AppendFailed | CaughtUp | PositionsCommitted | CommitFailed):
-            context.procedures.answered(event.request, event, now)
-        context.procedures.advance(now)
-        effects, context.effects = context.effects, []
-        return effects
+    def _begin(self) -> None:
+        self._launch(self._run())
 
     @abstractmethod
     def _run(self) -> Procedure:
         """Do what this admin is for."""
-
-    def _entry(self, entry: Entry) -> Outcome:
-        context = self._context
-        outcome = context.state.apply(entry, context.wall_ms // 1_000)
-        context.read_at[entry.partition] = context.now
-        return outcome
 
     def _fail(self, reason: str) -> None:
         """Fail for the first reason."""
@@ -252,6 +224,9 @@ class Admin(Machine):
     def _shutdown(self) -> None:
         """The person who waits wants to end."""
         self._fail("it was interrupted")
+
+    def _answer(self, event: PositionsCommitted | CommitFailed) -> None:
+        self._context.procedures.answered(event.request, event, self._context.now)
 
     def _check(self) -> None:
         if self._failure:
@@ -275,6 +250,9 @@ class Admin(Machine):
         return f"coordination partition {left[0]}: {reason}"
 
 
+Admin.handlers = {PositionsCommitted: Admin._answer, CommitFailed: Admin._answer}
+
+
 class GroupPauser(Admin):
     """Pauses a group until a time, or ends its pause: ReleaseGroup on coordination partitions.
 
@@ -295,7 +273,7 @@ class GroupPauser(Admin):
             at = until_ms or now_ms
             failure = yield from self._append_all(lambda each: self._release_group(each, at), self._partitions)
         self._context.emit(Finished(failure, (), 0 if failure else until_ms))
-        self._context.emit(Ended())
+        self._end()
 
 
 @dataclass(slots=True)
@@ -380,7 +358,7 @@ class PositionSetter(Admin):
         if not self._failure and any(each.result is not Result.SET for each in positions):
             self._failure = "the log has not accepted all releases"
         self._context.emit(Finished(self._failure, positions, paused_until))
-        self._context.emit(Ended())
+        self._end()
 
     def _read(self) -> Procedure:
         """Read what is there: the pause of somebody else stays, and two admins do not run at once."""
@@ -421,7 +399,7 @@ class PositionSetter(Admin):
             yield from self._wait_for_release(left, until)
             yield from self._claim(left)
             if self._at.held and not self._is_beating:
-                self._beating = self._context.procedures.start(self._beat(), self._context.now)
+                self._beating = self._launch(self._beat())
             if len(self._at.held) < len(self._wanted):
                 if self._context.now >= until:
                     raise FailedStep(f"after {self._waited} the partitions could not be claimed")

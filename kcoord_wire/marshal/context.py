@@ -24,16 +24,17 @@ clock whether one is live.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
-from kcoord_wire.kernel.machines import LogEvent
-from kcoord_wire.kernel.procedures import Procedures
+from kcoord_wire.kernel.machines import Ended, LogEvent, Machine, Shutdown, Tick
+from kcoord_wire.kernel.procedures import Procedure, Procedures
 from kcoord_wire.kernel.timers import Timers
-from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.marshal.member_events import MemberSettings
-from kcoord_wire.marshal.state import Certainty, Claim, Place, Rules
+from kcoord_wire.marshal.log import Appended, AppendFailed, coordination_partition
+from kcoord_wire.marshal.member_events import CaughtUp, Entries, MemberSettings, WallClock
+from kcoord_wire.marshal.state import Certainty, Claim, Entry, Outcome, Place, Rules
 from kcoord_wire.marshal.world_state import WorldState
 from kcoord_wire.messages.marshal import Presence
 
@@ -262,3 +263,82 @@ class Context:
         """Return whether the group is paused (ReleaseGroup)."""
         coordinating = self.coordinating(topic)
         return self.state.is_paused(self.settings.group_id, coordinating, self.log_now(coordinating))
+
+
+class LogMachine(Machine):
+    """What runs on a coordination log. The first `WallClock` starts it.
+
+    :cvar handlers: of events besides those of the log
+    """
+
+    handlers: ClassVar[Mapping[type, Callable[[Any, Any], None]]] = {}
+
+    def __init__(self, settings: MemberSettings) -> None:
+        self._context = Context(settings)
+        self._has_begun = self._has_ended = False
+
+    @property
+    def context(self) -> Context:
+        """The world state and the senders' clocks, for status."""
+        return self._context
+
+    @property
+    def deadline(self) -> int | None:
+        """See `machines.Machine`."""
+        ends = (self._context.procedures.deadline, self._context.fences.next)
+        return None if self._has_ended else min((end for end in ends if end is not None), default=None)
+
+    def handle(self, event: Any, now: int) -> Sequence[Any]:
+        """See `machines.Machine`."""
+        context = self._context
+        context.now, context.effects = now, []
+        if not self._has_ended:
+            context.fences.run_due(now)
+            kind = type(event)
+            if kind in _ANSWERS:
+                context.procedures.answered(event.request, event, now)
+            elif kind is Entries:
+                self._entries(event)
+            elif kind is WallClock:
+                self._wall_clock(event)
+            elif kind is Shutdown:
+                self._shutdown()
+            elif kind is not Tick:  # for which what follows does what is due
+                self.handlers[kind](self, event)
+            context.procedures.advance(now)
+        return context.effects
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Start the procedures."""
+
+    @abstractmethod
+    def _shutdown(self) -> None:
+        """The application wants to end."""
+
+    def _launch(self, procedure: Procedure) -> Procedure:
+        return self._context.procedures.start(procedure, self._context.now)
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._context.emit(Ended())
+
+    def _wall_clock(self, event: WallClock) -> None:
+        self._context.ahead_ms = event.ahead_ms
+        if not self._has_begun:
+            self._has_begun = True
+            self._begin()
+
+    def _entries(self, event: Entries) -> None:
+        for entry in event.entries:
+            self._entry(entry)
+
+    def _entry(self, entry: Entry) -> Outcome:
+        """Apply an entry to the world state."""
+        context = self._context
+        outcome = context.state.apply(entry, context.wall_ms // 1_000)
+        context.read_at[entry.partition] = context.now
+        return outcome
+
+
+_ANSWERS: Final = frozenset({Appended, AppendFailed, CaughtUp})

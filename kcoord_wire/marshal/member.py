@@ -36,17 +36,16 @@ Sources: Marshal PROTOCOL.md: a client id "should be unique within a group_id"; 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kcoord_wire.kernel.machines import Ended, LogEvent, Shutdown, Tick
+from kcoord_wire.kernel.machines import LogEvent
 from kcoord_wire.kernel.procedures import Procedure, Sleep, Until
 from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.claiming import Claiming, Handoffs
-from kcoord_wire.marshal.context import Context, TopicPartition
+from kcoord_wire.marshal.context import LogMachine, TopicPartition
 from kcoord_wire.marshal.holding import Holding
-from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.member_events import LossReason, MemberSettings, ReadToEnd, Tenure
 from kcoord_wire.marshal.state import Entry, Outcome, Unreadable
 from kcoord_wire.messages.marshal import Heartbeat, Presence, ReleaseGroup, ReleasingPartition
@@ -136,17 +135,17 @@ class Refusals:
         return LogEvent(logging.WARNING, "entry skipped", {**where, "kind": kind, "reason": reason})
 
 
-class MarshalMember:
+class MarshalMember(LogMachine):
     """One member. A `machines.Machine`; `member_events.WallClock` starts it.
 
     :raises ValueError: the settings cannot be used
     """
 
     def __init__(self, settings: MemberSettings) -> None:
+        super().__init__(settings)
         self.settings = settings
-        self._context = context = Context(settings)
-        self._claiming = Claiming(context, self._barred)
-        self._handoffs = Handoffs(context, self._claiming)
+        self._claiming = Claiming(self._context, self._barred)
+        self._handoffs = Handoffs(self._context, self._claiming)
         self._sharing: list[Procedure] = []
         self._reuse = ClientIdReuse(
             settings.group_id, settings.client_id, settings.instance_id, settings.heartbeat_interval_ms
@@ -154,19 +153,8 @@ class MarshalMember:
         self._reported: set[str] = set()
         self._refused: dict[TopicPartition, str] = {}  # who sent the last heartbeat that does not count
         self._refusals = Refusals()
-        self._is_current = self._has_begun = self._has_ended = False
+        self._is_current = False
         self._leaving: LossReason | None = None
-
-    @property
-    def deadline(self) -> int | None:
-        """See `machines.Machine`."""
-        ends = (self._context.procedures.deadline, self._context.fences.next)
-        return None if self._has_ended else min((end for end in ends if end is not None), default=None)
-
-    @property
-    def context(self) -> Context:
-        """The world state and the senders' clocks, for status."""
-        return self._context
 
     def is_held(self, tenure: Tenure, now: int) -> bool:
         """Return whether the application may work on a record of this tenure at this moment.
@@ -190,40 +178,27 @@ class MarshalMember:
                 found[place] = self._claiming.obstacle(place) or "free" if holding is None else holding.phase.value
         return found
 
-    def handle(self, event: Any, now: int) -> Sequence[Any]:
-        """See `machines.Machine`."""
-        context = self._context
-        context.now, context.effects = now, []
-        if not self._has_ended:
-            context.fences.run_due(now)
-            _EVENTS[type(event)](self, event)
-            context.procedures.advance(now)
-        return context.effects
-
     # ---- the life of a member
 
-    def _wall_clock(self, event: events.WallClock) -> None:
-        self._context.ahead_ms = event.ahead_ms
-        if not self._has_begun:
-            self._has_begun = True
-            self._context.procedures.start(self._begin(), self._context.now)
+    def _begin(self) -> None:
+        self._launch(self._live())
 
-    def _begin(self) -> Procedure:
+    def _live(self) -> Procedure:
         """Determine the complete state of the world, then look for partitions of each topic."""
         settings = self.settings
         yield [ReadToEnd(each) for each in sorted({self._context.coordinating(topic) for topic in settings.topics})]
         self._is_current = True
         for topic in settings.topics:
-            self._context.procedures.start(self._passes(topic), self._context.now)
+            self._launch(self._passes(topic))
             self._share(topic)
 
     def _share(self, topic: str) -> None:
         """Take part in the balance, as far as the settings say."""
-        procedures, settings = self._context.procedures, self.settings
+        settings = self.settings
         if settings.presence:
-            self._sharing.append(procedures.start(self._handoffs.present(topic), self._context.now))
+            self._sharing.append(self._launch(self._handoffs.present(topic)))
         if settings.balance is not None:
-            self._sharing.append(procedures.start(self._handoffs.rounds(topic, settings.balance), self._context.now))
+            self._sharing.append(self._launch(self._handoffs.rounds(topic, settings.balance)))
 
     def _passes(self, topic: str) -> Procedure:
         settings, claiming = self.settings, self._claiming
@@ -237,7 +212,7 @@ class MarshalMember:
     def _limited(self, procedure: Procedure) -> Procedure:
         """Run a procedure, for as long as a claim may take; what lands later is released (`Claiming.check`)."""
         procedures = self._context.procedures
-        procedures.start(procedure, self._context.now)
+        self._launch(procedure)
         if not (yield Until(lambda: not procedures.is_running(procedure), self.settings.claim_timeout_ms)):
             self._context.note(logging.WARNING, "claim timed out")
             procedures.cancel(procedure)
@@ -249,7 +224,7 @@ class MarshalMember:
             return f"instance {rival} uses the client id {self.settings.client_id}, too"
         return ""
 
-    def _shutdown(self, _event: Shutdown) -> None:
+    def _shutdown(self) -> None:
         self._leave(LossReason.RELEASED)
 
     def _suspend(self, _event: events.Suspend) -> None:
@@ -264,45 +239,38 @@ class MarshalMember:
         self._leave_balance()
         for holding in self._claiming.holdings.values():
             holding.release(why)
-        self._context.procedures.start(self._end_when_idle(), self._context.now)
+        self._launch(self._end_when_idle())
 
     def _leave_balance(self) -> None:
-        procedures = self._context.procedures
         for procedure in self._sharing:
-            procedures.cancel(procedure)
+            self._context.procedures.cancel(procedure)
         for topic in self.settings.topics if self._sharing else ():
-            procedures.start(self._handoffs.leave(topic), self._context.now)
+            self._launch(self._handoffs.leave(topic))
 
     def _end_when_idle(self) -> Procedure:
         yield Until(lambda: self._claiming.is_idle)
         self._end()
 
-    def _end(self) -> None:
-        self._has_ended = True
-        self._context.emit(Ended())
-
     # ---- the log
 
     def _entries(self, event: events.Entries) -> None:
-        for entry in event.entries:
-            self._entry(entry)
-        if self._reuse.rival(self._context.now):
-            self._yield_to(self._reuse.rival(self._context.now))
+        super()._entries(event)
+        if rival := self._reuse.rival(self._context.now):
+            self._yield_to(rival)
 
-    def _entry(self, entry: Entry) -> None:
+    def _entry(self, entry: Entry) -> Outcome:
+        outcome = super()._entry(entry)
         context, message = self._context, entry.message
-        outcome = context.state.apply(entry, context.wall_ms // 1_000)
-        context.read_at[entry.partition] = context.now
         if isinstance(message, str) or context.state.is_misplaced(entry):
             if (note := self._refusals.skipped(entry)) is not None:
                 context.note(note.level, note.what, **note.facts)
             if isinstance(message, str):
-                return
+                return outcome
         self._measure(entry)
         log_ms = context.state.log_time_ms(entry.partition)
         self._reuse.see(message, log_ms, context.now, is_after_start=self._is_current)
         if message.group_id != self.settings.group_id or not self._is_current:
-            return
+            return outcome
         if outcome is Outcome.PAUSED:
             self._pause(message)
         elif message.topic in self.settings.topics:
@@ -312,7 +280,8 @@ class MarshalMember:
                 self._warn_of(place, message)
             if outcome is Outcome.RELEASED and self._handoffs.is_successor(place):
                 claim = self._claiming.consume_new_partition(place.topic, [place])
-                context.procedures.start(self._limited(claim), context.now)
+                self._launch(self._limited(claim))
+        return outcome
 
     def _warn_of(self, place: TopicPartition, message: Heartbeat) -> None:
         """Report another that believes that it holds what we hold.
@@ -356,7 +325,7 @@ class MarshalMember:
         for holding in list(self._claiming.holdings.values()):
             holding.end(LossReason.CLIENT_ID_REUSED)
 
-    def _answer(self, event: Any) -> None:
+    def _answer(self, event: events.StartFound | events.StartFailed) -> None:
         self._context.procedures.answered(event.request, event, self._context.now)
 
     # ---- the application, and the topics
@@ -372,9 +341,6 @@ class MarshalMember:
         if holding is not None:
             holding.release(LossReason.RELEASED)
 
-    def _tick(self, _event: Tick) -> None:
-        pass  # `handle` does what is due
-
 
 def _of_tenure(handle: Callable[[Holding, Any], None]) -> Callable[[MarshalMember, Any], None]:
     """Return the handler of an event of a tenure, which is dropped if that is over."""
@@ -387,18 +353,11 @@ def _of_tenure(handle: Callable[[Holding, Any], None]) -> Callable[[MarshalMembe
     return handler
 
 
-_EVENTS: Final[dict[type, Callable[[MarshalMember, Any], None]]] = {
-    Tick: MarshalMember._tick,
-    Shutdown: MarshalMember._shutdown,
-    Appended: MarshalMember._answer,
-    AppendFailed: MarshalMember._answer,
-    events.CaughtUp: MarshalMember._answer,
+MarshalMember.handlers = {
     events.StartFound: MarshalMember._answer,
     events.StartFailed: MarshalMember._answer,
     events.Suspend: MarshalMember._suspend,
-    events.WallClock: MarshalMember._wall_clock,
     events.TopicPartitions: MarshalMember._topic_partitions,
-    events.Entries: MarshalMember._entries,
     events.Delivered: _of_tenure(Holding.delivered),
     events.Processed: _of_tenure(Holding.processed),
     events.Fetched: _of_tenure(Holding.fetched),

@@ -34,17 +34,18 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
-from kcoord_wire.kernel.machines import Ended, Shutdown, Tick
 from kcoord_wire.kernel.procedures import Procedure, Sleep, Until
+from kcoord_wire.kernel.timers import Timer
 from kcoord_wire.marshal import member_events as events
-from kcoord_wire.marshal.context import Context, TopicPartition
-from kcoord_wire.marshal.log import Appended, AppendFailed
+from kcoord_wire.marshal.context import LogMachine, TopicPartition
+from kcoord_wire.marshal.log import Appended
 from kcoord_wire.marshal.member_events import Append, MemberSettings, ReadToEnd
-from kcoord_wire.marshal.state import Entry, Place
+from kcoord_wire.marshal.state import Entry, Outcome, Place
 from kcoord_wire.marshal.world_state import WorldState
 from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleasingRange
 
@@ -266,18 +267,18 @@ class _Holding:
     """A range of this member.
 
     :ivar current: next offset to process
-    :ivar fence: ms; from then on it is lost, whatever the log says
+    :ivar fence: from then on it is lost, whatever the log says
     """
 
     end: int
     current: int
-    fence: int
+    fence: Timer
 
 
-class RangeClaimer:
+class RangeClaimer(LogMachine):
     """A state machine (`machines.Machine`) for one topic and partition.
 
-    Events: `WallClock` first, `Entries`, `CaughtUp`, `Appended`, `AppendFailed`, `RangeProcessed`, `Tick`, `Shutdown`.
+    Events, besides those of `LogMachine`: `RangeProcessed`.
     Effects: `Append`, `ReadToEnd`, `RangeHeld`, `RangeLost`, `LogEvent`, `Ended`.
 
     :param settings: the heartbeat interval, ids and coordination partitions are used
@@ -290,22 +291,15 @@ class RangeClaimer:
     def __init__(self, settings: MemberSettings, place: TopicPartition, start: int, size: int, ahead: int = 2) -> None:
         if start < 0 or size < 1 or ahead < 1:
             raise ValueError("a range has an offset or more from 0 on, and a claimer a range or more")
+        super().__init__(settings)
         self.settings = settings
-        self._context = Context(settings)
         self._ranges = RangeState(self._context.state)
         self._topic_partition = place
         self._place = Place(settings.group_id, place.topic, place.partition)
         self._on = self._context.coordinating(place.topic)
         self._start, self._size, self._ahead = start, size, ahead
         self._holdings: dict[int, _Holding] = {}
-        self._has_begun = self._is_claiming = self._is_leaving = self._has_ended = False
-
-    @property
-    def deadline(self) -> int | None:
-        """See `machines.Machine`."""
-        fences = [holding.fence for holding in self._holdings.values()]
-        ends = [end for end in (self._context.procedures.deadline, *fences) if end is not None]
-        return None if self._has_ended else min(ends, default=None)
+        self._is_claiming = self._is_leaving = False
 
     @property
     def state(self) -> RangeState:
@@ -315,57 +309,38 @@ class RangeClaimer:
     def is_held(self, first: int, now: int) -> bool:
         """Return whether the application may process the range at this moment; `now` in ms."""
         holding = self._holdings.get(first)
-        return holding is not None and now < holding.fence
+        return holding is not None and now < holding.fence.when
 
     def position(self, first: int) -> int:
         """Return the next offset to process of a range that is held."""
         return self._holdings[first].current
 
-    def handle(self, event: Any, now: int) -> Sequence[Any]:
-        """See `machines.Machine`."""
-        context = self._context
-        context.now, context.effects = now, []
-        if not self._has_ended:
-            for first, holding in list(self._holdings.items()):
-                if now >= holding.fence:
-                    self._lose(first, "no heartbeat has landed for one interval")
-            _EVENTS[type(event)](self, event)
-            context.procedures.advance(now)
-        return context.effects
-
     # ---- events
 
-    def _wall_clock(self, event: events.WallClock) -> None:
-        self._context.ahead_ms = event.ahead_ms
-        if not self._has_begun:
-            self._has_begun = True
-            self._context.procedures.start(self._claim_ranges(), self._context.now)
-            self._context.procedures.start(self._beat(), self._context.now)
+    def _begin(self) -> None:
+        self._launch(self._claim_ranges())
+        self._launch(self._beat())
 
     def _entries(self, event: events.Entries) -> None:
-        for entry in event.entries:
-            self._context.state.apply(entry, self._context.wall_ms // 1_000)
-            self._context.read_at[entry.partition] = self._context.now
-            self._ranges.apply(entry)
+        super()._entries(event)
         for first in list(self._holdings):
             if self._own(first) is None and not self._is_done(first):
                 self._lose(first, "the log has it no longer as ours")
 
-    def _answer(self, event: Any) -> None:
-        self._context.procedures.answered(event.request, event, self._context.now)
+    def _entry(self, entry: Entry) -> Outcome:
+        outcome = super()._entry(entry)
+        self._ranges.apply(entry)
+        return outcome
 
     def _processed(self, event: RangeProcessed) -> None:
         holding = self._holdings.get(event.first)
         if holding is not None and holding.current <= event.current <= holding.end:
             holding.current = event.current
 
-    def _shutdown(self, _event: Shutdown) -> None:
+    def _shutdown(self) -> None:
         if not self._is_leaving:
             self._is_leaving = True
-            self._context.procedures.start(self._leave(), self._context.now)
-
-    def _tick(self, _event: Tick) -> None:
-        pass  # `handle` does what is due
+            self._launch(self._leave())
 
     # ---- procedures
 
@@ -395,7 +370,10 @@ class RangeClaimer:
         own = self._own(first)
         if own is None or context.now >= sent + context.interval_ms:
             return False
-        self._holdings[first] = _Holding(own.end, own.current, sent + context.interval_ms)
+        fence = context.fences.start(
+            sent + context.interval_ms, partial(self._lose, first, "no heartbeat has landed for one interval")
+        )
+        self._holdings[first] = _Holding(own.end, own.current, fence)
         if not self._is_leaving:
             context.emit(RangeHeld(first, own.end, own.token))
         return True
@@ -419,9 +397,10 @@ class RangeClaimer:
         holding = self._holdings.get(first)
         if holding is None or not is_landed:
             return
-        holding.fence = max(holding.fence, sent + self._context.interval_ms)
+        fence = max(holding.fence.when, sent + self._context.interval_ms)
+        holding.fence = self._context.fences.move(holding.fence, fence)
         if position == holding.end:
-            del self._holdings[first]
+            self._drop(first)
 
     def _leave(self) -> Procedure:
         """Release what is not done, also what a claim that is under way wins."""
@@ -430,11 +409,10 @@ class RangeClaimer:
             firsts = list(self._holdings)
             answers = yield [Append(self._on, self._message(ReleasingRange, first)) for first in firsts]
             for first, answer in zip(firsts, answers, strict=True):
-                if isinstance(answer, Appended):
-                    self._holdings.pop(first, None)
+                if isinstance(answer, Appended) and first in self._holdings:
+                    self._drop(first)
             yield Sleep(self._context.retry_ms if self._holdings else 0)
-        self._has_ended = True
-        self._context.emit(Ended())
+        self._end()
 
     # ---- its ranges
 
@@ -461,18 +439,12 @@ class RangeClaimer:
     def _has_done(self) -> bool:
         return any(self._is_finished(first) for first in self._holdings)
 
+    def _drop(self, first: int) -> None:
+        self._holdings.pop(first).fence.cancel()
+
     def _lose(self, first: int, reason: str) -> None:
-        del self._holdings[first]
+        self._drop(first)
         self._context.emit(RangeLost(first, reason))
 
 
-_EVENTS: Final[dict[type, Callable[[RangeClaimer, Any], None]]] = {
-    Tick: RangeClaimer._tick,
-    Shutdown: RangeClaimer._shutdown,
-    Appended: RangeClaimer._answer,
-    AppendFailed: RangeClaimer._answer,
-    events.CaughtUp: RangeClaimer._answer,
-    events.WallClock: RangeClaimer._wall_clock,
-    events.Entries: RangeClaimer._entries,
-    RangeProcessed: RangeClaimer._processed,
-}
+RangeClaimer.handlers = {RangeProcessed: RangeClaimer._processed}
