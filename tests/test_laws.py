@@ -127,7 +127,6 @@ STATE_MACHINES = (
     "marshal.member_events",
     "marshal.inbox",
     "marshal.world_state",
-    "marshal.state",
     "marshal.status",
     "marshal.ranges",
     "zookeeper.leadership",

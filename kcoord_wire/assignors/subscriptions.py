@@ -1,11 +1,9 @@
 """The input and output of every assignor.
 
-Partitions are numbers under their topic, not an object each: 1,000,000 partitions are some thousand sequences.
-
-Equal subscriptions and equal subscriber lists are found once instead of once a topic: most groups have one
-subscription, few more than a handful, and the number of members times topics is what costs.
-
-Which partitions have a replica in a member's rack (KIP-881).
+Partitions are numbers under their topic, not an object each: 1,000,000 partitions are some thousand sequences. Equal
+subscriptions and equal subscriber lists are found once instead of once a topic: most groups have one subscription, few
+more than a handful, and the number of members times topics is what costs. Racks (KIP-881) say which partitions have a
+replica near a member.
 """
 
 from __future__ import annotations

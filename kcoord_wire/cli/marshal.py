@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from kcoord_wire.marshal.log import Log
     from kcoord_wire.marshal.member_events import LossReason, Tenure
     from kcoord_wire.marshal.observer import Divergence, Observer
-    from kcoord_wire.marshal.state import Place
     from kcoord_wire.marshal.status import MemberStatus, PartitionStatus, Positions
     from kcoord_wire.marshal.status import Status as State
+    from kcoord_wire.marshal.world_state import Place
 
 STYLES: Final = {"held": "green", "stale": "red", "no member": "red", "client id reused": "red", "ahead": "red"}
 RIGHT_MS: Final = 100  # for people
@@ -106,8 +106,7 @@ class ClusterCommand(Command):
     def observers(self, partitions: int, rules: Sequence[str]) -> list[Observer]:
         """Return observers of a log, one of each rule set."""
         from kcoord_wire.marshal.observer import Observer
-        from kcoord_wire.marshal.state import Rules
-        from kcoord_wire.marshal.world_state import WorldState
+        from kcoord_wire.marshal.world_state import Rules, WorldState
 
         return [Observer(WorldState(Rules(each), self.heartbeat_interval, partitions)) for each in rules]
 
@@ -201,8 +200,8 @@ def read_positions(kafka: KafkaPositions, observer: Observer, group: str | None)
     :raises TopicsError: a group's coordinator does not answer, or refuses
     """
     from kcoord_wire.marshal.context import TopicPartition
-    from kcoord_wire.marshal.state import Place
     from kcoord_wire.marshal.status import Positions
+    from kcoord_wire.marshal.world_state import Place
 
     about = {(place.group_id, place.topic) for place in observer.world.claims} | observer.world.members.keys()
     about = {(each, topic) for each, topic in about if topic and group in (None, each)}
@@ -224,7 +223,7 @@ def _begun(log: Log, interval_s: int) -> dict[Place, Divergence]:
     """
     from kcoord_wire.marshal.hosting import LogReader, wall_ms
     from kcoord_wire.marshal.observer import Read, Reader, diverging
-    from kcoord_wire.marshal.state import Rules
+    from kcoord_wire.marshal.world_state import Rules
 
     reads = (Read(entry, entry.time_ms // 1000) for entry in LogReader(log, []).entries())
     late = Reader("a Go client that starts now", Rules.LIBRARY, wall_ms() // 1000)
@@ -449,7 +448,7 @@ def _consumer(args: Consume, printer: _Printer) -> MarshalConsumer:
     from kcoord_wire.marshal.kafka_log import KafkaLog, check_topic, create_topic
     from kcoord_wire.marshal.kafka_topics import KafkaTopics
     from kcoord_wire.marshal.member_events import Balance, Delivery
-    from kcoord_wire.marshal.state import Rules
+    from kcoord_wire.marshal.world_state import Rules
 
     for option, value in (("--group", args.group), ("--client-id", args.client_id)):
         check_option_id(option, value)

@@ -259,7 +259,7 @@ def _set(
 ) -> Finished:
     from kcoord_wire.marshal.admin import PositionSetter
     from kcoord_wire.marshal.hosting import run_admin
-    from kcoord_wire.marshal.state import Rules
+    from kcoord_wire.marshal.world_state import Rules
 
     settings = args.admin_settings(log.partitions, rules=Rules(args.rules), wait_ms=round(args.wait * 1000))
     return run_admin(
@@ -296,7 +296,7 @@ def _print_plan(
     committed: Mapping[TopicPartition, int],
     wanted: Mapping[TopicPartition, int],
 ) -> None:
-    from kcoord_wire.marshal.state import Place
+    from kcoord_wire.marshal.world_state import Place
 
     rows = []
     for place, new in sorted(wanted.items()):

@@ -336,7 +336,7 @@ class Marshal(World):
     @property
     def options(self) -> dict[str, Any]:
         """Who judges, and by which clock."""
-        from kcoord_wire.marshal.state import Rules
+        from kcoord_wire.marshal.world_state import Rules
 
         return {"rules": Rules(self.rules), "is_append_time": not self.create_time, "skew": self.skew}
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kcoord_wire.marshal.log import LogError
     from kcoord_wire.marshal.member_events import Balance, Delivery, LossReason, Tenure
     from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog, MemoryTopics
-    from kcoord_wire.marshal.state import Rules
+    from kcoord_wire.marshal.world_state import Rules
 
 __all__ = [
     "Balance",
@@ -59,6 +59,6 @@ __getattr__, __dir__ = lazy_names(
         "kafka_topics": ("KafkaTopics",),
         "log": ("LogError",),
         "memory": ("MemoryBroker", "MemoryLog", "MemoryTopics"),
-        "state": ("Rules",),
+        "world_state": ("Rules",),
     },
 )

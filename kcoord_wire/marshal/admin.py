@@ -1,4 +1,10 @@
-"""The admin: what pausing a group and setting its position share, and the pause itself. Pure.
+"""The admin: pausing a group, and setting its position ("Setting Consumer Group Position"). Pure.
+
+The document has the title of that section, and no text ("Documentation being written"). The steps are those of the Go
+library's former admin: pause the group, wait until its partitions are unclaimed, claim each, send heartbeats with the
+old positions until all are claimed, stop the heartbeats, release each with its new position; and resume. In the log,
+position 0 stands for unknown, and then the offset counts that the group has committed in Kafka. So the new positions
+are committed there, too, before they are released.
 
 Laws:
 
@@ -6,17 +12,6 @@ Laws:
 * A pause ends by itself, within `LONGEST_PAUSE_MS`.
 * An admin's client id is its own, so that no member takes its claims for those of a former process (fast reclaim), or
   for a reuse of its id.
-
-Source: Marshal PROTOCOL.md, ReleaseGroup; the Go library's admin, from August 2016 to May 2017.
-
-Sets the position of a group ("Setting Consumer Group Position"). Pure.
-
-The document has the title of this section, and no text ("Documentation being written"). The steps are those of the Go
-library's former admin: pause the group, wait until its partitions are unclaimed, claim each, send heartbeats with the
-old positions until all are claimed, stop the heartbeats, release each with its new position; and resume.
-
-Laws:
-
 * The position of a partition is the old or the new one at any time, whatever fails, and whenever the admin's process
   ends: before the first release in the log it writes old positions, afterwards new ones.
 * New positions are written only while the admin holds every partition, and has read that in the log. On any failure
@@ -26,8 +21,7 @@ Laws:
 * An admin that has died holds the group up for two heartbeat intervals (its claims) or until the end of the pause,
   whichever is later.
 
-In the log, position 0 stands for unknown, and then the offset counts that the group has committed in Kafka. So the new
-positions are committed there, too, before they are released.
+Source: Marshal PROTOCOL.md, ReleaseGroup; the Go library's admin, from August 2016 to May 2017.
 """
 
 from __future__ import annotations
@@ -43,7 +37,7 @@ from kcoord_wire.kernel.procedures import Procedure, Sleep, Until
 from kcoord_wire.marshal.context import LogMachine, TopicPartition
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.member_events import Append, MemberSettings, ReadToEnd
-from kcoord_wire.marshal.state import ADMIN_PREFIX, Entry, Outcome, Rules
+from kcoord_wire.marshal.world_state import ADMIN_PREFIX, Entry, Outcome, Rules
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 
 LONGEST_PAUSE_MS: Final = 7 * 86_400_000

@@ -1,38 +1,28 @@
-"""How a member comes to hold partitions: by a claim, or by the heartbeats of its former process.
+"""How a member comes to hold partitions: by a claim, by the heartbeats of its former process, or by a handoff. Pure.
 
-Laws:
+A handoff, step by step: the holder announces it (HandingOver: to whom, until when), reads the log up to its end, and
+validates that the announcement is there, that the claim is still its own and that the successor is still heard of. Then
+it fetches nothing more and lets the application process what it has, for half of the time at most; the other half is
+the successor's. It releases the partition with the processed prefix. The successor claims it at once; others leave it
+alone until the handoff expires. Newest first: what a member has got last is given first, as the application has the
+least state for it.
+
+Laws of claims:
 
 * A claim is won only if the log says so after it was read up to its end, whatever the answer to the append was.
 * The offset is that of the log at the winning entry, so no release that landed before it is missed.
 * A claim that this instance has in the log and does not work on, because its entry landed too late, is released.
 * A partition that this member gave up is not claimed by it again before the cooldown is over, so that others can.
 
-Sources: Marshal PROTOCOL.md, "Consuming a New Partition", "Consuming Recently Used Partitions on Restart".
-
-A member's presence, and how it hands partitions over to members that have fewer. Pure.
-
-A handoff, step by step: the holder announces it (HandingOver: to whom, until when), reads the log up to its end, and
-validates that the announcement is there, that the claim is still its own and that the successor is still heard of. Then
-it fetches nothing more and lets the application process what it has, for half of the time at most; the other half is
-the successor's. It releases the partition with the processed prefix. The successor claims it at once; others leave it
-alone until the handoff expires.
-
-Laws:
+Laws of handoffs:
 
 * Each handoff ends by its deadline: the partition is released with what was processed by then, or stays where it is.
 * A handoff that has expired means nothing: the partition is its holder's, or free for all members.
-* A handoff ends with the tenure that it is of. The next holder, also the same client after a restart,
-  does not inherit it.
+* A handoff ends with the tenure that it is of. The next holder, also the same client after a restart, does not inherit
+  it.
 * Heartbeats go on while the application drains, and end with the release.
 
-Sources: KCL 3, whose graceful handoff left leases without a worker: an expired handoff counted as available
-(awslabs/amazon-kinesis-client#1765), heartbeats of a lease in shutdown went on (#1729), and a worker was started again
-with a handoff pending (#1718). A presence without partitions is what newcomers of the Go library and of Azure's
-EventProcessor lack.
-
-Who hands over which partitions of a topic, so that members hold about as many each. A pure function.
-
-Laws:
+Laws of who gives what to whom (`plan_gives`):
 
 * Only a holder gives; a live claim is never taken. A member gives `Balance.gives_per_round` at once at most, those
   included that it is handing over already.
@@ -45,10 +35,12 @@ Laws:
 * All members with one view make one plan, of which each carries out its own part. So all that send Presence have to
   balance, or none: the plan counts on the fullest member.
 
-Newest first: what a member has got last is given first, as the application has the least state for it.
-
-Sources: the Go library has no balance. KCL 2 takes from a random victim among the fullest, with a limit per round, and
-only where no lease has expired; Azure's EventProcessor had members taking partitions from each other in turns.
+Sources: Marshal PROTOCOL.md, "Consuming a New Partition", "Consuming Recently Used Partitions on Restart"; KCL 3, whose
+graceful handoff left leases without a worker: an expired handoff counted as available
+(awslabs/amazon-kinesis-client#1765), heartbeats of a lease in shutdown went on (#1729), and a worker was started again
+with a handoff pending (#1718); KCL 2, which takes from a random victim among the fullest, with a limit per round;
+Azure's EventProcessor, whose members took partitions from each other in turns. The Go library has neither presence nor
+balance.
 """
 
 from __future__ import annotations
@@ -66,8 +58,7 @@ from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.holding import Holding, Phase
 from kcoord_wire.marshal.log import AppendFailed
 from kcoord_wire.marshal.member_events import Append, Balance, LossReason, ReadToEnd, Tenure
-from kcoord_wire.marshal.state import Claim, Freshness, Place
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Claim, Freshness, Place, WorldState
 from kcoord_wire.messages.marshal import ClaimingPartition, HandingOver, Heartbeat, ReleasingPartition
 
 _MOST_AT_ONCE: Final = 256

@@ -1,4 +1,4 @@
-"""A consumer of a group that coordinates through a log: the host of `member.MarshalMember`.
+"""A consumer of a group that coordinates through a log, and the thread that runs its member.
 
     with MarshalConsumer(log, data, group_id="billing", client_id="b-1", topics=["orders"]) as consumer:
         for record in consumer:
@@ -16,20 +16,14 @@ Laws:
   as Kafka's consumers leave their group, and a new one, with another instance id, begins when it asks again.
 * What goes wrong with the log for good is raised to the application, as `LogError`. `close` returns within
   `CLOSE_SECONDS`, whether the log answers or not, and leaves no thread behind.
-
-Sources: Marshal PROTOCOL.md; the Go library's consumer, whose `Terminate(false)` is ``close(keep_claims=True)``.
-
-The thread that runs a member: its machine, the log, the topics and the inbox of the application.
-
-Laws:
-
-* What the application shares with it is guarded by `MemberHost.changed`. The machine handles an event, and what follows
-  from it for the inbox happens, under this lock and after it has heard of every record that was handed out: a tenure
-  ends with what the application has at that moment, and not with one record more.
+* What the application shares with the thread is guarded by `MemberHost.changed`. The machine handles an event, and what
+  follows from it for the inbox happens, under this lock and after it has heard of every record that was handed out: a
+  tenure ends with what the application has at that moment, and not with one record more.
 * Until `MemberHost.valid_until` all tenures are valid. An application that takes records looks at the clock, and from
   then on waits for the thread; so a thread that is late hands out no record late.
 * While `inbox.MOST_WAITING` records wait for the application nothing more is fetched.
-* `run` ends with everything closed.
+
+Sources: Marshal PROTOCOL.md; the Go library's consumer, whose `Terminate(false)` is ``close(keep_claims=True)``.
 """
 
 from __future__ import annotations

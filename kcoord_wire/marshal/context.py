@@ -1,4 +1,4 @@
-"""What the parts of a member share: the world state, time, messages, and the ways out.
+"""What the machines on a coordination log share: the world state, time, messages, and the ways in and out.
 
 Laws:
 
@@ -6,16 +6,13 @@ Laws:
   tenure it does not go back below the stamp of its claim, if the wall clock was set back.
 * A claim is stamped later than every earlier message of this member about the partition (`can_claim_now`), so that
   readers recognise late ones.
-
-How far the clocks of the log's senders are off, by what they write into their messages.
-
-Laws:
-
-* A sender is measured against the broker's append times; where the topic has none, against the reader's clock, by what
-  lands while it reads.
-* One late landing does not make a clock slow: of a sender's last two messages the one that landed sooner counts.
+* A sender's clock is measured against the broker's append times; where the topic has none, against the reader's clock,
+  by what lands while it reads. One late landing does not make it slow: of the last two messages the one that landed
+  sooner counts.
 * Times in messages are whole seconds, rounded down, so a right clock measures between 0 and -1,000 ms less the time to
   land; what is reported is beyond that.
+* Fences are run before anything else in `LogMachine.handle`: what arrives after a pause of the process finds the
+  tenures over.
 
 Sources: the Go library reads a claim that was stamped ahead of the reader's clock as none, and judges by the reader's
 clock whether one is live.
@@ -34,8 +31,7 @@ from kcoord_wire.kernel.procedures import Procedure, Procedures
 from kcoord_wire.kernel.timers import Timers
 from kcoord_wire.marshal.log import Appended, AppendFailed, coordination_partition
 from kcoord_wire.marshal.member_events import CaughtUp, Entries, MemberSettings, WallClock
-from kcoord_wire.marshal.state import Certainty, Claim, Entry, Outcome, Place, Rules
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Certainty, Claim, Entry, Outcome, Place, Rules, WorldState
 from kcoord_wire.messages.marshal import Presence
 
 _ROUNDING_MS: Final = 1_000

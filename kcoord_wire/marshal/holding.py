@@ -1,30 +1,18 @@
-"""One partition that a member holds: from the immediate heartbeat to the release or the loss.
+"""One partition that a member holds: from the immediate heartbeat to the release or the loss. Pure.
 
 Laws:
 
 * The fence: `Holding.fence` is one heartbeat interval after the last heartbeat that landed was sent, by the monotonic
   clock. Then the tenure is over, and nothing more is sent for it. Others may claim after two intervals.
 * Heartbeats are sent every 0.25 to 0.73 intervals, again soon if an append fails, and do not wait for each other.
-* The position never goes beyond the contiguous processed prefix.
 * A release is sent after `StopFetching` and after the application is done with what it was given, or its time is over.
-* At most once: the position is the end of the last batch that was read back as committed (`AtMostOnce`).
+* At least once: `AckTracker.position` is the next offset to consume; every record below it was processed, in any order.
+  It never goes back. Offsets may have gaps, as compaction and control records leave them: only what was delivered has
+  to be processed. What is held is one offset for each record that was delivered and not yet processed.
+* At most once: the position is the end of the last batch that was read back as committed (`AtMostOnce`, the nine steps
+  of the document).
 
-Sources: Marshal PROTOCOL.md, "Heartbeats", "At Least Once (ALO)"; the Go library's cadence of 15 to 44 s of 60.
-
-Which position may be committed while records of a partition are processed in any order.
-
-Laws:
-
-* `AckTracker.position` is the next offset to consume: every record below it was processed. It never goes back.
-* Offsets may have gaps, as compaction and control records leave them: only what was delivered has to be processed.
-* What is held is one offset for each record that was delivered and not yet processed.
-
-Source: Marshal PROTOCOL.md, "At Least Once (ALO)", step 4, where a heartbeat commits the last processed offset; the Go
-library commits over the contiguous processed prefix only.
-
-At most once: a batch is committed before it is delivered. The nine steps of the document, for one tenure. Pure.
-
-Laws, with `Rules.DOCUMENT`:
+Laws of at most once, with `Rules.DOCUMENT`:
 
 * A batch is delivered only after a heartbeat with its end was read back from the log as the holder's. So the next
   holder of the partition starts at or above that end, and no record is delivered twice: also where appends fail, land
@@ -41,7 +29,8 @@ position: one of a former holder takes the position back behind delivered record
 of step 6. And two readers with different clocks may disagree on who holds the claim. The Go library itself decodes
 ClaimingMessages and does nothing.
 
-Source: Marshal PROTOCOL.md, "At Most Once (AMO)".
+Sources: Marshal PROTOCOL.md, "Heartbeats", "At Least Once (ALO)", "At Most Once (AMO)"; the Go library's cadence of 15
+to 44 s of 60, and its commits over the contiguous processed prefix only.
 """
 
 from __future__ import annotations
@@ -73,7 +62,7 @@ from kcoord_wire.marshal.member_events import (
     StopFetching,
     Tenure,
 )
-from kcoord_wire.marshal.state import Claim
+from kcoord_wire.marshal.world_state import Claim
 from kcoord_wire.messages.marshal import ClaimingMessages, Heartbeat, ReleasingPartition
 
 RETRY_MS: Final = 250

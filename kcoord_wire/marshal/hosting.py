@@ -1,4 +1,4 @@
-"""Runs one machine of Marshal on a coordination log: the loop that the consumer and the admin share.
+"""Runs machines of Marshal on a coordination log: a consumer's, an admin's, and readers of its state.
 
 Laws:
 
@@ -7,14 +7,9 @@ Laws:
 * Events come one after the other, never within the handling of another.
 * Nothing runs but in `step` and `handle`, so one thread owns machine and log.
 * No call waits longer than it may, except `END_SECONDS` for an end: fences must not be late.
-
-Hosts that read a coordination log for its state, and that run an admin on it.
-
-Laws:
-
 * Reading writes nothing, to the log or to Kafka.
-* `run_admin` returns what the machine has finished with, or raises what makes the log useless; then what
-  the admin holds is not given back; it becomes free as after a crash.
+* `run_admin` returns what the machine has finished with, or raises what makes the log useless; then what the admin
+  holds is not given back; it becomes free as after a crash.
 """
 
 from __future__ import annotations
@@ -43,8 +38,8 @@ from kcoord_wire.marshal.inbox import TopicsError
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError
 from kcoord_wire.marshal.member_events import Append, CaughtUp, Entries, ReadToEnd, WallClock
 from kcoord_wire.marshal.observer import Observer
-from kcoord_wire.marshal.state import Entry
 from kcoord_wire.marshal.values import read_entry
+from kcoord_wire.marshal.world_state import Entry
 
 LOG: Final = logging.getLogger("kcoord_wire.marshal")
 LOG.addHandler(logging.NullHandler())  # silent unless logging is configured

@@ -1,20 +1,6 @@
-"""The records of a member between its topics and its application. No IO, no clock, no thread.
+"""Where a member's records come from, and how they reach its application. No IO, no clock, no thread.
 
-Laws:
-
-* A record is handed out only while its tenure is open, at most once: with the end of the tenure, what waits is dropped.
-* Notices (`Gained`, `Lost`) are handed out in the order in which things have happened, before and behind the records of
-  their tenure.
-* At least once: what was handed out and what was processed goes to the machine, in this order; what was only fetched
-  does not, so that a draining tenure does not wait for it.
-* At most once: a batch waits until the machine has committed it (`committed`), and the next one is proposed when the
-  application has taken the one before. So the end of a tenure costs one batch at most.
-
-Source: Marshal PROTOCOL.md, "At Most Once (AMO)" and "At Least Once (ALO)".
-
-The topics that a group consumes, as the host of a member needs them: where to start, records, committed offsets.
-
-Laws of every implementation:
+Laws of every `DataTopics`:
 
 * The records of a tenure come in order of offset, from its start on, each once, until `DataTopics.stop`; then none.
 * `DataRecord.covers_from` to `DataRecord.next_offset` of a tenure's records leave no gap: markers of transactions and
@@ -25,7 +11,18 @@ Laws of every implementation:
 * What is fetched ahead is bounded in bytes, also while tenures are paused.
 * No method but `poll` waits, and that no longer than it may; answers come from `poll`.
 
-Sources: the Go library's order of offsets (log, committed, earliest); its issue #35, an offset beyond the end.
+Laws of `Inbox`:
+
+* A record is handed out only while its tenure is open, at most once: with the end of the tenure, what waits is dropped.
+* Notices (`Gained`, `Lost`) are handed out in the order in which things have happened, before and behind the records of
+  their tenure.
+* At least once: what was handed out and what was processed goes to the machine, in this order; what was only fetched
+  does not, so that a draining tenure does not wait for it.
+* At most once: a batch waits until the machine has committed it (`committed`), and the next one is proposed when the
+  application has taken the one before. So the end of a tenure costs one batch at most.
+
+Sources: Marshal PROTOCOL.md, "At Most Once (AMO)" and "At Least Once (ALO)"; the Go library's order of offsets (log,
+committed, earliest), and its issue #35, an offset beyond the end.
 """
 
 from __future__ import annotations

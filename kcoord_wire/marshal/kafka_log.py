@@ -12,19 +12,13 @@ Laws, beside those of `log.Log`:
 * It reads by offset, never as a member of a group, and sees what is not committed (read_uncommitted): the markers of a
   foreign transaction do not hold up the log.
 * Brokers that are away are no error: appends fail after `timeout_s`, and reading goes on when they are back.
-
-Sources: records of the Go library; kafka `UnifiedLog.scala`; KIP-98, KIP-320.
-
-The coordination topic: created with settings that keep claims, or checked for settings that lose them.
-
-Laws:
-
 * `check_topic` raises an error for what breaks the protocol, and returns a warning for what weakens it; each says what
-  to change. What a broker does not report is a warning, too: it was not checked.
-* `create_topic` changes nothing of a topic that is there.
+  to change. What a broker does not report is a warning, too: it was not checked. `create_topic` changes nothing of a
+  topic that is there.
 
-Sources: Marshal PROTOCOL.md, "Heartbeats" (stale after two intervals); the Go library needs the topic before it starts,
-and records with null keys cannot be compacted (kafka `LogValidator.scala`).
+Sources: records of the Go library, which needs the topic before it starts; Marshal PROTOCOL.md, "Heartbeats" (stale
+after two intervals); kafka `UnifiedLog.scala`, `LogValidator.scala` (records with null keys cannot be compacted);
+KIP-98, KIP-320.
 """
 
 from __future__ import annotations

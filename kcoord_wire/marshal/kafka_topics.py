@@ -1,4 +1,4 @@
-"""Data topics in Kafka, by confluent-kafka (extra ``kafka``), for a group that Kafka itself knows only by its commits.
+"""What Kafka has beside the coordination log, by confluent-kafka (extra ``kafka``): records, offsets, positions.
 
 Laws, beside those of `inbox.DataTopics`:
 
@@ -6,13 +6,8 @@ Laws, beside those of `inbox.DataTopics`:
   (generation -1). Brokers refuse that while a group of this name has members; then it is reported, and nothing else is
   lost than what lag tools see.
 * Records come as ``isolation.level`` of the settings wants; without one, those of open and aborted transactions do not.
-
-What Kafka has beside the coordination log: partitions, offsets, members of consumer groups (extra ``kafka``).
-
-Laws:
-
-* Each question is one request to each broker that has to answer it, for any number of partitions.
-* A partition that a broker does not answer for is missing in the result of `KafkaPositions.bounds` and
+* Each question of `KafkaPositions` is one request to each broker that has to answer it, for any number of partitions. A
+  partition that a broker does not answer for is missing in the result of `KafkaPositions.bounds` and
   `KafkaPositions.committed`; what a command needs for certain it asks for with `KafkaPositions.resolve`.
 """
 

@@ -1,36 +1,23 @@
 """A member of a group that coordinates through Marshal's log. Pure.
 
+Two processes with one client id and group take each other's partitions: a heartbeat of the one takes over a fresh claim
+of the other, as after a restart. One has to stop, and both must decide alike (`ClientIdReuse`). The one that was heard
+of first yields, by the log's order: it is the former process after a restart, and a process that was paused while it
+was replaced. The later one also yields if the other goes on for more than a heartbeat interval, because it does not
+know this rule (the Go library). Who yields claims again when the other was silent for two heartbeat intervals.
+
 Laws:
 
-* Fences are checked before anything else in `handle`: what arrives after a pause of the process finds the tenures over.
-  A host asks `is_held` before it gives records to the application, because time passes also between events.
+* A host asks `is_held` before it gives records to the application, because time passes also between events.
 * By the document's rules no two members hold a partition at one time, unless they share a client id: a tenure ends one
   interval after its last heartbeat was sent, by the monotonic clock, and others may claim two intervals after that
   heartbeat landed, by the log's time. Clocks of members may differ as they like; the log's may be wrong by one interval
   within two.
-* What cannot be read is skipped, and logged once for each kind and coordination partition.
+* What cannot be read is skipped. The first entry of each kind (those of `state.Unreadable`, and ``misplaced``) on each
+  coordination partition is reported, further ones are counted: foreign writers cannot fill a host's log.
 
-Sources: Marshal PROTOCOL.md; the Go library's `claim.go` and `consumer.go`, by their measured behaviour.
-
-What a reader of the coordination log has skipped: counted by kind, and reported once.
-
-Laws:
-
-* The first entry of each kind on each coordination partition is reported, further ones are counted: foreign writers
-  cannot fill a host's log.
-* There are as many kinds as `state.Unreadable` has, and ``misplaced``.
-
-Whether another process uses our client id, and which of the two yields.
-
-Two processes with one client id and group take each other's partitions: a heartbeat of the one takes over a fresh claim
-of the other, as after a restart. One has to stop, and both must decide alike.
-
-The one that was heard of first yields, by the log's order: it is the former process after a restart, and a process that
-was paused while it was replaced. The later one also yields if the other goes on for more than a heartbeat interval,
-because it does not know this rule (the Go library). Who yields claims again when the other was silent for two
-heartbeat intervals.
-
-Sources: Marshal PROTOCOL.md: a client id "should be unique within a group_id"; issue #8 of the Go library, open.
+Sources: Marshal PROTOCOL.md: a client id "should be unique within a group_id"; the Go library's `claim.go` and
+`consumer.go`, by their measured behaviour, and its issue #8, open.
 """
 
 from __future__ import annotations
@@ -47,7 +34,7 @@ from kcoord_wire.marshal.claiming import Claiming, Handoffs
 from kcoord_wire.marshal.context import LogMachine, TopicPartition
 from kcoord_wire.marshal.holding import Holding
 from kcoord_wire.marshal.member_events import LossReason, MemberSettings, ReadToEnd, Tenure
-from kcoord_wire.marshal.state import Entry, Outcome, Unreadable
+from kcoord_wire.marshal.world_state import Entry, Outcome, Unreadable
 from kcoord_wire.messages.marshal import Heartbeat, Presence, ReleaseGroup, ReleasingPartition
 
 _NO_SIGN: Final = (ReleasingPartition, Presence)

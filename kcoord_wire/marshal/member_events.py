@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kcoord_wire.marshal.state import Entry, Rules
+from kcoord_wire.marshal.world_state import Entry, Rules
 
 
 class Delivery(enum.StrEnum):

@@ -1,21 +1,12 @@
-"""Topics in the memory of one process: what `memory.MemoryLog` and `memory.MemoryTopics` share.
+"""A broker in the memory of one process, with a coordination log and data topics, for members of it and for tests.
 
-Laws:
+Laws, beside those of `log.Log` and `inbox.DataTopics`:
 
-* Every method may be called from any thread; readers of a partition get the same records in the same order.
+* Every method of `MemoryBroker` may be called from any thread; each log and each `MemoryTopics` belongs to one. Readers
+  of a partition get the same records in the same order.
 * Each record has the time of the broker's clock when it was appended, like ``message.timestamp.type=LogAppendTime``.
 * Offsets grow by 1; `skip` leaves gaps, as control records and compaction do, `trim` removes the oldest records, as
-  retention does.
-
-A coordination log in memory, for members of one process and for tests.
-
-Laws, beside those of `log.Log`:
-
-* Logs over one `MemoryBroker` share their entries, also from several threads; each log belongs to one thread.
-* Times of entries are append times.
-* An entry that was trimmed before this log has returned it is a `LogError`, not a silent gap.
-
-Data topics in memory: those of a `MemoryBroker`, for members of one process and for tests.
+  retention does. An entry that was trimmed before a log has returned it is a `LogError`, not a silent gap.
 """
 
 from __future__ import annotations

@@ -1,13 +1,4 @@
-"""A world state, and what a person wants to know beyond it: since when, whose clock is off, which client id two use.
-
-Laws:
-
-* It changes nothing of what the world state says.
-* A clock is measured (`context.Clocks`) only where the broker sets the time of records.
-* Two instances of one client id are a restart while the first one is silent after the second has begun; one message of
-  the first after that makes them a reuse.
-
-Where readers of one log disagree: a live reader and a late one under the library's rules, and the two rule sets.
+"""A world state, and what a person wants to know beyond it: since when, whose clock is off, where readers disagree.
 
 The Go library judges a claim by the clock of the reader at the moment at which it reads. A reader that was there when
 the claims were made has another clock at each entry than one that reads the same log later, so their states differ, and
@@ -15,9 +6,13 @@ nothing in the log corrects that before the next heartbeat. `Rules.DOCUMENT` has
 
 Laws:
 
+* It changes nothing of what the world state says.
+* A clock is measured (`context.Clocks`) only where the broker sets the time of records.
+* Two instances of one client id are a restart while the first one is silent after the second has begun; one message of
+  the first after that makes them a reuse.
 * A divergence is reported where it begins: at the entry after which two readers first see a place differently, again
-  when what one of them sees changes, and when they agree again.
-* Without divergences every reader saw the same holder and position after each entry.
+  when what one of them sees changes, and when they agree again. Without divergences every reader saw the same holder
+  and position after each entry.
 
 Source: Marshal PROTOCOL.md, "Determining World State" ("everybody coming to the same conclusion about the world state
 given the same log"); the Go library's measured behaviour.
@@ -30,8 +25,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.marshal.context import Clocks
-from kcoord_wire.marshal.state import Claim, Entry, Freshness, Outcome, Place, Rules
-from kcoord_wire.marshal.world_state import HEARTBEAT_INTERVAL_S, WorldState
+from kcoord_wire.marshal.world_state import (
+    HEARTBEAT_INTERVAL_S,
+    Claim,
+    Entry,
+    Freshness,
+    Outcome,
+    Place,
+    Rules,
+    WorldState,
+)
 
 FORMER_INSTANCES: Final = 8
 """Of one client id that are remembered: as many restarts as may lie between two messages of a reused id."""

@@ -1,7 +1,8 @@
-"""Who processes which offsets of a partition: the world state of claimed ranges, without anybody holding the partition.
+"""Who processes which offsets of a partition: claims of ranges, without anybody holding the partition. Pure.
 
 An extension of this project, opt-in; the Go library skips its messages. It judges as `Rules.DOCUMENT` does: by the
-entries of the topic's coordination partition and the log's time.
+entries of the topic's coordination partition and the log's time. A `RangeClaimer` claims the next ranges before it
+needs them.
 
 Laws:
 
@@ -13,21 +14,14 @@ Laws:
   all of them (`WorldState.is_warm`), the range of a claim that it refuses counts as held as long, because a reader of
   everything may have let it win, and of a range that it knows from heartbeats alone so does everything behind it.
   What was done and trimmed, however, is free for it. Therefore ranges are claimed only above the position that the
-  group has committed (`RangeClaimer`), and what was done above that may be repeated.
-* Memory: neighbouring ranges that are done become one.
-
-Source: Marshal PROTOCOL.md, its last section ("just saying I claim message offsets X-Y").
-
-A member that claims ranges of one partition's offsets, the next ones before it needs them. Pure.
-
-Laws:
-
+  group has committed (`start` of a claimer), and what was done above that may be repeated.
 * The application works on a range only between `RangeHeld` and `RangeLost`, or its end; a range is lost at the latest
   one interval after its last heartbeat that landed was sent, while others wait for two.
 * Each range costs one claim, heartbeats, of which the last one says that it is done, and no claim of the partition.
-* Claims lie at or above `start`.
+* Memory: neighbouring ranges that are done become one.
 
-Source: Marshal PROTOCOL.md, its last section ("you can also then fix latency issues by pre-claiming ranges").
+Source: Marshal PROTOCOL.md, its last section ("just saying I claim message offsets X-Y", "you can also then fix latency
+issues by pre-claiming ranges").
 """
 
 from __future__ import annotations
@@ -45,8 +39,7 @@ from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.context import LogMachine, TopicPartition
 from kcoord_wire.marshal.log import Appended
 from kcoord_wire.marshal.member_events import Append, MemberSettings, ReadToEnd
-from kcoord_wire.marshal.state import Entry, Outcome, Place
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Entry, Outcome, Place, WorldState
 from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleasingRange
 
 UNKNOWN_END: Final = (1 << 63) - 1

@@ -20,7 +20,7 @@ from typing import Final
 
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.observer import Garbage, Observer, Reuse
-from kcoord_wire.marshal.state import ADMIN_PREFIX, Claim, Freshness, KnownMember, Place, Rules
+from kcoord_wire.marshal.world_state import ADMIN_PREFIX, Claim, Freshness, KnownMember, Place, Rules
 
 DAY_MS: Final = 86_400_000
 MINUTE_MS: Final = 60_000

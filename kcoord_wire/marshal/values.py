@@ -16,7 +16,7 @@ from typing import Any, Final
 from kcoord_wire.codec.registry import decode_text
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.marshal.log import RawEntry
-from kcoord_wire.marshal.state import Entry, Unreadable
+from kcoord_wire.marshal.world_state import Entry, Unreadable
 
 MAX_VALUE: Final = 1 << 16
 """Bytes. The strings of a message come from names of topics (249 at most), groups and clients."""

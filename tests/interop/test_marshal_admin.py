@@ -15,7 +15,7 @@ from kcoord_wire.cli.main import main
 from kcoord_wire.marshal.client import MarshalConsumer
 from kcoord_wire.marshal.kafka_log import KafkaLog, create_topic
 from kcoord_wire.marshal.kafka_topics import KafkaTopics
-from kcoord_wire.marshal.state import Rules
+from kcoord_wire.marshal.world_state import Rules
 from tests.support.kafka_broker import KafkaBroker, class_path, make_topics, run_java
 from tests.support.marshal_log import append_lines
 from tests.support.waiting import consumed, eventually

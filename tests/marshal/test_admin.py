@@ -13,7 +13,7 @@ import pytest
 
 from kcoord_wire.marshal.admin import AdminSettings, Finished, GroupPauser, PositionSetter, Result, Step
 from kcoord_wire.marshal.context import TopicPartition
-from kcoord_wire.marshal.state import Entry, Rules
+from kcoord_wire.marshal.world_state import Entry, Rules
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 from tests.support.marshal_admin import LANDS, LATE, LOST, UNANSWERED, WALL_MS, AdminBench, Peer
 from tests.support.marshal_script import Fate

@@ -28,8 +28,7 @@ from kcoord_wire.marshal.member_events import (
     StopFetching,
     Tenure,
 )
-from kcoord_wire.marshal.state import Claim, Entry, Place, Rules
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Claim, Entry, Place, Rules, WorldState
 from kcoord_wire.messages.marshal import ClaimingMessages, ClaimingPartition, Heartbeat, ReleasingPartition
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 

@@ -33,8 +33,7 @@ from kcoord_wire.marshal.member_events import (
     StartFetching,
     StopFetching,
 )
-from kcoord_wire.marshal.state import Claim, Handoff, KnownMember, Place, Rules
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Claim, Handoff, KnownMember, Place, Rules, WorldState
 from kcoord_wire.messages.marshal import ClaimingPartition, HandingOver, Heartbeat, Presence, ReleasingPartition
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 

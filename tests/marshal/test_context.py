@@ -9,7 +9,7 @@ import pytest
 
 from kcoord_wire.marshal.context import Clocks, Context, TopicPartition
 from kcoord_wire.marshal.member_events import MemberSettings
-from kcoord_wire.marshal.state import Entry, Rules
+from kcoord_wire.marshal.world_state import Entry, Rules
 from kcoord_wire.messages.marshal import Heartbeat
 
 WALL = 1_795_000_000_900

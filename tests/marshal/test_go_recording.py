@@ -11,7 +11,7 @@ import pytest
 
 from kcoord_wire.codec.registry import decode_text
 from kcoord_wire.marshal.member_events import Append, Balance, Delivery, Fetched, Release, StartFetching
-from kcoord_wire.marshal.state import Rules
+from kcoord_wire.marshal.world_state import Rules
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleasingPartition
 from tests.support.marshal_script import MarshalScript
 

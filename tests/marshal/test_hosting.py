@@ -30,8 +30,7 @@ from kcoord_wire.marshal.member_events import (
 )
 from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog
 from kcoord_wire.marshal.observer import Observer
-from kcoord_wire.marshal.state import Place, Rules
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Place, Rules, WorldState
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat
 
 HEARTBEAT = Heartbeat(time=1, instance_id="i", client_id="c", group_id="g", topic="t", current_offset=3)

@@ -13,9 +13,8 @@ import pytest
 import kcoord_wire as kw
 from kcoord_wire.codec.registry import decode_request, encode_request
 from kcoord_wire.marshal.log import RawEntry, coordination_partition
-from kcoord_wire.marshal.state import Entry, Outcome, Place, Rules
 from kcoord_wire.marshal.values import read_entry
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Entry, Outcome, Place, Rules, WorldState
 
 LOG = Path(__file__).parent.parent / "data" / "golden" / "marshal" / "live_log.jsonl"
 ROWS: list[dict[str, Any]] = [json.loads(line) for line in LOG.read_text("utf-8").splitlines()]

@@ -12,8 +12,18 @@ import pytest
 from hypothesis import given
 
 from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.marshal.state import Certainty, Claim, Entry, Freshness, Outcome, Place, Rules
-from kcoord_wire.marshal.world_state import FORGET_MS, MEMBER_INTERVALS, WorldState
+from kcoord_wire.marshal.world_state import (
+    FORGET_MS,
+    MEMBER_INTERVALS,
+    Certainty,
+    Claim,
+    Entry,
+    Freshness,
+    Outcome,
+    Place,
+    Rules,
+    WorldState,
+)
 from kcoord_wire.messages import marshal as m
 from tests.support.marshal_golden import check_world
 from tests.support.marshal_world import (

@@ -18,9 +18,8 @@ from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.log import RawEntry, coordination_partition
 from kcoord_wire.marshal.member import MISPLACED, ClientIdReuse, Refusals
 from kcoord_wire.marshal.member_events import LossReason, StopFetching
-from kcoord_wire.marshal.state import Entry, Outcome, Rules
 from kcoord_wire.marshal.values import read_entry
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Entry, Outcome, Rules, WorldState
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 from tests.support.marshal_garbage import GARBAGE
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember

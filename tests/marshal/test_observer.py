@@ -11,9 +11,8 @@ from random import Random
 
 from kcoord_wire.marshal.log import RawEntry, coordination_partition
 from kcoord_wire.marshal.observer import Divergence, Observer, Read, Reader, diverging
-from kcoord_wire.marshal.state import Entry, Outcome, Place, Rules
 from kcoord_wire.marshal.values import read_entry
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Entry, Outcome, Place, Rules, WorldState
 from tests.support.marshal_log import T0, entries_of
 from tests.support.marshal_world import beat, claim, free, random_log
 

@@ -25,8 +25,7 @@ from kcoord_wire.marshal.ranges import (
     Ranges,
     RangeState,
 )
-from kcoord_wire.marshal.state import Entry, Outcome, Place, Rules
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Entry, Outcome, Place, Rules, WorldState
 from kcoord_wire.messages import marshal as m
 from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleasingRange
 from tests.support.marshal_script import LOST, Fate, ScriptedProcess, ScriptedWorld

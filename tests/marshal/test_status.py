@@ -9,10 +9,9 @@ import pytest
 
 from kcoord_wire.marshal.log import RawEntry
 from kcoord_wire.marshal.observer import Observer
-from kcoord_wire.marshal.state import Freshness, Place, Rules
 from kcoord_wire.marshal.status import Positions, Situation, Status, clock_text, span_text, status_of
 from kcoord_wire.marshal.values import read_entry
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Freshness, Place, Rules, WorldState
 from tests.support.marshal_log import T0, entries_of
 
 LIVE_LOG = Path(__file__).parent.parent / "data" / "golden" / "marshal" / "live_log.jsonl"

@@ -6,8 +6,8 @@ import pytest
 
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.marshal.log import RawEntry
-from kcoord_wire.marshal.state import Unreadable
 from kcoord_wire.marshal.values import MAX_VALUE, check_id, read_entry, read_value
+from kcoord_wire.marshal.world_state import Unreadable
 from kcoord_wire.messages.marshal import Heartbeat
 from tests.support.marshal_garbage import GARBAGE
 

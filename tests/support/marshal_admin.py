@@ -10,8 +10,7 @@ from kcoord_wire.kernel.machines import Machine, Shutdown
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS as WALL_MS
 from kcoord_wire.marshal.admin import CommitFailed, CommitPositions, Finished, PositionsCommitted, Progressed
 from kcoord_wire.marshal.context import TopicPartition
-from kcoord_wire.marshal.state import Claim, Entry, Place, Rules
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Claim, Entry, Place, Rules, WorldState
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 from tests.support.marshal_script import LATENCY_MS, LOST, Fate, ScriptedProcess, ScriptedWorld
 

@@ -20,7 +20,7 @@ from kcoord_wire.marshal.client import MarshalConsumer
 from kcoord_wire.marshal.kafka_log import KafkaLog
 from kcoord_wire.marshal.kafka_topics import KafkaTopics
 from kcoord_wire.marshal.member_events import Delivery
-from kcoord_wire.marshal.state import Rules
+from kcoord_wire.marshal.world_state import Rules
 
 
 def main(settings: dict[str, Any]) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 
 import kcoord_wire as kw
 from kcoord_wire.marshal.log import RawEntry
-from kcoord_wire.marshal.state import Claim, Rules
 from kcoord_wire.marshal.values import read_entry
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Claim, Rules, WorldState
 
 _GZIP_MAGIC = b"\x1f\x8b"
 

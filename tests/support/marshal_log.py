@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from confluent_kafka import Producer
 
 from kcoord_wire.marshal.log import RawEntry, coordination_partition
-from kcoord_wire.marshal.state import Entry
 from kcoord_wire.marshal.values import read_entry
+from kcoord_wire.marshal.world_state import Entry
 
 T0 = 1_795_000_000
 """s since the Unix epoch, where the lines count from."""

@@ -23,8 +23,8 @@ from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.member import MarshalMember
 from kcoord_wire.marshal.member_events import MemberSettings, Tenure
-from kcoord_wire.marshal.state import Entry, Rules
 from kcoord_wire.marshal.values import read_value
+from kcoord_wire.marshal.world_state import Entry, Rules
 from kcoord_wire.worlds.marshal.processes import LocalClock, LogProcess
 from kcoord_wire.worlds.marshal.virtual_log import VirtualLog
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 
-from kcoord_wire.marshal.state import Claim, Entry, Outcome, Place, Rules
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Claim, Entry, Outcome, Place, Rules, WorldState
 from kcoord_wire.messages import marshal as m
 
 GROUP, TOPIC = "g", "t"

@@ -11,8 +11,7 @@ from kcoord_wire.marshal.claiming import Claiming
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.holding import AckTracker, AtMostOnce, Holding
 from kcoord_wire.marshal.member_events import Delivery, Fetched, LossReason, StartFetching, StopFetching
-from kcoord_wire.marshal.state import Claim, Entry, Freshness, Outcome
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Claim, Entry, Freshness, Outcome, WorldState
 from kcoord_wire.worlds.marshal.marshal_world import ROWS, WRITERS
 from tests.support.planting import Patch, replaces
 

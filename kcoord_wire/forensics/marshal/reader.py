@@ -34,9 +34,8 @@ import pyarrow.compute as pc
 
 from kcoord_wire.forensics.model import NS_PER_MS, ClaimRow, CommitRow, Finding, Loss, Pause, record_time_ns
 from kcoord_wire.marshal.log import RawEntry
-from kcoord_wire.marshal.state import Claim, Outcome, Place, Rules
 from kcoord_wire.marshal.values import read_entry
-from kcoord_wire.marshal.world_state import HEARTBEAT_INTERVAL_S, WorldState
+from kcoord_wire.marshal.world_state import HEARTBEAT_INTERVAL_S, Claim, Outcome, Place, Rules, WorldState
 from kcoord_wire.messages.marshal import ClaimingRange, RangeHeartbeat, ReleaseGroup, ReleasingRange
 
 

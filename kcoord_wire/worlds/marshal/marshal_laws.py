@@ -49,8 +49,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.scripts import ViolationError
 from kcoord_wire.marshal.member_events import Delivery, Tenure
-from kcoord_wire.marshal.state import Certainty, Claim, Entry, Outcome, Place, Rules
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Certainty, Claim, Entry, Outcome, Place, Rules, WorldState
 from kcoord_wire.worlds.marshal.virtual_log import Reader, VirtualLog, VirtualTopics
 
 if TYPE_CHECKING:

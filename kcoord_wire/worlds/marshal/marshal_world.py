@@ -36,8 +36,7 @@ from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.member import MarshalMember
 from kcoord_wire.marshal.member_events import Balance, Delivery, FetchFailed, MemberSettings, Release, Suspend
-from kcoord_wire.marshal.state import Entry, Rules
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Entry, Rules, WorldState
 from kcoord_wire.messages import marshal as messages
 from kcoord_wire.worlds.marshal.marshal_laws import Anomalies, Anomaly, Invariants, Observer, Truth
 from kcoord_wire.worlds.marshal.processes import AdminProcess, LocalClock, MemberProcess

@@ -26,7 +26,7 @@ from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.admin import Admin, CommitPositions, Finished, Moved, PositionsCommitted, Result
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.member_events import Delivery, LossReason, Tenure
-from kcoord_wire.marshal.state import Entry
+from kcoord_wire.marshal.world_state import Entry
 from kcoord_wire.worlds.marshal.marshal_laws import Fetching, Invariants
 from kcoord_wire.worlds.marshal.virtual_log import LATENCY_MS, Reader, VirtualLog, VirtualTopics
 

@@ -22,8 +22,8 @@ from typing import Final
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.scripts import choose
 from kcoord_wire.marshal.log import Appended, AppendFailed, RawEntry
-from kcoord_wire.marshal.state import Entry
 from kcoord_wire.marshal.values import read_entry
+from kcoord_wire.marshal.world_state import Entry
 
 _HOLE_EACH: Final = 10
 _MS: Final = 1000

@@ -8,9 +8,8 @@ import tracemalloc
 from typing import Any
 
 from kcoord_wire.codec.backend import backend
-from kcoord_wire.marshal.state import Rules
 from kcoord_wire.marshal.values import read_entry
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Rules, WorldState
 
 from .load import COORDINATION_PARTITIONS, MEMBERS, PLACES, chunks
 

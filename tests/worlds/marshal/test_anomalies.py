@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from kcoord_wire.kernel.virtual.scripts import Do, Script, SimulationFailure, ViolationError, run_script
-from kcoord_wire.marshal.state import Rules
+from kcoord_wire.marshal.world_state import Rules
 from kcoord_wire.worlds.marshal.marshal_laws import Anomalies, Anomaly
 from kcoord_wire.worlds.marshal.marshal_world import MarshalCluster, random_script
 

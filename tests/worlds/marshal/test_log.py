@@ -10,7 +10,7 @@ import pytest
 
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS, VirtualClock
 from kcoord_wire.marshal.log import Appended, AppendFailed
-from kcoord_wire.marshal.state import Entry
+from kcoord_wire.marshal.world_state import Entry
 from kcoord_wire.worlds.marshal.virtual_log import Fate, Reader, Trouble, VirtualLog, VirtualTopics
 
 TIMEOUT_MS = 500

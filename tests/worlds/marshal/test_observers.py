@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.kernel.virtual.scripts import SimulationFailure, ViolationError, run_script
-from kcoord_wire.marshal.state import Entry, Outcome, Place, Rules
-from kcoord_wire.marshal.world_state import WorldState
+from kcoord_wire.marshal.world_state import Entry, Outcome, Place, Rules, WorldState
 from kcoord_wire.messages import marshal as messages
 from kcoord_wire.worlds.marshal.marshal_laws import place_of
 from kcoord_wire.worlds.marshal.marshal_world import JUNK, WRITERS, MarshalCluster, random_script

@@ -8,7 +8,7 @@ import pytest
 
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS
 from kcoord_wire.kernel.virtual.scripts import ViolationError
-from kcoord_wire.marshal.state import Place
+from kcoord_wire.marshal.world_state import Place
 from kcoord_wire.worlds.marshal import MarshalCluster
 from kcoord_wire.worlds.marshal.marshal_laws import Invariants
 from kcoord_wire.worlds.marshal.processes import AdminProcess, LocalClock
