@@ -106,7 +106,13 @@ class BuildNative(build_ext):
                 build_dir="build/cython",
                 include_path=INCLUDED,
                 force=True,
-                compiler_directives={"language_level": 3, "boundscheck": DEBUG, "wraparound": False, "cdivision": True},
+                compiler_directives={
+                    "language_level": 3,
+                    "boundscheck": DEBUG,
+                    "wraparound": False,
+                    "cdivision": True,
+                    "auto_pickle": False,  # its __setstate__ would let Python code set pointers and offsets
+                },
             )
         ext.sources = [str(c_file)]
         super().build_extension(ext)

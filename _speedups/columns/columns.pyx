@@ -6,6 +6,7 @@ Laws:
 * Output and errors are those of codec.columns.pure.
 * Nothing a peer sends reaches an allocation unchecked; a batch holds a multiple of its input's bytes and rows at most.
 * The decoder keeps no buffer from batch to batch, only how long they were. It decodes one batch at a time.
+* The instructions of a message at a version are made at its first row: most captures hold one version of each.
 """
 
 import struct
@@ -75,16 +76,19 @@ cdef class Decoder:
     cdef bint views
     cdef object schema
     cdef object lock
-    cdef object keep
-    cdef object blocks
-    cdef dict columns  # id of a Shape -> its Column*, as an integer; only while the plan is built
-    cdef dict bare  # id of a StructPlan -> the Walk* that only checks it; only while the plan is built
+    cdef object failure  # what has kept instructions from being made
+    cdef list messages  # the codec and the Shape of each message
+    cdef list keep
+    cdef list blocks
+    cdef dict columns  # id of a Shape -> its Column*, as an integer
+    cdef dict bare  # id of a StructPlan -> the Walk* that only checks it
     cdef bytes constants  # texts of defaults that are too long for a view
 
     def __cinit__(self, task):
         cdef int i
         self.blocks = []
         self.keep = [task]
+        self.messages = []
         self.columns = {}
         self.bare = {}
         self.constants = bytes(16)
@@ -105,9 +109,9 @@ cdef class Decoder:
             self.build_message(&self.d.messages[i], codec, by_name.get(codec.name), task)
             if codec.api_key is not None:
                 self.d.route[<uint16_t>(codec.api_key & 0xFFFF)] = i + 1
-        self.columns = self.bare = None
-        self.keep = tuple(self.keep)
-        self.blocks = tuple(self.blocks)
+        # SAFETY: called while `decode` holds the decoder, by one thread.
+        self.d.owner = <void*>self
+        self.d.make_walk = make_walk
 
     def __dealloc__(self):
         for block in self.blocks:
@@ -194,10 +198,17 @@ cdef class Decoder:
             m.column = self.build_column(shape, columns)
         m.rows = self.new_level(columns)
         m.versions = <Version*>self.block(m.n_versions, sizeof(Version))
+        self.messages.append((codec, shape))
         for i, version in enumerate(versions):
-            m.versions[i].walk = self.build_struct(codec.plan(version), shape)
             m.versions[i].tags_before = task.has_tags_before(codec, version)
+            if self.views:  # their constants are copied before the first row
+                self.build_version(m, i)
         return 0
+
+    cdef Walk* build_version(self, Message* m, int64_t i) except NULL:
+        codec, shape = self.messages[m - self.d.messages]
+        m.versions[i].walk = self.build_struct(codec.plan(m.first + i), shape)
+        return m.versions[i].walk
 
     cdef Walk* build_struct(self, plan, shape) except NULL:
         cdef list steps = []
@@ -239,8 +250,6 @@ cdef class Decoder:
             ))
         own = {step.tag for step in plan.tagged}
         tags += [(tag, 0, 0, 0) for tag in sorted(plan.known_tags - own)]
-        if len(tags) > 64:
-            raise TypeError(f"{plan.name} has {len(tags)} tagged fields: more than 64 cannot be decoded into columns")
         return [{"code": TAGS, "tags": tags}]
 
     cdef Walk* build_value(self, step, shape, bint nullable) except NULL:
@@ -410,6 +419,9 @@ cdef class Decoder:
             self.limit_hints(input_bytes(&source))
             with nogil:
                 trouble = read_rows(&self.d, &source, &state, &refusals, key_of, version_of)
+            if self.failure is not None:
+                failure, self.failure = self.failure, None
+                raise failure
             if trouble == OVERFLOW:
                 raise OverflowError("a column is too large for 32-bit offsets: decode smaller batches")
             if trouble:
@@ -577,6 +589,14 @@ cdef class Decoder:
         offsets.buffers[0] = valid
         offsets.buffers[1] = places
         return True
+
+
+cdef Walk* make_walk(void* owner, Message* m, int64_t i) noexcept with gil:
+    try:
+        return (<Decoder>owner).build_version(m, i)
+    except BaseException as error:
+        (<Decoder>owner).failure = error
+        return NULL
 
 
 cdef bint op_is_plain(item, bint strict, bint passed):

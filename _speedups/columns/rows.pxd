@@ -30,7 +30,7 @@ cdef enum Form:
 
 
 cdef struct Version:
-    Walk* walk
+    Walk* walk  # NULL until a row needs it
     bint tags_before  # the header has a tag section
 
 
@@ -84,6 +84,8 @@ cdef struct Decoding:
     Walk* header
     Walk* old_header
     Walk* header_tags
+    void* owner
+    Walk* (*make_walk)(void*, Message*, int64_t) noexcept nogil  # with the owner; NULL if that fails
 
 
 cdef inline int open_source(ArrowArray* a, Source* source, bint large, bint views) noexcept:
@@ -343,6 +345,7 @@ cdef inline bint read_block(Decoding* d, Frames* f, State* s, int64_t n, int64_t
     """Read the frames; False if they must be read one by one, in which case no column holds anything of them."""
     cdef Message* m
     cdef Version* v
+    cdef Walk* walk
     cdef int64_t version = s.block_version
     cdef bint fine = True
     cdef int j
@@ -362,6 +365,9 @@ cdef inline bint read_block(Decoding* d, Frames* f, State* s, int64_t n, int64_t
     if not 0 <= version < m.n_versions:
         return False
     v = &m.versions[version]
+    walk = walk_of(d, m, version)
+    if walk == NULL:
+        return False
     reach(&d.head, f.row)
     if d.form == REQUEST:
         fine = walk_block(d.header, f, s)
@@ -380,7 +386,7 @@ cdef inline bint read_block(Decoding* d, Frames* f, State* s, int64_t n, int64_t
             return False
         reach(m, f.row)
     if fine:
-        fine = walk_block(v.walk, f, s)
+        fine = walk_block(walk, f, s)
         if fine and d.strict:
             for j in range(f.n):
                 fine = fine and f.p[j] == f.end[j]
@@ -399,6 +405,11 @@ cdef inline Message* message_of(Decoding* d, int64_t key) noexcept nogil:
         return NULL
     index = d.route[<uint16_t>key]
     return &d.messages[index - 1] if index else NULL
+
+cdef inline Walk* walk_of(Decoding* d, Message* m, int64_t version) noexcept nogil:
+    if rare(m.versions[version].walk == NULL):
+        return d.make_walk(d.owner, m, version)
+    return m.versions[version].walk
 
 cdef inline int read_request(Decoding* d, const uint8_t* start, State* s, int64_t row, int64_t n) noexcept nogil:
     cdef Walk* header = d.header
@@ -495,12 +506,15 @@ cdef inline int read_rest(
     Decoding* d, Message* m, int64_t version, const uint8_t* p, State* s, int64_t row, int64_t n, bint whole
 ) noexcept nogil:
     """Read the rest of the header, if it has tags, and the message."""
-    cdef Version* v = &m.versions[version]
-    if v.tags_before and d.form <= RESPONSE:
+    cdef Walk* walk = walk_of(d, m, version)
+    if walk == NULL:
+        s.kind = NO_MEMORY
+        return NO_MEMORY
+    if m.versions[version].tags_before and d.form <= RESPONSE:
         p = walk_over(d.header_tags, p, s, row)
         if p == NULL:
             return s.kind
-    p = read_part(d, m, v.walk, p, s, row, n)
+    p = read_part(d, m, walk, p, s, row, n)
     if p == NULL:
         return s.kind
     if rare(p != s.end and whole and s.strict):

@@ -14,7 +14,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.codec.columns import ColumnDecoder
-from kcoord_wire.codec.registry import compile_schemas
+from kcoord_wire.codec.registry import MessageCodec, compile_schemas
 from kcoord_wire.schema.plan import Length, Op, Presence
 from tests.support.backends import BACKENDS
 from tests.support.column_rows import DATA, KAFKA, damaged, decoder, expected, frames_of
@@ -52,6 +52,29 @@ def mixed(seed: int = 0) -> list[bytes | None]:
 
 
 # ---- what is asked for
+
+
+@pytest.mark.skipif("native" not in BACKENDS, reason="the pure decoder reads by programs, which are made when used")
+def test_instructions_are_made_for_the_versions_that_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    codec = kw.registry["JoinGroupRequest"]
+    made = decoder("native", ["JoinGroupRequest"])
+    frames = [*[frame(5)] * 6, frame(3), b"", *[frame(5)] * 6]
+    asked: list[int] = []
+
+    def plan(version: int) -> Any:
+        asked.append(version)
+        if len(asked) == 1:
+            raise MemoryError("of the plan")
+        return MessageCodec.plan(codec, version)
+
+    monkeypatch.setattr(codec, "plan", plan)
+    with pytest.raises(MemoryError, match="of the plan"):
+        made.decode(pa.array(frames[:1]))
+    batch = made.decode(pa.array(frames))
+    assert asked == [5, 5, 3]
+    assert [row and row["group_id"] for row in batch["JoinGroupRequest"].to_pylist()] == [
+        "group" if each else None for each in frames
+    ]
 
 
 def test_the_schema_says_what_comes(backend: str) -> None:

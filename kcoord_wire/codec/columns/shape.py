@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 MAX_COLUMNS: Final = 10_000  # in one message; the released protocol's largest, FetchResponse, has about 60
+MAX_TAGS: Final = 64  # in one struct: the native decoder keeps a bit for each that it has seen
 
 _NAMES: Final = {
     Op.BOOL: "bool_",
@@ -89,6 +90,9 @@ class _Shapes:
 
     def fields(self, plan: StructPlan) -> tuple[Shape, ...]:
         if plan not in self.done:
+            if len(plan.known_tags) > MAX_TAGS:
+                what = f"{plan.name} has {len(plan.known_tags)} tagged fields"
+                raise TypeError(f"{what}: more than {MAX_TAGS} cannot be decoded into columns")
             self.done[plan] = tuple(self.shape(step.attr, step) for step in plan.steps)
         return self.done[plan]
 
