@@ -9,7 +9,9 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -114,6 +116,21 @@ def pin() -> None:
     """Stay on the last core that this process may use, and its children: the first is where most interrupts go."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+def build(source: Path, name: str, *flags: str) -> Path:
+    """Compile a C file beside everything else that is built, where the source is newer. CalledProcessError where the
+    compiler refuses."""
+    built = ROOT / "build" / "bench" / name
+    if not built.exists() or built.stat().st_mtime < source.stat().st_mtime:
+        built.parent.mkdir(parents=True, exist_ok=True)
+        # Two test processes may build at once: each its own file, then one rename.
+        with tempfile.TemporaryDirectory(dir=built.parent) as folder:
+            made = Path(folder, name)
+            command = [os.environ.get("CC", "cc"), "-fPIC", "-Wall", "-Werror", *flags, str(source), "-o", str(made)]
+            subprocess.run(command, check=True)
+            made.replace(built)
+    return built
 
 
 def samples(call: Callable[[], Any], seconds: float) -> list[float]:

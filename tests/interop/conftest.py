@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,16 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     wanted = {param["script"] for param in params if isinstance(param.get("script"), Script)} or set(SCRIPTS)
     return play_scripts(wanted, tmp_path_factory.mktemp("played"))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A browser for all tests of a file."""
+    from tests.support.browser import start_browser  # selenium is not for every file
+
+    driver = start_browser(tmp_path_factory.mktemp("profile"))
+    yield driver
+    driver.quit()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks

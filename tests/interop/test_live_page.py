@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from selenium.webdriver import Chrome
@@ -15,33 +12,26 @@ import kcoord_wire as kw
 from kcoord_wire.control import ControlServer
 from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.protocol.error_codes import ErrorCode
-from tests.support.browser import start_browser
+from tests.support.browser import CHECKS, Page
 from tests.support.fixtures import StartCoordinator
 from tests.support.group_client import become_stable, join_request
 from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
-PATIENCE = 90.0
-CHECKS = {path.stem: path.read_text("utf-8") for path in (Path(__file__).parent / "browser").glob("*.js")}
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\"'&"
 
 
-class Live:
+class Live(Page):
     """The page of one coordinator in the browser."""
 
     def __init__(self, browser: Chrome, coordinator: Coordinator, control: ControlServer) -> None:
-        self.browser = browser
+        super().__init__(browser)
         self.coordinator = coordinator
         self.control = control
 
     def open(self, address: str) -> None:
         self.browser.get("about:blank")
-        for kind in ("browser", "performance"):
-            self.browser.get_log(kind)
-        self.browser.get(address)
-
-    def js(self, script: str) -> Any:
-        return self.browser.execute_script(f"return (\n{script}\n)")
+        self.load(address)
 
     def texts(self, selector: str) -> list[str]:
         found: list[str] = self.browser.execute_script(
@@ -59,22 +49,11 @@ class Live:
 
         eventually(lambda: self.texts(selector), f"of {selector}, not {wanted}", until=are_there, every=0.02)
 
-    def complaints(self) -> list[str]:
-        return [entry["message"] for entry in self.browser.get_log("browser")]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    """A browser for all tests of this file."""
-    driver = start_browser(tmp_path_factory.mktemp("profile"))
-    driver.set_window_size(1200, 900)
-    yield driver
-    driver.quit()
-
 
 @pytest.fixture
 def live(browser: Chrome, coordinator: StartCoordinator) -> Iterator[Live]:
     c = coordinator()
+    browser.set_window_size(1200, 900)
     with ControlServer(c) as control:
         page = Live(browser, c, control)
         page.open(control.page)
@@ -124,8 +103,7 @@ def test_a_rebalance_as_it_happens(live: Live) -> None:
         assert "stable" in rows[0]
         live.browser.find_element(By.CSS_SELECTOR, ".card button").click()
         live.wait(".progress", "requested by the operator (asked for on the page); waits for first (JoinGroup)")
-    requests = [json.loads(entry["message"])["message"] for entry in live.browser.get_log("performance")]
-    asked = [e["params"]["request"]["url"] for e in requests if e["method"] == "Network.requestWillBeSent"]
+    asked = live.asked()
     assert asked
     assert all(url.startswith((live.control.url + "/", "data:")) for url in asked)
     assert live.control.token not in "".join(url.partition("#")[0] for url in asked), "it is in no address that is sent"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from selenium.webdriver import ActionChains, Chrome, Keys
@@ -17,19 +15,18 @@ from selenium.webdriver.support.ui import Select
 
 from kcoord_wire.forensics.model import GroupHistory
 from kcoord_wire.report import write_html
-from tests.support.browser import start_browser
+from tests.support.browser import CHECKS, Page
 from tests.support.histories import HOSTILE, bare, empty, hostile, incident, kip_848, losses, storm, typical
 from tests.support.waiting import eventually
 
 NARROWEST = "Math.min(...[...document.querySelectorAll('#rebalances td')].map((cell) => cell.offsetWidth || 1000))"
-CHECKS = {path.stem: path.read_text("utf-8") for path in (Path(__file__).parent / "browser").glob("*.js")}
 
 
-class Page:
+class Report(Page):
     """One report in the browser."""
 
     def __init__(self, browser: Chrome, folder: Path) -> None:
-        self.browser = browser
+        super().__init__(browser)
         self.folder = folder
 
     def open(self, *histories: GroupHistory, width: int = 1400, dark: bool = False, height: int = 1000) -> None:
@@ -38,9 +35,7 @@ class Page:
         write_html(histories, losses(), path, title="Consumer groups", source="node-1.pcap")
         self.size(width, height)
         self.media("screen", dark)
-        for kind in ("browser", "performance"):
-            self.browser.get_log(kind)
-        self.browser.get(path.as_uri())
+        self.load(path.as_uri())
         self.wait("document.documentElement.dataset.ready === 'yes'")
         self.drawn()
 
@@ -54,10 +49,6 @@ class Page:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         still = {"name": "prefers-reduced-motion", "value": "reduce"}
         self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": kind, "features": [scheme, still]})
-
-    def js(self, script: str, *args: Any) -> Any:
-        """The value of an expression of the page."""
-        return self.browser.execute_script(f"return (\n{script}\n)", *args)
 
     def wait(self, condition: str) -> None:
         """Until an expression is true."""
@@ -100,32 +91,18 @@ class Page:
         )
         return found
 
-    def complaints(self) -> list[str]:
-        """What the browser has written into its console."""
-        return [entry["message"] for entry in self.browser.get_log("browser")]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    """A browser for all tests of this file."""
-    driver = start_browser(tmp_path_factory.mktemp("profile"))
-    yield driver
-    driver.quit()
-
 
 @pytest.fixture
-def page(browser: Chrome, tmp_path: Path) -> Iterator[Page]:
+def page(browser: Chrome, tmp_path: Path) -> Iterator[Report]:
     """A page that must not complain."""
-    result = Page(browser, tmp_path)
+    result = Report(browser, tmp_path)
     yield result
     assert result.complaints() == []
 
 
-def test_asks_for_its_own_file_and_for_nothing_else(page: Page) -> None:
+def test_asks_for_its_own_file_and_for_nothing_else(page: Report) -> None:
     page.open(typical(), kip_848(), incident())
-    events = [json.loads(entry["message"])["message"] for entry in page.browser.get_log("performance")]
-    asked = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
-    assert asked == {(page.folder / "report.html").as_uri()}
+    assert set(page.asked()) == {(page.folder / "report.html").as_uri()}
     assert page.one("#group-title").text == "billing"
     assert page.one("#opening").text.startswith("billing-1 was put out because it did not poll")
     assert page.one("#summary").text.startswith("7 rebalances in 3 min 20 s: 4 new member")
@@ -134,7 +111,7 @@ def test_asks_for_its_own_file_and_for_nothing_else(page: Page) -> None:
     assert len(page.all("#findings .finding")) == 3
 
 
-def test_the_policy_stops_what_would_talk(page: Page) -> None:
+def test_the_policy_stops_what_would_talk(page: Report) -> None:
     page.open(typical())
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}/"
@@ -156,7 +133,7 @@ def test_the_policy_stops_what_would_talk(page: Page) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_are_text(page: Page, name: str) -> None:
+def test_hostile_names_are_text(page: Report, name: str) -> None:
     page.open(hostile(name), typical())
     page.browser.execute_script("choose(page.groups.findIndex((group) => group.id !== 'billing')); table.open(4)")
     page.drawn()
@@ -166,7 +143,7 @@ def test_hostile_names_are_text(page: Page, name: str) -> None:
     assert len(page.all(".particulars")) == 1
 
 
-def test_the_table_is_filtered_by_cause_member_and_text(page: Page) -> None:
+def test_the_table_is_filtered_by_cause_member_and_text(page: Report) -> None:
     page.open(typical())
     assert page.numbers() == [1, 2, 3, 4, 5, 6, 7]
     bands = "document.querySelectorAll('#causes .layer_0_marks path').length"
@@ -188,7 +165,7 @@ def test_the_table_is_filtered_by_cause_member_and_text(page: Page) -> None:
     assert page.numbers() == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_the_table_is_sorted_by_its_heads(page: Page) -> None:
+def test_the_table_is_sorted_by_its_heads(page: Report) -> None:
     page.open(typical())
     page.one('th[data-key="took"] button').click()
     assert page.numbers()[:3] == [5, 2, 7]
@@ -200,7 +177,7 @@ def test_the_table_is_sorted_by_its_heads(page: Page) -> None:
     assert len(page.all("#rebalances [aria-sort]")) == 1
 
 
-def test_zooms_and_moves_by_keyboard_and_all_charts_follow(page: Page) -> None:
+def test_zooms_and_moves_by_keyboard_and_all_charts_follow(page: Report) -> None:
     page.open(typical())
     whole, labels = page.range(), page.axis("causes")
     assert labels == page.axis("commits")
@@ -228,7 +205,7 @@ def test_zooms_and_moves_by_keyboard_and_all_charts_follow(page: Page) -> None:
     assert page.range()[0] < 0
 
 
-def test_zooms_and_moves_by_mouse(page: Page) -> None:
+def test_zooms_and_moves_by_mouse(page: Report) -> None:
     page.open(typical())
     whole, labels = page.range(), page.axis("causes")
     lanes = page.one("#lanes")
@@ -255,7 +232,7 @@ def test_zooms_and_moves_by_mouse(page: Page) -> None:
     assert page.range() == pytest.approx(whole), "a wheel alone scrolls the page"
 
 
-def test_table_finding_and_chart_open_a_rebalance(page: Page) -> None:
+def test_table_finding_and_chart_open_a_rebalance(page: Report) -> None:
     page.open(typical())
     page.one('tr[data-n="5"] button').send_keys(Keys.ENTER)
     particulars = page.one("#particulars-5")
@@ -283,7 +260,7 @@ def test_table_finding_and_chart_open_a_rebalance(page: Page) -> None:
     assert page.one("#particulars-5").is_displayed()
 
 
-def test_changes_the_group_and_the_theme(page: Page) -> None:
+def test_changes_the_group_and_the_theme(page: Report) -> None:
     page.open(typical(), incident(), kip_848(), bare(), empty())
     groups = ["billing", "incident-84", "bare", "next-gen", "idle"]
     assert page.texts("#all-table tbody th") == groups, "the worst first: the cause of bare's rebalance is not known"
@@ -314,7 +291,7 @@ def test_changes_the_group_and_the_theme(page: Page) -> None:
         page.wait(f"{ground} === '{colour}'")
 
 
-def test_a_report_of_nothing_says_so(page: Page) -> None:
+def test_a_report_of_nothing_says_so(page: Report) -> None:
     page.open()
     assert page.one("#group").text == "No consumer group was found."
 
@@ -323,7 +300,7 @@ def test_a_report_of_nothing_says_so(page: Page) -> None:
 
 
 @pytest.mark.parametrize("width", [1400, 800, 400])
-def test_no_texts_overlap(page: Page, width: int) -> None:
+def test_no_texts_overlap(page: Report, width: int) -> None:
     page.open(storm(rebalances=150), typical(), incident(), width=width)
     for group in range(3):
         page.browser.execute_script("choose(arguments[0])", group)
@@ -337,7 +314,7 @@ def test_no_texts_overlap(page: Page, width: int) -> None:
     assert page.js("document.documentElement.scrollWidth <= window.innerWidth")
 
 
-def picture(page: Page, of: WebElement) -> tuple[int, float, int, int, list[int]]:
+def picture(page: Report, of: WebElement) -> tuple[int, float, int, int, list[int]]:
     """Colours, the part of the most frequent one, different and all strips of 50 pixels, and their sums."""
     colours, most, different, strips, sums = page.browser.execute_async_script(
         CHECKS["pixels"], of.screenshot_as_base64
@@ -345,7 +322,7 @@ def picture(page: Page, of: WebElement) -> tuple[int, float, int, int, list[int]
     return colours, most, different, strips, sums
 
 
-def test_pictures_are_not_empty_and_themes_differ(page: Page) -> None:
+def test_pictures_are_not_empty_and_themes_differ(page: Report) -> None:
     sums = []
     for dark in (False, True):
         page.open(typical(), storm(rebalances=150), dark=dark)
@@ -359,7 +336,7 @@ def test_pictures_are_not_empty_and_themes_differ(page: Page) -> None:
     assert not set(sums[1]) & set(sums[3])
 
 
-def test_a_large_group_stays_usable(page: Page) -> None:
+def test_a_large_group_stays_usable(page: Report) -> None:
     page.open(storm())
     lanes = page.one("#lanes")
     assert page.one("#fold").text == "Show 12 quiet clients as well"
@@ -384,7 +361,7 @@ def test_a_large_group_stays_usable(page: Page) -> None:
     assert "intervals of ownership" in page.one("#cut").text
 
 
-def test_on_paper_everything_is_there_and_it_is_light(page: Page) -> None:
+def test_on_paper_everything_is_there_and_it_is_light(page: Report) -> None:
     page.open(incident(), dark=True)
     page.media("print", dark=True)
     assert page.js("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -408,7 +385,7 @@ def test_on_paper_everything_is_there_and_it_is_light(page: Page) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_names_captions_heads_and_contrast(page: Page, dark: bool) -> None:
+def test_names_captions_heads_and_contrast(page: Report, dark: bool) -> None:
     page.open(typical(), incident(), kip_848(), dark=dark)
     page.browser.execute_script(
         "table.open(5); document.querySelectorAll('details').forEach((box) => { box.open = true; })"
@@ -421,7 +398,7 @@ def test_names_captions_heads_and_contrast(page: Page, dark: bool) -> None:
         assert len(page.one(f"#{chart}").get_attribute("aria-label") or "") > 30
 
 
-def test_everything_is_reached_by_tab_and_the_focus_is_seen(page: Page) -> None:
+def test_everything_is_reached_by_tab_and_the_focus_is_seen(page: Report) -> None:
     page.open(typical(), bare())
     reached: list[str] = []
     page.one("body").send_keys(Keys.TAB)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 
+CHECKS: Final = {
+    path.stem: path.read_text("utf-8") for path in (Path(__file__).parents[1] / "interop" / "browser").glob("*.js")
+}
+"""Expressions that look at a page, by name."""
 _FLAGS: Final = (
     "--headless",
     "--no-sandbox",
@@ -20,6 +25,32 @@ _FLAGS: Final = (
     "--disable-component-update",
     "--force-color-profile=srgb",
 )
+
+
+class Page:
+    """A page in the browser."""
+
+    def __init__(self, browser: Chrome) -> None:
+        self.browser = browser
+
+    def js(self, script: str, *args: Any) -> Any:
+        """The value of an expression of the page."""
+        return self.browser.execute_script(f"return (\n{script}\n)", *args)
+
+    def load(self, address: str) -> None:
+        """Open an address, and forget what was logged before."""
+        for kind in ("browser", "performance"):
+            self.browser.get_log(kind)
+        self.browser.get(address)
+
+    def asked(self) -> list[str]:
+        """The addresses that the page has asked for."""
+        events = [json.loads(entry["message"])["message"] for entry in self.browser.get_log("performance")]
+        return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+
+    def complaints(self) -> list[str]:
+        """What the browser has written into its console."""
+        return [entry["message"] for entry in self.browser.get_log("browser")]
 
 
 def start_browser(folder: Path) -> Chrome:

@@ -6,51 +6,26 @@ is (`go_command`).
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
 import shutil
-import subprocess
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from tests.support.kafka_broker import tool
+from tests.support.processes import BUILD, ROOT, locked, run_tool
 
-_ROOT: Final = Path(__file__).resolve().parents[2]
-SOURCES: Final = _ROOT / "tests" / "interop" / "go"
-BUILD: Final = _ROOT / "build" / "interop"
-_ATTEMPTS: Final = 3  # of a build tool: what it downloads may fail for a while
+SOURCES: Final = ROOT / "tests" / "interop" / "go"
 
 
 def build_go_programs() -> Path:
     """Build them, and give the folder that has them under the names of their packages."""
     folder = BUILD / "go"
     folder.mkdir(parents=True, exist_ok=True)
-    with (BUILD / "go.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two test processes may want them
+    with locked(folder):
         go, environment = go_command()
-        run([go, "build", "-mod=readonly", "-buildvcs=false", "-o", str(folder), "./..."], SOURCES, environment)
+        run_tool([go, "build", "-mod=readonly", "-buildvcs=false", "-o", str(folder), "./..."], SOURCES, environment)
     return folder
-
-
-def run(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> str:
-    """Run a build tool to its end and give its standard output."""
-    for _ in range(_ATTEMPTS):
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, **(environment or {})},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        if done.returncode == 0:
-            break
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -68,7 +43,7 @@ def go_command() -> tuple[str, dict[str, str]]:
     """
     go = tool("go", "golang-go")
     wanted = version((SOURCES / "go.mod").read_text())
-    found = version(run([go, "env", "GOVERSION"], SOURCES, {"GOTOOLCHAIN": "local"}))
+    found = version(run_tool([go, "env", "GOVERSION"], SOURCES, {"GOTOOLCHAIN": "local"}))
     if found >= wanted:
         return go, {"GOTOOLCHAIN": "local"}
     if found >= (1, 21):
@@ -79,9 +54,9 @@ def go_command() -> tuple[str, dict[str, str]]:
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
         (scratch / "go.mod").write_text("module scratch\n")
-        platform = "-".join(run([go, "env", "GOHOSTOS", "GOHOSTARCH"], scratch).split())
+        platform = "-".join(run_tool([go, "env", "GOHOSTOS", "GOHOSTARCH"], scratch).split())
         module = f"golang.org/toolchain@v0.0.1-{toolchain.name}.{platform}"
-        source = json.loads(run([go, "mod", "download", "-json", module], scratch))["Dir"]
+        source = json.loads(run_tool([go, "mod", "download", "-json", module], scratch))["Dir"]
         copy = scratch / toolchain.name
         shutil.copytree(source, copy, copy_function=shutil.copyfile)
         for folder in [copy, *filter(Path.is_dir, copy.rglob("*"))]:

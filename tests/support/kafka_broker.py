@@ -10,7 +10,6 @@ Laws:
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -30,14 +29,14 @@ from cryptography.hazmat.primitives import serialization
 import kcoord_wire as kw
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.zookeeper.ensemble import free_ports
+from tests.support.processes import BUILD, locked, run_tool
 from tests.support.waiting import PATIENCE, eventually
 from tests.support.wire import Wire
 
 KAFKA: Final = "3.9.2"
 """The version of the reference broker, and of its tools."""
 
-_BUILD: Final = Path(__file__).resolve().parents[2] / "build" / "interop"
-LOGS: Final = _BUILD / "logs"
+LOGS: Final = BUILD / "logs"
 _POM: Final = Path(__file__).with_name("java") / "pom.xml"
 _START_SECONDS: Final = 180
 _STOP_SECONDS: Final = 30
@@ -78,10 +77,8 @@ def tool(name: str, package: str) -> str:
 
 def class_path(artifact: str = "kafka_2.13", version: str = KAFKA) -> str:
     """The class path of an artifact of org.apache.kafka with all that it needs, fetched the first time."""
-    folder = _BUILD / "jars" / f"{artifact}-{version}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several threads and processes may want it first
+    folder = BUILD / "jars" / f"{artifact}-{version}"
+    with locked(folder):
         if not folder.exists():
             _fetch(artifact, version, folder)
     return f"{folder}/*"
@@ -93,7 +90,7 @@ def _fetch(artifact: str, version: str, folder: Path) -> None:
         command = [tool("mvn", "maven"), "--quiet", "--batch-mode", "--file", str(_POM)]
         command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
         command += [f"-Dkafka.artifact={artifact}", f"-Dkafka.version={version}"]
-        _run(command, seconds=300, attempts=3)
+        run_tool(command, seconds=300)
         jars.rename(folder)  # all of it or nothing, whatever breaks off before
 
 
@@ -105,7 +102,9 @@ def log_file(name: str) -> Path:
 
 def compile_java(source: Path, classes: Path, path: str) -> str:
     """Compile one source file against a class path; gives the class path with its classes."""
-    _run([tool("javac", "default-jdk-headless"), "-cp", path, "-d", str(classes), str(source)], seconds=300)
+    run_tool(
+        [tool("javac", "default-jdk-headless"), "-cp", path, "-d", str(classes), str(source)], seconds=300, attempts=1
+    )
     return f"{classes}{os.pathsep}{path}"
 
 
@@ -116,16 +115,7 @@ def java(path: str, *arguments: str) -> list[str]:
 
 def run_java(path: str, *arguments: str, seconds: int = 180) -> str:
     """Run a main class to its end and give its standard output."""
-    return _run(java(path, *arguments), seconds)
-
-
-def _run(command: Sequence[str], seconds: int, attempts: int = 1) -> str:
-    for _ in range(attempts):  # a download may fail for a while
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL)
-        if done.returncode == 0:
-            break
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
+    return run_tool(java(path, *arguments), seconds=seconds, attempts=1)
 
 
 def pem(issued: trustme.LeafCert) -> bytes:

@@ -9,7 +9,6 @@ Laws:
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -26,7 +25,8 @@ from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
-from tests.support.go_programs import BUILD, go_command, run
+from tests.support.go_programs import go_command
+from tests.support.processes import BUILD, locked, run_tool
 
 PASSED: Final = "passes"
 FAILED: Final = "fails"
@@ -127,20 +127,13 @@ def prepare(suite: Suite) -> Path:
     """Fetch the sources and build what has to be built; gives the folder in which the suite is run."""
     _SOURCES.mkdir(parents=True, exist_ok=True)
     folder = _SOURCES / re.sub(r"[^\w.-]+", "-", suite.package)
-    with _locked(folder.name):
+    with locked(folder):
         if suite.is_go:
             return _prepare_go(suite, folder)
         if not folder.exists():
             with _scratch() as scratch:
                 _fetch_sdist(suite, scratch).rename(folder)
         return folder
-
-
-@contextmanager
-def _locked(name: str) -> Iterator[None]:
-    with (_SOURCES / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two test processes may want it
-        yield
 
 
 @contextmanager
@@ -155,7 +148,7 @@ def _prepare_go(suite: Suite, folder: Path) -> Path:
     if not folder.exists():
         with _scratch() as scratch:
             (scratch / "go.mod").write_text("module scratch\n")
-            found = json.loads(run([go, "mod", "download", "-json", suite.package], scratch, environment))
+            found = json.loads(run_tool([go, "mod", "download", "-json", suite.package], scratch, environment))
             copy = scratch / "copy"
             shutil.copytree(found["Dir"], copy, copy_function=shutil.copyfile)
             for each in [copy, *filter(Path.is_dir, copy.rglob("*"))]:
@@ -164,13 +157,13 @@ def _prepare_go(suite: Suite, folder: Path) -> Path:
             copy.rename(folder)
     inside = folder / suite.inside[0]
     command = [go, "test", "-c", "-buildvcs=false", "-mod=readonly", f"-tags={suite.tags}", "-o", "suite.test", "."]
-    run(command, inside, environment)
+    run_tool(command, inside, environment)
     return inside
 
 
 def _fetch_sdist(suite: Suite, scratch: Path) -> Path:
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", suite.package]
-    run(pip, scratch)
+    run_tool(pip, scratch)
     (archive,) = scratch.glob("*.tar.gz")
     with tarfile.open(archive) as files:
         files.extractall(scratch / "copy", filter="data")

@@ -8,11 +8,14 @@ Laws:
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,6 +23,8 @@ from typing import Final, Self
 from tests.support.waiting import PATIENCE
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+BUILD: Final = ROOT / "build" / "interop"
+"""What tests fetch and build of others."""
 _TAIL: Final = 4_000
 
 
@@ -128,3 +133,41 @@ class Process:
     def _close(self) -> None:
         self._said = self.errors
         self._errors.close()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Be alone in the block among threads and processes that want the same; the lock is a file beside `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def run_tool(
+    command: Sequence[str],
+    folder: Path = ROOT,
+    environment: Mapping[str, str] | None = None,
+    *,
+    seconds: float = 600,
+    attempts: int = 3,
+) -> str:
+    """Run a program to its end and give its standard output; what build tools download may fail for a while.
+
+    :param environment: added to that of this process
+    :raises AssertionError: it has failed, with the end of what it wrote
+    """
+    for _ in range(attempts):
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-_TAIL:]}\n{done.stderr[-_TAIL:]}"
+    return done.stdout

@@ -25,6 +25,7 @@ from kcoord_wire.recorder.recording import RecordingWriter, read_recording, reco
 from tests.support.processes import Process
 
 from ..runner import Bench, conditions, table
+from ..scale.servers import cpu_seconds
 
 CONNECTIONS, DEPTH = 50, 32
 TURN = 250  # round trips
@@ -45,8 +46,7 @@ class Way(Process):
 
     def processor_seconds(self) -> float:
         """What the process has used so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.pid)
 
 
 def heartbeat() -> bytes:

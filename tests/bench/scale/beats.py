@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("beats.c")
-BUILT = SOURCE.parents[3] / "build" / "bench" / "beats.so"
+from ..runner import build
+
 ROOM = 8_000_000  # latencies that are kept
 
 
@@ -49,14 +47,8 @@ class Beats:
 
 @cache
 def _library() -> ctypes.CDLL:
-    if not BUILT.exists() or BUILT.stat().st_mtime < SOURCE.stat().st_mtime:
-        BUILT.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=BUILT.parent) as folder:
-            made = Path(folder, BUILT.name)
-            flags = ["-O2", "-shared", "-fPIC", "-Wall", "-Werror"]
-            subprocess.run([os.environ.get("CC", "cc"), *flags, str(SOURCE), "-o", str(made)], check=True)
-            made.replace(BUILT)
-    return ctypes.CDLL(str(BUILT), use_errno=True)
+    built = build(Path(__file__).with_name("beats.c"), "beats.so", "-O2", "-shared")
+    return ctypes.CDLL(str(built), use_errno=True)
 
 
 def run_beats(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 from typing import Final
 
 from tests.support.clients.members import Client
-from tests.support.go_programs import run
 from tests.support.kafka_broker import tool
-from tests.support.processes import ROOT
+from tests.support.processes import ROOT, locked, run_tool
 
 _PROGRAM: Final = ROOT / "tests" / "interop" / "node"
 _ALLOWED = {
@@ -25,8 +23,7 @@ def kafkajs_client() -> Client:
     modules.mkdir(parents=True, exist_ok=True)
     for name in "package.json", "package-lock.json", ".npmrc":
         shutil.copyfile(_PROGRAM / name, modules / name)
-    with (modules.parent / "node.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        run([npm, "ci", "--ignore-scripts"], modules)
+    with locked(modules):
+        run_tool([npm, "ci", "--ignore-scripts"], modules)
     environment = {"NODE_PATH": str(modules / "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
     return Client("kafkajs", (node, str(_PROGRAM / "member.js")), _ALLOWED, environment)
