@@ -23,7 +23,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -208,7 +208,7 @@ class FetchSettings:
     timeout_ms: int = 5_000
 
 
-class _BadAnswerError(Exception):
+class BadAnswerError(Exception):
     """A broker's answer cannot be one to the request."""
 
 
@@ -276,16 +276,18 @@ class BrokerFetcher:
         while True:
             try:
                 if broker_id not in self._addresses:
-                    raise _BadAnswerError("its address is not known")
+                    raise BadAnswerError("its address is not known")
                 async with self._open(self._addresses[broker_id]) as link:
                     while True:
                         await self._round(link, partitions, inbox, fence)
-            except (OSError, EOFError, ValueError, OverflowError, _BadAnswerError, kw.WireError) as error:
+            except (OSError, EOFError, ValueError, OverflowError, BadAnswerError, kw.WireError) as error:
                 self._warn(f"broker {broker_id}", error)
             await asyncio.sleep(self._settings.backoff_ms / 1000)
             await self._ask_for_addresses(broker_id)
 
-    async def _round(self, link: _Link, partitions: Sequence[Partition], inbox: Inbox, fence: Fence | None) -> None:
+    async def _round(
+        self, link: BrokerLink, partitions: Sequence[Partition], inbox: Inbox, fence: Fence | None
+    ) -> None:
         """Fetch each partition that wants records; pause if there are none."""
         wanted = [partition for partition in partitions if inbox.wants(partition)]
         if not wanted:
@@ -297,7 +299,7 @@ class BrokerFetcher:
         if not has_records:
             await asyncio.sleep(self._settings.poll_ms / 1000)
 
-    async def _fetch(self, link: _Link, partition: Partition, inbox: Inbox, fence: Fence | None) -> bool:
+    async def _fetch(self, link: BrokerLink, partition: Partition, inbox: Inbox, fence: Fence | None) -> bool:
         """Send one fetch and take its answer; return whether it had records."""
         state = inbox.partitions[partition]
         request = m.CentralFetchRequest(
@@ -316,7 +318,7 @@ class BrokerFetcher:
         if answer.error_code == CentralError.OFFSET_OUT_OF_RANGE and state.next_fetch < 0:
             offset = answer.end_offset if state.next_fetch == _LATEST else answer.first_offset
             if offset < 0:
-                raise _BadAnswerError(f"offsets {answer.first_offset} to {answer.end_offset}")
+                raise BadAnswerError(f"offsets {answer.first_offset} to {answer.end_offset}")
             inbox.resolve(partition, offset)
             return True
         if answer.error_code in (CentralError.OFFSET_OUT_OF_RANGE, CentralError.STALE_EPOCH):
@@ -347,28 +349,37 @@ class BrokerFetcher:
             try:
                 async with self._open(address) as link:
                     answer = await link.ask(m.ClusterMetadataRequest(), m.ClusterMetadataResponse)
-            except (OSError, EOFError, ValueError, OverflowError, _BadAnswerError, kw.WireError):
+            except (OSError, EOFError, ValueError, OverflowError, BadAnswerError, kw.WireError):
                 continue
             for each in answer.brokers_info:
                 if each.id == broker_id or each.id in self._addresses:
                     self._addresses[each.id] = BrokerAddress(each.id, each.host, each.port)
             return
 
-    @asynccontextmanager
-    async def _open(self, address: BrokerAddress) -> AsyncIterator[_Link]:
-        timeout = self._settings.timeout_ms / 1000
-        async with asyncio.timeout(timeout):
-            reader, writer = await asyncio.open_connection(address.host, address.port)
-        largest = self._settings.max_size + _BEFORE_RECORDS
-        try:
-            yield _Link(reader, writer, timeout, largest)
-        except TimeoutError:
-            raise _BadAnswerError(f"no answer of {address_text(address.host, address.port)} in time") from None
-        finally:
-            writer.transport.abort()
+    def _open(self, address: BrokerAddress) -> AbstractAsyncContextManager[BrokerLink]:
+        return open_link(address, self._settings.timeout_ms / 1000, self._settings.max_size + _BEFORE_RECORDS)
 
 
-class _Link:
+@asynccontextmanager
+async def open_link(address: BrokerAddress, timeout: float, largest: int) -> AsyncIterator[BrokerLink]:
+    """A connection with a broker, until the end of the block.
+
+    :param timeout: seconds that connecting, and then each answer, may take
+    :param largest: bytes of an answer
+    :raises OSError: it cannot be reached, TimeoutError included
+    :raises BadAnswerError: it has not answered in time
+    """
+    async with asyncio.timeout(timeout):
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+    try:
+        yield BrokerLink(reader, writer, timeout, largest)
+    except TimeoutError:
+        raise BadAnswerError(f"no answer of {address_text(address.host, address.port)} in time") from None
+    finally:
+        writer.transport.abort()
+
+
+class BrokerLink:
     """One connection with one request in flight."""
 
     def __init__(
@@ -382,7 +393,7 @@ class _Link:
     async def ask(self, request: Any, answer: type) -> Any:
         """Send a request and return its answer.
 
-        :raises _BadAnswerError: it is too large
+        :raises BadAnswerError: it is too large
         :raises DecodeError: it is not of that class
         :raises TimeoutError: it has not come in time
         :raises EOFError: the broker has closed the connection
@@ -392,16 +403,16 @@ class _Link:
             await self._writer.drain()
             size = int.from_bytes(await self._reader.readexactly(SIZE_BYTES), "big", signed=True)
             if not 0 <= size <= self._largest:
-                raise _BadAnswerError(f"an answer of {size} bytes, at most {self._largest} may be")
+                raise BadAnswerError(f"an answer of {size} bytes, at most {self._largest} may be")
             return kw.decode(answer, await self._reader.readexactly(size), 0)
 
 
 def _check(records: Sequence[tuple[int, bytes]], next_offset: int) -> None:
     """Offsets may have gaps, but must not go back: a record would be delivered as another one.
 
-    :raises _BadAnswerError: they do
+    :raises BadAnswerError: they do
     """
     for offset, _ in records:
         if offset < next_offset:
-            raise _BadAnswerError(f"offset {offset} where {next_offset} was next")
+            raise BadAnswerError(f"offset {offset} where {next_offset} was next")
         next_offset = offset + 1

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 import kcoord_wire as kw
-from kcoord_wire.central.dialects import draft_frame
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.draft.groups import GroupStore
+from kcoord_wire.central.fetcher import BadAnswerError, open_link
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.kernel.net import address_text
 from kcoord_wire.kernel.procedures import Procedure
@@ -147,31 +147,14 @@ class StatusReader:
             status.silence = f"broker {status.leader.broker_id} is elected, and has no registration"
         else:
             try:
-                live = await asyncio.wait_for(ask_coordinator(broker.host, broker.port), ANSWER_SECONDS)
-            except (OSError, EOFError, TimeoutError, kw.DecodeError) as error:
+                async with open_link(broker, ANSWER_SECONDS, LARGEST_ANSWER) as link:
+                    live = await link.ask(m.CentralStatusRequest(), m.CentralStatusResponse)
+            except (OSError, EOFError, BadAnswerError, kw.DecodeError) as error:
                 address = address_text(broker.host, broker.port)
                 status.silence = f"it does not answer at {address}: {str(error) or 'no answer in time'}"
             else:
                 status.live = None if live.error_code else live
                 status.silence = ErrorCode(live.error_code).name if live.error_code else ""
-
-
-async def ask_coordinator(host: str, port: int) -> m.CentralStatusResponse:
-    """Return the state of the coordinator that listens there, or its error.
-
-    :raises OSError: it cannot be reached
-    :raises EOFError: it has closed the connection
-    :raises DecodeError: its answer does not decode
-    """
-    reader, writer = await asyncio.open_connection(host, port)
-    try:
-        writer.write(draft_frame(m.CentralStatusRequest()))
-        size = int.from_bytes(await reader.readexactly(4), "big")
-        if size > LARGEST_ANSWER:
-            raise kw.DecodeError("frame", 0, "Frame.size", f"an answer of {size} bytes")
-        return kw.decode(m.CentralStatusResponse, await reader.readexactly(size), 0)
-    finally:
-        writer.close()
 
 
 def _answer(request: Request) -> Generator[Any, Any, Any]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.central.rewrite.events import FetchingStopped, MemberSettings, RewriteError, StopFetching
-from kcoord_wire.central.rewrite.member import RewriteMember
+from kcoord_wire.central.rewrite.member import MemberPhase, RewriteMember
 from kcoord_wire.kernel.machines import BrokerAddress, Connect, Connected, Disconnected, LogEvent, Received, Send, Tick
 from kcoord_wire.messages import (
     FindCoordinatorRequest,
@@ -154,6 +154,10 @@ class Driven:
         return effects if error else self.connects()
 
     # ---- where it is
+
+    @property
+    def is_fetching(self) -> bool:
+        return self.member.phase is MemberPhase.FETCHING
 
     def sent(self) -> Any:
         """The request among the last effects; None for none."""

@@ -121,12 +121,6 @@ def test_an_unknown_session_is_not_opened() -> None:
     assert seen == [SessionOpened(0, 0)]
 
 
-def test_an_ephemeral_has_no_children() -> None:
-    client = Client(MemoryZooKeeper())
-    client.ask(Create("/mine", is_ephemeral=True))
-    assert client.ask(Create("/mine/child")).outcome is Outcome.OTHER
-
-
 def test_a_replica_has_what_the_original_has() -> None:
     replica = MemoryZooKeeper()
     original = MemoryZooKeeper(lambda writes, session_id: replica.write(*writes, session_id=session_id) and None)

@@ -17,7 +17,6 @@ from kcoord_wire.zookeeper.ensemble import Ensemble
 from kcoord_wire.zookeeper.registry import ZooKeeperRegistry, ZooKeeperUnreachableError
 from kcoord_wire.zookeeper.requests import (
     Ask,
-    Check,
     Create,
     Fired,
     Multi,
@@ -81,17 +80,6 @@ def test_an_ephemeral_of_the_former_session_outlives_its_client(real_driver: Rea
     node = again.ask(Read("/coordinator", watch=True)).value
     assert (node.data, node.ephemeral_owner) == (b"1", owner)
     assert again.registry.session[0] != owner
-
-
-def test_a_leader_whose_epoch_is_over_cannot_write(real_driver: RealDriver) -> None:
-    """KAFKA-6082: each write checks the version of the epoch, in one transaction."""
-    old, new = real_driver.connect(), real_driver.connect()
-    old.ask(Create("/epoch", b"1"))
-    assert old.ask(Multi((Check("/epoch", 0), Create("/owner", b"old")))).outcome is Outcome.OK
-    assert new.ask(SetData("/epoch", b"2", 0)).value == 1
-    refused = old.ask(Multi((Check("/epoch", 0), SetData("/owner", b"late"))))
-    assert (refused.outcome, refused.failed) == (Outcome.BAD_VERSION, 0)
-    assert new.ask(Read("/owner")).value.data == b"old"
 
 
 def test_a_request_never_uses_a_later_connection(real_driver: RealDriver) -> None:

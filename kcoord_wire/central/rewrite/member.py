@@ -270,11 +270,6 @@ class RewriteMember:
             times.append(self._session_ends)
         return min(each for each in times if each is not None)
 
-    @property
-    def is_fetching(self) -> bool:
-        """Whether its host has been asked to fetch, and not to stop since."""
-        return self.phase is MemberPhase.FETCHING
-
     def handle(self, event: MemberEvent, now: int) -> list[MemberEffect]:
         """Take in one event and return what the host has to do.
 

@@ -57,7 +57,7 @@ def test_a_member_without_partitions_beats() -> None:
     driven = Driven()
     driven.finds()
     driven.joined(1)
-    assert driven.member.is_fetching
+    assert driven.is_fetching
     assert isinstance(driven.tick(BEAT)[0].message, HeartbeatRequest)
 
 
@@ -79,7 +79,7 @@ def test_failover_1_startup_not_complete_in_a_heartbeat() -> None:
     driven.wait()
     assert driven.kinds() == ["HeartbeatRequest"]
     assert driven.now == BEAT + driven.member.settings.retry_backoff_ms
-    assert driven.member.is_fetching
+    assert driven.is_fetching
 
 
 def test_failover_1_after_illegal_protocol_state_it_asks_again() -> None:
@@ -117,7 +117,7 @@ def test_failover_2_not_coordinator_in_a_commit_backs_off() -> None:
     assert isinstance(driven.sent(), HeartbeatRequest)
     driven.beat()
     driven.wait()
-    assert driven.member.is_fetching
+    assert driven.is_fetching
 
 
 def test_failover_3_fetching_goes_on() -> None:
@@ -126,7 +126,7 @@ def test_failover_3_fetching_goes_on() -> None:
     for _ in range(20):  # no broker answers, for three sessions
         seen += [type(each) for each in driven.tick(1_000)]
     assert StopFetching not in seen
-    assert driven.member.is_fetching
+    assert driven.is_fetching
     driven.happens(Progress({P0: 500}))
     driven.tick(0)
     while not isinstance(driven.effects[0] if driven.effects else None, Connect):
@@ -149,7 +149,7 @@ def test_partitions_3_after_a_lost_connection_a_heartbeat() -> None:
     assert driven.sent() == HeartbeatRequest(group_id="g", generation_id=1, member_id="c-1")
     assert driven.now < 2 * BEAT, "it waited for the next heartbeat of the old connection"
     assert driven.beat() == []
-    assert driven.member.is_fetching
+    assert driven.is_fetching
 
 
 def test_partitions_3_illegal_generation_stop_commit_join() -> None:
@@ -424,7 +424,7 @@ def test_stops_with_session_stops_before_others_may_start() -> None:
     driven.finds()
     driven.joined(1, 0)
     driven.offsets(p0=5)
-    assert driven.member.is_fetching
+    assert driven.is_fetching
     driven.disconnects()
     while not driven.effects or driven.effects[0] != StopFetching():
         driven.wait()

@@ -129,8 +129,9 @@ def test_members_with_unlike_subscriptions_share_what_they_want() -> None:
         assert {owner for (topic, _), owner in sim.owners().items() if topic == "baz"} == {"C"}
 
 
-def test_a_changed_subscription_makes_all_members_rejoin() -> None:
-    with ProposalCluster("all_members", topics={"foo": 4, "bar": 2}, members=3, options=consumes("foo")) as sim:
+@pytest.mark.parametrize("variant", ["all_members", "single_assignor"])
+def test_a_changed_subscription_makes_all_members_rejoin(variant: str) -> None:
+    with ProposalCluster(variant, topics={"foo": 4, "bar": 2}, members=3, options=consumes("foo")) as sim:
         generation = settle(sim)
         since = sim.now
         sim.subscribe("m2", "foo", "bar")

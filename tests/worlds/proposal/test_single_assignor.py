@@ -165,16 +165,6 @@ def test_a_member_that_joins_during_the_assignment_interrupts_it() -> None:
         assert sum(count(sim, name, "JoinGroupRequest", since=since) for name in waiting) == 0, "they wait on"
 
 
-def test_a_changed_subscription_makes_all_members_rejoin() -> None:
-    with ProposalCluster(VARIANT, topics={"foo": 4, "bar": 2}, members=3, options=consumes("foo")) as sim:
-        generation = settle(sim)
-        since = sim.now
-        sim.subscribe("m2", "foo", "bar")
-        assert settle(sim) == generation + 1
-        assert [count(sim, name, "Heartbeat", since=since, error=27) for name in ("m1", "m2", "m3")] == [1, 0, 1]
-        assert {owner for (topic, _), owner in sim.owners().items() if topic == "bar"} == {"m2"}
-
-
 @pytest.mark.parametrize("fails_over", [False, True])
 def test_the_synchronizer_watches_the_topics(fails_over: bool) -> None:
     """One member rejoins, the others are asked to. After a failover it still knows that it has assigned."""
