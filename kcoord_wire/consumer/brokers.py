@@ -7,13 +7,10 @@ Laws:
 * A connection that has ended is opened again at its next use, and by no timer.
 * At most one Metadata request is in flight. It is repeated with a growing pause until its answer is complete, then
   every ``metadata_max_age_ms``.
+* A leader epoch never goes back: an older response does not replace a newer leader (KIP-320). `Metadata`, which takes
+  in the responses, does no IO.
 * That no broker answers is logged as a warning, once for each reason: `poll` goes on waiting, and raises only what is
   not retriable.
-
-Laws of `Metadata`, what the brokers say about the cluster:
-
-* No IO: `Metadata.update` takes in responses, one after another.
-* A leader epoch never goes back: an older response does not replace a newer leader (KIP-320).
 """
 
 from __future__ import annotations

@@ -13,18 +13,15 @@ Laws:
 * The application's task does what Java's ``poll`` does: the listener runs in `poll`, joining waits for `poll`, and
   without a `poll` for ``max_poll_interval_ms`` the member leaves, until the next one. Everything else goes on in the
   background: heartbeats, fetching, the search for a coordinator.
+* The listener's methods run one after another, in the order of the events. A partition is announced by `on_assigned`
+  once, and ends by one `on_revoked` or one `on_lost`; by both if it is lost while `on_revoked` runs. Partitions that
+  are lost before they are announced are never mentioned.
+* Whatever the listener does, partitions that were to be given up are given up when its method ends: the group never
+  waits for an application that has failed.
 * A record is returned only for a partition that this member holds and that the listener knows of.
 * A position is committed automatically only after `poll` has returned the records before it, and was called again.
 * After `close`, or the end of ``async with``, no task, timer or connection is left, whatever went wrong.
 * Time is the event loop's, so that a loop with virtual time can run it.
-
-Laws of the rebalance listener and the queue of the changes that it has not been called for:
-
-* The listener's methods run one after another, in the order of the events, in the task that calls `Callbacks.run`.
-* A partition is announced by `on_assigned` once, and ends by one `on_revoked` or one `on_lost`; by both if it is lost
-  while `on_revoked` runs. Partitions that are lost before they are announced are never mentioned.
-* Whatever a method does, partitions that were to be given up are given up when it ends: the group never waits for an
-  application that has failed.
 """
 
 from __future__ import annotations

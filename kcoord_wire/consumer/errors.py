@@ -1,14 +1,11 @@
 """The errors of a consumer: those of a connection to a broker, and those that its methods raise besides.
 
-Laws of the former:
+Laws:
 
-* All are `BrokerError`, and name the broker. What is lost, silent or wrong at one moment may work on another connection
-  (`retriable`); refused credentials, or a version that one side lacks, will not.
-* One error ends a connection, and every request that waits on it fails with that same error.
-
-Laws of the latter:
-
-* All are `ConsumerError`. Each says what the application can do: ``retriable`` errors may go away by themselves.
+* Those of a connection are `BrokerError`, and name the broker. What is lost, silent or wrong at one moment may work on
+  another connection (`retriable`); refused credentials, or a version that one side lacks, will not. One error ends a
+  connection, and every request that waits on it fails with that same error.
+* All others are `ConsumerError`. Each says what the application can do: ``retriable`` errors may go away by themselves.
 * An error of the application's own code (a listener, an assignor) is the ``__cause__`` of the error that reports it.
 
 Source: the exceptions of Kafka's Java consumer (org.apache.kafka.clients.consumer, org.apache.kafka.common.errors).

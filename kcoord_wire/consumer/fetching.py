@@ -1,21 +1,18 @@
-"""Fetching: the requests for records and for offsets, and what their responses mean for the positions.
+"""Fetching: the requests for records and for offsets, what their responses mean for the positions, and who sends them.
 
-Laws of requests and responses:
+Laws:
 
-* No IO. A response changes only partitions that were asked for, and only where they still stand where they stood then:
-  what the application has sought or given up in the meantime stays as it is.
+* A response changes only partitions that were asked for, and only where they still stand where they stood then: what
+  the application has sought or given up in the meantime stays as it is.
 * Fetch goes without a session (KIP-227): each request names every partition that it wants.
 * Each partition's leader epoch goes with it (KIP-320), so that a broker that has fallen behind, or a client that has,
   is noticed; a log that was cut back moves the position back to where it diverges.
-
-Source: kafka/clients `AbstractFetch.java`, `FetchCollector.java`, `OffsetFetcher.java`.
-
-Laws of `Fetcher`, which sends them in the background to the leaders of the assigned partitions:
-
-* At most one request to a broker is in flight, and none for a partition whose records wait for the application: what is
-  buffered is at most one response for each broker.
+* `Fetcher`, which alone does IO, has at most one request to a broker in flight, and none for a partition whose records
+  wait for the application: what is buffered is at most one response for each broker.
 * It needs no coordinator: while the member looks for one, or joins, the partitions that it holds are fetched.
 * A leader that fails or has moved means new metadata and a pause, not an error for the application.
+
+Source: kafka/clients `AbstractFetch.java`, `FetchCollector.java`, `OffsetFetcher.java`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A consumer's position in each of its partitions, and what keeps a partition from being fetched.
+"""A consumer's position in each of its partitions, what keeps one from being fetched, and the records of one Fetch.
 
 Laws:
 
@@ -7,12 +7,9 @@ Laws:
 * A position is, in this order: where the application has sought to, the committed offset, or where
   ``auto_offset_reset`` says.
 * `consumed` holds positions after records that `poll` has returned, never after records that are only buffered.
-
-Laws of the records of one partition in a Fetch response, which are decoded as the application takes them:
-
 * Records come in the order of their offsets, each once, none before the position that was asked for. Control batches
   and, with ``read_committed``, the records of aborted transactions are left out, and the position passes them.
-* One batch is decoded at a time, within the limits of `records.read_records`.
+* One batch is decoded at a time, when the application takes its records, within the limits of `records.read_records`.
 * Bytes that bring the position no further are an error: the consumer would ask for them for ever.
 
 Source: kafka/clients `CompletedFetch.java`; KIP-98.

@@ -1,21 +1,17 @@
 """The settings of a consumer, by Kafka's names in snake case and with the Java consumer's defaults; TLS and SASL.
 
-Laws of the settings:
+Laws:
 
 * Times end in ``_ms``, sizes in ``_bytes``. A value that cannot work is rejected here, before anything is opened.
 * A setting that is not listed does not exist.
-
-Source: kafka/clients `ConsumerConfig.java`; KIP-62, KIP-345, KIP-580, KIP-735.
-
-Laws of TLS and SASL (certificates; PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 without IO):
-
 * A password is in no ``repr`` and in no error.
 * The server has to prove that it knows the SCRAM credential: success without its signature is a failure.
 * What a server may cost is bounded: `MAX_ITERATIONS` of key derivation, which runs on the event loop (0.1 s).
 * SASLprep (RFC 4013) must leave a password as it is, because scramp applies it and Kafka's brokers do not: such a
   password is rejected instead of refused by the broker for an unclear reason.
 
-SCRAM is scramp, of the extra ``consumer``. Sources: RFC 4616, 5802, 7677; KIP-43, 84.
+SCRAM is scramp, of the extra ``consumer``. Sources: kafka/clients `ConsumerConfig.java`; KIP-43, 62, 84, 345, 580, 735;
+RFC 4616, 5802, 7677.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Laws:
 
 * What the event loop receives in one iteration is settled once: its commits share a write.
 * One timer runs at most, at the earliest deadline of any machine.
-* What uses the disk runs in other threads; a log in memory is written at once.
+* What uses the disk runs in other threads; a log in memory is written at once. An error that is not the disk's is
+  logged with its traceback, and handled as one of the disk.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from kcoord_wire.coordinator.host import HostIO
+from kcoord_wire.log.tail import CorruptLogError
 
 THREADS: Final = 6  # of both logs: a write, a compaction beside it, and a reader
 
@@ -31,6 +33,8 @@ _NOTES: Final = {
     "cannot show": (logging.ERROR, "the log cannot be read for readers of %(log)s: %(why)s"),
     "serves again": (logging.WARNING, "the log has been read again; groups are served"),
 }
+
+_OF_THE_DISK: Final = (OSError, CorruptLogError)
 
 T = TypeVar("T")
 
@@ -142,6 +146,8 @@ class Scheduler(HostIO):
         self._writing.discard(ended)
         if not ended.cancelled():
             error = ended.exception()
+            if error is not None and not isinstance(error, _OF_THE_DISK):
+                _log.error("a fault of the program in work for the disk", exc_info=error)
             self._do(partial(done, ended.result()) if error is None else partial(failed, error))  # type: ignore[arg-type]
 
     def after(self, ms: int, step: Callable[[], None]) -> None:

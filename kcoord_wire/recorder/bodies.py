@@ -1,28 +1,19 @@
 """What the recorder reads in the bodies of frames: addresses to replace, frames of the 0.8 draft, numbers of Fetch.
 
-Addresses of brokers in a broker's responses:
+Laws:
 
-* Only host and port change: header, version, correlation id, unknown tagged fields and the order of everything stay.
-* A response that does not decode, or whose new form cannot be encoded, is refused as a whole, never half changed.
-
-Clients learn addresses from Metadata (the brokers), FindCoordinator (a group's coordinator) and DescribeCluster, and
-those of the 0.8 draft from ClusterMetadata and StartFetcher.
-Produce and Fetch name a partition's new leader from versions 10 and 16 on (KIP-951); these are left alone, because
-they would have to be decoded with all their records, for a client that will ask for the metadata anyway.
-
-A connection of the 0.8 draft:
-
-* The first frame of the client decides, by its first bytes: ClusterMetadata, or RegisterConsumer, whose group begins
-  with a printable character where a Kafka request has the highest byte of a correlation id.
-* All frames of consumers and coordinator are recorded, as no record is in them. A connection that begins with a fetch
-  is not recognised, so its records are not recorded.
-* Brokers are named in the response to ClusterMetadata and in the request StartFetcher.
-
-What is recorded of Fetch where records are not, the numbers, as a request and a response of their own:
-
-* No record is in what this module returns: each response is made anew from the numbers that `capture.fetches` finds.
-* Every request that it makes is complete by itself (session epoch -1): it names the partitions of its response, and
-  where the client reads them, whatever session they were in.
+* Of a response with addresses only host and port change: header, version, correlation id, unknown tagged fields and the
+  order of everything stay. One that does not decode, or whose new form cannot be encoded, is refused as a whole.
+* Addresses stand in Metadata, FindCoordinator and DescribeCluster, and in the draft's response to ClusterMetadata and
+  request StartFetcher. Produce and Fetch name a partition's new leader from versions 10 and 16 on (KIP-951); these are
+  left alone, because they would have to be decoded with all their records, for a client that will ask for the metadata.
+* The first frame of a client decides whether it speaks the draft: ClusterMetadata, or RegisterConsumer, whose group
+  begins with a printable character where a Kafka request has the highest byte of a correlation id. All frames between
+  consumers and coordinator are recorded, as no record is in them. A connection that begins with a fetch is taken for
+  another protocol's.
+* Of Fetch, where records are not recorded, the numbers are, in a request and a response of their own: each is made anew
+  from what `capture.fetches` finds, so that no record is in it, and complete (session epoch -1): the request names the
+  partitions of its response, and where the client reads them, whatever session they were in.
 * A response that says nothing new, by the rule of `FetchSession.due`, is not recorded, so that a busy client costs some
   hundred bytes per second and partition, and ten kilobytes per second in all.
 """

@@ -115,7 +115,7 @@ def test_frames_wait_for_the_one_in_hand_however_they_are_cut() -> None:
     on_loop(scenario)
 
 
-def test_answers_of_a_burst_are_written_together_and_others_come_between() -> None:
+def test_a_burst_is_answered_at_once_and_ends() -> None:
     async def scenario() -> None:
         owner = Echo()
         peer, outlet = owner.connect()
@@ -176,7 +176,7 @@ def test_which_limits_in_time_a_connection_exceeds() -> None:
     on_loop(scenario)
 
 
-def test_a_peer_that_does_not_read_is_asked_no_more_and_then_closed() -> None:
+def test_a_peer_that_does_not_read_is_closed() -> None:
     async def scenario() -> None:
         owner = Echo()
         peer, outlet = owner.connect()
