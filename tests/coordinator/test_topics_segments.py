@@ -11,7 +11,7 @@ from kcoord_wire.coordinator.partitions.batch_header import check_batch
 from kcoord_wire.coordinator.partitions.segments import OpenFiles, Segment
 from kcoord_wire.kernel.disk import FolderDisk, MemoryDisk
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
-from kcoord_wire.records import Record, encode_batch
+from kcoord_wire.records import Record, encode_batch, encode_message_set
 from tests.support.broker import values
 from tests.support.logs import content, disk_of
 
@@ -96,6 +96,10 @@ DAMAGE = {
     "a batch twice": (lambda data, size: data[:size] + data, "offset 100 where 101 is due"),
     "a hole": (lambda data, size: data[:size] + bytes(9) + data[size:], "0 bytes of a batch, where"),
     "an old batch": (lambda data, size: data[:size] + data[:size], "offset 100 where 101 is due"),
+    "a message set": (
+        lambda data, size: data[:size] + encode_message_set([Record(None, b"v", 0, 101)]),
+        "a batch of a kind that this log does not have",
+    ),
     "an epoch": (lambda data, size: batch(100, epoch=2) + data[size:], "leader epoch 0 after one of 2"),
 }
 
