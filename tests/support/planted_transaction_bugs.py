@@ -17,7 +17,7 @@ from kcoord_wire.coordinator.core.offsets import PendingOffsets
 from kcoord_wire.coordinator.log import store
 from kcoord_wire.coordinator.partitions.batch_header import Header
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
-from kcoord_wire.coordinator.partitions.producers import OpenTransactions, Producers
+from kcoord_wire.coordinator.partitions.producers import Producers
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.coordinator.transaction_flow import TransactionFlow
 from kcoord_wire.coordinator.transactions import machine
@@ -58,7 +58,7 @@ def late_offsets_are_taken(patch: Patch) -> None:
 
 
 def no_aborted_index(patch: Patch) -> None:
-    patch.setattr(OpenTransactions, "aborted_between", lambda *_: [])
+    patch.setattr(Producers, "aborted_between", lambda *_: [])
 
 
 @replaces(PartitionLog, "recover")

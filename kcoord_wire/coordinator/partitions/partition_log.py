@@ -38,7 +38,6 @@ from kcoord_wire.coordinator.partitions.journal import Journal
 from kcoord_wire.coordinator.partitions.producers import (
     MOST_OPEN,
     AbortedTransaction,
-    OpenTransactions,
     Producers,
     ProducerState,
 )
@@ -216,7 +215,6 @@ class PartitionLog:
         "_producers",
         "_segments",
         "_storage",
-        "_transactions",
         "end_offset",
         "epochs",
         "name",
@@ -233,7 +231,6 @@ class PartitionLog:
         self._segments: list[Segment] = []
         self._cut: list[Segment] = []  # behind damage, when the log was read
         self._producers = Producers()
-        self._transactions = OpenTransactions()
         self._is_failing = False
 
     @property
@@ -269,7 +266,7 @@ class PartitionLog:
         if batch.is_transactional:
             if not (verified or self.in_transaction(batch)):
                 raise Refused(ErrorCode.INVALID_TXN_STATE, "the partition is not in the producer's transaction")
-            if self._transactions.is_full and not self.has_open_transaction(batch.producer_id):
+            if self._producers.is_full and not self.has_open_transaction(batch.producer_id):
                 raise Refused(ErrorCode.POLICY_VIOLATION, f"{self.name} has {MOST_OPEN} open transactions")
         elif self.has_open_transaction(batch.producer_id):
             raise Refused(ErrorCode.INVALID_TXN_STATE, "a batch outside the producer's transaction, which is open")
@@ -282,21 +279,23 @@ class PartitionLog:
         """
         self._write(data, last_offset, max_timestamp)
         header = read_header(data)
-        self._account_producer(header, last_offset - header.last_offset_delta, data)
+        self._producers.update(header, last_offset - header.last_offset_delta, _marker(header, data))
         self.end_offset = last_offset + 1
 
     def producers(self) -> list[ProducerState]:
         """Describe the producers that it remembers."""
-        return self._producers.states(self._transactions.first_offset)
+        return self._producers.states()
 
     def has_open_transaction(self, producer_id: int) -> bool:
         """Return whether the log has records of a transaction of this producer that has not ended."""
-        return self._transactions.first_offset(producer_id) is not None
+        return self._producers.has_open(producer_id)
 
     def in_transaction(self, batch: Header) -> bool:
         """Return whether the log has a batch of the transaction that this one belongs to."""
-        is_open = self._transactions.first_offset(batch.producer_id) is not None
-        return is_open and self._producers.epoch(batch.producer_id) == batch.producer_epoch
+        return (
+            self.has_open_transaction(batch.producer_id)
+            and self._producers.epoch(batch.producer_id) == batch.producer_epoch
+        )
 
     def end_transaction(
         self, producer_id: int, epoch: int, control: ControlType, coordinator_epoch: int, now: int
@@ -316,12 +315,12 @@ class PartitionLog:
     def stable_offset(self) -> int:
         """The last stable offset: the first whose transaction is open, or the end. It may lie before the log's start,
         if retention has dropped what was open; then it is the start."""
-        first = self._transactions.first_unstable
+        first = self._producers.first_unstable
         return self.end_offset if first is None else max(first, self.start_offset)
 
     def aborted_between(self, first: int, end: int) -> list[AbortedTransaction]:
         """Return the aborted transactions of which a reader of the offsets from `first` up to `end` has to know."""
-        return self._transactions.aborted_between(first, end)
+        return self._producers.aborted_between(first, end)
 
     def _store(self, batch: Header, data: bytes) -> Appended:
         base, epoch = self.end_offset, self.epochs.latest
@@ -349,17 +348,9 @@ class PartitionLog:
     def _account(self, batch: Header, base_offset: int, leader_epoch: int, data: bytes) -> None:
         """Update what is derived from the headers of the batches in the log, and from the markers: for a batch that was
         appended, and for each in its turn when the log is read."""
-        self._account_producer(batch, base_offset, data)
+        self._producers.update(batch, base_offset, _marker(batch, data))
         self.epochs.begin(leader_epoch, base_offset)
         self.end_offset = base_offset + batch.last_offset_delta + 1
-
-    def _account_producer(self, batch: Header, base_offset: int, data: bytes) -> None:
-        marker = _marker(data) if batch.is_control else None
-        if batch.is_transactional:
-            self._transactions.update(batch, base_offset, None if marker is None else marker.type)
-        is_open = self.has_open_transaction(batch.producer_id)
-        coordinator_epoch = None if marker is None else marker.coordinator_epoch
-        self._producers.update(batch, base_offset, coordinator_epoch, is_open=is_open)
 
     def begin_epoch(self, epoch: int) -> None:
         """Take a greater leader epoch, that of all batches from now on. `Catalog.raise_epochs` also keeps it."""
@@ -472,7 +463,7 @@ class PartitionLog:
     def _begin_at(self, offset: int) -> None:
         self.start_offset = offset
         self.epochs.forget_before(offset)
-        self._transactions.forget_before(offset)
+        self._producers.forget_before(offset)
 
     def remove(self) -> None:
         """Remove all records: the topic is deleted. OSError: the disk fails, and files are left."""
@@ -550,8 +541,12 @@ def _marker_batch(producer_id: int, epoch: int, control: int, coordinator_epoch:
     return read_header(data), data
 
 
+def _marker(batch: Header, data: bytes) -> ControlRecord | None:
+    return _control_record(data) if batch.is_control else None
+
+
 @lru_cache(1)  # likewise
-def _marker(data: bytes) -> ControlRecord:
+def _control_record(data: bytes) -> ControlRecord:
     """Return the record of a control batch, which a broker has written."""
     (batch,) = read_records(data, check_crc=False)
     return decode_control_record(batch.records[0])
