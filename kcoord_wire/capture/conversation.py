@@ -156,13 +156,13 @@ def assess_response(
 
 
 @lru_cache(maxsize=256)
-def likely_response(prefixes: frozenset[int], may_be_central: bool) -> re.Pattern[bytes]:
+def likely_response(prefixes: frozenset[int] | None, may_be_central: bool) -> re.Pattern[bytes]:
     """What matches wherever a response may start: a possible size, and a pending correlation id.
 
-    :param prefixes: the upper 24 bits of the pending correlation ids
+    :param prefixes: the upper 24 bits of the pending correlation ids; None for any
     :param may_be_central: whether the 0.8 draft's frames count as well
     """
-    if len(prefixes) > _MAX_PREFIXES:
+    if prefixes is None:
         return LIKELY_RESPONSE
     heads = [re.escape((prefix & 0xFFFFFF).to_bytes(3, "big")) + b"." for prefix in sorted(prefixes)]
     heads += [_OF_CENTRAL] * may_be_central
@@ -450,7 +450,7 @@ class RawConversation:
         return found if of_kafka is Plausibility.NO else of_kafka
 
     def _likely(self) -> re.Pattern[bytes]:
-        return likely_response(self._pending.prefixes, self._is_central is not False)
+        return likely_response(self._pending.prefixes(_MAX_PREFIXES), self._is_central is not False)
 
     def _note_request(self, body: bytes) -> int | None:
         """Keep what a response is recognised by where it is out of step; return the api key, if it is Kafka's."""

@@ -59,11 +59,13 @@ class PendingRequests(Generic[T]):
         """The correlation id of the oldest request, to which the next response belongs; None if none is pending."""
         return self._queue[0][0] if self._queue else None
 
-    @property
-    def prefixes(self) -> frozenset[int]:
-        """The upper 24 bits of the pending correlation ids; few, because clients count their requests."""
+    def prefixes(self, most: int) -> frozenset[int] | None:
+        """The upper 24 bits of the pending correlation ids; few, because clients count their requests.
+
+        :param most: None where there are more: a peer that makes them up has each of its segments cost no more
+        """
         self._index()
-        return frozenset(self._prefixes)
+        return frozenset(self._prefixes) if len(self._prefixes) <= most else None
 
     def add(self, correlation_id: int, request: T, size: int = 0) -> list[T]:
         """Add a request, and return those that are given up because too much is pending."""

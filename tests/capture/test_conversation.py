@@ -241,7 +241,7 @@ def test_the_filter_passes_over_no_response(
         pending.answer(number)
     sent = [struct.pack(">ii", 4 + size, number) + bytes(size) for size, number in answers]
     buffer = noise + b"".join(sent) + noise
-    places = {match.start() for match in likely_response(pending.prefixes, False).finditer(buffer)}
+    places = {match.start() for match in likely_response(pending.prefixes(16), False).finditer(buffer)}
     for place in range(len(buffer) - 8):
         if assess_response(buffer, place, 1 << 20, pending) is not Plausibility.NO:
             assert place in places
@@ -251,8 +251,9 @@ def test_prefixes_are_those_of_what_is_pending() -> None:
     pending: PendingRequests[RequestHead] = PendingRequests(max_requests=3)
     for number in (1, 1, 300, 301):
         pending.add(number, RequestHead(3, 0, None))
-    assert pending.prefixes == {0, 1}
+    assert pending.prefixes(2) == {0, 1}
+    assert pending.prefixes(1) is None, "a set of all for each segment: 0.9 ms at 60,000 pending"
     pending.answer(300)
-    assert pending.prefixes == {1}
+    assert pending.prefixes(2) == {1}
     pending.clear()
-    assert pending.prefixes == frozenset()
+    assert pending.prefixes(2) == frozenset()
