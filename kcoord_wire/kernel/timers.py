@@ -17,6 +17,11 @@ from typing import Final
 SWEEP_FROM: Final = 256  # entries of the heap
 
 
+def earliest(*deadlines: int | None) -> int | None:
+    """Return the first of some deadlines; None if there is none."""
+    return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+
 class Timer:
     """One deadline, made by `Timers.start`.
 

@@ -111,16 +111,21 @@ def format_group(record: GroupRecord) -> bytes:
     return json.dumps({"session_timeout_ms": record.session_timeout_ms, "is_starting": record.is_starting}).encode()
 
 
+def parse_json(data: bytes | str) -> Any:
+    """Return a JSON value; None for what is none."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
 def parse_object(data: bytes, what: str) -> dict[str, Any]:
     """Return the JSON object in a node's data.
 
     :param what: it should be, for the error
     :raises ValueError: there is something else
     """
-    try:
-        value: Any = json.loads(data)
-    except (ValueError, RecursionError):
-        value = None
+    value = parse_json(data)
     if not isinstance(value, dict):
         raise ValueError(f"not {what}: {data[:200]!r}")
     return value

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep
+from kcoord_wire.kernel.timers import earliest
 from kcoord_wire.zookeeper.layout import parse_object
 from kcoord_wire.zookeeper.requests import (
     RETRY_MS,
@@ -129,8 +130,7 @@ class Leadership:
     @property
     def deadline(self) -> int | None:
         """When `handle` has something to do, in ms; None for never."""
-        ends = (self._procedures.deadline, None if self.epoch is None else self.lease_until)
-        return min((end for end in ends if end is not None), default=None)
+        return earliest(self._procedures.deadline, None if self.epoch is None else self.lease_until)
 
     def guarded(self, *writes: Write) -> Multi:
         """Return the writes, which fail at index 0 of the `Multi` if another leader has been elected."""

@@ -57,6 +57,7 @@ from kcoord_wire.central.draft.purgatory import Answer, Committer, PingSchedule
 from kcoord_wire.central.draft.rebalance import FetcherRebalancer, RebalanceHandlers, Rebalancer, SocketRebalancer
 from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, LogEvent, Received, Send
 from kcoord_wire.kernel.procedures import Latched, Procedure, Sleep
+from kcoord_wire.kernel.timers import earliest
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH, Brokers
 from kcoord_wire.zookeeper.leadership import Leadership
@@ -348,9 +349,8 @@ class DraftCoordinator:
     @property
     def deadline(self) -> int | None:
         """When the next `Tick` is due, in ms; None if nothing is."""
-        parts = (self.leadership, self.brokers, None if self.term is None else self.term.context.procedures)
-        ends = [part.deadline for part in parts if part is not None]
-        return min((end for end in ends if end is not None), default=None)
+        of_term = None if self.term is None else self.term.context.procedures.deadline
+        return earliest(self.leadership.deadline, self.brokers.deadline, of_term)
 
     @property
     def coordinator_id(self) -> int:

@@ -60,6 +60,7 @@ from kcoord_wire.central.rewrite.layout import (
 from kcoord_wire.central.rewrite.membership import Membership, Offsets
 from kcoord_wire.kernel.machines import BrokerAddress, Disconnected, Received
 from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep
+from kcoord_wire.kernel.timers import earliest
 from kcoord_wire.zookeeper.layout import BROKER_IDS, BROKER_TOPICS, ROOTS, Brokers, topic_path
 from kcoord_wire.zookeeper.leadership import Leadership, ancestors
 from kcoord_wire.zookeeper.requests import (
@@ -233,8 +234,7 @@ class Controller:
     @property
     def deadline(self) -> int | None:
         """When `handle` has something to do, in ms; None for never."""
-        ends = (self._leadership.deadline, self._procedures.deadline)
-        return min((end for end in ends if end is not None), default=None)
+        return earliest(self._leadership.deadline, self._procedures.deadline)
 
     def handle(self, event: object, now: int) -> None:
         """Take in an event of the machine, of whatever class, before the machine does anything else."""
@@ -325,8 +325,8 @@ class RewriteCoordinator:
     @property
     def deadline(self) -> int | None:
         """When the machine wants the next `Tick`, in ms; None for never."""
-        ends = (self._presence.deadline, self.brokers.deadline, self._controller.deadline)
-        return min((end for end in (*ends, self._outbox.timers.next) if end is not None), default=None)
+        own = (self._presence.deadline, self.brokers.deadline, self._controller.deadline)
+        return earliest(*own, self._outbox.timers.next)
 
     def handle(self, event: CoordinatorEvent, now: int) -> Sequence[CoordinatorEffect]:
         """Take in one event and return the effects that the host carries out.

@@ -24,7 +24,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
+
+from kcoord_wire.zookeeper.layout import parse_json
 
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
@@ -65,7 +67,7 @@ def parse_owners(data: bytes) -> list[int | None]:
 
     :raises ValueError: it is no such list
     """
-    owners = _parse(data)
+    owners = parse_json(data)
     if not isinstance(owners, list) or not owners or not all(owner is None or _is_count(owner) for owner in owners):
         raise ValueError(f"not the coordinators of shards: {data[:200]!r}")
     return owners
@@ -82,7 +84,7 @@ def parse_topic(data: bytes) -> list[list[int]]:
 
     :raises ValueError: it is no topic, or a number is missing between its partitions
     """
-    value = _parse(data)
+    value = parse_json(data)
     partitions = value.get("partitions") if isinstance(value, dict) else None
     if not isinstance(partitions, dict) or set(partitions) != {str(number) for number in range(len(partitions))}:
         raise ValueError(f"not a topic: {data[:200]!r}")
@@ -135,7 +137,7 @@ def parse_metadata(data: bytes) -> GroupMetadata:
     :raises ValueError: it is none
     """
     try:
-        value = _parse(data)
+        value = parse_json(data)
         record = GroupMetadata(
             value["generation"],
             value["strategy"],
@@ -154,14 +156,6 @@ def parse_metadata(data: bytes) -> GroupMetadata:
     if not (are_legal and are_counts and (record.strategy in STRATEGIES or not record.consumers)):
         raise ValueError(f"not a group's metadata: {data[:200]!r}")
     return record
-
-
-def _parse(data: bytes) -> Any:
-    """Return the JSON value; its errors are ValueErrors, RecursionError included."""
-    try:
-        return json.loads(data)
-    except RecursionError as error:
-        raise ValueError("JSON that is nested too deep") from error
 
 
 def _is_count(value: object) -> bool:
