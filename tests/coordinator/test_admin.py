@@ -31,8 +31,7 @@ def test_groups_are_described(state: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions("ListGroupsRequest"))
-def test_groups_are_listed(version: int) -> None:
-    script = Script()
+def test_groups_are_listed(script: Script, version: int) -> None:
     script.stable("a")
     script.group_id = "simple"
     script.commit(1)
@@ -49,8 +48,7 @@ def test_groups_are_listed(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions("DeleteGroupsRequest"))
-def test_groups_are_deleted_when_empty(version: int) -> None:
-    script = Script()
+def test_groups_are_deleted_when_empty(script: Script, version: int) -> None:
     (member_id,) = script.stable("a")
     script.commit(5, member_id=member_id, generation=1)
     names = ["g", "missing", "g"]
@@ -100,8 +98,7 @@ def test_groups_and_transactions_are_coordinated_here(version: int, key_type: in
     assert (codes(Script().ask(request, version)) - {0} or {0}) == {code}
 
 
-def test_deletions_are_answered_once_they_are_in_the_log() -> None:
-    script = Script()
+def test_deletions_are_answered_once_they_are_in_the_log(script: Script) -> None:
     script.commit(5)
     deleted = script.send(m.DeleteGroupsRequest(groups_names=["g"]))
     number = script.after[deleted]
@@ -118,9 +115,8 @@ def test_deletions_are_answered_once_they_are_in_the_log() -> None:
     assert [script.after[token] for token in reads] == [number] * len(reads)
 
 
-def test_repeated_names_are_answered_once() -> None:
+def test_repeated_names_are_answered_once(script: Script) -> None:
     """Or an answer would be as long as the group, times half the bytes of the request."""
-    script = Script()
     (member_id,) = script.stable("a")
     script.commit(5, member_id=member_id, generation=1)
     described = script.ask(m.DescribeGroupsRequest(groups=["g", "missing", "g", "missing"])).groups

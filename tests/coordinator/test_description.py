@@ -49,8 +49,7 @@ def shared_out(script: Script) -> tuple[str, str]:
     return first, second
 
 
-def test_who_owns_what() -> None:
-    script = Script()
+def test_who_owns_what(script: Script) -> None:
     first, second = shared_out(script)
     script.commit(7, member_id=first, generation=1, partition=2)
     group = described(script)
@@ -66,8 +65,7 @@ def test_who_owns_what() -> None:
     assert group.is_settled
 
 
-def test_whom_a_rebalance_waits_for() -> None:
-    script = Script()
+def test_whom_a_rebalance_waits_for(script: Script) -> None:
     first, second = shared_out(script)
     script.join(first)
     group = described(script)
@@ -86,9 +84,8 @@ def test_whom_a_rebalance_waits_for() -> None:
     assert described(script).is_settled
 
 
-def test_a_cooperative_member_has_to_join_again() -> None:
+def test_a_cooperative_member_has_to_join_again(script: Script) -> None:
     """KIP-429: what a member owned and was not assigned it revokes, and then it joins."""
-    script = Script()
     (first,) = script.stable("a", metadata=claim(0, 1))
     second, _ = script.admit(client_id="b", metadata=claim())
     script.join(first, metadata=claim(0, 1))
@@ -104,16 +101,14 @@ def test_a_cooperative_member_has_to_join_again() -> None:
     assert described(script).is_settled
 
 
-def test_groups_that_are_not_of_consumers() -> None:
-    script = Script()
+def test_groups_that_are_not_of_consumers(script: Script) -> None:
     script.stable("a", protocol_type="connect", metadata=b"\xff")
     [member] = described(script).members
     assert (member.topics, member.owned, member.assignment) == (None, {}, None)
     assert described(script).is_settled
 
 
-def test_metadata_that_cannot_be_read() -> None:
-    script = Script()
+def test_metadata_that_cannot_be_read(script: Script) -> None:
     script.stable("a", metadata=b"\x00\x01\xff")
     [member] = described(script).members
     assert (member.topics, member.assignment) == (None, None)
@@ -128,8 +123,7 @@ def test_every_state_has_a_text(state: str) -> None:
     assert text.startswith(f"{state} for 1.5 s, generation {generation}"), text
 
 
-def test_the_text_names_those_that_are_awaited_first() -> None:
-    script = Script()
+def test_the_text_names_those_that_are_awaited_first(script: Script) -> None:
     ids = script.stable(*(f"client-{number}" for number in range(30)), metadata=subscription("orders"))
     for member_id in ids[:-1]:
         script.join(member_id)

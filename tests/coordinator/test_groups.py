@@ -24,23 +24,20 @@ from tests.support.scripted import Script
         ([("a", "b", "c"), ("b", "c"), ("c", "b"), ("c", "b")], "b"),
     ],
 )
-def test_the_protocol_that_most_put_first(offers: list[tuple[str, ...]], chosen: str) -> None:
-    script = Script()
+def test_the_protocol_that_most_put_first(script: Script, offers: list[tuple[str, ...]], chosen: str) -> None:
     tokens = [script.admit(names=names)[1] for names in offers]
     script.wait(2_000)
     assert {script.answers[token].protocol_name for token in tokens} == {chosen}
 
 
-def test_a_protocol_listed_twice_counts_once() -> None:
-    script = Script()
+def test_a_protocol_listed_twice_counts_once(script: Script) -> None:
     tokens = [script.admit(names=names)[1] for names in (("range", "range", "sticky"), ("sticky", "sticky", "range"))]
     script.wait(2_000)
     assert {script.answers[token].protocol_name for token in tokens} == {"range"}
 
 
 @pytest.mark.parametrize("version", versions("JoinGroupRequest"))
-def test_protocols_that_no_member_shares_are_refused(version: int) -> None:
-    script = Script()
+def test_protocols_that_no_member_shares_are_refused(script: Script, version: int) -> None:
     script.stable("a")
     assert script.answers[script.join(version=version, names=("sticky",))].error_code == E.INCONSISTENT_GROUP_PROTOCOL
     connect = script.join(version=version, protocol_type="connect")
@@ -49,8 +46,7 @@ def test_protocols_that_no_member_shares_are_refused(version: int) -> None:
 
 
 @pytest.mark.parametrize("options", [{"names": ()}, {"protocol_type": ""}])
-def test_the_first_member_must_offer_something(options: dict[str, Any]) -> None:
-    script = Script()
+def test_the_first_member_must_offer_something(script: Script, options: dict[str, Any]) -> None:
     assert script.answers[script.join(**options)].error_code == E.INCONSISTENT_GROUP_PROTOCOL
 
 
@@ -67,9 +63,8 @@ def test_the_transition_table_is_all_there_is() -> None:
             assert group.state is state
 
 
-def test_generations_that_are_used_up_begin_anew() -> None:
+def test_generations_that_are_used_up_begin_anew(script: Script) -> None:
     """A client can get there within days; what comes after must fit into the answer and into the log."""
-    script = Script()
     (leader,) = script.stable("a")
     script.machine.groups["g"].generation_id = (1 << 31) - 1
     assert script.answers[script.join(leader)].generation_id == 0
@@ -80,8 +75,7 @@ def test_generations_that_are_used_up_begin_anew() -> None:
 # ---- What a coordinator knows after it has read its log
 
 
-def test_a_stable_group_comes_back_stable_with_fresh_sessions() -> None:
-    script = Script()
+def test_a_stable_group_comes_back_stable_with_fresh_sessions(script: Script) -> None:
     leader, follower = script.stable("a", "b", session_ms=10_000, names=("range", "sticky"))
     script.commit(5, member_id=leader, generation=1)
     script.wait(9_000)
@@ -96,8 +90,7 @@ def test_a_stable_group_comes_back_stable_with_fresh_sessions() -> None:
     assert other.committed() == 5
 
 
-def test_a_rebalance_that_the_log_does_not_know_never_was() -> None:
-    script = Script()
+def test_a_rebalance_that_the_log_does_not_know_never_was(script: Script) -> None:
     leader, follower = script.stable("a", "b")
     script.join(leader)
     script.join(follower)
@@ -106,8 +99,7 @@ def test_a_rebalance_that_the_log_does_not_know_never_was() -> None:
     assert (other.state(), other.machine.groups["g"].generation_id) == ("Stable", 1)
 
 
-def test_static_members_are_known_again() -> None:
-    script = Script()
+def test_static_members_are_known_again(script: Script) -> None:
     x, _ = static_group(script, "x", "y")
     other = script.reloaded()
     assert other.heartbeat("other", 1, "x") == E.FENCED_INSTANCE_ID

@@ -159,14 +159,12 @@ def test_an_empty_group_id_is_refused(request_type: type) -> None:
 
 
 @pytest.mark.parametrize(("session_ms", "code"), [(5_999, 26), (6_000, 79), (1_800_000, 79), (1_800_001, 26), (-1, 26)])
-def test_session_timeouts_have_bounds(session_ms: int, code: int) -> None:
-    script = Script()
+def test_session_timeouts_have_bounds(script: Script, session_ms: int, code: int) -> None:
     assert script.answers[script.join(session_ms=session_ms)].error_code == code
 
 
 @pytest.mark.parametrize("version", versions("JoinGroupRequest"))
-def test_a_new_member_is_given_its_id(version: int) -> None:
-    script = Script()
+def test_a_new_member_is_given_its_id(script: Script, version: int) -> None:
     token = script.join(version=version, client_id="billing")
     if version >= 4:
         answer = script.answers[token]
@@ -181,23 +179,20 @@ def test_a_new_member_is_given_its_id(version: int) -> None:
     assert [(item.member_id, item.metadata) for item in answer.members] == [("billing-u1", subscription("orders"))]
 
 
-def test_the_group_is_in_the_log_before_an_id_is_given_out() -> None:
-    script = Script()
+def test_the_group_is_in_the_log_before_an_id_is_given_out(script: Script) -> None:
     token = script.join()
     assert script.after[token] == 1
     (((key, value),),) = script.log
     assert (key.group, value.generation, value.members) == ("g", 0, [])
 
 
-def test_an_unused_member_id_expires() -> None:
-    script = Script()
+def test_an_unused_member_id_expires(script: Script) -> None:
     member_id = script.answers[script.join(session_ms=7_000)].member_id
     script.wait(7_000)
     assert script.answers[script.join(member_id)].error_code == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_pending_id_holds_the_join_up_until_it_expires() -> None:
-    script = Script()
+def test_a_pending_id_holds_the_join_up_until_it_expires(script: Script) -> None:
     (leader,) = script.stable("a")
     script.join(session_ms=8_000)  # asks for an id and is not heard of again
     token = script.join(leader)
@@ -206,8 +201,7 @@ def test_a_pending_id_holds_the_join_up_until_it_expires() -> None:
     assert script.answers[token].generation_id == 2
 
 
-def test_a_pending_id_may_leave() -> None:
-    script = Script()
+def test_a_pending_id_may_leave(script: Script) -> None:
     (leader,) = script.stable("a")
     pending = script.answers[script.join()].member_id
     token = script.join(leader)
@@ -215,8 +209,7 @@ def test_a_pending_id_may_leave() -> None:
     assert script.answers[token].generation_id == 2
 
 
-def test_a_pending_id_is_not_for_static_members() -> None:
-    script = Script()
+def test_a_pending_id_is_not_for_static_members(script: Script) -> None:
     pending = script.answers[script.join()].member_id
     assert script.answers[script.join(pending, instance="i")].error_code == E.UNKNOWN_SERVER_ERROR
 
@@ -236,8 +229,7 @@ def test_sync_from_version_5_on_names_the_protocol(missing: str) -> None:
 @pytest.mark.parametrize(
     "more", [{"protocol_type": "connect"}, {"protocol_name": "sticky"}, {"protocol_type": "", "protocol_name": "range"}]
 )
-def test_sync_with_another_protocol_is_refused(more: dict[str, str]) -> None:
-    script = Script()
+def test_sync_with_another_protocol_is_refused(script: Script, more: dict[str, str]) -> None:
     (leader,) = script.completing("a")
     assert script.answers[script.sync(leader, 1, **more)].error_code == E.INCONSISTENT_GROUP_PROTOCOL
     ok = script.sync(leader, 1, protocol_type="consumer", protocol_name="range")
@@ -248,8 +240,7 @@ def test_sync_with_another_protocol_is_refused(more: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("generation", [0, 2, -5, 1 << 30])
-def test_higher_and_lower_generations_are_refused(generation: int) -> None:
-    script = Script()
+def test_higher_and_lower_generations_are_refused(script: Script, generation: int) -> None:
     (member_id,) = script.stable("a")
     assert script.heartbeat(member_id, generation) == E.ILLEGAL_GENERATION
     assert script.answers[script.sync(member_id, generation)].error_code == E.ILLEGAL_GENERATION
@@ -281,8 +272,7 @@ def test_no_delay_means_none() -> None:
     assert script.answers[token].generation_id == 1
 
 
-def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
-    script = Script()
+def test_a_member_that_does_not_rejoin_in_time_is_removed(script: Script) -> None:
     leader, follower = script.stable("a", "b", rebalance_ms=20_000, session_ms=1_000_000)
     token = script.join(leader, rebalance_ms=20_000, session_ms=1_000_000)
     script.wait(19_999)
@@ -293,8 +283,7 @@ def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
     assert script.heartbeat(follower, 2) == E.UNKNOWN_MEMBER_ID
 
 
-def test_the_next_member_succeeds_an_absent_leader() -> None:
-    script = Script()
+def test_the_next_member_succeeds_an_absent_leader(script: Script) -> None:
     ids = script.stable("a", "b", "c", rebalance_ms=20_000, session_ms=1_000_000)
     third = script.join(ids[2], metadata=b"\0\1", rebalance_ms=20_000, session_ms=1_000_000)
     second = script.join(ids[1], rebalance_ms=20_000, session_ms=1_000_000)
@@ -305,8 +294,7 @@ def test_the_next_member_succeeds_an_absent_leader() -> None:
 
 
 @pytest.mark.parametrize("version", versions("JoinGroupRequest"))
-def test_version_0_rebalances_within_the_session_timeout(version: int) -> None:
-    script = Script()
+def test_version_0_rebalances_within_the_session_timeout(script: Script, version: int) -> None:
     (_leader,) = script.stable("a", rebalance_ms=8_000)
     script.join(version=version, client_id="b", rebalance_ms=50_000, session_ms=9_000)
     group = script.machine.groups["g"]
@@ -316,8 +304,7 @@ def test_version_0_rebalances_within_the_session_timeout(version: int) -> None:
         assert group.rebalance_timeout_ms == 8_000  # it has an id and is no member yet
 
 
-def test_a_member_that_is_silent_is_out_after_its_session() -> None:
-    script = Script()
+def test_a_member_that_is_silent_is_out_after_its_session(script: Script) -> None:
     leader, follower = script.stable("a", "b", session_ms=10_000)
     script.wait(6_000)
     assert script.heartbeat(leader) == 0
@@ -330,8 +317,7 @@ def test_a_member_that_is_silent_is_out_after_its_session() -> None:
 
 
 @pytest.mark.parametrize("sign", ["heartbeat", "repeated heartbeat", "commit", "rejoin", "sync"])
-def test_every_request_of_a_member_restarts_its_session(sign: str) -> None:
-    script = Script()
+def test_every_request_of_a_member_restarts_its_session(script: Script, sign: str) -> None:
     (leader,) = script.stable("a", session_ms=10_000)
     script.wait(9_000)
     if sign == "heartbeat":
@@ -349,9 +335,8 @@ def test_every_request_of_a_member_restarts_its_session(sign: str) -> None:
     assert script.heartbeat(leader, 2 if sign == "rejoin" else 1) == 0
 
 
-def test_a_member_that_waits_for_its_join_is_alive() -> None:
+def test_a_member_that_waits_for_its_join_is_alive(script: Script) -> None:
     """Heartbeats are paused between JoinGroup and its response ("Kafka 0.9 Consumer Rewrite Design")."""
-    script = Script()
     leader, follower = script.stable("a", "b", session_ms=6_000, rebalance_ms=60_000)
     token = script.join(leader, session_ms=6_000)
     for _ in range(8):
@@ -363,8 +348,7 @@ def test_a_member_that_waits_for_its_join_is_alive() -> None:
     assert script.heartbeat(leader, 2) == 0
 
 
-def test_a_silent_member_is_removed_before_the_join_completes() -> None:
-    script = Script()
+def test_a_silent_member_is_removed_before_the_join_completes(script: Script) -> None:
     leader, follower = script.stable("a", "b", session_ms=6_000)
     token = script.join(leader, session_ms=6_000)
     script.wait(6_000)
@@ -372,8 +356,7 @@ def test_a_silent_member_is_removed_before_the_join_completes() -> None:
     assert script.answers[script.join(follower)].error_code == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_soft_failure_after_the_join_costs_it_a_session_later() -> None:
-    script = Script()
+def test_a_soft_failure_after_the_join_costs_it_a_session_later(script: Script) -> None:
     leader, follower = script.completing("a", "b", session_ms=6_000)
     script.sync(leader, 1)
     script.wait(5_000)
@@ -393,8 +376,7 @@ def test_a_new_member_has_the_timeout_of_new_members() -> None:
     assert script.answers[token].error_code == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_fails_before_its_sync() -> None:
-    script = Script()
+def test_a_leader_that_fails_before_its_sync(script: Script) -> None:
     leader, follower = script.completing("a", "b", session_ms=10_000)
     token = script.sync(follower)
     script.wait(10_000)
@@ -404,16 +386,14 @@ def test_a_leader_that_fails_before_its_sync() -> None:
     assert script.heartbeat(leader, 1) == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_gives_up_before_its_sync() -> None:
-    script = Script()
+def test_a_leader_that_gives_up_before_its_sync(script: Script) -> None:
     leader, follower = script.completing("a", "b")
     token = script.sync(follower)
     script.leave(leader)
     assert script.answers[token].error_code == E.REBALANCE_IN_PROGRESS
 
 
-def test_a_member_that_never_syncs_is_removed() -> None:
-    script = Script()
+def test_a_member_that_never_syncs_is_removed(script: Script) -> None:
     ids = script.completing("a", "b", rebalance_ms=15_000, session_ms=1_000_000)
     script.sync(ids[0])
     assert script.state() == "Stable"
@@ -423,16 +403,14 @@ def test_a_member_that_never_syncs_is_removed() -> None:
     assert [(item.member_id, item.why) for item in script.accounts[-1][1].removed] == [(ids[1], "sync timeout")]
 
 
-def test_members_that_the_leader_forgets_get_nothing() -> None:
-    script = Script()
+def test_members_that_the_leader_forgets_get_nothing(script: Script) -> None:
     leader, follower = script.completing("a", "b")
     token = script.sync(follower)
     script.sync(leader, 1, {leader: b"all", "stranger": b"?"})
     assert (script.answers[token].error_code, script.answers[token].assignment) == (0, b"")
 
 
-def test_assignments_are_answered_once_they_are_in_the_log() -> None:
-    script = Script()
+def test_assignments_are_answered_once_they_are_in_the_log(script: Script) -> None:
     leader, follower = script.completing("a", "b")
     tokens = [script.sync(follower), script.sync(leader, 1, {leader: b"x", follower: b"y"})]
     number = len(script.log)
@@ -445,8 +423,7 @@ def test_assignments_are_answered_once_they_are_in_the_log() -> None:
 # ---- who rejoins
 
 
-def test_a_leader_that_rejoins_starts_a_rebalance() -> None:
-    script = Script()
+def test_a_leader_that_rejoins_starts_a_rebalance(script: Script) -> None:
     leader, _follower = script.stable("a", "b")
     assert script.join(leader) not in script.answers
     assert script.accounts[-1][1].trigger is Trigger.LEADER_REJOINED
@@ -467,15 +444,13 @@ def test_a_follower_that_changes_starts_a_rebalance(state: str, options: dict[st
     assert (account.trigger, account.member_id, account.reason) == (trigger, follower, "subscribed anew")
 
 
-def test_a_leader_without_its_answer_gets_all_members_again() -> None:
-    script = Script()
+def test_a_leader_without_its_answer_gets_all_members_again(script: Script) -> None:
     leader, follower = script.completing("a", "b")
     answer = script.answers[script.join(leader)]
     assert (answer.generation_id, [item.member_id for item in answer.members]) == (1, [leader, follower])
 
 
-def test_a_join_that_is_sent_again_takes_the_place_of_the_first() -> None:
-    script = Script()
+def test_a_join_that_is_sent_again_takes_the_place_of_the_first(script: Script) -> None:
     leader, follower = script.stable("a", "b")
     first = script.join(leader)
     second = script.join(leader)
@@ -496,8 +471,7 @@ def test_a_full_group_rejects_new_members() -> None:
     assert script.answers[script.join(follower)].error_code == 0
 
 
-def test_a_group_over_its_size_shrinks_when_it_rebalances() -> None:
-    script = Script()
+def test_a_group_over_its_size_shrinks_when_it_rebalances(script: Script) -> None:
     leader, follower, third = script.stable("a", "b", "c")
     script.config = GroupConfig(max_size=2)
     smaller = script.reloaded()
@@ -510,8 +484,7 @@ def test_a_group_over_its_size_shrinks_when_it_rebalances() -> None:
 # ---- leaving
 
 
-def test_leaving_together_is_one_rebalance() -> None:
-    script = Script()
+def test_leaving_together_is_one_rebalance(script: Script) -> None:
     ids = script.stable("a", "b", "c", "d")
     answer = script.leave(ids[1], "stranger", ids[2])
     assert [item.error_code for item in answer.members] == [0, E.UNKNOWN_MEMBER_ID, 0]
@@ -520,24 +493,21 @@ def test_leaving_together_is_one_rebalance() -> None:
     assert [item.member_id for item in started[-1].removed] == ids[1:3]
 
 
-def test_a_parked_join_is_answered_when_its_member_leaves() -> None:
-    script = Script()
+def test_a_parked_join_is_answered_when_its_member_leaves(script: Script) -> None:
     leader, _follower = script.stable("a", "b")
     token = script.join(leader)
     script.leave(leader)
     assert (script.answers[token].error_code, script.answers[token].member_id) == (E.UNKNOWN_MEMBER_ID, "")
 
 
-def test_a_parked_sync_is_answered_when_its_member_leaves() -> None:
-    script = Script()
+def test_a_parked_sync_is_answered_when_its_member_leaves(script: Script) -> None:
     _leader, follower = script.completing("a", "b")
     token = script.sync(follower)
     script.leave(follower)
     assert script.answers[token].error_code == E.UNKNOWN_MEMBER_ID
 
 
-def test_the_last_one_leaves_an_empty_group() -> None:
-    script = Script()
+def test_the_last_one_leaves_an_empty_group(script: Script) -> None:
     (leader,) = script.stable("a")
     script.leave(leader)
     assert script.state() == "Empty"
@@ -549,8 +519,7 @@ def test_the_last_one_leaves_an_empty_group() -> None:
 # ---- static members (KIP-345, KIP-814)
 
 
-def test_static_members_join_without_a_second_request() -> None:
-    script = Script()
+def test_static_members_join_without_a_second_request(script: Script) -> None:
     token = script.join(instance="i", client_id="c")
     assert token not in script.answers  # parked, not MEMBER_ID_REQUIRED
     script.wait(1_000)
@@ -559,8 +528,7 @@ def test_static_members_join_without_a_second_request() -> None:
 
 @pytest.mark.parametrize("version", [5, 6, 7, 8, 9])
 @pytest.mark.parametrize("leads", [True, False])
-def test_a_static_member_restarts_without_a_rebalance(version: int, leads: bool) -> None:
-    script = Script()
+def test_a_static_member_restarts_without_a_rebalance(script: Script, version: int, leads: bool) -> None:
     ids = static_group(script, "x", "y")
     old = ids[0] if leads else ids[1]
     instance = "x" if leads else "y"
@@ -584,8 +552,7 @@ def test_a_static_member_restarts_without_a_rebalance(version: int, leads: bool)
     assert script.heartbeat(old, 1) == E.UNKNOWN_MEMBER_ID
 
 
-def test_other_protocols_of_a_static_member_rebalance() -> None:
-    script = Script()
+def test_other_protocols_of_a_static_member_rebalance(script: Script) -> None:
     static_group(script, "x", names=("range", "sticky"))
     token = script.join(instance="x", names=("sticky", "range"))
     assert script.answers[token].generation_id == 2  # it is alone, so the rebalance is over at once
@@ -593,8 +560,7 @@ def test_other_protocols_of_a_static_member_rebalance() -> None:
     assert script.accounts[-1][1].trigger is Trigger.STATIC_REPLACED
 
 
-def test_the_second_owner_of_an_instance_id_fences_the_first() -> None:
-    script = Script()
+def test_the_second_owner_of_an_instance_id_fences_the_first(script: Script) -> None:
     static_group(script, "x", "y")
     leader = script.machine.groups["g"].leader_id or ""
     parked = script.join(leader, instance="x")
@@ -604,8 +570,7 @@ def test_the_second_owner_of_an_instance_id_fences_the_first() -> None:
     assert script.machine.groups["g"].waiting == 1
 
 
-def test_a_static_member_replaced_between_join_and_sync() -> None:
-    script = Script()
+def test_a_static_member_replaced_between_join_and_sync(script: Script) -> None:
     for instance in ("x", "y"):
         script.join(instance=instance)
     script.wait(3_000)
@@ -618,8 +583,7 @@ def test_a_static_member_replaced_between_join_and_sync() -> None:
 
 
 @pytest.mark.parametrize("instance", ["nobody", "x"])
-def test_a_static_identity_is_checked_everywhere(instance: str) -> None:
-    script = Script()
+def test_a_static_identity_is_checked_everywhere(script: Script, instance: str) -> None:
     (member_id,) = static_group(script, "x")
     code = E.UNKNOWN_MEMBER_ID if instance == "nobody" else E.FENCED_INSTANCE_ID
     other = member_id if instance == "nobody" else "other"
@@ -632,8 +596,7 @@ def test_a_static_identity_is_checked_everywhere(instance: str) -> None:
     assert [item.error_code for item in answer.members] == [code]
 
 
-def test_absent_static_members_stay_until_their_session_ends() -> None:
-    script = Script()
+def test_absent_static_members_stay_until_their_session_ends(script: Script) -> None:
     x, y = static_group(script, "x", "y", session_ms=100_000, rebalance_ms=20_000)
     token = script.join(x, instance="x", session_ms=100_000, rebalance_ms=20_000)
     script.wait(20_000)
@@ -644,8 +607,7 @@ def test_absent_static_members_stay_until_their_session_ends() -> None:
     assert script.state() == "PreparingRebalance"
 
 
-def test_a_join_of_static_members_alone_waits_on_if_none_comes() -> None:
-    script = Script()
+def test_a_join_of_static_members_alone_waits_on_if_none_comes(script: Script) -> None:
     _x, y = static_group(script, "x", "y", session_ms=1_000_000, rebalance_ms=20_000)
     pending = script.admit(client_id="new", session_ms=1_000_000, rebalance_ms=20_000)
     script.leave(pending[0])
@@ -656,8 +618,7 @@ def test_a_join_of_static_members_alone_waits_on_if_none_comes() -> None:
     assert script.answers[token].leader == y
 
 
-def test_an_operator_removes_a_static_member() -> None:
-    script = Script()
+def test_an_operator_removes_a_static_member(script: Script) -> None:
     static_group(script, "x", "y")
     leavers = [m.LeaveGroupRequestMemberIdentity(member_id="", group_instance_id=name) for name in ("x", "nobody")]
     answer = script.ask(m.LeaveGroupRequest(group_id="g", members=leavers))
@@ -668,8 +629,7 @@ def test_an_operator_removes_a_static_member() -> None:
 # ---- the tables
 
 
-def test_a_rebalance_is_accounted_for() -> None:
-    script = Script()
+def test_a_rebalance_is_accounted_for(script: Script) -> None:
     leader, follower = script.stable("a", "b")
     script.accounts.clear()
     script.join(follower, metadata=subscription("payments"), reason="need that too")
@@ -692,9 +652,8 @@ def test_a_rebalance_is_accounted_for() -> None:
 # ---- rare interleavings
 
 
-def test_static_members_without_rebalance_timeout_do_not_block() -> None:
+def test_static_members_without_rebalance_timeout_do_not_block(script: Script) -> None:
     """Nobody is back, and they have no time to come back in: the next look is later, not at once and for ever."""
-    script = Script()
     (x,) = static_group(script, "x", session_ms=20_000)
     script.join(x, instance="x", rebalance_ms=0, session_ms=20_000)
     script.sync(x, 2)  # in no time at all
@@ -706,9 +665,8 @@ def test_static_members_without_rebalance_timeout_do_not_block() -> None:
     assert script.answers[token].generation_id == 3
 
 
-def test_a_static_member_that_asks_again_is_not_new_any_more() -> None:
+def test_a_static_member_that_asks_again_is_not_new_any_more(script: Script) -> None:
     """As in Kafka, who is replaced while it waits for its first join waits on, however short its session is."""
-    script = Script()
     leader, _ = script.stable("a", "b", session_ms=1_000_000, rebalance_ms=60_000)
     first = script.join(instance="x", session_ms=6_000)
     again = script.join(instance="x", session_ms=6_000)
@@ -720,8 +678,7 @@ def test_a_static_member_that_asks_again_is_not_new_any_more() -> None:
     assert script.answers[again].error_code == 0
 
 
-def test_a_static_member_that_restarts_does_not_turn_a_tie() -> None:
-    script = Script()
+def test_a_static_member_that_restarts_does_not_turn_a_tie(script: Script) -> None:
     script.join(instance="x", names=("range", "sticky"))
     script.join(instance="y", names=("sticky", "range"))
     script.wait(3_000)
@@ -732,8 +689,7 @@ def test_a_static_member_that_restarts_does_not_turn_a_tie() -> None:
     assert script.state() == "Stable"
 
 
-def test_a_recreated_group_does_not_know_the_old_ids() -> None:
-    script = Script()
+def test_a_recreated_group_does_not_know_the_old_ids(script: Script) -> None:
     old = script.answers[script.join(session_ms=6_000)].member_id
     assert [item.error_code for item in script.ask(m.DeleteGroupsRequest(groups_names=["g"])).results] == [0]
     (leader,) = script.stable("a")
@@ -742,8 +698,7 @@ def test_a_recreated_group_does_not_know_the_old_ids() -> None:
     assert script.heartbeat(leader) == 0
 
 
-def test_the_last_leave_is_answered_after_the_log_has_it() -> None:
-    script = Script()
+def test_the_last_leave_is_answered_after_the_log_has_it(script: Script) -> None:
     leader, follower = script.stable("a", "b")
     written = len(script.log)
     leavers = [m.LeaveGroupRequestMemberIdentity(member_id=member_id) for member_id in (leader, follower)]
@@ -779,8 +734,7 @@ def test_one_partition_resigns_and_is_loaded_again() -> None:
     assert not script.machine.groups["g"].members
 
 
-def test_a_topic_deleted_while_groups_are_read_takes_its_offsets() -> None:
-    script = Script()
+def test_a_topic_deleted_while_groups_are_read_takes_its_offsets(script: Script) -> None:
     for group in ("g", "other"):
         script.group_id = group
         for topic in ("orders", "payments"):

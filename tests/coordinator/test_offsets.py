@@ -73,8 +73,7 @@ def test_an_empty_group_id_may_hold_offsets() -> None:
     assert script.state() == "Empty"
 
 
-def test_the_old_generation_commits_until_the_join_is_complete() -> None:
-    script = Script()
+def test_the_old_generation_commits_until_the_join_is_complete(script: Script) -> None:
     leader, follower = script.stable("a", "b")
     script.join(leader)
     assert script.commit(10, member_id=follower, generation=1) == 0
@@ -93,8 +92,7 @@ def test_metadata_has_a_bound_and_fails_alone() -> None:
 
 
 @pytest.mark.parametrize("version", versions("OffsetCommitRequest"))
-def test_unknown_topics_are_refused_alone(version: int) -> None:
-    script = Script()
+def test_unknown_topics_are_refused_alone(script: Script, version: int) -> None:
     code = E.UNKNOWN_TOPIC_ID if version >= 10 else E.UNKNOWN_TOPIC_OR_PARTITION
     code = code if version else E.UNSUPPORTED_VERSION
     assert script.commit(1, topic="nowhere", version=version) == code
@@ -127,8 +125,7 @@ def test_a_commit_that_stores_nothing_leaves_no_group() -> None:
     assert script.ask(m.ListGroupsRequest()).groups == []
 
 
-def test_all_offsets_of_a_group() -> None:
-    script = Script()
+def test_all_offsets_of_a_group(script: Script) -> None:
     script.commit(3, partition=1)
     script.commit(4, topic="payments")
     answer = script.ask(m.OffsetFetchRequest(group_id="g", topics=None), 7)
@@ -139,15 +136,13 @@ def test_all_offsets_of_a_group() -> None:
     assert [(group.group_id, len(group.topics), group.error_code) for group in groups] == [("g", 2, 0), ("other", 0, 0)]
 
 
-def test_unknown_topic_ids_fail_alone() -> None:
-    script = Script()
+def test_unknown_topic_ids_fail_alone(script: Script) -> None:
     asked = [m.OffsetFetchRequestGroup(group_id="g", topics=[m.OffsetFetchRequestTopics(partition_indexes=[0])])]
     answer = script.ask(m.OffsetFetchRequest(groups=asked), 10)
     assert answer.groups[0].topics[0].partitions[0].error_code == E.UNKNOWN_TOPIC_ID
 
 
-def test_offsets_are_deleted_unless_subscribed_to() -> None:
-    script = Script()
+def test_offsets_are_deleted_unless_subscribed_to(script: Script) -> None:
     (member_id,) = script.stable("a")
     for topic in ("orders", "payments"):
         assert script.commit(5, member_id=member_id, generation=1, topic=topic) == 0
@@ -166,8 +161,7 @@ def test_offsets_are_deleted_unless_subscribed_to() -> None:
     assert [(key.topic, key.partition, value) for key, value in script.log[-1]] == [("payments", 0, None)]
 
 
-def test_offsets_of_other_kinds_of_groups_are_deleted_when_empty() -> None:
-    script = Script()
+def test_offsets_of_other_kinds_of_groups_are_deleted_when_empty(script: Script) -> None:
     (member_id,) = script.stable("a", protocol_type="connect")
     request = m.OffsetDeleteRequest(group_id="g", topics=[])
     assert script.ask(request).error_code == E.NON_EMPTY_GROUP
@@ -179,8 +173,7 @@ def test_offsets_of_other_kinds_of_groups_are_deleted_when_empty() -> None:
 DAY = 24 * 3_600_000
 
 
-def test_offsets_of_an_empty_group_expire_after_it_became_empty() -> None:
-    script = Script()
+def test_offsets_of_an_empty_group_expire_after_it_became_empty(script: Script) -> None:
     (member_id,) = script.stable("a")
     script.commit(5, member_id=member_id, generation=1)
     script.leave(member_id)
@@ -194,8 +187,7 @@ def test_offsets_of_an_empty_group_expire_after_it_became_empty() -> None:
     }
 
 
-def test_unsubscribed_offsets_expire_in_a_stable_group() -> None:
-    script = Script()
+def test_unsubscribed_offsets_expire_in_a_stable_group(script: Script) -> None:
     (member_id,) = script.stable("a", session_ms=1_800_000)
     script.commit(5, member_id=member_id, generation=1)
     script.commit(6, member_id=member_id, generation=1, topic="payments")
@@ -206,8 +198,7 @@ def test_unsubscribed_offsets_expire_in_a_stable_group() -> None:
     assert script.state() == "Stable"
 
 
-def test_offsets_without_a_group_expire_after_their_commit() -> None:
-    script = Script()
+def test_offsets_without_a_group_expire_after_their_commit(script: Script) -> None:
     script.commit(5)
     script.wait(4 * DAY)
     script.commit(6, partition=1)
@@ -218,8 +209,7 @@ def test_offsets_without_a_group_expire_after_their_commit() -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_a_commit_can_say_how_long_it_is_kept(version: int) -> None:
-    script = Script()
+def test_a_commit_can_say_how_long_it_is_kept(script: Script, version: int) -> None:
     script.commit(5, version=version, retention_time_ms=3_600_000)
     ((_, value),) = script.log[-1]
     assert value.expire_timestamp == script.now + 3_600_000
@@ -227,23 +217,20 @@ def test_a_commit_can_say_how_long_it_is_kept(version: int) -> None:
     assert script.committed() == -1
 
 
-def test_a_commit_that_is_kept_for_ever_fits_into_the_log() -> None:
-    script = Script()
+def test_a_commit_that_is_kept_for_ever_fits_into_the_log(script: Script) -> None:
     script.commit(5, version=4, retention_time_ms=(1 << 63) - 1)
     ((_, value),) = script.log[-1]
     assert value.expire_timestamp == (1 << 63) - 1
 
 
-def test_an_expired_group_is_not_missed_before_the_log_knows_it() -> None:
-    script = Script()
+def test_an_expired_group_is_not_missed_before_the_log_knows_it(script: Script) -> None:
     script.commit(5)
     script.wait(8 * DAY)
     token = script.send(m.DescribeGroupsRequest(groups=["g"]))
     assert script.after[token] == len(script.log) == 2
 
 
-def test_an_offset_deleted_twice_is_gone_with_either_answer() -> None:
-    script = Script()
+def test_an_offset_deleted_twice_is_gone_with_either_answer(script: Script) -> None:
     script.commit(5)
     partitions = [m.OffsetDeleteRequestPartition(partition_index=0)]
     request = m.OffsetDeleteRequest(
@@ -356,9 +343,13 @@ class Host:
         return -item.error_code if item.error_code else item.committed_offset
 
 
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
 @pytest.mark.parametrize("version", [7, 9])
-def test_an_offset_counts_once_its_transaction_is_committed(version: int) -> None:
-    host = Host()
+def test_an_offset_counts_once_its_transaction_is_committed(host: Host, version: int) -> None:
     host.commit(3)
     assert host.txn_commit(PRODUCER, 5) == 0
     assert host.offset(version=version) == 3
@@ -367,8 +358,7 @@ def test_an_offset_counts_once_its_transaction_is_committed(version: int) -> Non
     assert host.offset(version=version) == host.offset(stable=True, version=version) == 5
 
 
-def test_an_offset_of_an_aborted_transaction_never_counts() -> None:
-    host = Host()
+def test_an_offset_of_an_aborted_transaction_never_counts(host: Host) -> None:
     host.commit(3)
     host.txn_commit(PRODUCER, 5)
     host.end(PRODUCER, commit=False)
@@ -377,8 +367,7 @@ def test_an_offset_of_an_aborted_transaction_never_counts() -> None:
     assert host.offset() == 3, "it is gone"
 
 
-def test_the_offset_that_was_written_later_wins() -> None:
-    host = Host()
+def test_the_offset_that_was_written_later_wins(host: Host) -> None:
     host.txn_commit(PRODUCER, 5)
     host.commit(9)
     host.end(PRODUCER, commit=True)
@@ -392,8 +381,7 @@ def test_the_offset_that_was_written_later_wins() -> None:
 
 @pytest.mark.parametrize("compact", [False, True])
 @pytest.mark.parametrize("commit", [False, True])
-def test_pending_offsets_survive_a_restart(commit: bool, compact: bool) -> None:
-    host = Host()
+def test_pending_offsets_survive_a_restart(host: Host, commit: bool, compact: bool) -> None:
     host.commit(3)
     host.txn_commit(PRODUCER, 5)
     host.restart(compact=compact)
@@ -404,8 +392,7 @@ def test_pending_offsets_survive_a_restart(commit: bool, compact: bool) -> None:
 
 
 @pytest.mark.parametrize("compact", [False, True])
-def test_a_restart_keeps_the_order_of_what_was_written(compact: bool) -> None:
-    host = Host()
+def test_a_restart_keeps_the_order_of_what_was_written(host: Host, compact: bool) -> None:
     host.txn_commit(PRODUCER, 5)
     host.commit(9)
     host.restart(compact=compact)
@@ -415,8 +402,7 @@ def test_a_restart_keeps_the_order_of_what_was_written(compact: bool) -> None:
     assert host.offset() == 9
 
 
-def test_a_group_of_pending_offsets_alone_is_kept() -> None:
-    host = Host()
+def test_a_group_of_pending_offsets_alone_is_kept(host: Host) -> None:
     host.txn_commit(PRODUCER, 5)
     host.restart()
     assert host.offset(stable=True) == -E.UNSTABLE_OFFSET_COMMIT
@@ -424,8 +410,7 @@ def test_a_group_of_pending_offsets_alone_is_kept() -> None:
     assert host.offset() == 5
 
 
-def test_deleting_a_group_or_offset_removes_what_is_pending() -> None:
-    host = Host()
+def test_deleting_a_group_or_offset_removes_what_is_pending(host: Host) -> None:
     host.txn_commit(PRODUCER, 5)
     topic = m.OffsetDeleteRequestTopic(name="orders", partitions=[m.OffsetDeleteRequestPartition(partition_index=0)])
     host.ask(m.OffsetDeleteRequest(group_id="g", topics=[topic]), 0)
@@ -439,8 +424,7 @@ def test_deleting_a_group_or_offset_removes_what_is_pending() -> None:
     assert host.offset() == -1
 
 
-def test_members_are_checked_where_they_are_named() -> None:
-    host = Host()
+def test_members_are_checked_where_they_are_named(host: Host) -> None:
     join = m.JoinGroupRequest(
         group_id="g", session_timeout_ms=10_000, protocol_type="consumer", protocols=protocols("range")
     )
@@ -457,15 +441,13 @@ def test_the_empty_group_has_no_offsets_in_transactions() -> None:
     assert Host().txn_commit(PRODUCER, 5, group_id="") == E.INVALID_GROUP_ID
 
 
-def test_a_partition_that_does_not_exist_fails_alone() -> None:
-    host = Host()
+def test_a_partition_that_does_not_exist_fails_alone(host: Host) -> None:
     assert host.txn_commit(PRODUCER, 5, partition=99) == E.UNKNOWN_TOPIC_OR_PARTITION
     assert host.txn_commit(PRODUCER, 5, topic="none") == E.UNKNOWN_TOPIC_OR_PARTITION
     assert host.txn_commit(PRODUCER, 5, generation_id_or_member_epoch=4) == E.ILLEGAL_GENERATION
 
 
-def test_while_a_partition_is_read_transactions_wait() -> None:
-    host = Host()
+def test_while_a_partition_is_read_transactions_wait(host: Host) -> None:
     assert host.txn_commit(PRODUCER, 5) == 0
     place = host.brokers.partition_of_group("g")
     host.runtime.submit(Resign(frozenset([place])), host.now)
@@ -480,8 +462,7 @@ def test_while_a_partition_is_read_transactions_wait() -> None:
     assert host.offset(stable=True) == 5, "what was read before the marker would be pending for ever"
 
 
-def test_unknown_topics_are_answered_before_the_group_is_asked() -> None:
-    host = Host()
+def test_unknown_topics_are_answered_before_the_group_is_asked(host: Host) -> None:
     item = m.TxnOffsetCommitRequestPartition(committed_offset=1)
 
     def commit(*topics: str) -> list[int]:

@@ -25,6 +25,11 @@ def matching(pattern: str) -> set[str]:
     return resolution.found[pattern]
 
 
+@pytest.fixture
+def script() -> ConsumerScript:
+    return ConsumerScript()
+
+
 @pytest.mark.parametrize(
     ("pattern", "names"),
     [
@@ -63,8 +68,7 @@ def test_a_pattern_takes_time_in_proportion_to_the_name() -> None:
     assert not compile_regex("(a*)*b").fullmatch("a" * 100_000)  # exponential, where a matcher goes back
 
 
-def test_a_pattern_is_resolved_after_the_first_heartbeat() -> None:
-    script = ConsumerScript()
+def test_a_pattern_is_resolved_after_the_first_heartbeat(script: ConsumerScript) -> None:
     first = script.enter("a", topics=[], subscribed_topic_regex="order.*|pay.*")
     assert (first.member_epoch, first.assignment.topic_partitions) == (1, [])
     record = next(value for key, value in script.records if isinstance(key, m.ConsumerGroupRegularExpressionKey))
@@ -73,8 +77,7 @@ def test_a_pattern_is_resolved_after_the_first_heartbeat() -> None:
     assert script.counts() == {"a": 20}
 
 
-def test_new_topics_are_matched_after_a_while() -> None:
-    script = ConsumerScript()
+def test_new_topics_are_matched_after_a_while(script: ConsumerScript) -> None:
     script.enter("a", topics=[], subscribed_topic_regex="order.*")
     script.follow("a")
     script.topics.set("orders-eu", 2)
@@ -85,8 +88,7 @@ def test_new_topics_are_matched_after_a_while() -> None:
     assert script.counts() == {"a": 14}
 
 
-def test_a_pattern_that_nobody_has_is_forgotten() -> None:
-    script = ConsumerScript()
+def test_a_pattern_that_nobody_has_is_forgotten(script: ConsumerScript) -> None:
     for member_id in ("a", "b"):
         script.enter(member_id, topics=[], subscribed_topic_regex="order.*")
     script.follow("a", "b")
@@ -100,8 +102,7 @@ def test_a_pattern_that_nobody_has_is_forgotten() -> None:
     assert script.counts() == {"a": 8}
 
 
-def test_a_pattern_that_is_resolved_counts_at_once() -> None:
-    script = ConsumerScript()
+def test_a_pattern_that_is_resolved_counts_at_once(script: ConsumerScript) -> None:
     script.enter("a", topics=[], subscribed_topic_regex="order.*")
     script.follow("a")
     answer = script.enter("b", topics=[], subscribed_topic_regex="order.*")
@@ -140,8 +141,7 @@ def test_a_name_takes_its_turn_whatever_it_costs() -> None:
     assert WORK_PER_STEP > 1
 
 
-def test_many_topics_are_matched_in_several_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = ConsumerScript()
+def test_many_topics_are_matched_in_several_heartbeats(script: ConsumerScript, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(300):
         script.topics.set(f"{'x' * 200}{number}", 1)
     pattern = "x{1,200}[0-9]+|" + "y" * 500
@@ -156,8 +156,7 @@ def test_many_topics_are_matched_in_several_heartbeats(monkeypatch: pytest.Monke
     assert len(script.group.regexes[pattern].topics) == 300
 
 
-def test_a_group_has_a_bounded_number_of_patterns() -> None:
-    script = ConsumerScript()
+def test_a_group_has_a_bounded_number_of_patterns(script: ConsumerScript) -> None:
     for number in range(MAX_PATTERNS):
         assert script.enter(f"m{number}", topics=[], subscribed_topic_regex=f"p{number}").error_code == 0
     assert script.enter("more", topics=[], subscribed_topic_regex="q").error_code == E.INVALID_REGULAR_EXPRESSION

@@ -18,8 +18,18 @@ from tests.support.scripted import Topics
 from tests.support.transactions import TransactionScript
 
 
-def test_a_producer_gets_an_id_and_epochs_that_rise() -> None:
-    script = TransactionScript()
+@pytest.fixture
+def script() -> TransactionScript:
+    return TransactionScript()
+
+
+@pytest.fixture
+def producer(script: TransactionScript) -> tuple[int, int]:
+    """Id and epoch of the first producer of the id x."""
+    return script.producer()
+
+
+def test_a_producer_gets_an_id_and_epochs_that_rise(script: TransactionScript) -> None:
     first, second = script.producer(), script.producer()
     assert second == (first[0], first[1] + 1) == (first[0], 1)
     assert script.producer("y")[0] != first[0]
@@ -50,9 +60,9 @@ def test_a_wrong_initialisation_is_refused(timeout: int, had: tuple[int, int], n
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_transaction_ends_once_its_markers_are_written(commit: bool) -> None:
-    script = TransactionScript()
-    producer = script.producer()
+def test_a_transaction_ends_once_its_markers_are_written(
+    script: TransactionScript, producer: tuple[int, int], commit: bool
+) -> None:
     assert script.add(producer, ("orders", 1), ("payments", 0)) == [0, 0]
     assert script.state() == "Ongoing"
     assert script.end(producer, commit=commit).error_code == 0
@@ -67,9 +77,7 @@ def test_a_transaction_ends_once_its_markers_are_written(commit: bool) -> None:
     assert script.end(producer, commit=not commit).error_code == E.INVALID_TXN_STATE
 
 
-def test_version_2_raises_the_epoch_at_each_end() -> None:
-    script = TransactionScript()
-    producer = script.producer()
+def test_version_2_raises_the_epoch_at_each_end(script: TransactionScript, producer: tuple[int, int]) -> None:
     assert script.batch_add(producer, ("orders", 0)) == [0]
     answer = script.end(producer, version=5)
     assert (answer.producer_id, answer.producer_epoch) == (producer[0], 1)
@@ -81,9 +89,9 @@ def test_version_2_raises_the_epoch_at_each_end() -> None:
     assert script.batch_add((producer[0], 1), ("orders", 0)) == [0]
 
 
-def test_version_2_may_abort_a_transaction_without_partitions() -> None:
-    script = TransactionScript()
-    producer = script.producer()
+def test_version_2_may_abort_a_transaction_without_partitions(
+    script: TransactionScript, producer: tuple[int, int]
+) -> None:
     assert script.end(producer, commit=True, version=5).error_code == E.INVALID_TXN_STATE
     assert script.end(producer, commit=False, version=4).error_code == E.INVALID_TXN_STATE
     answer = script.end(producer, commit=False, version=5)
@@ -92,8 +100,7 @@ def test_version_2_may_abort_a_transaction_without_partitions() -> None:
     assert script.end((producer[0], 1), commit=False, version=5).producer_epoch == 2
 
 
-def test_a_new_producer_aborts_the_transaction_and_fences() -> None:
-    script = TransactionScript()
+def test_a_new_producer_aborts_the_transaction_and_fences(script: TransactionScript) -> None:
     old = script.producer()
     script.add(old)
     assert script.init().error_code == E.CONCURRENT_TRANSACTIONS
@@ -113,8 +120,7 @@ def test_a_new_producer_aborts_the_transaction_and_fences() -> None:
     assert script.init(had=old, version=3).error_code == E.INVALID_PRODUCER_EPOCH
 
 
-def test_a_producer_may_raise_its_own_epoch() -> None:
-    script = TransactionScript()
+def test_a_producer_may_raise_its_own_epoch(script: TransactionScript) -> None:
     had = script.producer()
     raised = script.init(had=had)
     assert (raised.producer_id, raised.producer_epoch) == (had[0], had[1] + 1)
@@ -123,9 +129,7 @@ def test_a_producer_may_raise_its_own_epoch() -> None:
     assert script.init(had=(had[0] + 9, 0)).error_code == E.PRODUCER_FENCED
 
 
-def test_an_open_transaction_is_aborted_after_its_timeout() -> None:
-    script = TransactionScript()
-    producer = script.producer()
+def test_an_open_transaction_is_aborted_after_its_timeout(script: TransactionScript, producer: tuple[int, int]) -> None:
     script.add(producer)
     script.wait(59_999)
     assert script.add(producer, ("orders", 3)) == [0]
@@ -139,9 +143,9 @@ def test_an_open_transaction_is_aborted_after_its_timeout() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_after_the_timeout_the_end_of_version_0_is_fenced(commit: bool) -> None:
-    script = TransactionScript()
-    producer = script.producer()
+def test_after_the_timeout_the_end_of_version_0_is_fenced(
+    script: TransactionScript, producer: tuple[int, int], commit: bool
+) -> None:
     script.add(producer)
     script.wait(60_000)
     script.write_markers()
@@ -149,8 +153,7 @@ def test_after_the_timeout_the_end_of_version_0_is_fenced(commit: bool) -> None:
     assert script.end(producer, commit=commit, version=1).error_code == E.INVALID_PRODUCER_EPOCH
 
 
-def test_the_next_producer_id_waits_for_the_markers() -> None:
-    script = TransactionScript()
+def test_the_next_producer_id_waits_for_the_markers(script: TransactionScript) -> None:
     script.producer()
     script.machine.transactions["x"].producer_epoch = 32_766
     last = (script.machine.transactions["x"].producer_id, 32_766)
@@ -165,9 +168,7 @@ def test_the_next_producer_id_waits_for_the_markers() -> None:
     assert script.batch_add(following, ("orders", 0)) == [0]
 
 
-def test_an_ended_transaction_has_no_timeout() -> None:
-    script = TransactionScript()
-    producer = script.producer()
+def test_an_ended_transaction_has_no_timeout(script: TransactionScript, producer: tuple[int, int]) -> None:
     script.add(producer)
     script.end(producer)
     script.write_markers()
@@ -175,8 +176,7 @@ def test_an_ended_transaction_has_no_timeout() -> None:
     assert (script.markers, script.state()) == ([], "CompleteCommit")
 
 
-def test_after_a_restart_transactions_go_on() -> None:
-    script = TransactionScript()
+def test_after_a_restart_transactions_go_on(script: TransactionScript) -> None:
     open_one, decided, ended = (script.producer(name) for name in "abc")
     for name, producer in zip("abc", (open_one, decided, ended), strict=True):
         script.add(producer, name=name)
@@ -194,18 +194,14 @@ def test_after_a_restart_transactions_go_on() -> None:
     assert script.producer("d")[0] > max(open_one[0], decided[0], ended[0])
 
 
-def test_partitions_are_added_all_or_none() -> None:
-    script = TransactionScript()
-    producer = script.producer()
+def test_partitions_are_added_all_or_none(script: TransactionScript, producer: tuple[int, int]) -> None:
     errors = script.add(producer, ("orders", 0), ("orders", 99), ("nothing", 0))
     unknown = E.UNKNOWN_TOPIC_OR_PARTITION
     assert errors == [E.OPERATION_NOT_ATTEMPTED, unknown, unknown]
     assert script.state() == "Empty"
 
 
-def test_a_brokers_question_changes_nothing() -> None:
-    script = TransactionScript()
-    producer = script.producer()
+def test_a_brokers_question_changes_nothing(script: TransactionScript, producer: tuple[int, int]) -> None:
     script.add(producer, ("orders", 0))
     wanted = (("orders", 0), ("orders", 1))
     assert script.batch_add(producer, *wanted, verify=True) == [0, E.TRANSACTION_ABORTABLE]
@@ -217,9 +213,7 @@ def test_a_brokers_question_changes_nothing() -> None:
     assert script.batch_add(producer, *wanted, verify=True) == [E.CONCURRENT_TRANSACTIONS] * 2
 
 
-def test_the_offsets_of_a_group_are_a_partition_too() -> None:
-    script = TransactionScript()
-    producer = script.producer()
+def test_the_offsets_of_a_group_are_a_partition_too(script: TransactionScript, producer: tuple[int, int]) -> None:
     request = m.AddOffsetsToTxnRequest(
         transactional_id="x", producer_id=producer[0], producer_epoch=producer[1], group_id="four"
     )
@@ -254,8 +248,7 @@ def test_further_transactional_ids_wait_for_an_expiry(monkeypatch: pytest.Monkey
     assert script.init("c").error_code == 0
 
 
-def test_transactions_are_counted_by_their_outcome() -> None:
-    script = TransactionScript()
+def test_transactions_are_counted_by_their_outcome(script: TransactionScript) -> None:
     for name in ("committed", "aborted", "fenced", "timed out", "open"):
         producer = script.producer(name)
         script.add(producer, name=name)
@@ -272,8 +265,7 @@ def test_transactions_are_counted_by_their_outcome() -> None:
     assert script.machine.ended == {"committed": 1, "aborted": 1, "fenced": 1, "timed out": 1}
 
 
-def test_transactions_are_listed_by_state_producer_and_duration() -> None:
-    script = TransactionScript()
+def test_transactions_are_listed_by_state_producer_and_duration(script: TransactionScript) -> None:
     script.producer("idle")
     producer = script.producer("busy")
     script.add(producer, name="busy")
@@ -296,8 +288,7 @@ def test_transactions_are_listed_by_state_producer_and_duration() -> None:
     assert (refused.error_code, refused.unknown_state_filters) == (E.INVALID_REGULAR_EXPRESSION, [])
 
 
-def test_a_pattern_for_too_many_ids_is_refused() -> None:
-    script = TransactionScript()
+def test_a_pattern_for_too_many_ids_is_refused(script: TransactionScript) -> None:
     for number in range(3):
         script.producer(str(number) * 10_000)
     refused = script.ask(m.ListTransactionsRequest(transactional_id_pattern="." * 3_000), 2)
@@ -306,9 +297,7 @@ def test_a_pattern_for_too_many_ids_is_refused() -> None:
     assert len(answer.transaction_states) == 1
 
 
-def test_a_description_has_the_partitions_by_topic() -> None:
-    script = TransactionScript()
-    producer = script.producer()
+def test_a_description_has_the_partitions_by_topic(script: TransactionScript, producer: tuple[int, int]) -> None:
     script.add(producer, ("orders", 1), ("payments", 0), ("orders", 2))
     request = m.DescribeTransactionsRequest(transactional_ids=["x", "x", "none", ""])
     found, unknown, empty = script.ask(request, 0).transaction_states
@@ -317,9 +306,7 @@ def test_a_description_has_the_partitions_by_topic() -> None:
     assert (unknown.error_code, empty.error_code) == (E.TRANSACTIONAL_ID_NOT_FOUND, E.INVALID_REQUEST)
 
 
-def test_when_the_log_fails_requests_are_refused() -> None:
-    script = TransactionScript()
-    producer = script.producer()
+def test_when_the_log_fails_requests_are_refused(script: TransactionScript, producer: tuple[int, int]) -> None:
     script.resign()
     assert script.add(producer) == [E.NOT_COORDINATOR]
     assert script.end(producer).error_code == E.NOT_COORDINATOR
@@ -333,9 +320,9 @@ def test_settings_have_kafkas_names() -> None:
     assert (config.transaction_max_timeout_ms, config.transactional_id_expiration_ms) == (5, 7)
 
 
-def test_what_has_another_coordinator_is_read_from_the_log() -> None:
-    script = TransactionScript()
-    producer = script.producer()
+def test_what_has_another_coordinator_is_read_from_the_log(
+    script: TransactionScript, producer: tuple[int, int]
+) -> None:
     script.add(producer)
     script.move(1)
     assert script.state() == "Ongoing", "another partition"

@@ -136,8 +136,7 @@ def test_offsets_are_read_in_the_members_epoch(member_id: str | None, epoch: int
     assert script.ask(m.OffsetFetchRequest(groups=[asked])).groups[0].error_code == code
 
 
-def test_offsets_of_an_empty_group_belong_to_tools() -> None:
-    script = ConsumerScript()
+def test_offsets_of_an_empty_group_belong_to_tools(script: ConsumerScript) -> None:
     script.enter("a")
     script.beat("a", -1)
     assert script.commit(7) == E.NONE
@@ -196,8 +195,7 @@ def test_timers_go_on_after_a_restart() -> None:
 
 
 @pytest.mark.parametrize("way", ["left", "away", "deleted"])
-def test_tombstones_remove_what_is_gone(way: str) -> None:
-    script = ConsumerScript()
+def test_tombstones_remove_what_is_gone(script: ConsumerScript, way: str) -> None:
     script.enter("a", instance_id="i")
     script.beat("a", AWAY if way == "away" else LEAVING, instance_id="i")
     if way == "away":
@@ -209,8 +207,7 @@ def test_tombstones_remove_what_is_gone(way: str) -> None:
         assert "g" not in script.restarted().machine.groups
 
 
-def test_records_come_in_the_order_that_readers_need() -> None:
-    script = ConsumerScript()
+def test_records_come_in_the_order_that_readers_need(script: ConsumerScript) -> None:
     script.enter("a")
     kinds = [type(key).__name__.removeprefix("ConsumerGroup").removesuffix("Key") for key, _ in script.records]
     assert kinds == [

@@ -67,8 +67,7 @@ def test_a_first_heartbeat_is_checked(fields: dict[str, Any], version: int, code
     assert bool(script.log) == (code is E.NONE)
 
 
-def test_the_coordinator_makes_ids_for_version_0() -> None:
-    script = ConsumerScript()
+def test_the_coordinator_makes_ids_for_version_0(script: ConsumerScript) -> None:
     first, second = script.enter("", version=0), script.enter("", version=0)
     assert first.member_id != second.member_id
     assert set(script.group.members) == {first.member_id, second.member_id}
@@ -77,8 +76,7 @@ def test_the_coordinator_makes_ids_for_version_0() -> None:
 # ---- joining
 
 
-def test_the_first_member_gets_everything_at_once() -> None:
-    script = ConsumerScript()
+def test_the_first_member_gets_everything_at_once(script: ConsumerScript) -> None:
     answer = script.enter("a")
     assert (answer.error_code, answer.member_id, answer.member_epoch) == (0, "a", 2)
     assert answer.heartbeat_interval_ms == 5_000
@@ -88,8 +86,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
     assert given(full) == ALL  # who sends everything wants everything
 
 
-def test_a_second_member_waits_for_what_the_first_gives_up() -> None:
-    script = ConsumerScript()
+def test_a_second_member_waits_for_what_the_first_gives_up(script: ConsumerScript) -> None:
     script.enter("a")
     joined = script.enter("b")
     assert (joined.member_epoch, given(joined)) == (3, {})
@@ -134,8 +131,7 @@ def test_a_group_has_no_more_members_than_it_may() -> None:
         (1, {}, E.FENCED_MEMBER_EPOCH),
     ],
 )
-def test_epochs_are_fenced(epoch: int, owned: Any, code: E) -> None:
-    script = ConsumerScript()
+def test_epochs_are_fenced(script: ConsumerScript, epoch: int, owned: Any, code: E) -> None:
     script.enter("a")
     script.enter("b")
     script.beat("a", 2, owned={ORDERS: range(12)})
@@ -166,8 +162,7 @@ def test_members_are_known_by_id_and_instance(member_id: str, instance_id: str |
 # ---- static members
 
 
-def test_a_static_member_comes_back_to_its_partitions() -> None:
-    script = ConsumerScript()
+def test_a_static_member_comes_back_to_its_partitions(script: ConsumerScript) -> None:
     script.enter("a", instance_id="i")
     script.enter("b")
     script.follow("a", "b")
@@ -183,8 +178,7 @@ def test_a_static_member_comes_back_to_its_partitions() -> None:
     assert list(script.group.instances.items()) == [("i", "c")]
 
 
-def test_a_static_member_that_stays_away_is_removed() -> None:
-    script = ConsumerScript()
+def test_a_static_member_that_stays_away_is_removed(script: ConsumerScript) -> None:
     script.enter("a", instance_id="i")
     script.beat("a", AWAY, instance_id="i")
     script.wait(44_999)
@@ -216,8 +210,7 @@ def test_a_silent_member_is_removed() -> None:
     assert script.beat("b", 3).error_code == E.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_gives_nothing_up_is_removed() -> None:
-    script = ConsumerScript()
+def test_a_member_that_gives_nothing_up_is_removed(script: ConsumerScript) -> None:
     script.enter("a", rebalance_timeout_ms=10_000)
     script.enter("b")
     script.beat("a", 2, owned={ORDERS: range(12)})
@@ -255,8 +248,7 @@ def test_the_assignor_that_most_ask_for_is_taken() -> None:
 # ---- What operators see of a group of KIP-848
 
 
-def test_a_group_is_described_with_what_members_hold() -> None:
-    script = ConsumerScript()
+def test_a_group_is_described_with_what_members_hold(script: ConsumerScript) -> None:
     script.enter("a", instance_id="i", rack_id="r")
     script.enter("b")
     script.beat("a", 2, owned={ORDERS: range(12)}, instance_id="i")
@@ -278,8 +270,7 @@ def test_a_group_is_described_with_what_members_hold() -> None:
 
 
 @pytest.mark.parametrize("include", [False, True])
-def test_groups_that_are_not_there(include: bool) -> None:
-    script = ConsumerScript()
+def test_groups_that_are_not_there(script: ConsumerScript, include: bool) -> None:
     script.enter("a")
     script.group_id = "classic"
     script.stable("x")
@@ -313,15 +304,13 @@ def test_groups_are_listed_with_their_type(states: list[str], types: list[str], 
 
 
 @pytest.mark.parametrize(("version", "code"), [(5, E.NONE), (6, E.GROUP_ID_NOT_FOUND)])
-def test_describe_groups_does_not_know_it(version: int, code: E) -> None:
-    script = ConsumerScript()
+def test_describe_groups_does_not_know_it(script: ConsumerScript, version: int, code: E) -> None:
     script.enter("a")
     [group] = script.ask(m.DescribeGroupsRequest(groups=["g"]), version).groups
     assert (group.error_code, group.group_state) == (code, "Dead")
 
 
-def test_a_group_is_deleted_when_it_has_no_members() -> None:
-    script = ConsumerScript()
+def test_a_group_is_deleted_when_it_has_no_members(script: ConsumerScript) -> None:
     script.enter("a")
     delete = m.DeleteGroupsRequest(groups_names=["g"])
     assert script.ask(delete).results[0].error_code == E.NON_EMPTY_GROUP
@@ -333,8 +322,7 @@ def test_a_group_is_deleted_when_it_has_no_members() -> None:
 
 
 @pytest.mark.parametrize(("topic", "code"), [("orders", E.GROUP_SUBSCRIBED_TO_TOPIC), ("payments", E.NONE)])
-def test_offsets_of_other_topics_are_deleted(topic: str, code: E) -> None:
-    script = ConsumerScript()
+def test_offsets_of_other_topics_are_deleted(script: ConsumerScript, topic: str, code: E) -> None:
     script.enter("a")
     for name in ("orders", "payments"):
         script.commit(5, member_id="a", generation=2, topic=name)

@@ -25,8 +25,7 @@ from tests.support.consumer_script import ORDERS, PAYMENTS, ConsumerScript
 from tests.support.scripted import Topics
 
 
-def test_a_rebalance_has_an_account_from_its_epoch_to_its_end() -> None:
-    script = ConsumerScript()
+def test_a_rebalance_has_an_account_from_its_epoch_to_its_end(script: ConsumerScript) -> None:
     script.enter("a")
     script.accounts.clear()
     script.enter("b")
@@ -58,8 +57,7 @@ def test_a_group_may_have_configs_of_its_own() -> None:
     assert script.enter("a").heartbeat_interval_ms == 5_000
 
 
-def test_an_operator_wants_a_rebalance() -> None:
-    script = ConsumerScript()
+def test_an_operator_wants_a_rebalance(script: ConsumerScript) -> None:
     script.do(Rebalance("g", "why not"))
     script.enter("a")
     script.do(Rebalance("g", "why not"))
@@ -69,8 +67,7 @@ def test_an_operator_wants_a_rebalance() -> None:
     assert script.group.members["a"].epoch == 3
 
 
-def test_a_new_epoch_interrupts_a_rebalance() -> None:
-    script = ConsumerScript()
+def test_a_new_epoch_interrupts_a_rebalance(script: ConsumerScript) -> None:
     script.enter("a")
     script.enter("b")
     script.enter("c")
@@ -83,8 +80,7 @@ def test_a_new_epoch_interrupts_a_rebalance() -> None:
     assert script.accounts[-1][1].outcome == "empty"
 
 
-def test_a_coordinator_that_resigns_knows_no_group() -> None:
-    script = ConsumerScript()
+def test_a_coordinator_that_resigns_knows_no_group(script: ConsumerScript) -> None:
     script.enter("a")
     script.enter("b")
     script.resign()
@@ -137,8 +133,7 @@ def test_a_member_that_joins_soon_after_waits_for_its_target() -> None:
     assert script.counts() == {"a": 6, "b": 6}
 
 
-def test_targets_follow_subscriptions_topics_and_members() -> None:
-    script = ConsumerScript()
+def test_targets_follow_subscriptions_topics_and_members(script: ConsumerScript) -> None:
     script.enter("a", "orders", "payments", "later")
     script.enter("b", "orders", "payments")
     script.follow("a", "b")
