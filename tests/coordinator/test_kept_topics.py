@@ -30,6 +30,16 @@ def opened(disk: Disk, topics: dict[str, int] | None = None, **limits: int) -> B
     return Broker({"orders": 2} if topics is None else topics, disk=disk, limits=TopicLimits(**limits))
 
 
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+@pytest.fixture
+def broker(disk: MemoryDisk) -> Broker:
+    return opened(disk)
+
+
 def in_segments(disk: Disk, *values: bytes) -> Broker:
     """A broker whose batches of a few thousand bytes have a segment each, with these."""
     broker = opened(disk, retention_bytes=160_000)
@@ -66,8 +76,7 @@ def test_topics_and_records_are_there_after_a_restart(tmp_path: Path) -> None:
     assert (again.list_offset(4_000).offset, again.list_offset(-3).offset) == (8, 19)
 
 
-def test_each_start_raises_the_leader_epoch() -> None:
-    disk = MemoryDisk()
+def test_each_start_raises_the_leader_epoch(disk: MemoryDisk) -> None:
     for start in range(3):
         broker = opened(disk)
         assert epochs(broker) == [start, start]
@@ -83,9 +92,7 @@ def test_each_start_raises_the_leader_epoch() -> None:
     assert [int.from_bytes(data[12:16], "big") for data in stored] == [0, 1, 2]
 
 
-def test_an_epoch_that_was_raised_is_kept() -> None:
-    disk = MemoryDisk()
-    broker = opened(disk)
+def test_an_epoch_that_was_raised_is_kept(disk: MemoryDisk, broker: Broker) -> None:
     topic = broker.topics.catalog.named("orders")
     assert topic is not None
     for _ in range(3):
@@ -94,9 +101,7 @@ def test_an_epoch_that_was_raised_is_kept() -> None:
     assert epochs(opened(disk)) == [1, 4]
 
 
-def test_a_producer_that_sends_again_after_a_restart() -> None:
-    disk = MemoryDisk()
-    broker = opened(disk)
+def test_a_producer_that_sends_again_after_a_restart(disk: MemoryDisk, broker: Broker) -> None:
     for sequence in range(0, 12, 2):
         broker.produce(sequenced(sequence))
     again = opened(disk)
@@ -105,8 +110,7 @@ def test_a_producer_that_sends_again_after_a_restart() -> None:
     assert again.produce(sequenced(12)).base_offset == 12
 
 
-def test_a_deleted_topic_leaves_the_disk_and_its_name_is_free() -> None:
-    disk = MemoryDisk()
+def test_a_deleted_topic_leaves_the_disk_and_its_name_is_free(disk: MemoryDisk) -> None:
     broker = opened(disk, {"orders": 2, "orders-1": 1})
     broker.produce(batch(b"old"))
     broker.produce(batch(b"other"), topic="orders-1")
@@ -145,17 +149,14 @@ def test_files_that_cannot_be_removed_are_not_taken_over(caplog: pytest.LogCaptu
     assert again.fetch(0).high_watermark == 0
 
 
-def test_a_folder_of_another_program_is_not_touched() -> None:
-    disk = MemoryDisk()
+def test_a_folder_of_another_program_is_not_touched(disk: MemoryDisk) -> None:
     disk.folder("orders-0").open(FIRST).append(b"theirs")
     with pytest.raises(OSError, match="is in the way"):
         opened(disk)
     assert disk.folder("orders-0").sizes() == {FIRST: 6}
 
 
-def test_the_start_of_a_log_is_kept() -> None:
-    disk = MemoryDisk()
-    broker = opened(disk)
+def test_the_start_of_a_log_is_kept(disk: MemoryDisk, broker: Broker) -> None:
     for number in range(6):
         broker.produce(batch(b"%d" % number, b"second", at=10 * number))
     log = log_of(broker)
@@ -172,8 +173,7 @@ def test_the_start_of_a_log_is_kept() -> None:
     assert opened(disk).list_offset(-2).offset == 12
 
 
-def test_deleted_records_leave_the_disk_by_segments() -> None:
-    disk = MemoryDisk()
+def test_deleted_records_leave_the_disk_by_segments(disk: MemoryDisk) -> None:
     broker = in_segments(disk, *[bytes(9_000)] * 10)
     log = log_of(broker)
     log.truncate_before(4)
@@ -182,9 +182,7 @@ def test_deleted_records_leave_the_disk_by_segments() -> None:
     assert (again.list_offset(-2).offset, again.list_offset(-1).offset) == (4, 10)
 
 
-def test_a_torn_write_is_cut_off_and_said(caplog: pytest.LogCaptureFixture) -> None:
-    disk = MemoryDisk()
-    broker = opened(disk)
+def test_a_torn_write_is_cut_off_and_said(caplog: pytest.LogCaptureFixture, disk: MemoryDisk, broker: Broker) -> None:
     broker.produce(batch(b"whole"))
     disk.folder("orders-0").open(FIRST).append(batch(b"half")[:50])
     again = opened(disk)
@@ -194,8 +192,7 @@ def test_a_torn_write_is_cut_off_and_said(caplog: pytest.LogCaptureFixture) -> N
 
 
 @pytest.mark.parametrize("name", ["../../orders", "/orders", "..", ""])
-def test_a_name_in_the_journal_does_not_lead_out_of_the_folder(name: str) -> None:
-    disk = MemoryDisk()
+def test_a_name_in_the_journal_does_not_lead_out_of_the_folder(name: str, disk: MemoryDisk) -> None:
     journal = Journal(disk)
     journal.begin(KnownTopics({name: KnownTopic(uuid.UUID(int=1), {}, [0])}))
     with pytest.raises(CorruptLogError, match="is not the name of a topic"):
@@ -208,8 +205,7 @@ def damage(disk: MemoryDisk, at: int = 100) -> None:
     disk.folder("orders-0").open(FIRST, new=True).append(data[:at] + b"\xff" + data[at + 1 :])
 
 
-def test_a_log_ends_before_damage_and_is_consistent(caplog: pytest.LogCaptureFixture) -> None:
-    disk = MemoryDisk()
+def test_a_log_ends_before_damage_and_is_consistent(caplog: pytest.LogCaptureFixture, disk: MemoryDisk) -> None:
     broker = opened(disk)
     for sequence in range(0, 8, 2):
         broker.produce(sequenced(sequence))
@@ -238,8 +234,7 @@ def test_a_log_ends_before_damage_and_is_consistent(caplog: pytest.LogCaptureFix
     assert caplog.messages == []
 
 
-def test_segments_behind_damage_are_set_aside(caplog: pytest.LogCaptureFixture) -> None:
-    disk = MemoryDisk()
+def test_segments_behind_damage_are_set_aside(caplog: pytest.LogCaptureFixture, disk: MemoryDisk) -> None:
     in_segments(disk, *(b"%d" % number * 9_000 for number in range(6)))
     names = sorted(disk.folder("orders-0").sizes())
     assert names == [f"{offset:020}.log" for offset in range(6)]
@@ -259,8 +254,7 @@ def test_segments_behind_damage_are_set_aside(caplog: pytest.LogCaptureFixture) 
     assert caplog.messages == []
 
 
-def test_a_missing_segment_ends_the_log() -> None:
-    disk = MemoryDisk()
+def test_a_missing_segment_ends_the_log(disk: MemoryDisk) -> None:
     in_segments(disk, *(b"%d" % number * 9_000 for number in range(4)))
     disk.folder("orders-0").remove(f"{1:020}.log")
     again = in_segments(disk)
@@ -299,9 +293,7 @@ def test_a_disk_that_fails_refuses_and_loses_nothing(fails_in: int, caplog: pyte
     assert said.startswith("orders-0 cannot be written: ")
 
 
-def test_records_that_cannot_be_read() -> None:
-    disk = MemoryDisk()
-    broker = opened(disk)
+def test_records_that_cannot_be_read(disk: MemoryDisk, broker: Broker) -> None:
     broker.produce(batch(b"value"))
     disk.folder("orders-0").open(FIRST).truncate(10)
     assert broker.fetch(0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -392,8 +384,7 @@ def test_segments_are_kafkas_files(tmp_path: Path) -> None:
     assert len(values(broker.fetch(16, max_bytes=10 << 20).records)) == 20  # across segments
 
 
-def test_open_and_aborted_transactions_are_known_after_a_restart() -> None:
-    disk = MemoryDisk()
+def test_open_and_aborted_transactions_are_known_after_a_restart(disk: MemoryDisk) -> None:
     log = log_of(opened(disk))
 
     def write(producer: int, sequence: int) -> None:

@@ -16,18 +16,25 @@ from tests.support.scripted import Script, subscription
 # ---- error codes by state, while loading and after resigning included: request by state
 
 
-@pytest.mark.parametrize(
-    ("state", "code"),
-    [
-        ("missing", E.UNKNOWN_MEMBER_ID),
-        ("Empty", E.UNKNOWN_MEMBER_ID),
-        ("PreparingRebalance", PARKED),
-        ("CompletingRebalance", E.NONE),
-        ("Stable", E.NONE),
-    ],
-)
+ANSWERED = {  # JoinGroup, SyncGroup, Heartbeat and LeaveGroup of a member, and the state after that
+    "missing": (E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID, "Dead"),
+    "Empty": (E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID, "Empty"),
+    "PreparingRebalance": (
+        PARKED,
+        E.REBALANCE_IN_PROGRESS,
+        E.REBALANCE_IN_PROGRESS,
+        E.NONE,
+        "PreparingRebalance",
+    ),
+    "CompletingRebalance": (E.NONE, PARKED, E.NONE, E.NONE, "PreparingRebalance"),
+    "Stable": (E.NONE, E.NONE, E.NONE, E.NONE, "PreparingRebalance"),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("version", versions("JoinGroupRequest"))
-def test_a_known_member_joins(state: str, code: E | None, version: int) -> None:
+def test_a_known_member_joins(state: str, version: int) -> None:
+    code = ANSWERED[state][0]
     script, member_id, generation = group_in(state)
     token = script.join(member_id, version=version)
     if code is PARKED:
@@ -40,18 +47,10 @@ def test_a_known_member_joins(state: str, code: E | None, version: int) -> None:
     assert answer.members == []
 
 
-@pytest.mark.parametrize(
-    ("state", "code"),
-    [
-        ("missing", E.UNKNOWN_MEMBER_ID),
-        ("Empty", E.UNKNOWN_MEMBER_ID),
-        ("PreparingRebalance", E.REBALANCE_IN_PROGRESS),
-        ("CompletingRebalance", PARKED),
-        ("Stable", E.NONE),
-    ],
-)
+@pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("version", versions("SyncGroupRequest"))
-def test_a_member_syncs(state: str, code: E | None, version: int) -> None:
+def test_a_member_syncs(state: str, version: int) -> None:
+    code = ANSWERED[state][1]
     script, member_id, generation = group_in(state)
     token = script.sync(member_id, generation, version=version)
     if code is PARKED:
@@ -64,35 +63,18 @@ def test_a_member_syncs(state: str, code: E | None, version: int) -> None:
     assert script.answers[token].assignment == (b"" if code else member_id.encode())
 
 
-@pytest.mark.parametrize(
-    ("state", "code"),
-    [
-        ("missing", E.UNKNOWN_MEMBER_ID),
-        ("Empty", E.UNKNOWN_MEMBER_ID),
-        ("PreparingRebalance", E.REBALANCE_IN_PROGRESS),
-        ("CompletingRebalance", E.NONE),
-        ("Stable", E.NONE),
-    ],
-)
+@pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("version", versions("HeartbeatRequest"))
-def test_a_member_beats(state: str, code: E, version: int) -> None:
+def test_a_member_beats(state: str, version: int) -> None:
     script, member_id, generation = group_in(state)
     request = m.HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id)
-    assert script.ask(request, version).error_code == code
+    assert script.ask(request, version).error_code == ANSWERED[state][2]
 
 
-@pytest.mark.parametrize(
-    ("state", "code", "after"),
-    [
-        ("missing", E.UNKNOWN_MEMBER_ID, "Dead"),
-        ("Empty", E.UNKNOWN_MEMBER_ID, "Empty"),
-        ("PreparingRebalance", E.NONE, "PreparingRebalance"),
-        ("CompletingRebalance", E.NONE, "PreparingRebalance"),
-        ("Stable", E.NONE, "PreparingRebalance"),
-    ],
-)
+@pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("version", versions("LeaveGroupRequest"))
-def test_a_member_leaves(state: str, code: E, after: str, version: int) -> None:
+def test_a_member_leaves(state: str, version: int) -> None:
+    *_, code, after = ANSWERED[state]
     script, member_id, _ = group_in(state)
     answer = script.leave(member_id, version=version)
     if version < 3:

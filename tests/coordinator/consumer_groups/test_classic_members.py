@@ -25,6 +25,11 @@ def group(**config: Any) -> ConsumerScript:
     return script
 
 
+@pytest.fixture
+def script() -> ConsumerScript:
+    return group()
+
+
 def joined(script: ConsumerScript, **options: Any) -> tuple[str, int]:
     """A classic member that has joined; its id and generation."""
     first = script.answers[script.join(**options)]
@@ -66,8 +71,7 @@ def test_who_may_join(config: dict[str, Any], options: dict[str, Any], code: E) 
         assert answer.member_id
 
 
-def test_members_need_a_protocol_in_common() -> None:
-    script = group()
+def test_members_need_a_protocol_in_common(script: ConsumerScript) -> None:
     joined(script, names=("range", "sticky"))
     assert script.answers[script.join("y", names=("roundrobin",))].error_code == E.INCONSISTENT_GROUP_PROTOCOL
     assert script.answers[script.join("y", names=("sticky", "other"))].protocol_name == "sticky"
@@ -85,8 +89,7 @@ def test_members_need_a_protocol_in_common() -> None:
         ({"member_id": "c", "generation": 3}, E.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_who_may_sync(fields: dict[str, Any], code: E) -> None:
-    script = group()
+def test_who_may_sync(fields: dict[str, Any], code: E, script: ConsumerScript) -> None:
     member_id, generation = joined(script)
     fields = {"member_id": member_id, "generation": generation, "protocol_name": "range", **fields}
     assert script.answers[script.sync(**fields)].error_code == code
@@ -96,14 +99,12 @@ def test_who_may_sync(fields: dict[str, Any], code: E) -> None:
     ("member_id", "generation", "code"),
     [("", 0, E.NONE), ("", 9, E.ILLEGAL_GENERATION), ("x", 0, E.UNKNOWN_MEMBER_ID), ("c", 3, E.UNKNOWN_MEMBER_ID)],
 )
-def test_who_is_alive(member_id: str, generation: int, code: E) -> None:
-    script = group()
+def test_who_is_alive(member_id: str, generation: int, code: E, script: ConsumerScript) -> None:
     joined_id, epoch = joined(script)
     assert script.heartbeat(member_id or joined_id, generation or epoch) == code
 
 
-def test_a_member_is_told_to_join_when_there_is_something_to_do() -> None:
-    script = group()
+def test_a_member_is_told_to_join_when_there_is_something_to_do(script: ConsumerScript) -> None:
     member_id, generation = joined(script)
     assert script.heartbeat(member_id, generation) == E.NONE  # c still holds what it waits for
     script.follow("c")
@@ -114,8 +115,7 @@ def test_a_member_is_told_to_join_when_there_is_something_to_do() -> None:
     assert script.answers[script.sync(member_id, generation)].error_code == E.REBALANCE_IN_PROGRESS
 
 
-def test_a_member_that_does_not_join_or_sync_is_removed() -> None:
-    script = group()
+def test_a_member_that_does_not_join_or_sync_is_removed(script: ConsumerScript) -> None:
     member_id, generation = joined(script, session_ms=30_000, rebalance_ms=8_000)
     script.wait(8_000)
     assert member_id not in script.group.members  # it has not fetched its assignment
@@ -131,8 +131,7 @@ def test_a_member_that_does_not_join_or_sync_is_removed() -> None:
     assert member_id not in script.group.members
 
 
-def test_a_classic_member_has_its_own_session_timeout() -> None:
-    script = group()
+def test_a_classic_member_has_its_own_session_timeout(script: ConsumerScript) -> None:
     member_id, generation = joined(script, session_ms=10_000)
     script.sync(member_id, generation)
     script.wait(9_999)
@@ -145,8 +144,7 @@ def test_a_classic_member_has_its_own_session_timeout() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2, 3, 5])
-def test_members_leave(version: int) -> None:
-    script = group()
+def test_members_leave(version: int, script: ConsumerScript) -> None:
     member_id, _ = joined(script)
     answer = script.leave("x", version=version)
     assert (answer.error_code if version < 3 else answer.members[0].error_code) == E.UNKNOWN_MEMBER_ID
@@ -155,8 +153,7 @@ def test_members_leave(version: int) -> None:
     assert list(script.group.members) == ["c"]
 
 
-def test_an_operator_removes_a_static_member() -> None:
-    script = group()
+def test_an_operator_removes_a_static_member(script: ConsumerScript) -> None:
     member_id, _ = joined(script, instance="i")
     leavers = [
         m.LeaveGroupRequestMemberIdentity(member_id=leaver, group_instance_id=instance)
@@ -168,8 +165,7 @@ def test_an_operator_removes_a_static_member() -> None:
     assert script.group.instances == {}
 
 
-def test_a_classic_member_is_shown_and_fenced_as_one() -> None:
-    script = group()
+def test_a_classic_member_is_shown_and_fenced_as_one(script: ConsumerScript) -> None:
     member_id, generation = joined(script)
     members = script.ask(m.ConsumerGroupDescribeRequest(group_ids=["g"])).groups[0].members
     assert {member.member_id: member.member_type for member in members} == {"c": 1, member_id: 0}

@@ -20,9 +20,9 @@ def given(answer: m.ConsumerGroupHeartbeatResponse) -> dict[str, list[int]] | No
     return None if answer.assignment is None else partitions(answer.assignment.topic_partitions)
 
 
-def pair() -> ConsumerScript:
+@pytest.fixture
+def pair(script: ConsumerScript) -> ConsumerScript:
     """A Stable group of members a and b, in epoch 3."""
-    script = ConsumerScript()
     script.enter("a")
     script.enter("b")
     script.follow("a", "b")
@@ -101,11 +101,10 @@ def test_a_second_member_waits_for_what_the_first_gives_up(script: ConsumerScrip
     assert script.group.state == "Stable"
 
 
-def test_a_member_may_join_again() -> None:
-    script = pair()
-    answer = script.enter("a")
+def test_a_member_may_join_again(pair: ConsumerScript) -> None:
+    answer = pair.enter("a")
     assert (answer.member_epoch, len(given(answer)["orders"])) == (3, 6)
-    assert script.group.epoch == 3
+    assert pair.group.epoch == 3
 
 
 def test_a_group_has_no_more_members_than_it_may() -> None:
@@ -190,24 +189,22 @@ def test_a_static_member_that_stays_away_is_removed(script: ConsumerScript) -> N
 # ---- leaving, silence
 
 
-def test_a_member_leaves() -> None:
-    script = pair()
-    answer = script.beat("b", LEAVING)
+def test_a_member_leaves(pair: ConsumerScript) -> None:
+    answer = pair.beat("b", LEAVING)
     assert (answer.error_code, answer.member_id, answer.member_epoch) == (0, "b", LEAVING)
-    assert (script.group.state, script.group.epoch) == ("Assigning", 4)
-    script.follow("a")
-    assert script.counts() == {"a": 12}
-    script.beat("a", LEAVING)
-    assert (script.group.state, script.group.epoch, script.group.assignment_epoch) == ("Empty", 5, 5)
+    assert (pair.group.state, pair.group.epoch) == ("Assigning", 4)
+    pair.follow("a")
+    assert pair.counts() == {"a": 12}
+    pair.beat("a", LEAVING)
+    assert (pair.group.state, pair.group.epoch, pair.group.assignment_epoch) == ("Empty", 5, 5)
 
 
-def test_a_silent_member_is_removed() -> None:
-    script = pair()
-    script.wait(30_000)
-    script.beat("a", 3)
-    script.wait(15_000)
-    assert list(script.group.members) == ["a"]
-    assert script.beat("b", 3).error_code == E.UNKNOWN_MEMBER_ID
+def test_a_silent_member_is_removed(pair: ConsumerScript) -> None:
+    pair.wait(30_000)
+    pair.beat("a", 3)
+    pair.wait(15_000)
+    assert list(pair.group.members) == ["a"]
+    assert pair.beat("b", 3).error_code == E.UNKNOWN_MEMBER_ID
 
 
 def test_a_member_that_gives_nothing_up_is_removed(script: ConsumerScript) -> None:
@@ -226,23 +223,21 @@ def test_a_member_that_gives_nothing_up_is_removed(script: ConsumerScript) -> No
 # ---- subscriptions
 
 
-def test_a_new_subscription_takes_topics_away_at_once() -> None:
-    script = pair()
-    answer = script.beat("a", 3, topics=["payments"], owned=script.holds("a"))
+def test_a_new_subscription_takes_topics_away_at_once(pair: ConsumerScript) -> None:
+    answer = pair.beat("a", 3, topics=["payments"], owned=pair.holds("a"))
     assert (answer.member_epoch, given(answer)) == (3, {})
-    assert script.accounts[-1][1].trigger is Trigger.SUBSCRIPTION_CHANGED
-    script.follow("a", "b")
-    assert script.counts() == {"a": 8, "b": 12}
+    assert pair.accounts[-1][1].trigger is Trigger.SUBSCRIPTION_CHANGED
+    pair.follow("a", "b")
+    assert pair.counts() == {"a": 8, "b": 12}
 
 
-def test_the_assignor_that_most_ask_for_is_taken() -> None:
-    script = pair()
-    assert script.ask(m.ConsumerGroupDescribeRequest(group_ids=["g"])).groups[0].assignor_name == "uniform"
-    script.beat("a", 3, server_assignor="range")
-    assert script.group.epoch == 4
-    assert script.accounts[-1][1].protocol == "range"
-    script.follow("a", "b")
-    assert [script.holds("a")[ORDERS], script.holds("b")[ORDERS]] == [[*range(6)], [*range(6, 12)]]
+def test_the_assignor_that_most_ask_for_is_taken(pair: ConsumerScript) -> None:
+    assert pair.ask(m.ConsumerGroupDescribeRequest(group_ids=["g"])).groups[0].assignor_name == "uniform"
+    pair.beat("a", 3, server_assignor="range")
+    assert pair.group.epoch == 4
+    assert pair.accounts[-1][1].protocol == "range"
+    pair.follow("a", "b")
+    assert [pair.holds("a")[ORDERS], pair.holds("b")[ORDERS]] == [[*range(6)], [*range(6, 12)]]
 
 
 # ---- What operators see of a group of KIP-848
