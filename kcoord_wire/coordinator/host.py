@@ -512,10 +512,10 @@ class Host:
         self.groups = Runtime(machine, store, send, report)
         own = TransactionMachine(
             topics,
-            brokers.partition_of_group,
+            brokers.groups.partition_of,
             topics.new_producer_id,
             machine.config,
-            brokers.partition_of_transactions,
+            brokers.transactions.partition_of,
         )
         self.transactions = Runtime(own, transactions, send, self._write_markers)
         self.flow = TransactionFlow(
@@ -523,7 +523,7 @@ class Host:
             groups=self.groups.submit,
             topics=self.submit_to_topics,
             unverified=topics.unverified,
-            offsets_partition=brokers.partition_of_group,
+            offsets_partition=brokers.groups.partition_of,
             send=send,
             new_token=new_token,
         )
@@ -535,7 +535,7 @@ class Host:
                 "groups",
                 self.groups,
                 io,
-                brokers.partition_of_group,
+                brokers.groups.partition_of,
                 view=of_groups,
                 loading=brokers.set_loading,
                 wrote=wrote,
@@ -545,7 +545,7 @@ class Host:
                 "transactions",
                 self.transactions,
                 io,
-                brokers.partition_of_transactions,
+                brokers.transactions.partition_of,
                 view=of_transactions,
                 wrote=wrote,
                 pause=pause,

@@ -156,7 +156,7 @@ class Server:
         """
         if not self.brokers.runs(self._known(to)):
             raise ValueError(f"broker {to} does not run")
-        self.brokers.groups.move(self.brokers.partition_of_group(group_id), to)
+        self.brokers.groups.move(self.brokers.groups.partition_of(group_id), to)
         await self._elect([self.brokers.groups])
 
     async def stop_broker(self, broker: int) -> None:

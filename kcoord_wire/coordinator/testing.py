@@ -135,7 +135,7 @@ class Inspection:
 
     def coordinator_of(self, group: str) -> int:
         """Return the node id of the broker that coordinates a group; -1 if none runs."""
-        endpoint = self._call(lambda server: server.brokers.coordinator_of_group(group))
+        endpoint = self._call(lambda server: server.brokers.coordinator_of(server.brokers.groups, group))
         return NO_LEADER if endpoint is None else endpoint.node_id
 
     def leader_of(self, topic: str, partition: int) -> int:

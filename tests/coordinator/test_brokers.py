@@ -43,29 +43,29 @@ def test_without_a_running_broker_there_is_no_leader() -> None:
     brokers.set_running(0, False)
     assert brokers.groups.elect() == list(range(50))
     assert set(brokers.groups.of) == {NO_LEADER}
-    assert brokers.coordinator_of_group("g") is None
+    assert brokers.coordinator_of(brokers.groups, "g") is None
 
 
 def test_a_moved_partition_stays_until_its_broker_stops() -> None:
     brokers = make()
-    partition = brokers.partition_of_group("g")
+    partition = brokers.groups.partition_of("g")
     to = (brokers.groups.of[partition] + 1) % 3
     brokers.groups.move(partition, to)
     assert brokers.groups.elect() == [partition]
-    assert brokers.coordinator_of_group("g") == brokers.endpoints[to]
+    assert brokers.coordinator_of(brokers.groups, "g") == brokers.endpoints[to]
     brokers.set_running(to, False)
     brokers.groups.elect()
-    assert brokers.coordinator_of_group("g") not in (None, brokers.endpoints[to])
+    assert brokers.coordinator_of(brokers.groups, "g") not in (None, brokers.endpoints[to])
 
 
 def test_one_broker_coordinates_a_group_and_may_be_loading_it() -> None:
     brokers = make()
-    at = brokers.groups.of[brokers.partition_of_group("g")]
-    errors = {broker: brokers.refuses_group("g", broker) for broker in range(3)}
+    at = brokers.groups.of[brokers.groups.partition_of("g")]
+    errors = {broker: brokers.refuses(brokers.groups, "g", broker) for broker in range(3)}
     assert errors == {broker: ErrorCode.NOT_COORDINATOR if broker != at else ErrorCode.NONE for broker in range(3)}
-    brokers.set_loading([brokers.partition_of_group("g")])
-    assert brokers.refuses_group("g", at) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert brokers.refuses_group("g", (at + 1) % 3) is ErrorCode.NOT_COORDINATOR
+    brokers.set_loading([brokers.groups.partition_of("g")])
+    assert brokers.refuses(brokers.groups, "g", at) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert brokers.refuses(brokers.groups, "g", (at + 1) % 3) is ErrorCode.NOT_COORDINATOR
 
 
 def test_only_a_single_broker_that_loads_nothing_is_plain() -> None:
@@ -89,7 +89,7 @@ def test_new_partitions_of_a_topic_go_on_with_the_next_broker() -> None:
 
 BROKERS = Brokers([Endpoint(node_id, "localhost", 9092 + node_id) for node_id in range(2)])
 GROUPS = [f"group-{number}" for number in range(6)]
-HERE = [group for group in GROUPS if not BROKERS.refuses_group(group, 0)]
+HERE = [group for group in GROUPS if not BROKERS.refuses(BROKERS.groups, group, 0)]
 ELSEWHERE = [group for group in GROUPS if group not in HERE]
 
 
@@ -169,7 +169,7 @@ def test_any_broker_finds_a_coordinator() -> None:
 
 def test_transactions_are_served_by_their_coordinator_only() -> None:
     ids = [f"tx-{number}" for number in range(6)]
-    here = [name for name in ids if not BROKERS.refuses_transactions(name, 0)]
+    here = [name for name in ids if not BROKERS.refuses(BROKERS.transactions, name, 0)]
     elsewhere = [name for name in ids if name not in here]
     assert here
     request = m.EndTxnRequest(transactional_id=here[0])

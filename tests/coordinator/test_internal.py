@@ -23,7 +23,7 @@ class Log:
         self.store = Store(MemoryDisk())
         self.store.recover()
         own = Catalog("cluster", BROKERS).offsets
-        self.topic = InternalTopic(own, lambda key: BROKERS.partition_of_group(group_of_key(key)))
+        self.topic = InternalTopic(own, lambda key: BROKERS.groups.partition_of(group_of_key(key)))
         self.topic.replace(self.topic.build(self.store.batches())[0])
 
     def commit(self, *groups: str, offset: int | None = 1) -> None:

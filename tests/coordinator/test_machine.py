@@ -698,7 +698,7 @@ def test_one_partition_resigns_and_is_loaded_again() -> None:
         script.sync(member, 1, {member: b"all"})
     script.group_id = "g"
     _, token = script.admit()  # a rebalance begins, and this one's JoinGroup is parked
-    partition = frozenset({script.machine.brokers.partition_of_group("g")})
+    partition = frozenset({script.machine.brokers.groups.partition_of("g")})
     script.do(Resign(partition))
     assert script.answers[token].error_code == E.NOT_COORDINATOR
     assert list(script.machine.groups) == ["other"]
@@ -722,7 +722,7 @@ def test_a_topic_deleted_while_groups_are_read_takes_its_offsets(script: Script)
         for topic in ("orders", "payments"):
             assert script.commit(topic=topic) == E.NONE
     written = [record for records in script.log for record in records]
-    partition = frozenset({script.machine.brokers.partition_of_group("g")})
+    partition = frozenset({script.machine.brokers.groups.partition_of("g")})
     script.do(Resign(partition))
     script.machine.brokers.set_loading(partition)
     try:

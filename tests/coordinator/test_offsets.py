@@ -321,7 +321,7 @@ class Host:
         return int(self.ask(m.OffsetCommitRequest(group_id="g", topics=[topic]), 8).topics[0].partitions[0].error_code)
 
     def end(self, producer: tuple[int, int], *, commit: bool, error: int = 0) -> None:
-        place = self.brokers.partition_of_group("g")
+        place = self.brokers.groups.partition_of("g")
         topic = m.WriteTxnMarkersRequestWritableTxnMarkerTopic(name="__consumer_offsets", partition_indexes=[place])
         marker = m.WriteTxnMarkersRequestWritableTxnMarker(
             producer_id=producer[0], producer_epoch=producer[1], transaction_result=commit, topics=[topic]
@@ -449,7 +449,7 @@ def test_a_partition_that_does_not_exist_fails_alone(host: Host) -> None:
 
 def test_while_a_partition_is_read_transactions_wait(host: Host) -> None:
     assert host.txn_commit(PRODUCER, 5) == 0
-    place = host.brokers.partition_of_group("g")
+    place = host.brokers.groups.partition_of("g")
     host.runtime.submit(Resign(frozenset([place])), host.now)
     host.brokers.set_loading([place])
     records, pending = host.runtime.store.read(lambda group: True)

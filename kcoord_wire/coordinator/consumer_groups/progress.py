@@ -195,7 +195,7 @@ def _drop_unsubscribed(member: Member, goal: Goal, owned: Sequence[Owned] | None
     kept = {topic: held for topic, held in member.assigned.items() if topic in goal.subscribed}
     revoking = {
         topic: {**member.revoking.get(topic, {}), **dropped.get(topic, {})}
-        for topic in _either(member.revoking, dropped)
+        for topic in dict.fromkeys((*member.revoking, *dropped))
     }
     if owns_any(owned, revoking):
         return _moved(member, MemberState.UNREVOKED_PARTITIONS, member.epoch, kept, revoking)
@@ -211,10 +211,6 @@ def _moved(member: Member, state: MemberState, epoch: int, assigned: Held, revok
         assigned={topic_id: held for topic_id, held in assigned.items() if held},
         revoking={topic_id: held for topic_id, held in revoking.items() if held},
     )
-
-
-def _either(first: Mapping[uuid.UUID, object], second: Mapping[uuid.UUID, object]) -> Iterable[uuid.UUID]:
-    return dict.fromkeys((*first, *second))
 
 
 REGEX_REFRESH_MIN_MS: Final = 10_000

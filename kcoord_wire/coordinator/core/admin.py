@@ -36,13 +36,13 @@ def find_coordinator(
     is_group = message.key_type == GROUP_KEY
     brokers.has_groups |= is_group
     brokers.has_transactions |= not is_group
-    coordinator_of = brokers.coordinator_of_group if is_group else brokers.coordinator_of_transactions
+    leaders = brokers.groups if is_group else brokers.transactions
     if request.version < apis.BATCH_FIND_FROM:
-        endpoint = coordinator_of(message.key)
+        endpoint = brokers.coordinator_of(leaders, message.key)
         if endpoint is None:
             return effects.reply(request, refusal(message, request.version, ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return effects.reply(request, m.FindCoordinatorResponse(error_message="NONE", **endpoint._asdict()))
-    found = [_coordinator(key, coordinator_of(key)) for key in message.coordinator_keys]
+    found = [_coordinator(key, brokers.coordinator_of(leaders, key)) for key in message.coordinator_keys]
     return effects.reply(request, m.FindCoordinatorResponse(coordinators=found))
 
 

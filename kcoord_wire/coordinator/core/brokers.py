@@ -71,6 +71,10 @@ class Leaders:
             replicas.sort(key=lambda broker: broker != moved)
         return replicas
 
+    def partition_of(self, key: str) -> int:
+        """Return the partition of an internal topic that a group or transactional id belongs to."""
+        return partition_of(key, len(self.of))
+
     def move(self, partition: int, to: int) -> None:
         """Prefer a broker from now on; `elect` makes it the leader."""
         self._moved[partition] = to
@@ -139,37 +143,19 @@ class Brokers:
         self.loading = frozenset(partitions)
         self.is_plain = len(self.endpoints) == 1 and not self.loading
 
-    def partition_of_group(self, group_id: str) -> int:
-        """Return the partition of ``__consumer_offsets`` that a group belongs to."""
-        return partition_of(group_id, len(self.groups.of))
-
-    def coordinator_of_group(self, group_id: str) -> Endpoint | None:
-        """Return the broker that coordinates a group; None if none runs."""
-        return self._leading(self.groups, group_id)
-
-    def partition_of_transactions(self, transactional_id: str) -> int:
-        """Return the partition of ``__transaction_state`` that a transactional id belongs to."""
-        return partition_of(transactional_id, len(self.transactions.of))
-
-    def coordinator_of_transactions(self, transactional_id: str) -> Endpoint | None:
-        """Return the broker that coordinates the transactions of an id; None if none runs."""
-        return self._leading(self.transactions, transactional_id)
-
-    def _leading(self, leaders: Leaders, key: str) -> Endpoint | None:
-        leader = leaders.of[partition_of(key, len(leaders.of))]
+    def coordinator_of(self, leaders: Leaders, key: str) -> Endpoint | None:
+        """Return the broker that coordinates a group or transactional id; None if none runs."""
+        leader = leaders.of[leaders.partition_of(key)]
         return None if leader == NO_LEADER else self.endpoints[leader]
 
-    def refuses_group(self, group_id: str, broker: int) -> ErrorCode:
-        """Return why a broker cannot serve a group: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS; NONE if it can."""
-        partition = self.partition_of_group(group_id)
-        if self.groups.of[partition] != broker:
+    def refuses(self, leaders: Leaders, key: str, broker: int) -> ErrorCode:
+        """Return why a broker cannot serve a group or transactional id: NOT_COORDINATOR, or for a group
+        COORDINATOR_LOAD_IN_PROGRESS; NONE if it can."""
+        partition = leaders.partition_of(key)
+        if leaders.of[partition] != broker:
             return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if partition in self.loading else ErrorCode.NONE
-
-    def refuses_transactions(self, transactional_id: str, broker: int) -> ErrorCode:
-        """Return why a broker cannot serve a transactional id: NOT_COORDINATOR; NONE if it can."""
-        partition = self.partition_of_transactions(transactional_id)
-        return ErrorCode.NONE if self.transactions.of[partition] == broker else ErrorCode.NOT_COORDINATOR
+        is_loading = leaders is self.groups and partition in self.loading
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE
 
 
 def route(brokers: Brokers, request: Any, version: int, broker: int) -> Split:
@@ -178,14 +164,14 @@ def route(brokers: Brokers, request: Any, version: int, broker: int) -> Split:
     if api is None or api.coordinator is None:
         return request, None
     is_group = api.coordinator is Kind.GROUP
-    refuses = brokers.refuses_group if is_group else brokers.refuses_transactions
+    leaders = brokers.groups if is_group else brokers.transactions
     if api.listed is not None:
-        return request, api.leave_out(lambda name: refuses(name, broker))
+        return request, api.leave_out(lambda name: brokers.refuses(leaders, name, broker))
     if api.batch_from is not None and version >= api.batch_from:
-        return api.batches[0].split(request, version, lambda item: refuses(id_of(item), broker))
+        return api.batches[0].split(request, version, lambda item: brokers.refuses(leaders, id_of(item), broker))
     name = getattr(request, api.group if is_group else api.transaction)
     # A transactional id is None for an idempotent producer, empty for a broker's batch.
-    error = refuses(name, broker) if name or is_group else ErrorCode.NONE
+    error = brokers.refuses(leaders, name, broker) if name or is_group else ErrorCode.NONE
     if not error:
         return request, None
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and isinstance(request, m.HeartbeatRequest):

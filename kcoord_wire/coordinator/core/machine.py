@@ -120,7 +120,7 @@ class GroupMachine(RebalancingMachine):
     def _concerns(self, message: Any, partitions: Set[int]) -> bool:
         """Return whether a request of a transaction is about these partitions of ``__consumer_offsets``."""
         if isinstance(message, m.TxnOffsetCommitRequest):
-            return self.brokers.partition_of_group(message.group_id) in partitions
+            return self.brokers.groups.partition_of(message.group_id) in partitions
         if isinstance(message, m.WriteTxnMarkersRequest):
             topics = (topic for marker in message.markers for topic in marker.topics)
             return any(not partitions.isdisjoint(topic.partition_indexes) for topic in topics)
@@ -438,7 +438,7 @@ class GroupMachine(RebalancingMachine):
     def _forget_deleted(self, partitions: frozenset[int] | None) -> None:
         """Forget the offsets of topics that were deleted while the groups of these partitions were read."""
         for names, read in self._deleted.read(self._all_partitions() if partitions is None else partitions):
-            own = {name: group for name, group in self.groups.items() if self.brokers.partition_of_group(name) in read}
+            own = {name: group for name, group in self.groups.items() if self.brokers.groups.partition_of(name) in read}
             offsets.forget_topics(self._effects, own, self._pending, names)
 
     def _all_partitions(self) -> frozenset[int]:
@@ -446,10 +446,10 @@ class GroupMachine(RebalancingMachine):
 
     def _resign(self, partitions: frozenset[int] | None) -> None:
         for group in list(self.groups.values()):
-            if partitions is None or self.brokers.partition_of_group(group.group_id) in partitions:
+            if partitions is None or self.brokers.groups.partition_of(group.group_id) in partitions:
                 self._release(group)
                 del self.groups[group.group_id]
-        self._pending.drop(lambda name: partitions is None or self.brokers.partition_of_group(name) in partitions)
+        self._pending.drop(lambda name: partitions is None or self.brokers.groups.partition_of(name) in partitions)
         if partitions is None:
             self._unavailable = ErrorCode.NOT_COORDINATOR
             self._timers.clear()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from kcoord_wire.extras import require
 
@@ -36,19 +36,12 @@ class InvalidRegexError(ValueError):
     """A pattern that RE2 does not accept, or that is too large; its text says why."""
 
 
-class Pattern(Protocol):
-    """A compiled pattern."""
-
-    def fullmatch(self, text: str) -> Any:
-        """Return something true if the whole text matches."""
-
-
-CompileRegex = Callable[[str], Pattern]
-"""Compiles a pattern; raises `InvalidRegexError`."""
+CompileRegex = Callable[[str], Any]
+"""Compiles a pattern, which has a method ``fullmatch``; raises `InvalidRegexError`."""
 
 
 @lru_cache(_REMEMBERED)
-def compile_regex(pattern: str) -> Pattern:
+def compile_regex(pattern: str) -> Any:
     """Compile a pattern by RE2.
 
     :raises InvalidRegexError: it is not a pattern, or too large
@@ -61,12 +54,11 @@ def compile_regex(pattern: str) -> Pattern:
     options.log_errors = False
     options.max_mem = _MAX_MEMORY
     try:
-        compiled: Pattern = re2.compile(pattern, options=options)
+        return re2.compile(pattern, options=options)
     except re2.error as cause:
         detail = cause.args[0] if cause.args else cause
         text = detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)
         raise InvalidRegexError(text) from None
-    return compiled
 
 
 class Resolution:

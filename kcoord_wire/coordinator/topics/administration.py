@@ -15,7 +15,6 @@ Source: kafka `ControllerApis.scala`, `ReplicationControlManager.java`, `Topic.j
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +24,15 @@ from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.apis import CREATED_CONFIGS_FROM, Refused, paired_partitions, refusal, refused_in
 from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.partitions.partition_log import PartitionLog
-from kcoord_wire.coordinator.topics.catalog import MOST_PARTITIONS, NO_ID, Catalog, Topic, TopicLimits, disk_work
+from kcoord_wire.coordinator.topics.catalog import (
+    MOST_PARTITIONS,
+    NO_ID,
+    Catalog,
+    Topic,
+    TopicLimits,
+    disk_work,
+    is_topic_name,
+)
 from kcoord_wire.coordinator.topics.configs import TOPIC_CONFIGS, check_configs
 from kcoord_wire.coordinator.topics.configuration import Configuration
 from kcoord_wire.coordinator.topics.metadata import ClusterMetadata
@@ -384,7 +391,7 @@ def _check_name(name: str) -> None:
         wrong = f"'{name}' is not allowed"
     elif len(name) > _LONGEST_NAME:
         wrong = f"the length of '{name}' is longer than the max allowed length {_LONGEST_NAME}"
-    elif not re.fullmatch(r"[a-zA-Z0-9._-]+", name):
+    elif not is_topic_name(name):
         wrong = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     if wrong is not None:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {wrong}")

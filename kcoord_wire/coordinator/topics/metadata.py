@@ -27,7 +27,6 @@ from kcoord_wire.coordinator.core.apis import (
     SOFTWARE_NAMED_FROM,
     Refused,
     filled,
-    refusal,
 )
 from kcoord_wire.coordinator.core.brokers import NO_LEADER, Brokers
 from kcoord_wire.coordinator.core.events import Request
@@ -61,7 +60,7 @@ _BROKERS, _CONTROLLERS = 1, 2  # whose endpoints DescribeCluster asks for
 
 
 class ClusterMetadata:
-    """Answers ApiVersions and Metadata.
+    """Answers ApiVersions, Metadata and what is made of that; raises `Refused` where the whole request is refused.
 
     :param brokers: those that run are listed, the first is the controller
     :param catalog: the topics
@@ -146,9 +145,6 @@ class ClusterMetadata:
         """Answer Metadata."""
         asked: m.MetadataRequest = request.message
         found = self._find(asked, request.version)
-        if found is None:
-            refused: m.MetadataResponse = refusal(asked, request.version, ErrorCode.INVALID_REQUEST)
-            return refused
         if asked.include_topic_authorized_operations:
             for topic in found:
                 if topic.name is not None:
@@ -164,14 +160,17 @@ class ClusterMetadata:
             response.cluster_authorized_operations = _CLUSTER_OPERATIONS
         return response
 
-    def _find(self, asked: m.MetadataRequest, version: int) -> list[m.MetadataResponseTopic] | None:
-        """Describe the topics that are asked for; None if the version has no such request."""
+    def _find(self, asked: m.MetadataRequest, version: int) -> list[m.MetadataResponseTopic]:
+        """Describe the topics that are asked for.
+
+        :raises Refused: INVALID_REQUEST, the version has no such request
+        """
         if asked.topics is None or (version == 0 and not asked.topics):
             return [self._describe(topic) for topic in (*self.catalog, *self.catalog.internal())]
         ids = dict.fromkeys(topic.topic_id for topic in asked.topics if topic.topic_id != NO_ID)
         names = dict.fromkeys(topic.name for topic in asked.topics)
         if version < NULLABLE_TOPIC_NAME_FROM and (ids or None in names):
-            return None
+            raise Refused(ErrorCode.INVALID_REQUEST)
         if ids:  # names beside them are ignored, as by Kafka
             return [self._describe_id(topic_id) for topic_id in ids]
         refused = self._create_missing(names, asked.allow_auto_topic_creation)
@@ -243,9 +242,7 @@ class ClusterMetadata:
         asked: m.DescribeClusterRequest = request.message
         if asked.endpoint_type != _BROKERS:
             is_known = asked.endpoint_type == _CONTROLLERS
-            error = ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-            refused: m.DescribeClusterResponse = refusal(asked, request.version, error)
-            return refused
+            raise Refused(ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
         known = self._whole_metadata(request, [])
         response = m.DescribeClusterResponse(
             error_message=None,
@@ -267,8 +264,7 @@ class ClusterMetadata:
         asked: m.DescribeTopicPartitionsRequest = request.message
         cursor, wanted = asked.cursor, {topic.name for topic in asked.topics}
         if cursor is not None and (cursor.partition_index < 0 or (wanted and cursor.topic_name not in wanted)):
-            refused: m.DescribeTopicPartitionsResponse = refusal(asked, request.version, ErrorCode.INVALID_REQUEST)
-            return refused
+            raise Refused(ErrorCode.INVALID_REQUEST)
         left = max(1, min(asked.response_partition_limit, _MOST_DESCRIBED))
         response = m.DescribeTopicPartitionsResponse()
         begin, first = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)

@@ -121,10 +121,10 @@ class Topics:
         self.configuration = Configuration(self.catalog, self.cluster, start)
         self._administration = Administration(self.catalog, self.cluster, self.configuration, self._limits, partitions)
         self._fetches = Fetches(self.catalog, self._limits)
-        self.offsets = InternalTopic(self.catalog.offsets, lambda key: brokers.partition_of_group(group_of_key(key)))
+        self.offsets = InternalTopic(self.catalog.offsets, lambda key: brokers.groups.partition_of(group_of_key(key)))
         self.transactions = InternalTopic(
             self.catalog.transactions,
-            lambda key: brokers.partition_of_transactions(decode_transaction_record(key, None)[0].transactional_id),
+            lambda key: brokers.transactions.partition_of(decode_transaction_record(key, None)[0].transactional_id),
         )
         self._wanted = dict(topics or {})
         if own := sorted(INTERNAL_TOPICS & self._wanted.keys()):
@@ -267,7 +267,10 @@ class Topics:
             if handler := self._handlers.get(kind):
                 return handler(event, now)
             if answer := self._answers.get(kind):
-                return [Reply(event.token, answer(event))]
+                try:
+                    return [Reply(event.token, answer(event))]
+                except Refused as refused:
+                    return [Reply(event.token, refusal(event.message, event.version, refused.error))]
             raise TypeError(f"{kind.__name__} is not for the topics")
         if isinstance(event, Tick):
             if (due := self._retention.deadline) is not None and due <= now:
@@ -429,4 +432,4 @@ class Topics:
 
 
 def _no_acls(request: Request) -> Any:
-    return refusal(request.message, request.version, ErrorCode.SECURITY_DISABLED)
+    raise Refused(ErrorCode.SECURITY_DISABLED)

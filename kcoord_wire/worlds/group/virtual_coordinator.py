@@ -141,7 +141,7 @@ class VirtualCoordinator(VirtualHost):
             "groups",
             Runtime(watched, Store(self.disk, **self._store_options), self._reply, self._report),
             self,
-            self._brokers.partition_of_group,
+            self._brokers.groups.partition_of,
             loading=self._brokers.set_loading,
             wrote=self._wrote,
             pause=lambda attempt: self.disk.repaired_after_ms,

@@ -354,7 +354,7 @@ class Invariants:
     def _check_loaded(self, machine: TransactionMachine, partitions: frozenset[int] | None) -> None:
         """What was read is what had to be there, of all ids or of those that have moved."""
         assert self._host is not None, "a boot has begun"
-        partition_of = self._host.brokers.partition_of_transactions
+        partition_of = self._host.brokers.transactions.partition_of
 
         def is_read(name: str) -> bool:
             return partitions is None or partition_of(name) in partitions
