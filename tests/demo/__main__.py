@@ -21,6 +21,7 @@ from kcoord_wire.cli.main import main as kcoord
 from kcoord_wire.coordinator import Coordinator, GroupConfig
 from kcoord_wire.recorder.proxy import Recorder
 from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client, Member
+from tests.support.waiting import eventually
 
 SESSION_MS = 2_000
 CONFIG = GroupConfig(min_session_timeout_ms=1_000, initial_rebalance_delay_ms=500)
@@ -56,14 +57,12 @@ class Group:
 
     def settle(self) -> None:
         """Wait until the members that are left share all partitions."""
-        deadline = time.monotonic() + 30
-        while True:
-            owned = [set(member.now_owned) for member in self.members.values()]
-            if all(owned) and sum(map(len, owned)) == len(set().union(*owned)) == PARTITIONS:
-                return
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the partitions are not shared out after 30 s: {owned}")
-            time.sleep(0.02)
+
+        def is_shared_out(owned: list[set[int]]) -> bool:
+            return all(owned) and sum(map(len, owned)) == len(set().union(*owned)) == PARTITIONS
+
+        members = self.members.values()
+        eventually(lambda: [set(member.now_owned) for member in members], until=is_shared_out)
 
     def work(self) -> None:
         """Some records for all partitions, read and committed."""
@@ -96,11 +95,8 @@ def poll_too_rarely(address: str, group: str, times: int) -> None:
     consumer.subscribe(["orders"], on_assign=lambda _, partitions: assignments.append(len(partitions)))
     try:
         for number in range(1, times + 1):
-            deadline = time.monotonic() + 20
-            while len(assignments) < number:
-                consumer.poll(0.05)  # librdkafka leaves the group after a second without this, and joins again here
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"the slow consumer was not assigned partitions within 20 s: {assignments}")
+            # librdkafka leaves the group after a second without a poll, and joins again here
+            eventually(lambda number=number: consumer.poll(0.05) or len(assignments) >= number, every=0)
             time.sleep(1.8)  # it looks twice a second
     finally:
         consumer.close()

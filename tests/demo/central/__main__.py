@@ -19,6 +19,7 @@ from kcoord_wire.central.status import ClusterStatus, StatusReader
 from kcoord_wire.zookeeper.ensemble import Ensemble, free_ports
 from tests.support.central_processes import BrokerProcess
 from tests.support.tcp_proxy import TcpProxy
+from tests.support.waiting import eventually
 
 from .account import Account, ConsumerProcess
 
@@ -77,23 +78,26 @@ class Demo:
 
     def coordinator(self, beyond: int = 0) -> tuple[int, int]:
         """Wait for a coordinator of a higher epoch, and return its broker id and its epoch."""
-        until = time.monotonic() + SECONDS
-        while True:
-            leader = asyncio.run(read_status(self.ensemble.connect)).leader
-            if leader is not None and leader.epoch > beyond:
-                return leader.broker_id, leader.epoch
-            if time.monotonic() > until:
-                raise TimeoutError(f"no coordinator beyond epoch {beyond} within {SECONDS:.0f} s")
+        leader = eventually(
+            lambda: asyncio.run(read_status(self.ensemble.connect)).leader,
+            f"no coordinator beyond epoch {beyond}",
+            until=lambda leader: leader is not None and leader.epoch > beyond,
+            seconds=SECONDS,
+        )
+        return leader.broker_id, leader.epoch
 
     def wait_for_records(self, brokers: tuple[int, ...] = (1, 2)) -> float:
         """Wait until records of every partition of these brokers have come from now on; return the seconds."""
         began = time.monotonic()
         wanted = {f"{broker_id}-{number}" for broker_id in brokers for number in range(PARTITIONS)}
         before = self.account.ends()
-        while not all(self.account.ends()[name] > before[name] for name in wanted):
-            if time.monotonic() - began > SECONDS:
-                raise TimeoutError(f"no records of all of {sorted(wanted)} within {SECONDS:.0f} s")
-            time.sleep(0.05)
+        eventually(
+            self.account.ends,
+            f"no records of all of {sorted(wanted)} since {before}",
+            until=lambda ends: all(ends[name] > before[name] for name in wanted),
+            seconds=SECONDS,
+            every=0.05,
+        )
         return time.monotonic() - began
 
     def show_owners(self) -> None:

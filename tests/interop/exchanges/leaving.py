@@ -51,9 +51,7 @@ def leave_in_each_state(stage: Stage, version: int) -> None:
     a_joining.answer()
     a.connection.describe()
     b.id = ""
-    b_joining = b.joining()
-    a.joins()
-    b_joining.answer()
+    stage.rejoin(b, a)
     b_syncing = b.syncing()
     a.leaves(version)
     b_syncing.answer(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -83,9 +81,7 @@ def leave_while_syncing(stage: Stage) -> None:
     """A member is removed while its sync is parked."""
     a, b = stage.member("a"), stage.member("b")
     stage.stable(a)
-    b_joining = b.joining()
-    a.joins()
-    b_joining.answer()
+    stage.rejoin(b, a)
     b_syncing = b.syncing()
     leave(stage.connect("x"), 5, (b.id, None))
     a.joins()

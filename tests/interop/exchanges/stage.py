@@ -130,15 +130,16 @@ class Stage:
     def stable(self, *members: Member, version: int = 9) -> None:
         """Bring these members into the group, one after the other, the first one leading, each round to its end."""
         for count in range(1, len(members) + 1):
-            present, newcomer = members[: count - 1], members[count - 1]
-            if not present:
-                newcomer.joins(version)
-            else:
-                joining = [newcomer.joining(version), *(m.joining(version) for m in present[:-1])]
-                present[-1].joins(version)
-                for pending in joining:
-                    pending.answer()
+            self.rejoin(members[count - 1], *members[: count - 1], version=version)
             self.share_out(*members[:count])
+
+    def rejoin(self, *members: Member, version: int = 9) -> None:
+        """They join one after the other; the last one ends the round, and the others have their answers."""
+        *waiting, last = members
+        joining = [member.joining(version) for member in waiting]
+        last.joins(version)
+        for pending in joining:
+            pending.answer()
 
     def share_out(self, *members: Member, version: int = 5) -> None:
         """All of them sync, the leader (the first) last: it assigns each its own partition."""

@@ -120,9 +120,7 @@ def static_member_returns_while_syncing(stage: Stage, version: int) -> None:
     """The old id's parked sync is answered, and all rebalance."""
     a, b = stage.member("a", instance="a-1"), stage.member("b", instance="b-1")
     stage.stable(a)
-    b_joining = b.joining()
-    a.joins()
-    b_joining.answer()
+    stage.rejoin(b, a)
     b_syncing = b.syncing()
     again = stage.member("b2", instance="b-1")
     again_joining = again.joining(version)
@@ -137,9 +135,7 @@ def static_leader_returns_before_its_sync(stage: Stage, version: int) -> None:
     """The leader comes back between its join and its sync."""
     a, b = stage.member("a", instance="a-1"), stage.member("b", instance="b-1")
     stage.stable(a)
-    b_joining = b.joining()
-    a.joins()
-    b_joining.answer()
+    stage.rejoin(b, a)
     b_syncing = b.syncing()
     again = stage.member("a2", instance="a-1")
     again_joining = again.joining(version)
@@ -177,13 +173,9 @@ def static_member_rejoins(stage: Stage) -> None:
     stage.stable(a, b)
     b.joins()
     b.protocols = [("range", subscription("payments"))]
-    b_joining = b.joining()
-    a.joins()
-    b_joining.answer()
+    stage.rejoin(b, a)
     stage.share_out(a, b)
-    a_joining = a.joining()
-    b.joins()
-    a_joining.answer()
+    stage.rejoin(a, b)
 
 
 @script(versions=(5, 9))

@@ -81,9 +81,7 @@ def followers_assign_nothing(stage: Stage) -> None:
     """What a follower sends along is not looked at."""
     a, b = stage.member("a"), stage.member("b")
     stage.stable(a)
-    b_joining = b.joining()
-    a.joins()
-    b_joining.answer()
+    stage.rejoin(b, a)
     b_syncing = b.connection.park(b.sync_request({a.id: b"mine", b.id: b"mine too"}), 5)
     a.syncs(5, {a.id: b"a"})
     b_syncing.answer()
@@ -94,9 +92,7 @@ def sync_twice_on_two_connections(stage: Stage) -> None:
     """The same follower syncs again while its first request is parked."""
     a, b = stage.member("a"), stage.member("b")
     stage.stable(a)
-    b_joining = b.joining()
-    a.joins()
-    b_joining.answer()
+    stage.rejoin(b, a)
     first = b.syncing()
     second = stage.connect("b").park(b.sync_request(), 5)
     a.syncs(5, {a.id: b"a", b.id: b"b"})

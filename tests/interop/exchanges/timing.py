@@ -145,9 +145,7 @@ def members_that_do_not_sync(stage: Stage) -> None:
     """Who has not synced within the rebalance timeout is removed, and the others start again."""
     a, b = stage.member("a", rebalance_ms=SHORT), stage.member("b", rebalance_ms=SHORT)
     a.joins()
-    b_joining = b.joining()
-    a.joins()
-    b_joining.answer()
+    stage.rejoin(b, a)
     a.syncs()
     stage.wait_for_state("PreparingRebalance")
     b.beats(error=ErrorCode.UNKNOWN_MEMBER_ID)
@@ -159,9 +157,7 @@ def leader_that_does_not_sync(stage: Stage) -> None:
     """The same for the leader: its followers' parked syncs are answered."""
     a, b = stage.member("a", rebalance_ms=SHORT), stage.member("b", rebalance_ms=SHORT)
     a.joins()
-    b_joining = b.joining()
-    a.joins()
-    b_joining.answer()
+    stage.rejoin(b, a)
     b.syncing().answer(ErrorCode.REBALANCE_IN_PROGRESS)
     a.beats(error=ErrorCode.UNKNOWN_MEMBER_ID)
     assert b.joins().leader == b.id
@@ -258,9 +254,7 @@ def the_third_is_too_many(stage: Stage, version: int) -> None:
     c.connection.call(c.join_request(member_id="nobody", group_instance_id=None), version, full)
     b.joins()
     b.leaves()
-    c_joining = c.joining(version)
-    a.joins(version)
-    c_joining.answer()
+    stage.rejoin(c, a, version=version)
     a.connection.describe()
 
 
