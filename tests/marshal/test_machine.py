@@ -80,15 +80,6 @@ def test_the_library_takes_119_seconds_of_its_clock(age: int, claimed: bool) -> 
     assert world.state.is_claimed(world.claim(), 5_000 + age) is claimed
 
 
-def test_clocks_of_senders_do_not_matter_by_the_document() -> None:
-    world = World()
-    assert world.tell(claim("a1", time=0)) is Outcome.CLAIMED  # 0 is "never" for the library
-    assert world.tell(claim("b1", time=10**9), 0.5) is Outcome.CLAIM_REFUSED
-    assert world.tell(beat("a1", 3, time=7), 0.5) is Outcome.RENEWED
-    assert world.tell(claim("b1", time=-(10**9)), 2) is Outcome.CLAIM_REFUSED
-    assert world.holder() == "a1"
-
-
 def test_without_a_brokers_time_the_senders_counts() -> None:
     state = WorldState(Rules.DOCUMENT, partitions=1)
     state.apply(Entry(0, 0, 777, False, claim("a1", time=1_000)), 0)
@@ -98,72 +89,236 @@ def test_without_a_brokers_time_the_senders_counts() -> None:
     assert state.apply(Entry(0, 3, -1, False, claim("b1", time=1_121)), 0) is Outcome.CLAIMED
 
 
-def test_the_logs_time_never_goes_back() -> None:
-    world = World()
-    world.tell(claim("a1"))
-    world.tell(beat("a1"), 1)
-    world.tell(beat("a1"), -1)  # a broker with a slower clock has become leader
-    assert world.claim().heartbeat_ms == 1_000_000 + MINUTE
-    assert world.tell(claim("b1"), 3.001) is Outcome.CLAIMED
+# ---- stories: messages of one place, each so many intervals after the one before, with its outcome
 
 
-# ---- "Consuming a New Partition"
+def has(**expected: Any) -> dict[str, Any]:
+    """What the claim is at this point of a story; `holder` is the instance whose claim is live."""
+    return expected
 
 
-def test_steps_5_and_6_a_claim_that_is_not_stale_stays() -> None:
-    world = World()
-    world.tell(claim("a1"))
-    assert world.tell(claim("b1"), 2) is Outcome.CLAIM_REFUSED
-    assert world.tell(claim("a1")) is Outcome.CLAIM_REPEATED
-    assert world.holder() == "a1"
-    assert world.tell(claim("b1"), 0.001) is Outcome.CLAIMED
-    assert world.holder() == "b1"
+_HELD_BY_A = (claim("a1"), Outcome.CLAIMED)
+STORIES: dict[str, list[Any]] = {
+    "clocks of senders do not matter by the document": [
+        (claim("a1", time=0), Outcome.CLAIMED),  # 0 is "never" for the library
+        (claim("b1", time=10**9), Outcome.CLAIM_REFUSED, 0.5),
+        (beat("a1", 3, time=7), Outcome.RENEWED, 0.5),
+        (claim("b1", time=-(10**9)), Outcome.CLAIM_REFUSED, 2),
+        has(holder="a1"),
+    ],
+    "the log's time never goes back": [
+        _HELD_BY_A,
+        (beat("a1"), Outcome.RENEWED, 1),
+        (beat("a1"), Outcome.RENEWED, -1),  # a broker with a slower clock has become leader
+        has(heartbeat_ms=1_000_000 + MINUTE),
+        (claim("b1"), Outcome.CLAIMED, 3.001),
+    ],
+    "steps 5 and 6: a claim that is not stale stays": [
+        _HELD_BY_A,
+        (claim("b1"), Outcome.CLAIM_REFUSED, 2),
+        (claim("a1"), Outcome.CLAIM_REPEATED),
+        has(holder="a1"),
+        (claim("b1"), Outcome.CLAIMED, 0.001),
+        has(holder="b1"),
+    ],
+    "step 9: the earliest claim wins": [
+        (claim("b1"), Outcome.CLAIMED),
+        (claim("a1"), Outcome.CLAIM_REFUSED),
+        (claim("c1"), Outcome.CLAIM_REFUSED),
+        (claim("b1"), Outcome.CLAIM_REPEATED),
+        has(holder="b1", token=0),
+    ],
+    "step 11: the winner's heartbeat renews and has the offset": [
+        _HELD_BY_A,
+        (beat("b1", 99), Outcome.HEARTBEAT_REFUSED),
+        (beat("a1", 7), Outcome.RENEWED, 1.5),
+        has(current_offset=7, token=0),
+        (claim("b1"), Outcome.CLAIM_REFUSED, 2),
+    ],
+    "a repeated claim does not renew": [
+        _HELD_BY_A,
+        (claim("a1"), Outcome.CLAIM_REPEATED, 1.9),
+        (claim("b1"), Outcome.CLAIMED, 0.2),
+    ],
+    "a claim keeps the offset, and tokens grow": [
+        _HELD_BY_A,
+        (beat("a1", 5), Outcome.RENEWED),
+        (free("a1", 9), Outcome.RELEASED),
+        (claim("b1"), Outcome.CLAIMED),
+        has(current_offset=9, token=3),
+    ],
+    "a late heartbeat of a former holder is refused": [
+        _HELD_BY_A,
+        (beat("a1", 5), Outcome.HEARTBEAT_REFUSED, 2.1),  # stale: others may have begun to claim
+        (claim("b1"), Outcome.CLAIMED),
+        (beat("a1", 6), Outcome.HEARTBEAT_REFUSED),
+        has(holder="b1", current_offset=0),
+    ],
+    "restart, step 3: only fresh heartbeats are taken up": [
+        _HELD_BY_A,
+        (beat("a2", 4), Outcome.TAKEN_OVER, 0.9),
+        has(holder="a2", token=1, current_offset=4),
+        (beat("a3", 5), Outcome.HEARTBEAT_REFUSED, 1),
+        (beat("a2", 5), Outcome.RENEWED),
+    ],
+    "a replaced instance does not come back": [
+        _HELD_BY_A,
+        (beat("a2", 4), Outcome.TAKEN_OVER, 0.5),
+        (beat("a1", 3), Outcome.HEARTBEAT_REFUSED),  # it was under way
+        (free("a1", 3), Outcome.RELEASE_REFUSED),
+        (propose("a1", 3), Outcome.PROPOSAL_REFUSED),
+        has(holder="a2", current_offset=4),
+        (free("a2", 5), Outcome.RELEASED),
+        (claim("a1"), Outcome.CLAIMED),
+        (beat("a1", 5), Outcome.RENEWED),
+    ],
+    "what was sent before the claim does not count": [
+        (claim("a1", time=100), Outcome.CLAIMED),
+        (beat("a1", 1, time=99), Outcome.HEARTBEAT_REFUSED),
+        (free("a1", 1, time=99), Outcome.RELEASE_REFUSED),
+        has(holder="a1"),
+        (free("a1", 1, time=100), Outcome.RELEASED),
+    ],
+    "another copy of a released claim is refused": [
+        (claim("a1", time=100), Outcome.CLAIMED),
+        (free("a1", 1, time=100), Outcome.RELEASED),
+        (claim("a1", time=100), Outcome.CLAIM_REFUSED),
+        (claim("a1", time=101), Outcome.CLAIMED),
+    ],
+    "a position does not go back by late appends of the holder": [
+        _HELD_BY_A,
+        (beat("a1", 9), Outcome.RENEWED),
+        (beat("a1", 4), Outcome.RENEWED),
+        has(current_offset=9),
+        (free("a1", 5), Outcome.RELEASED),
+        has(current_offset=9),
+    ],
+    "a position goes back by who claims in a pause": [
+        _HELD_BY_A,
+        (beat("a1", 9), Outcome.RENEWED),
+        (pause(1_000), Outcome.PAUSED),
+        (free("a1", 7), Outcome.RELEASED),
+        has(current_offset=9),  # its claim is older than the pause
+        (claim("x1"), Outcome.CLAIMED),
+        (beat("x1", 2), Outcome.RENEWED),
+        has(current_offset=9),  # a heartbeat may have been overtaken
+        (free("x1", 2), Outcome.RELEASED),
+        has(current_offset=2),
+    ],
+    "a position does not go back by a restart in a pause": [
+        _HELD_BY_A,
+        (beat("a1", 9), Outcome.RENEWED),
+        (pause(1_000), Outcome.PAUSED),
+        (beat("a2", 4), Outcome.TAKEN_OVER),  # late, of another process of the client
+        has(current_offset=9),
+    ],
+    "a position does not go back without a pause": [
+        _HELD_BY_A,
+        (free("a1", 9), Outcome.RELEASED),
+        (claim("x1"), Outcome.CLAIMED),
+        (free("x1", 2), Outcome.RELEASED),
+        has(current_offset=9),
+    ],
+    "a position does not go back after a pause": [
+        _HELD_BY_A,
+        (free("a1", 9), Outcome.RELEASED),
+        (pause(1_000), Outcome.PAUSED),
+        (pause(0), Outcome.PAUSED),
+        (claim("x1"), Outcome.CLAIMED),
+        (free("x1", 2), Outcome.RELEASED),
+        has(current_offset=9),
+    ],
+    "only a live holder releases": [
+        _HELD_BY_A,
+        (free("b1", 8), Outcome.RELEASE_REFUSED),
+        (free("a1", 8), Outcome.RELEASED, 2),
+        has(holder=None, freshness=Freshness.FREE),
+        (free("a1", 1), Outcome.RELEASE_REFUSED),  # a duplicate, or late
+        (beat("a1", 1), Outcome.HEARTBEAT_REFUSED),  # was under way when it released
+        has(current_offset=8),
+        (claim("b1"), Outcome.CLAIMED),
+    ],
+    "a stale holder releases nothing": [
+        _HELD_BY_A,
+        (beat("a1", 5), Outcome.RENEWED),
+        (free("a1", 8), Outcome.RELEASE_REFUSED, 2.1),
+        has(current_offset=5),
+    ],
+    "at most once: steps 6 and 7 are seen in the state": [
+        _HELD_BY_A,
+        (propose("b1", 10), Outcome.PROPOSAL_REFUSED),
+        (propose("a1", 20), Outcome.PROPOSED),
+        has(proposed_offset=20),
+        (claim("b1"), Outcome.CLAIMED, 2.1),
+        has(proposed_offset=-1),
+    ],
+    "after two silent intervals another consumer takes over": [
+        _HELD_BY_A,
+        (beat("a1", 5), Outcome.RENEWED, 0.5),
+        (claim("b1"), Outcome.CLAIMED, 2.001),
+        has(current_offset=5),
+    ],
+}
+TRIMMED: dict[str, list[Any]] = {
+    "a claim seen from its heartbeat is inferred": [
+        (beat("a1", 5), Outcome.TAKEN_OVER),
+        has(holder="a1", token=-1, certainty=Certainty.INFERRED),
+        (claim("b1"), Outcome.CLAIM_REFUSED, 1),
+        (beat("a1", 6), Outcome.RENEWED),
+    ],
+    # a1 holds the partition when b1's claim, which a full reader refuses, is the first entry that is left.
+    "a refused claim before the cut does not last": [
+        (claim("b1"), Outcome.CLAIMED),
+        (claim("c1"), Outcome.CLAIM_REFUSED, 1),  # a1 was silent for two intervals: c1 has won
+        (beat("c1", 4), Outcome.TAKEN_OVER),
+        has(holder="c1"),
+        (beat("c1", 5), Outcome.RENEWED, 1.9),
+        (beat("c1", 6), Outcome.RENEWED, 1.9),
+    ],
+    # Else what a1 sent before its release, and lands after it, hides the next claim from readers that began late.
+    "a shown holder is not followed by its late heartbeat": [
+        (beat("a1", 5), Outcome.TAKEN_OVER, 0.5),
+        *[(beat("a1", 5), Outcome.RENEWED, 0.5)] * 4,
+        has(certainty=Certainty.INFERRED),
+        (beat("a1", 5), Outcome.RENEWED, 0.6),
+        has(certainty=Certainty.SHOWN),
+        (free("a1", 6), Outcome.RELEASED),
+        (beat("a1", 5), Outcome.HEARTBEAT_REFUSED),
+        (claim("b1"), Outcome.CLAIMED),
+        (beat("a1", 5), Outcome.HEARTBEAT_REFUSED),  # and not while the next claim is live
+        has(holder="b1"),
+        (beat("c1", 5), Outcome.TAKEN_OVER, 2.1),  # stale: another's heartbeat shows a holder
+    ],
+    # a1's last heartbeat lands when its claim is stale: a reader that began late must not take it for the holder's.
+    "a stale heartbeat shows no holder": [
+        (beat("a1", 5), Outcome.TAKEN_OVER),
+        (beat("a1", 6), Outcome.RENEWED, 1.7),
+        (beat("a1", 7), Outcome.HEARTBEAT_REFUSED, 2.1),
+        (claim("b1"), Outcome.CLAIMED),
+        (beat("b1", 7), Outcome.RENEWED),
+    ],
+    "a silent place is certain again": [
+        (beat("a1", 5), Outcome.TAKEN_OVER),
+        ("no message", Outcome.SKIPPED, 3.1),
+        (claim("b1"), Outcome.CLAIMED),
+        has(certainty=Certainty.CERTAIN),
+        (beat("a1", 5), Outcome.HEARTBEAT_REFUSED),
+    ],
+}
+"""Of logs whose beginning was trimmed."""
 
 
-def test_step_9_the_earliest_claim_wins() -> None:
-    world = World()
-    assert [world.tell(claim(who)) for who in ("b1", "a1", "c1", "b1")] == [
-        Outcome.CLAIMED,
-        Outcome.CLAIM_REFUSED,
-        Outcome.CLAIM_REFUSED,
-        Outcome.CLAIM_REPEATED,
-    ]
-    assert world.holder() == "b1"
-    assert world.claim().token == 0
-
-
-def test_step_11_the_winners_heartbeat_renews_and_has_the_offset() -> None:
-    world = World()
-    world.tell(claim("a1"))
-    assert world.tell(beat("b1", 99)) is Outcome.HEARTBEAT_REFUSED
-    assert world.tell(beat("a1", 7), 1.5) is Outcome.RENEWED
-    assert (world.claim().current_offset, world.claim().token) == (7, 0)
-    assert world.tell(claim("b1"), 2) is Outcome.CLAIM_REFUSED
-
-
-def test_a_repeated_claim_does_not_renew() -> None:
-    world = World()
-    world.tell(claim("a1"))
-    world.tell(claim("a1"), 1.9)
-    assert world.tell(claim("b1"), 0.2) is Outcome.CLAIMED
-
-
-def test_a_claim_keeps_the_offset_and_tokens_grow() -> None:
-    world = World()
-    world.tell(claim("a1"))
-    world.tell(beat("a1", 5))
-    world.tell(free("a1", 9))
-    world.tell(claim("b1"))
-    assert (world.claim().current_offset, world.claim().token) == (9, 3)
-
-
-def test_a_late_heartbeat_of_a_former_holder_is_refused() -> None:
-    world = World()
-    world.tell(claim("a1"))
-    assert world.tell(beat("a1", 5), 2.1) is Outcome.HEARTBEAT_REFUSED  # stale: others may have begun to claim
-    world.tell(claim("b1"))
-    assert world.tell(beat("a1", 6)) is Outcome.HEARTBEAT_REFUSED
-    assert (world.holder(), world.claim().current_offset) == ("b1", 0)
+@pytest.mark.parametrize(("name", "first_offset"), [*((n, 0) for n in STORIES), *((n, 100) for n in TRIMMED)])
+def test_each_message_of_a_story_has_its_outcome(name: str, first_offset: int) -> None:
+    world = World(first_offset=first_offset)
+    for number, step in enumerate((STORIES | TRIMMED)[name]):
+        if isinstance(step, dict):
+            claim = world.claim()
+            found = {"holder": world.holder(), "freshness": world.state.freshness(claim, world.now)}
+            assert {key: found.get(key, getattr(claim, key, None)) for key in step} == step, number
+        else:
+            message, outcome, *after = step
+            assert world.tell(message, *after) is outcome, (number, message)
 
 
 def test_what_nobody_has_claimed_has_no_state() -> None:
@@ -174,136 +329,12 @@ def test_what_nobody_has_claimed_has_no_state() -> None:
     assert world.state.claims == {}
 
 
-# ---- "Consuming Recently Used Partitions on Restart"
-
-
-def test_restart_step_3_only_fresh_heartbeats_are_taken_up() -> None:
-    world = World()
-    world.tell(claim("a1"))
-    assert world.tell(beat("a2", 4), 0.9) is Outcome.TAKEN_OVER
-    assert (world.holder(), world.claim().token, world.claim().current_offset) == ("a2", 1, 4)
-    assert world.tell(beat("a3", 5), 1) is Outcome.HEARTBEAT_REFUSED
-    assert world.tell(beat("a2", 5)) is Outcome.RENEWED
-
-
-def test_a_replaced_instance_does_not_come_back() -> None:
-    world = World()
-    world.tell(claim("a1"))
-    world.tell(beat("a2", 4), 0.5)
-    assert world.tell(beat("a1", 3)) is Outcome.HEARTBEAT_REFUSED  # it was under way
-    assert world.tell(free("a1", 3)) is Outcome.RELEASE_REFUSED
-    assert world.tell(propose("a1", 3)) is Outcome.PROPOSAL_REFUSED
-    assert (world.holder(), world.claim().current_offset) == ("a2", 4)
-    world.tell(free("a2", 5))
-    assert world.tell(claim("a1")) is Outcome.CLAIMED
-    assert world.tell(beat("a1", 5)) is Outcome.RENEWED
-
-
-def test_what_was_sent_before_the_claim_does_not_count() -> None:
-    world = World()
-    world.tell(claim("a1", time=100))
-    for late in (beat("a1", 1, time=99), free("a1", 1, time=99)):
-        assert world.tell(late) in (Outcome.HEARTBEAT_REFUSED, Outcome.RELEASE_REFUSED)
-    assert world.holder() == "a1"
-    assert world.tell(free("a1", 1, time=100)) is Outcome.RELEASED
-
-
-def test_another_copy_of_a_released_claim_is_refused() -> None:
-    world = World()
-    world.tell(claim("a1", time=100))
-    world.tell(free("a1", 1, time=100))
-    assert world.tell(claim("a1", time=100)) is Outcome.CLAIM_REFUSED
-    assert world.tell(claim("a1", time=101)) is Outcome.CLAIMED
-
-
-# ---- positions
-
-
-def test_position_does_not_go_back_by_late_appends_of_the_holder() -> None:
-    world = World()
-    world.tell(claim("a1"))
-    world.tell(beat("a1", 9))
-    assert world.tell(beat("a1", 4)) is Outcome.RENEWED
-    assert world.claim().current_offset == 9
-    world.tell(free("a1", 5))
-    assert world.claim().current_offset == 9
-
-
-def test_position_goes_back_by_who_claims_in_a_pause() -> None:
-    world = World()
-    for message in (claim("a1"), beat("a1", 9), pause(1_000), free("a1", 7)):
-        world.tell(message)
-    assert world.claim().current_offset == 9  # its claim is older than the pause
-    world.tell(claim("x1"))
-    world.tell(beat("x1", 2))
-    assert world.claim().current_offset == 9  # a heartbeat may have been overtaken
-    world.tell(free("x1", 2))
-    assert world.claim().current_offset == 2
-
-
-def test_position_does_not_go_back_by_a_restart_in_a_pause() -> None:
-    world = World()
-    for message in (claim("a1"), beat("a1", 9), pause(1_000)):
-        world.tell(message)
-    assert world.tell(beat("a2", 4)) is Outcome.TAKEN_OVER  # late, of another process of the client
-    assert world.claim().current_offset == 9
-
-
 def test_position_goes_back_by_an_admin_whose_pause_was_trimmed() -> None:
     world = World(first_offset=100)
     for message in (beat("x1", 9), free("x1", 2)):
         message.client_id = "kcoord-admin-x1"
         world.tell(message)
     assert world.claim().current_offset == 2
-
-
-@pytest.mark.parametrize("before", [[], [pause(1_000), pause(0)]])
-def test_position_does_not_go_back_without_a_pause(before: list[Any]) -> None:
-    world = World()
-    for message in (claim("a1"), free("a1", 9), *before, claim("x1"), free("x1", 2)):
-        world.tell(message)
-    assert world.claim().current_offset == 9
-
-
-# ---- release, "At Most Once", "Consumer Failure"
-
-
-def test_only_a_live_holder_releases() -> None:
-    world = World()
-    world.tell(claim("a1"))
-    assert world.tell(free("b1", 8)) is Outcome.RELEASE_REFUSED
-    assert world.tell(free("a1", 8), 2) is Outcome.RELEASED
-    assert world.state.freshness(world.claim(), world.now) is Freshness.FREE
-    assert world.tell(free("a1", 1)) is Outcome.RELEASE_REFUSED  # a duplicate, or late
-    assert world.tell(beat("a1", 1)) is Outcome.HEARTBEAT_REFUSED  # was under way when it released
-    assert world.claim().current_offset == 8
-    assert world.tell(claim("b1")) is Outcome.CLAIMED
-
-
-def test_a_stale_holder_releases_nothing() -> None:
-    world = World()
-    world.tell(claim("a1"))
-    world.tell(beat("a1", 5))
-    assert world.tell(free("a1", 8), 2.1) is Outcome.RELEASE_REFUSED
-    assert world.claim().current_offset == 5
-
-
-def test_most_once_steps_6_and_7_are_seen_in_the_state() -> None:
-    world = World()
-    world.tell(claim("a1"))
-    assert world.tell(propose("b1", 10)) is Outcome.PROPOSAL_REFUSED
-    assert world.tell(propose("a1", 20)) is Outcome.PROPOSED
-    assert world.claim().proposed_offset == 20
-    world.tell(claim("b1"), 2.1)
-    assert world.claim().proposed_offset == -1
-
-
-def test_after_two_silent_intervals_another_consumer_takes_over() -> None:
-    world = World()
-    world.tell(claim("a1"))
-    world.tell(beat("a1", 5), 0.5)
-    assert world.tell(claim("b1"), 2.001) is Outcome.CLAIMED
-    assert world.claim().current_offset == 5
 
 
 # ---- pauses and handoffs
@@ -411,64 +442,6 @@ def test_places_without_a_holder_are_forgotten_after_a_week() -> None:
     world.tell("no message", FORGET_MS / MINUTE - 1)
     assert list(world.state.claims) == [Place(GROUP, TOPIC, 1)]
     assert world.state.pauses == {}
-
-
-# ---- trimmed logs
-
-
-def test_a_claim_seen_from_its_heartbeat_is_inferred() -> None:
-    world = World(first_offset=100)
-    assert world.tell(beat("a1", 5)) is Outcome.TAKEN_OVER
-    assert (world.holder(), world.claim().token, world.claim().certainty) == ("a1", -1, Certainty.INFERRED)
-    assert world.tell(claim("b1"), 1) is Outcome.CLAIM_REFUSED
-    assert world.tell(beat("a1", 6)) is Outcome.RENEWED
-
-
-def test_a_refused_claim_before_the_cut_does_not_last() -> None:
-    """a1 holds the partition when b1's claim, which a full reader refuses, is the first entry that is left."""
-    world = World(first_offset=100)
-    world.tell(claim("b1"))
-    assert world.tell(claim("c1"), 1) is Outcome.CLAIM_REFUSED  # a1 was silent for two intervals: c1 has won
-    assert world.tell(beat("c1", 4)) is Outcome.TAKEN_OVER
-    assert world.holder() == "c1"
-    world.tell(beat("c1", 5), 1.9)
-    assert world.tell(beat("c1", 6), 1.9) is Outcome.RENEWED
-
-
-def test_a_shown_holder_is_not_followed_by_its_late_heartbeat() -> None:
-    """Else what a1 sent before its release, and lands after it, hides the next claim from readers that began late."""
-    world = World(first_offset=100)
-    for _ in range(5):
-        world.tell(beat("a1", 5), 0.5)
-    assert world.claim().certainty is Certainty.INFERRED
-    world.tell(beat("a1", 5), 0.6)
-    assert world.claim().certainty is Certainty.SHOWN
-    assert world.tell(free("a1", 6)) is Outcome.RELEASED
-    assert world.tell(beat("a1", 5)) is Outcome.HEARTBEAT_REFUSED
-    assert world.tell(claim("b1")) is Outcome.CLAIMED
-    assert world.tell(beat("a1", 5)) is Outcome.HEARTBEAT_REFUSED, "and not while the next claim is live"
-    assert world.holder() == "b1"
-    assert world.tell(beat("c1", 5), 2.1) is Outcome.TAKEN_OVER, "stale: another's heartbeat shows a holder"
-
-
-def test_a_stale_heartbeat_shows_no_holder() -> None:
-    """a1's last heartbeat lands when its claim is stale: a reader that began late must not take it for the holder's."""
-    world = World(first_offset=100)
-    world.tell(beat("a1", 5))
-    world.tell(beat("a1", 6), 1.7)
-    assert world.tell(beat("a1", 7), 2.1) is Outcome.HEARTBEAT_REFUSED
-    assert world.tell(claim("b1")) is Outcome.CLAIMED
-    assert world.tell(beat("b1", 7)) is Outcome.RENEWED
-
-
-def test_a_silent_place_is_certain_again() -> None:
-    world = World(first_offset=100)
-    world.tell(beat("a1", 5))
-    world.tell("no message", 3.1)
-    assert world.state.is_warm(0)
-    assert world.tell(claim("b1")) is Outcome.CLAIMED
-    assert world.claim().certainty is Certainty.CERTAIN
-    assert world.tell(beat("a1", 5)) is Outcome.HEARTBEAT_REFUSED
 
 
 def test_in_a_warm_partition_an_unseen_place_is_free() -> None:
