@@ -70,6 +70,7 @@ def test_the_client_id_is_no_member_s() -> None:
 
 NEW = {TopicPartition("t", partition): offset for partition, offset in enumerate((3, 4_000, 17))}
 OLD = {0: 100, 1: 200, 2: 300}
+SET, KEPT = [3, 4_000, 17], [100, 200, 300]
 
 
 def bench(
@@ -94,6 +95,10 @@ def outcome(made: AdminBench) -> Finished:
     return made.finished
 
 
+def results(made: AdminBench) -> list[Result]:
+    return [each.result for each in outcome(made).positions]
+
+
 def positions(made: AdminBench) -> list[int]:
     return [made.position(partition) for partition in OLD]
 
@@ -107,7 +112,7 @@ def test_the_steps_are_in_the_order_of_the_former_admin(rules: Rules) -> None:
         (200, 4_000, Result.SET),
         (300, 17, Result.SET),
     ]
-    assert positions(made) == [3, 4_000, 17]
+    assert positions(made) == SET
     [(pause, paused), (resume, resumed)] = own(made, ReleaseGroup)
     claims, releases = own(made, ClaimingPartition), own(made, ReleasingPartition)
     theirs = [at for at, entry in enumerate(made.entries) if entry.message.instance_id == "i-c1"]
@@ -126,7 +131,7 @@ def test_heartbeats_have_the_old_positions_until_all_are_claimed(rules: Rules) -
     heartbeats = own(made, Heartbeat)
     assert {(message.partition, message.current_offset) for _, message in heartbeats} == {(0, 100), (1, 200), (2, 300)}
     assert max(at for at, _ in heartbeats) < min(at for at, _ in own(made, ReleasingPartition))
-    assert positions(made) == [3, 4_000, 17]
+    assert positions(made) == SET
 
 
 @BOTH
@@ -135,13 +140,13 @@ def test_the_group_goes_on_from_the_new_positions(rules: Rules) -> None:
     made.wait(1_000)
     made.add(Peer("c1", {0: 3, 1: 4_000, 2: 17}))
     assert [made.holder(partition) for partition in OLD] == ["c1"] * 3
-    assert positions(made) == [3, 4_000, 17]
+    assert positions(made) == SET
 
 
 @BOTH
 def test_positions_of_a_group_that_nobody_consumes(rules: Rules) -> None:
     made = bench(rules, []).run()
-    assert positions(made) == [3, 4_000, 17]
+    assert positions(made) == SET
     assert outcome(made).failure == ""
 
 
@@ -158,7 +163,7 @@ def test_members_that_ignore_the_pause_are_named(rules: Rules) -> None:
     made = bench(rules, [Peer("c1", {0: 100, 1: 200}), Peer("go-1", {2: 300}, obeys=False)]).run()
     assert "go-1 goes on although the group is paused: it ignores ReleaseGroup" in outcome(made).failure
     assert made.now < 5_000  # an interval after the pause, not the whole wait of 6 s
-    assert [each.result for each in outcome(made).positions] == [Result.KEPT] * 3
+    assert results(made) == [Result.KEPT] * 3
     assert own(made, ReleasingPartition) == []  # nothing was claimed
     [_, (_, resumed)] = own(made, ReleaseGroup)
     assert resumed.msg_expire_time == resumed.time
@@ -191,7 +196,7 @@ def test_a_pause_of_somebody_else_stays(rules: Rules) -> None:
     made.run()
     assert outcome(made).failure == ""
     assert {message.msg_expire_time - until for _, message in own(made, ReleaseGroup)} <= {-1, 0}
-    assert positions(made) == [3, 4_000, 17]
+    assert positions(made) == SET
 
 
 @BOTH
@@ -208,7 +213,7 @@ def test_a_member_that_takes_a_claim_from_the_admin(rules: Rules) -> None:
     made.run()
     if rules is Rules.DOCUMENT:
         assert outcome(made).failure == ""
-        assert positions(made) == [3, 4_000, 17]
+        assert positions(made) == SET
     else:
         assert outcome(made).failure == "c9 has taken t-0 from the admin"
         assert positions(made) == [111, 200, 300]
@@ -220,16 +225,16 @@ def test_the_commit_in_kafka_comes_first_and_may_fail(rules: Rules) -> None:
     assert made.commits == [NEW]
     made = bench(rules, commit_fails="not authorized").run()
     assert outcome(made).failure == "the positions cannot be committed in Kafka: not authorized"
-    assert positions(made) == [100, 200, 300]
+    assert positions(made) == KEPT
     assert [made.holder(partition) for partition in OLD] == [""] * 3
-    assert [each.result for each in outcome(made).positions] == [Result.KEPT] * 3
+    assert results(made) == [Result.KEPT] * 3
 
 
 @BOTH
 def test_unknown_positions_are_not_said_to_be_kept(rules: Rules) -> None:
     """Where the log has 0 the committed offset counts, and the failed commit may have changed it."""
     made = bench(rules, [Peer("c1", {0: 0, 1: 200, 2: 0})], commit_fails="timed out").run()
-    assert [each.result for each in outcome(made).positions] == [Result.UNKNOWN, Result.KEPT, Result.UNKNOWN]
+    assert results(made) == [Result.UNKNOWN, Result.KEPT, Result.UNKNOWN]
 
 
 @BOTH
@@ -248,7 +253,7 @@ def test_an_interrupt_gives_everything_back_or_comes_too_late(rules: Rules, step
     made.run()
     is_late = step in (Step.RELEASE, Step.RESUME)
     assert outcome(made).failure == ("" if is_late else "it was interrupted")
-    assert positions(made) == ([3, 4_000, 17] if is_late else [100, 200, 300])
+    assert positions(made) == (SET if is_late else KEPT)
     assert {made.holder(partition) for partition in OLD} <= {"", "c1"}
     assert own(made, ReleaseGroup)[-1][1].msg_expire_time == own(made, ReleaseGroup)[-1][1].time
 
@@ -283,30 +288,27 @@ FATES: dict[str, Callable[[Any], bool]] = {
 @pytest.mark.parametrize("what", FATES)
 def test_appends_that_fail_for_good(rules: Rules, what: str) -> None:
     made = bench(rules, fate=lambda message, number: LOST if FATES[what](message) else LANDS).run()
-    finished = outcome(made)
-    expected = {
-        "pause": "the group cannot be paused: coordination partition 0: no answer",
-        "claim": "is not held",
-        "heartbeat": "no heartbeat for t-0 has landed for one interval",
-        "release": "the log has not accepted all releases",
-        "resume": "",
-    }[what]
-    if what == "claim":  # unclaimed for ever
-        expected = "after 6 s the partitions could not be claimed"
-    if what == "heartbeat":  # all claims win at once, so that none is needed
-        expected = ""
-    assert finished.failure == expected
+    assert (
+        outcome(made).failure
+        == {
+            "pause": "the group cannot be paused: coordination partition 0: no answer",
+            "claim": "after 6 s the partitions could not be claimed",
+            "heartbeat": "",  # all claims win at once, so that none is needed
+            "release": "the log has not accepted all releases",
+            "resume": "",
+        }[what]
+    )
     is_set = what in ("heartbeat", "resume")
-    assert positions(made) == ([3, 4_000, 17] if is_set else [100, 200, 300])
-    assert [each.result for each in finished.positions] == [Result.SET if is_set else Result.KEPT] * 3
-    assert (finished.paused_until > 0) == (what == "resume")
+    assert positions(made) == (SET if is_set else KEPT)
+    assert results(made) == [Result.SET if is_set else Result.KEPT] * 3
+    assert (outcome(made).paused_until > 0) == (what == "resume")
 
 
 @BOTH
 def test_a_release_whose_answer_was_lost_is_looked_up_in_the_log(rules: Rules) -> None:
     made = bench(rules, fate=lambda message, number: UNANSWERED if FATES["release"](message) else LANDS).run()
     assert outcome(made).failure == ""
-    assert positions(made) == [3, 4_000, 17]
+    assert positions(made) == SET
     assert len(own(made, ReleasingPartition)) == 3  # none was sent again
 
 
@@ -314,7 +316,7 @@ def test_a_release_whose_answer_was_lost_is_looked_up_in_the_log(rules: Rules) -
 def test_a_release_that_may_still_land_is_unknown(rules: Rules) -> None:
     made = bench(rules, fate=lambda message, number: LATE if FATES["release"](message) else LANDS).run()
     assert outcome(made).failure == "the log has not accepted all releases"
-    assert [each.result for each in outcome(made).positions] == [Result.UNKNOWN] * 3
+    assert results(made) == [Result.UNKNOWN] * 3
     made.wait(5_000)
     assert positions(made)[1] == 4_000  # by the document a position goes back only while the group is paused
 

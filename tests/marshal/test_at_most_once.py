@@ -213,19 +213,11 @@ def test_step_4_proposes_the_end_of_the_batch() -> None:
     assert request.message.proposed_current_offset == 3
 
 
-def test_step_4_that_was_refused_is_repeated() -> None:
+@pytest.mark.parametrize("result", ["refused", "landed, no answer"])
+def test_step_4_is_in_the_log_once(result: str) -> None:
     member = _holder()
     member.fetch()
-    member.step("refused")
-    member.settle()
-    assert _kinds(member.log) == ["ClaimingPartition", "ClaimingMessages", "Heartbeat"]
-    assert member.delivered == [(0, 3)]
-
-
-def test_step_4_that_landed_without_an_answer_counts() -> None:
-    member = _holder()
-    member.fetch()
-    member.step("landed, no answer")
+    member.step(result)
     member.settle()
     assert _kinds(member.log) == ["ClaimingPartition", "ClaimingMessages", "Heartbeat"]
     assert member.delivered == [(0, 3)]
@@ -238,18 +230,33 @@ def test_step_5_reads_to_the_end_before_the_claim_is_judged() -> None:
     assert isinstance(member.asked[0][1], ReadToEnd)
 
 
-def test_step_6_a_claim_lost_in_between_ends_without_a_commit() -> None:
-    member = _holder()
-    member.fetch()
+def _taken_from(member: _Member) -> _Member:
+    """Let another member claim the partition, once the claim is stale."""
     member.log.now += STALE_MS
     other = _Member(member.log, "b")
     assert other.take()
+    return other
+
+
+@pytest.mark.parametrize(
+    ("steps", "fetched"),
+    [
+        pytest.param(0, (0, 3), id="step 6: the batch was not committed, so the next holder fetches it"),
+        pytest.param(2, (0, 3), id="step 8 lands after the loss, and commits nothing"),
+        pytest.param(3, (3, 6), id="step 9: a batch that was committed and then lost is dropped"),
+    ],
+)
+def test_a_claim_that_is_lost_delivers_nothing(steps: int, fetched: tuple[int, int]) -> None:
+    member = _holder()
+    member.fetch()
+    for _ in range(steps):
+        member.step()
+    other = _taken_from(member)
     member.settle()
-    assert member.delivered == []
-    assert "Heartbeat" not in _kinds(member.log)
+    assert ("Heartbeat" in _kinds(member.log)) is (steps > 0)
     other.fetch()
     other.settle()
-    assert other.delivered == [(0, 3)]  # the batch was not committed: the next holder fetches it
+    assert (member.delivered, other.delivered) == ([], [fetched])
 
 
 def test_step_7_without_our_proposal_nothing_is_committed() -> None:
@@ -285,34 +292,6 @@ def test_step_8_is_repeated_until_the_commit_is_read_back(result: str) -> None:
     assert member.delivered == [(0, 3)]
 
 
-def test_step_8_that_landed_after_the_loss_commits_nothing() -> None:
-    member = _holder()
-    member.fetch()
-    member.step()
-    member.step()
-    member.log.now += STALE_MS
-    other = _Member(member.log, "b")
-    assert other.take()
-    member.settle()
-    other.fetch()
-    other.settle()
-    assert (member.delivered, other.delivered) == ([], [(0, 3)])
-
-
-def test_step_9_a_batch_committed_and_then_lost_is_dropped() -> None:
-    member = _holder()
-    member.fetch()
-    for _ in range(3):
-        member.step()
-    member.log.now += STALE_MS
-    other = _Member(member.log, "b")
-    assert other.take()
-    member.settle()
-    other.fetch()
-    other.settle()
-    assert (member.delivered, other.delivered) == ([], [(3, 6)])
-
-
 def test_step_8_that_lands_while_it_is_repeated_counts() -> None:
     member = _holder()
     member.fetch()
@@ -327,9 +306,7 @@ def test_batch_below_what_is_committed_is_never_delivered() -> None:
     first = _holder()
     first.fetch()
     first.settle()
-    first.log.now += STALE_MS
-    other = _Member(first.log, "b")
-    assert other.take()
+    other = _taken_from(first)
     other.batches.fetched(Fetched(other.tenure, 2, 5))
     assert other.asked == []
     assert other.given_up == ["the batch starts at offset 2, and 3 is committed"]
@@ -435,11 +412,16 @@ class _Consumers:
         return sorted({offset for offset in offsets if offsets.count(offset) > 1})
 
 
+def _consuming(**settings: Any) -> tuple[_Consumers, MarshalScript, ScriptedMember]:
+    """A world whose first member holds its partition."""
+    consumers = _Consumers(**settings)
+    member = consumers.world.start("a")
+    consumers.world.run(1_000)
+    return consumers, consumers.world, member
+
+
 def test_member_delivers_each_batch_after_its_commit() -> None:
-    consumers = _Consumers()
-    world = consumers.world
-    member = world.start("a")
-    world.run(1_000)
+    consumers, world, member = _consuming()
     for _ in range(3):
         consumers.fetch(member, 10)
         assert len(member.done(Deliver)) == len(consumers.got)
@@ -452,10 +434,7 @@ def test_member_delivers_each_batch_after_its_commit() -> None:
 
 
 def test_successor_starts_behind_a_batch_that_was_dropped() -> None:
-    consumers = _Consumers()
-    world = consumers.world
-    a = world.start("a")
-    world.run(1_000)
+    consumers, world, a = _consuming()
     consumers.fetch(a, 10)
     assert world.run_until(lambda: any(entry.message.current_offset == 10 for entry in world.entries(Heartbeat)), 1_000)
     a.kill()
@@ -466,10 +445,7 @@ def test_successor_starts_behind_a_batch_that_was_dropped() -> None:
 
 
 def test_shutdown_delivers_nothing_after_the_stop() -> None:
-    consumers = _Consumers()
-    world = consumers.world
-    a = world.start("a")
-    world.run(1_000)
+    consumers, world, a = _consuming()
     consumers.fetch(a, 10)
     world.run(12)  # ClaimingMessages has landed
     world.shut_down(a)
@@ -482,10 +458,7 @@ def test_shutdown_delivers_nothing_after_the_stop() -> None:
 
 def test_batch_that_cannot_be_delivered_stops_the_fetch_once() -> None:
     found = iter((StartFound,))  # the second request, for the release, gets no answer before the fence
-    consumers = _Consumers(find_start=lambda ask: next(found, lambda *_: Tick())(ask.request, ask.offset))
-    world = consumers.world
-    a = world.start("a")
-    world.run(1_000)
+    consumers, world, a = _consuming(find_start=lambda ask: next(found, lambda *_: Tick())(ask.request, ask.offset))
     consumers.fetch(a, 10)
     world.run(100)
     (tenure,) = a.fetching

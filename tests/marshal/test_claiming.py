@@ -35,7 +35,7 @@ from kcoord_wire.marshal.member_events import (
 )
 from kcoord_wire.marshal.world_state import Claim, Handoff, KnownMember, Place, Rules, WorldState
 from kcoord_wire.messages.marshal import ClaimingPartition, HandingOver, Heartbeat, Presence, ReleasingPartition
-from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
+from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember, one_member
 
 INTERVAL = 10_000
 
@@ -97,9 +97,7 @@ def test_step_4_the_state_is_read_before_the_claim() -> None:
 
 
 def test_step_5_a_claim_that_is_not_stale_is_left_alone() -> None:
-    world = MarshalScript({"orders": 1})
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member()
     b = world.start("b")
     world.run(20 * INTERVAL)
     assert asked(b, ClaimingPartition) == []
@@ -108,9 +106,7 @@ def test_step_5_a_claim_that_is_not_stale_is_left_alone() -> None:
 
 
 def test_step_6_a_stale_claim_may_be_claimed() -> None:
-    world = MarshalScript({"orders": 1})
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member()
     b = world.start("b")
     a.kill()
     world.run_until(lambda: bool(asked(b, ClaimingPartition)), 5 * INTERVAL)
@@ -120,9 +116,7 @@ def test_step_6_a_stale_claim_may_be_claimed() -> None:
 
 
 def test_step_7_a_claim_is_one_message() -> None:
-    world = MarshalScript({"orders": 1})
-    world.start("a")
-    world.run(1_000)
+    world, _ = one_member()
     message = first(world, ClaimingPartition)
     assert (message.client_id, message.instance_id, message.group_id) == ("a", "i-a", "group")
     assert len(world.entries(ClaimingPartition)) == 1
@@ -146,9 +140,7 @@ def test_step_7_an_append_that_failed_is_tried_again() -> None:
 
 
 def test_step_8_the_log_is_read_to_its_end_after_the_claim() -> None:
-    world = MarshalScript({"orders": 1})
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member()
     claimed, read = asked(a, ClaimingPartition)[0], asked(a, events.ReadToEnd)
     appended = world.entries(ClaimingPartition)[0]
     assert any(time >= claimed for time in read)
@@ -176,9 +168,7 @@ def test_step_10_who_lost_goes_on_with_another_partition() -> None:
 
 
 def test_step_11_a_heartbeat_follows_the_won_claim_at_once() -> None:
-    world = MarshalScript({"orders": 1})
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member()
     entries = world.entries()
     assert [type(entry.message) for entry in entries] == [ClaimingPartition, Heartbeat]
     assert entries[1].time_ms - entries[0].time_ms < 50
@@ -187,9 +177,7 @@ def test_step_11_a_heartbeat_follows_the_won_claim_at_once() -> None:
 
 def test_the_offset_is_that_of_the_log_after_the_claim_was_won() -> None:
     """A release that lands between the look at the state and the claim must not be missed."""
-    world = MarshalScript({"orders": 1}, cooldown_ms=60_000)
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member(cooldown_ms=60_000)
     b = world.start("b")
     world.run(1_000)
     a.work(50)
@@ -236,9 +224,7 @@ def test_at_most_max_claims_partitions_of_a_topic_are_held() -> None:
 
 
 def test_a_handed_over_partition_is_left_to_its_new_member() -> None:
-    world = MarshalScript({"orders": 1}, cooldown_ms=60_000)
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member(cooldown_ms=60_000)
     b = world.start("b")
     world.run(1_000)
     (place,) = a.member.describe()
@@ -300,9 +286,7 @@ def test_without_fast_reclaim_nothing_is_recovered() -> None:
 
 
 def test_a_partition_given_up_cools_down() -> None:
-    world = MarshalScript({"orders": 1})
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member()
     a.deliver(events.Release("orders", 0))
     world.run(9_000)
     assert len(asked(a, ClaimingPartition)) == 1
@@ -633,43 +617,36 @@ def _gives(view: View, who: str, balance: Balance | None = None, giving: dict[in
     return plan_gives(view, who, balance or Balance(), giving or {})
 
 
-def test_newcomer_with_nothing_is_given_the_newest() -> None:
-    assert _gives(_view("aaab", {"a": 0, "b": 0, "c": 0}), "a") == [Give(2, "c")]
+_TWO: dict[str, int | None] = {"a": 0, "b": 0}
 
 
-def test_difference_within_the_hysteresis_stays() -> None:
-    view = _view("aaaabb", {"a": 0, "b": 0})
-    assert _gives(view, "a") == []
-    assert _gives(view, "a", Balance(hysteresis=0)) == [Give(3, "b")]
-
-
-def test_one_partition_is_never_passed_on() -> None:
-    assert _gives(_view("a", {"a": 0, "b": 0}), "a", Balance(hysteresis=0)) == []
+@pytest.mark.parametrize(
+    ("view", "balance", "giving", "gives"),
+    [
+        pytest.param(_view("aaab", _TWO | {"c": 0}), Balance(), {}, [Give(2, "c")], id="the newest to a newcomer"),
+        pytest.param(_view("aaaabb", _TWO), Balance(), {}, [], id="a difference within the hysteresis"),
+        pytest.param(_view("aaaabb", _TWO), Balance(hysteresis=0), {}, [Give(3, "b")], id="no hysteresis"),
+        pytest.param(_view("a", _TWO), Balance(hysteresis=0), {}, [], id="one partition is never passed on"),
+        pytest.param(_view("aaaaab", {"a": 0, "b": 1}), Balance(), {}, [], id="the receiver has its max_claims"),
+        pytest.param(_view("aaaaab", {"a": 0, "b": 2}), Balance(), {}, [Give(4, "b")], id="and one more"),
+        pytest.param(_view(["a", "a", "a", "", "", ""], _TWO), Balance(), {}, [], id="free ones go to the fewest"),
+        pytest.param(_view("aaaaaa", _TWO, {5: "b"}), Balance(), {}, [], id="one is handed over already"),
+        pytest.param(_view("aaaaaa", _TWO), Balance(), {5: "b"}, [], id="which the log does not show yet"),
+        pytest.param(
+            _view("aaaaaa", _TWO, {5: "b"}), Balance(gives_per_round=2), {}, [Give(4, "b")], id="two in a round"
+        ),
+        pytest.param(
+            _view("aaaaaa", _TWO, {5: "b"}, late_ms=1), Balance(), {}, [Give(5, "b")], id="an expired handoff"
+        ),
+    ],
+)
+def test_what_a_member_gives(view: View, balance: Balance, giving: dict[int, str], gives: list[Give]) -> None:
+    assert plan_gives(view, "a", balance, giving) == gives
 
 
 def test_members_without_presence_keep_theirs_and_get_none() -> None:
     view = _view("gggggaab", {"a": 0, "b": 0, "g": None, "h": None})
     assert all(_gives(view, each) == [] for each in "abgh")
-
-
-def test_max_claims_of_the_receiver_is_respected() -> None:
-    assert _gives(_view("aaaaab", {"a": 0, "b": 1}), "a") == []
-    assert _gives(_view("aaaaab", {"a": 0, "b": 2}), "a") == [Give(4, "b")]
-
-
-def test_free_partitions_count_for_those_with_the_fewest() -> None:
-    assert _gives(_view(["a", "a", "a", "", "", ""], {"a": 0, "b": 0}), "a") == []
-
-
-def test_ongoing_handoffs_count_for_the_successor_and_the_limit() -> None:
-    limits: dict[str, int | None] = {"a": 0, "b": 0}
-    assert _gives(_view("aaaaaa", limits, {5: "b"}), "a") == []
-    assert _gives(_view("aaaaaa", limits), "a", giving={5: "b"}) == []
-    assert _gives(_view("aaaaaa", limits, {5: "b"}), "a", Balance(gives_per_round=2)) == [Give(4, "b")]
-
-
-def test_expired_handoff_counts_for_the_holder() -> None:
-    assert _gives(_view("aaaaaa", {"a": 0, "b": 0}, {5: "b"}, late_ms=1), "a") == [Give(5, "b")]
 
 
 def test_silent_members_and_former_processes_are_given_nothing() -> None:

@@ -21,10 +21,12 @@ from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMemb
 INTERVAL = 10_000
 
 
-def holder(world: MarshalScript, **settings: Any) -> ScriptedMember:
-    member = world.start("a", **settings)
+def holder(**settings: Any) -> tuple[MarshalScript, ScriptedMember]:
+    """A member that consumes the one partition of its topic."""
+    world = MarshalScript({"orders": 1}, **settings)
+    member = world.start("a")
     assert world.run_until(lambda: member.fetching != {}, 3_000)
-    return member
+    return world, member
 
 
 def stopped(member: ScriptedMember) -> list[LossReason]:
@@ -32,8 +34,7 @@ def stopped(member: ScriptedMember) -> list[LossReason]:
 
 
 def test_heartbeats_come_after_a_quarter_to_three_quarters() -> None:
-    world = MarshalScript({"orders": 1}, heartbeat_interval_ms=60_000)
-    holder(world)
+    world, _ = holder(heartbeat_interval_ms=60_000)
     world.run(3_600_000)
     times = [entry.time_ms for entry in world.entries(Heartbeat)]
     gaps = {later - earlier for earlier, later in pairwise(times)}
@@ -42,8 +43,7 @@ def test_heartbeats_come_after_a_quarter_to_three_quarters() -> None:
 
 
 def test_a_heartbeat_has_the_processed_prefix() -> None:
-    world = MarshalScript({"orders": 1})
-    a = holder(world)
+    world, a = holder()
     a.work(10, processed=7)
     world.run(INTERVAL)
     assert world.entries(Heartbeat)[-1].message.current_offset == 7
@@ -59,8 +59,7 @@ def test_a_heartbeat_has_the_processed_prefix() -> None:
 
 def test_an_unknown_position_is_not_committed() -> None:
     """The first heartbeat was sent before the start was found, and is answered after that."""
-    world = MarshalScript({"orders": 1}, find_start=lambda request: events.StartFound(request.request, 40))
-    a = holder(world)
+    world, a = holder(find_start=lambda request: events.StartFound(request.request, 40))
     world.run(INTERVAL)
     assert world.entries(Heartbeat)[0].message.current_offset == 0
     assert {effect.offset for effect in a.done(events.CommitOffset)} == {40}
@@ -68,8 +67,7 @@ def test_an_unknown_position_is_not_committed() -> None:
 
 def test_the_fence_counts_from_when_the_heartbeat_was_sent() -> None:
     """Its answer comes 2 seconds later, and prolongs nothing by that."""
-    world = MarshalScript({"orders": 1})
-    a = holder(world)
+    world, a = holder()
     fates = [Fate((1_900,), 2_000)]
     sent_at: list[int] = []
 
@@ -83,8 +81,7 @@ def test_the_fence_counts_from_when_the_heartbeat_was_sent() -> None:
 
 
 def test_without_a_landed_heartbeat_the_tenure_expires() -> None:
-    world = MarshalScript({"orders": 1})
-    a = holder(world)
+    world, a = holder()
     world.fate = lambda *_: LOST
     last = world.entries(Heartbeat)[-1].time_ms
     assert world.run_until(lambda: stopped(a) == [LossReason.EXPIRED], 3 * INTERVAL)
@@ -93,8 +90,7 @@ def test_without_a_landed_heartbeat_the_tenure_expires() -> None:
 
 
 def test_a_drain_does_not_wait_for_what_is_abandoned() -> None:
-    world = MarshalScript({"orders": 1}, drain_ms=5_000)
-    a = holder(world)
+    world, a = holder(drain_ms=5_000)
     a.work(10, processed=7)
     (tenure,) = a.fetching
     a.deliver(events.Abandoned(tenure))
@@ -104,8 +100,7 @@ def test_a_drain_does_not_wait_for_what_is_abandoned() -> None:
 
 
 def test_a_failed_heartbeat_is_soon_sent_again() -> None:
-    world = MarshalScript({"orders": 1})
-    a = holder(world)
+    world, a = holder()
     fates = [LOST] * 3
     world.fate = lambda *_: fates.pop() if fates else Fate()
     world.run(2 * INTERVAL)
@@ -115,8 +110,7 @@ def test_a_failed_heartbeat_is_soon_sent_again() -> None:
 
 
 def test_no_heartbeat_is_sent_after_the_fence() -> None:
-    world = MarshalScript({"orders": 1})
-    a = holder(world)
+    world, a = holder()
     world.fate = lambda *_: LOST
     world.run_until(lambda: stopped(a) != [], 3 * INTERVAL)
     a.effects.clear()
@@ -127,8 +121,7 @@ def test_no_heartbeat_is_sent_after_the_fence() -> None:
 
 
 def test_a_pause_beyond_staleness_stops_fetching_first() -> None:
-    world = MarshalScript({"orders": 1})
-    a = holder(world)
+    world, a = holder()
     b = world.start("b")
     world.run(1_000)
     a.pause(3 * INTERVAL)
@@ -142,8 +135,7 @@ def test_a_pause_beyond_staleness_stops_fetching_first() -> None:
 
 def test_a_member_that_is_cut_off_stops_before_others_begin() -> None:
     """It hears of nothing, so only its own clock can stop it."""
-    world = MarshalScript({"orders": 1})
-    a = holder(world)
+    world, a = holder()
     b = world.start("b")
     world.run(INTERVAL)
     a.cut_off(6 * INTERVAL)
@@ -156,8 +148,7 @@ def test_a_member_that_is_cut_off_stops_before_others_begin() -> None:
 
 def test_a_heartbeat_that_lands_late_takes_nothing_back() -> None:
     """Sent by the old holder, it lands after the new one has claimed: refused by every reader."""
-    world = MarshalScript({"orders": 1})
-    a = holder(world)
+    world, a = holder()
     b = world.start("b")
     world.fate = lambda member, _: Fate((25_000,), None) if member is a else Fate()
     assert world.run_until(lambda: world.held_by("orders", 0) is b, 3 * INTERVAL)
@@ -178,9 +169,8 @@ def test_messages_that_land_twice_change_nothing() -> None:
 
 
 def test_the_late_copy_of_a_release_does_not_free_a_new_tenure() -> None:
-    world = MarshalScript({"orders": 1}, cooldown_ms=0)
+    world, a = holder(cooldown_ms=0)
     world.fate = lambda _, message: Fate((5, 4_000), 10) if isinstance(message, ReleasingPartition) else Fate()
-    a = holder(world)
     a.deliver(events.Release("orders", 0))
     assert world.run_until(lambda: len(a.done(events.StartFetching)) == 2, 3_000)
     b = world.start("b")
@@ -191,8 +181,7 @@ def test_the_late_copy_of_a_release_does_not_free_a_new_tenure() -> None:
 
 
 def test_a_release_waits_for_what_the_application_has() -> None:
-    world = MarshalScript({"orders": 1}, drain_ms=2_000)
-    a = holder(world)
+    world, a = holder(drain_ms=2_000)
     (tenure,) = a.fetching
     a.deliver(Delivered(tenure, [0, 1, 2], 3))
     a.deliver(events.Release("orders", 0))
@@ -206,8 +195,7 @@ def test_a_release_waits_for_what_the_application_has() -> None:
 
 
 def test_a_release_does_not_wait_beyond_its_deadline() -> None:
-    world = MarshalScript({"orders": 1}, drain_ms=2_000)
-    a = holder(world)
+    world, a = holder(drain_ms=2_000)
     (tenure,) = a.fetching
     a.deliver(Delivered(tenure, [0, 1, 2], 3))
     a.deliver(Processed(tenure, [0, 2]))
@@ -220,8 +208,7 @@ def test_a_release_does_not_wait_beyond_its_deadline() -> None:
 
 
 def test_a_release_is_repeated_until_it_has_landed() -> None:
-    world = MarshalScript({"orders": 1})
-    a = holder(world)
+    world, a = holder()
     fates = [LOST] * 3
     world.fate = lambda *_: fates.pop() if fates else Fate()
     a.deliver(events.Release("orders", 0))
@@ -231,8 +218,7 @@ def test_a_release_is_repeated_until_it_has_landed() -> None:
 
 
 def test_a_tenure_ends_when_the_log_has_another_holder() -> None:
-    world = MarshalScript({"orders": 1})
-    a = holder(world)
+    world, a = holder()
     (entry,) = world.entries(ClaimingPartition)
     thief = Heartbeat(time=world.now // 1_000, client_id="a", instance_id="x", group_id="group", topic="orders")
     world.land(entry.partition, thief)
@@ -242,10 +228,7 @@ def test_a_tenure_ends_when_the_log_has_another_holder() -> None:
 
 def test_an_offset_out_of_range_is_repaired_and_cools_down() -> None:
     """The next holder, this member or another, starts within the partition; this one does not claim in a loop."""
-    world = MarshalScript(
-        {"orders": 1}, find_start=lambda asked: events.StartFound(asked.request, min(asked.offset, 30))
-    )
-    a = holder(world)
+    world, a = holder(find_start=lambda asked: events.StartFound(asked.request, min(asked.offset, 30)))
     a.work(50)
     (tenure,) = a.fetching
     a.deliver(FetchFailed(tenure, "out of range"))
@@ -261,8 +244,7 @@ def test_an_offset_out_of_range_is_repaired_and_cools_down() -> None:
 
 @pytest.mark.parametrize("rules", ["document", "library"])
 def test_an_expired_claim_is_released_when_the_log_is_back(rules: str) -> None:
-    world = MarshalScript({"orders": 1}, rules=rules, heartbeat_interval_ms=60_000)
-    a = holder(world)
+    world, a = holder(rules=rules, heartbeat_interval_ms=60_000)
     a.work(40)
     world.fate = lambda *_: LOST
     assert world.run_until(lambda: stopped(a) == [LossReason.EXPIRED], 70_000)

@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.kernel.machines import Ended, Shutdown, Tick
-from kcoord_wire.marshal.admin import AdminSettings, GroupPauser, PositionSetter, Progressed, Result, Step
+from kcoord_wire.marshal.admin import (
+    Admin,
+    AdminSettings,
+    Finished,
+    GroupPauser,
+    PositionSetter,
+    Progressed,
+    Result,
+    Step,
+)
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.hosting import LogHost, LogReader, run_admin, wall_ms
 from kcoord_wire.marshal.inbox import TopicsError
@@ -63,6 +73,17 @@ def broker() -> MemoryBroker:
     return made
 
 
+def started(machine: Scripted, log: MemoryLog | None = None, **clocks: Callable[[], int]) -> LogHost:
+    host = LogHost(machine, log or MemoryLog(broker()), execute=lambda effect: None, **clocks)
+    host.start({0, 1})
+    return host
+
+
+def at_first(*effects: Any) -> Scripted:
+    """A machine that wants these effects when it starts."""
+    return Scripted(lambda event: effects if isinstance(event, WallClock) else [])
+
+
 def test_entries_come_before_the_answer_to_read_to_end() -> None:
     def react(event: Any) -> Sequence[Any]:
         match event:
@@ -76,8 +97,7 @@ def test_entries_come_before_the_answer_to_read_to_end() -> None:
 
     there = broker()
     machine = Scripted(react)
-    host = LogHost(machine, MemoryLog(there), execute=lambda effect: None)
-    host.start({0, 1})
+    host = started(machine, MemoryLog(there))
     while not host.has_ended:
         host.step(1)
     [entry] = [entry for event in machine.events if isinstance(event, Entries) for entry in event.entries]
@@ -91,18 +111,16 @@ def test_a_gap_at_the_end_of_the_log_is_the_end_too() -> None:
     there = broker()
     there.append("__marshal", 0, b"x")
     there.skip("__marshal", 0, 5)
-    machine = Scripted(lambda event: [ReadToEnd(0, 1)] if isinstance(event, WallClock) else [])
-    host = LogHost(machine, MemoryLog(there), execute=lambda effect: None)
-    host.start({0})
+    machine = at_first(ReadToEnd(0, 1))
+    host = started(machine, MemoryLog(there))
     for _ in range(100):
         host.step(0.01)
     assert machine.events[-1] == CaughtUp(1, 6)
 
 
 def test_failed_appends_reach_the_machine() -> None:
-    machine = Scripted(lambda event: [Append(9, HEARTBEAT, 7)] if isinstance(event, WallClock) else [])
-    host = LogHost(machine, MemoryLog(broker()), execute=lambda effect: None)
-    host.start({0})
+    machine = at_first(Append(9, HEARTBEAT, 7))
+    host = started(machine)
     host.step(0)
     [failed] = [event for event in machine.events if isinstance(event, AppendFailed)]
     assert (failed.request, failed.may_have_landed) == (7, False)
@@ -118,9 +136,8 @@ def test_an_end_that_nobody_knows_is_asked_for_again() -> None:
                 raise TimeoutError
             return super().end(partition)
 
-    machine = Scripted(lambda event: [ReadToEnd(0, 1)] if isinstance(event, WallClock) else [])
-    host = LogHost(machine, Forgetful(broker()), execute=lambda effect: None)
-    host.start({0})
+    machine = at_first(ReadToEnd(0, 1))
+    host = started(machine, Forgetful(broker()))
     for _ in range(3):
         host.step(0)
     assert machine.events[-1] == CaughtUp(1, 0)
@@ -137,10 +154,9 @@ def test_one_question_for_an_end_serves_all_reads_of_it() -> None:
             return super().end(partition)
 
     reads = [ReadToEnd(partition, request) for request, partition in enumerate((0, 1, 0, 0))]
-    machine = Scripted(lambda event: reads if isinstance(event, WallClock) else [])
+    machine = at_first(*reads)
     log = Counting(broker())
-    host = LogHost(machine, log, execute=lambda effect: None)
-    host.start({0, 1})
+    host = started(machine, log)
     host.step(0)
     assert sorted(event.request for event in machine.events if isinstance(event, CaughtUp)) == [0, 1, 2, 3]
     assert log.asked == [0, 1]
@@ -149,8 +165,7 @@ def test_one_question_for_an_end_serves_all_reads_of_it() -> None:
 def test_ticks_come_when_the_deadline_has_passed() -> None:
     now = 0
     machine = Scripted(lambda event: [])
-    host = LogHost(machine, MemoryLog(broker()), execute=lambda effect: None, clock=lambda: now, wall=lambda: now)
-    host.start({0})
+    host = started(machine, clock=lambda: now, wall=lambda: now)
     machine.deadline = 40
     host.step(0)
     assert Tick not in machine.kinds()
@@ -162,8 +177,7 @@ def test_ticks_come_when_the_deadline_has_passed() -> None:
 def test_a_wall_clock_that_was_set_is_announced() -> None:
     ahead = 1_000
     machine = Scripted(lambda event: [])
-    host = LogHost(machine, MemoryLog(broker()), execute=lambda effect: None, clock=lambda: 5, wall=lambda: 5 + ahead)
-    host.start({0})
+    host = started(machine, clock=lambda: 5, wall=lambda: 5 + ahead)
     ahead += 400  # drift
     host.step(0)
     ahead += 60_000
@@ -173,7 +187,7 @@ def test_a_wall_clock_that_was_set_is_announced() -> None:
 
 def test_other_effects_go_to_the_caller() -> None:
     stop = StopFetching(Tenure("t", 0, 1), LossReason.TAKEN, 0)
-    machine = Scripted(lambda event: [stop] if isinstance(event, WallClock) else [])
+    machine = at_first(stop)
     seen: list[Any] = []
 
     def execute(effect: Any) -> None:
@@ -201,6 +215,15 @@ def broker_administration(*messages: object) -> MemoryBroker:
 def claim(kind: type, **fields: int) -> object:
     who = {"instance_id": "i1", "client_id": "c1", "group_id": "g", "topic": "t"}
     return kind(time=int(time.time()), **who, **fields)
+
+
+def run(machine: Admin, there: MemoryBroker, **how: Any) -> Finished:
+    quiet: dict[str, Any] = {
+        "commit": lambda offsets: None,
+        "progress": lambda step: None,
+        "is_interrupted": lambda: False,
+    }
+    return run_admin(machine, MemoryLog(there), **quiet | how)
 
 
 def read(there: MemoryBroker) -> Observer:
@@ -235,9 +258,7 @@ def test_positions_of_a_dead_member_are_set() -> None:
     commits: list[Mapping[TopicPartition, int]] = []
     steps: list[Progressed] = []
     machine = PositionSetter(SETTINGS, {PLACE: 3})
-    finished = run_admin(
-        machine, MemoryLog(there), commit=commits.append, progress=steps.append, is_interrupted=lambda: False
-    )
+    finished = run(machine, there, commit=commits.append, progress=steps.append)
     assert finished.failure == ""
     assert [(each.old, each.new, each.result) for each in finished.positions] == [(7, 3, Result.SET)]
     assert commits == [{PLACE: 3}]
@@ -254,25 +275,13 @@ def test_a_refused_commit_and_an_interrupt_give_back() -> None:
     for is_interrupted, reason in ((False, "the group has members"), (True, "it was interrupted")):
         there = broker_administration()
         machine = PositionSetter(SETTINGS, {PLACE: 3})
-        finished = run_admin(
-            machine,
-            MemoryLog(there),
-            commit=refuse,
-            progress=lambda step: None,
-            is_interrupted=lambda: is_interrupted,  # noqa: B023  # called in this round only
-        )
+        finished = run(machine, there, commit=refuse, is_interrupted=partial(bool, is_interrupted))
         assert reason in finished.failure
         assert read(there).world.is_paused("g", 0, wall_ms()) is False
 
 
 def test_a_pause_needs_no_reading() -> None:
     there = broker_administration(claim(ClaimingPartition))
-    finished = run_admin(
-        GroupPauser(SETTINGS, wall_ms() + 60_000, [0]),
-        MemoryLog(there),
-        commit=lambda offsets: None,
-        progress=lambda step: None,
-        is_interrupted=lambda: False,
-    )
+    finished = run(GroupPauser(SETTINGS, wall_ms() + 60_000, [0]), there)
     assert finished.failure == ""
     assert read(there).world.is_paused("g", 0, wall_ms())

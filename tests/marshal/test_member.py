@@ -22,7 +22,7 @@ from kcoord_wire.marshal.values import read_entry
 from kcoord_wire.marshal.world_state import Entry, Outcome, Rules, WorldState
 from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleaseGroup, ReleasingPartition
 from tests.support.marshal_garbage import GARBAGE
-from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
+from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember, one_member
 from tests.support.marshal_world import TOPIC, claim
 
 INTERVAL = 10_000
@@ -48,9 +48,7 @@ def trim(world: MarshalScript) -> None:
 
 
 def test_shutdown_releases_everything_then_ends() -> None:
-    world = MarshalScript({"orders": 3}, greedy=True)
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member(3, greedy=True)
     a.work(5)
     world.shut_down(a)
     world.run(100)
@@ -61,9 +59,7 @@ def test_shutdown_releases_everything_then_ends() -> None:
 
 
 def test_suspend_keeps_the_claims_for_a_restart() -> None:
-    world = MarshalScript({"orders": 3}, greedy=True)
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member(3, greedy=True)
     a.work(5)
     a.deliver(events.Suspend())
     world.run(100)
@@ -76,9 +72,7 @@ def test_suspend_keeps_the_claims_for_a_restart() -> None:
 
 
 def test_a_second_shutdown_waits_for_nothing() -> None:
-    world = MarshalScript({"orders": 1})
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member()
     world.fate = lambda *_: LOST
     a.deliver(Shutdown())
     assert a.is_working
@@ -99,9 +93,7 @@ def test_shutdown_during_a_claim_leaves_no_claim_behind() -> None:
 
 
 def test_a_dead_member_s_partitions_go_to_the_others() -> None:
-    world = MarshalScript({"orders": 6}, greedy=True)
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member(6, greedy=True)
     b = world.start("b")
     a.work(40)
     world.run(INTERVAL)
@@ -159,9 +151,7 @@ def test_partitions_that_vanish_are_released() -> None:
 
 
 def test_a_paused_group_releases_and_claims_nothing() -> None:
-    world = MarshalScript({"orders": 2}, greedy=True, cooldown_ms=0)
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member(2, greedy=True, cooldown_ms=0)
     b = world.start("b")
     world.run(1_000)
     end = world.now // 1_000 + 60
@@ -240,9 +230,7 @@ def test_what_a_trimmed_log_cannot_show_is_not_claimed() -> None:
 
 
 def test_two_processes_with_one_client_id_the_older_yields() -> None:
-    world = MarshalScript({"orders": 3}, greedy=True)
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member(3, greedy=True)
     again = world.start("a2", client="a")
     world.run(INTERVAL)
     assert world.shares() == {"a": 0, "a2": 3}
@@ -256,9 +244,7 @@ def test_two_processes_with_one_client_id_the_older_yields() -> None:
 
 
 def test_who_yielded_claims_again_when_the_other_is_gone() -> None:
-    world = MarshalScript({"orders": 3}, greedy=True)
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member(3, greedy=True)
     again = world.start("a2", client="a")
     world.run(2 * INTERVAL)
     again.kill()
@@ -267,9 +253,7 @@ def test_who_yielded_claims_again_when_the_other_is_gone() -> None:
 
 
 def test_who_judges_by_another_interval_is_reported_once() -> None:
-    world = MarshalScript({"orders": 1})
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member()
     text = "two members hold a partition: their heartbeat intervals or rules differ"
     foreign(world, Heartbeat, instance="late", client="b")
     foreign(world, Heartbeat, instance="c", client="c")
@@ -320,18 +304,14 @@ def test_without_append_times_skew_is_measured_by_the_own_clock() -> None:
 
 @pytest.mark.parametrize("rules", ["document", "library"])
 def test_a_wall_clock_that_is_set_back_costs_no_tenure(rules: str) -> None:
-    world = MarshalScript({"orders": 1}, rules=rules, heartbeat_interval_ms=60_000)
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member(rules=rules, heartbeat_interval_ms=60_000)
     a.set_clock(-30_000)
     world.run(300_000)
     assert stopped(a) == []
 
 
 def test_garbage_in_the_log_is_noted_once_and_skipped() -> None:
-    world = MarshalScript({"orders": 1})
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member()
     for _ in range(5):
         world.land(coordination_partition("orders", 4), b"\xff" * 100)
     world.land(coordination_partition("orders", 4), b"")
@@ -347,9 +327,7 @@ def test_garbage_in_the_log_is_noted_once_and_skipped() -> None:
 
 
 def test_by_the_library_a_claim_is_stale_at_two_intervals() -> None:
-    world = MarshalScript({"orders": 1}, rules="library")
-    a = world.start("a")
-    world.run(1_000)
+    world, a = one_member(rules="library")
     b = world.start("b")
     a.kill()
     last = world.entries(Heartbeat)[-1].message.time * 1_000

@@ -310,3 +310,11 @@ class MarshalScript(ScriptedWorld):
                 other = working.setdefault((topic, partition), member.name)
                 if other != member.name:
                     self.violations.append(f"{self.clock.now}: {topic}-{partition} is held by {other}, {member.name}")
+
+
+def one_member(partitions: int = 1, **settings: Any) -> tuple[MarshalScript, ScriptedMember]:
+    """Return a world with one member, which had a second to claim the partitions of ``orders``."""
+    world = MarshalScript({"orders": partitions}, **settings)
+    member = world.start("a")
+    world.run(1_000)
+    return world, member
