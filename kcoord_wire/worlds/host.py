@@ -17,7 +17,7 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from kcoord_wire.coordinator.core.events import IllegalMoveError
+from kcoord_wire.coordinator.core.events import Effect, Event, IllegalMoveError
 from kcoord_wire.coordinator.host import DurableLog, Host
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.kernel.virtual.clock import NEVER, VirtualClock
@@ -175,3 +175,24 @@ class VirtualHost(ABC):
         if boot == self.boot:
             self.boot += 1
             self._start(load_ms)
+
+
+class CheckedMachine:
+    """A coordinator's machine with checks behind it; the runtime takes it for the machine.
+
+    :param handled: called with the machine, an event, what came of it, and the time
+    """
+
+    def __init__(self, machine: Any, handled: Callable[[Any, Event, list[Effect], int], None]) -> None:
+        self.machine = machine
+        self._handle = machine.handle
+        self._handled = handled
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.machine, name)
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        """Let the machine handle an event, check what comes of it, and return the effects."""
+        effects: list[Effect] = self._handle(event, now)
+        self._handled(self.machine, event, effects, now)
+        return effects

@@ -86,18 +86,18 @@ class ScriptedLog(VirtualLog):
             self._land(partition, value, time_ms, request, None)
 
         for after in fate.lands_after:
-            self._clock.after(after, land)
+            self.clock.after(after, land)
         if fate.answer_after is None:
             failed = AppendFailed(request, "no answer", may_have_landed=bool(fate.lands_after))
-            self._clock.after(self._timeout_ms, done, failed)
+            self.clock.after(self._timeout_ms, done, failed)
         else:
             assert min(fate.lands_after) <= fate.answer_after, "an append is acknowledged after it has landed"
-            self._clock.after(fate.answer_after, lambda: done(Appended(request, offsets[0])))
+            self.clock.after(fate.answer_after, lambda: done(Appended(request, offsets[0])))
 
     def land(self, partition: int, message: Any) -> Entry:
         """Append an entry of any sender now: a message, or bytes that are none."""
         value = message if isinstance(message, bytes | None) else kw.encode(message, 0)
-        time_ms = self._clock.time_ms if isinstance(message, bytes | None) else message.time * 1_000
+        time_ms = self.clock.time_ms if isinstance(message, bytes | None) else message.time * 1_000
         self._land(partition, value, time_ms, 0, None)
         (entry,) = self.entries(partition, self.end(partition) - 1, self.end(partition))
         return entry
@@ -133,7 +133,7 @@ class ScriptedProcess(LogProcess):
         self._check = check
         lag = (LATENCY_MS, LATENCY_MS)
         local = LocalClock(origin_ms, 0, wall_error_ms)
-        super().__init__(world.clock, world.log, name, machine, local, Random(0), lag, range(world.log.partitions))
+        super().__init__(world.log, name, machine, local, Random(0), lag, range(world.log.partitions))
 
     def carry_out(self, effect: Any) -> None:
         self.effects.append((self._clock.time_ms, effect))

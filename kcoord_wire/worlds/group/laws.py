@@ -15,8 +15,8 @@ The laws, by the name that a violation carries:
                    has one live owner
 ``never fails``    (checked by the coordinator's host) the coordinator raises no exception of its own
 
-The checks see what goes into the machine and what comes out (`Watched`), which answers are sent, and what the disk has.
-They read the machine's own memory for ``transitions`` alone, so a mistake in it cannot hide itself.
+The checks see what goes into the machine and what comes out (`worlds.host.CheckedMachine`), which answers are sent, and
+what the disk has. They read the machine's own memory for ``transitions`` alone, so a mistake in it cannot hide itself.
 """
 
 from __future__ import annotations
@@ -468,28 +468,3 @@ def _acknowledged(
             if not partition.error_code:
                 place = TopicPartition(topic.name, partition.partition_index)
                 yield place, offsets[place]
-
-
-class Watched:
-    """A coordinator's machine with the checks behind it; the runtime takes it for the machine."""
-
-    def __init__(self, machine: GroupMachine, invariants: Invariants) -> None:
-        self.machine = machine
-        self._invariants = invariants
-        self._handle = machine.handle
-
-    @property
-    def deadline(self) -> int | None:
-        """The machine's deadline."""
-        return self.machine.deadline
-
-    @property
-    def appended(self) -> int:
-        """The number of the machine's last append."""
-        return self.machine.appended
-
-    def handle(self, event: events.Event, now: int) -> list[events.Effect]:
-        """Let the machine handle an event, check what comes of it, and return the effects."""
-        effects = self._handle(event, now)
-        self._invariants.handled(self.machine, event, effects, now)
-        return effects

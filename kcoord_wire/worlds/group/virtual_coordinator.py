@@ -28,8 +28,8 @@ from kcoord_wire.coordinator.log.store import Store, Sync
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
 from kcoord_wire.kernel.virtual.scripts import ViolationError
-from kcoord_wire.worlds.group.laws import Invariants, Watched
-from kcoord_wire.worlds.host import VirtualHost
+from kcoord_wire.worlds.group.laws import Invariants
+from kcoord_wire.worlds.host import CheckedMachine, VirtualHost
 
 _ENDPOINTS: Final = [Endpoint(1, "127.0.0.1", 9092), Endpoint(2, "127.0.0.1", 9092)]  # connections know their broker
 
@@ -136,10 +136,10 @@ class VirtualCoordinator(VirtualHost):
         self._brokers = Brokers(_ENDPOINTS)
         self._elect()
         self.machine = CoordinatorMachine(self._brokers, self._topics, subscribed_topics, self.config)
-        watched: Any = Watched(self.machine, self._invariants)
+        checked: Any = CheckedMachine(self.machine, self._invariants.handled)
         log = DurableLog(
             "groups",
-            Runtime(watched, Store(self.disk, **self._store_options), self._reply, self._report),
+            Runtime(checked, Store(self.disk, **self._store_options), self._reply, self._report),
             self,
             self._brokers.groups.partition_of,
             loading=self._brokers.set_loading,

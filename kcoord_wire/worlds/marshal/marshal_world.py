@@ -34,12 +34,11 @@ from kcoord_wire.kernel.virtual.world import World
 from kcoord_wire.marshal.admin import Admin, AdminSettings, GroupPauser, PositionSetter
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.marshal.member import MarshalMember
 from kcoord_wire.marshal.member_events import Balance, Delivery, FetchFailed, MemberSettings, Release, Suspend
 from kcoord_wire.marshal.world_state import Entry, Rules, WorldState
 from kcoord_wire.messages import marshal as messages
 from kcoord_wire.worlds.marshal.marshal_laws import Anomalies, Anomaly, Invariants, Observer, Truth
-from kcoord_wire.worlds.marshal.processes import AdminProcess, LocalClock, MemberProcess
+from kcoord_wire.worlds.marshal.processes import LAG_MS, AdminProcess, LocalClock, MemberProcess
 from kcoord_wire.worlds.marshal.virtual_log import Trouble, VirtualLog, VirtualTopics
 
 SETTLE: Final = 25
@@ -50,7 +49,6 @@ GROUP: Final = "readers"
 _RATE: Final = 5.0  # offsets a second of each partition
 _KEPT: Final = 12  # heartbeat intervals that retention leaves in the log
 _FASTEST_PPM: Final = 500
-_LAG_MS: Final = (1, 60)
 _METADATA_MS: Final = (0, 2_000)  # until a member sees that a topic has grown
 _PARTITIONS: Final = 3  # of the coordination topic
 _TIMEOUT: Final = 0.5  # of an append, in heartbeat intervals
@@ -210,7 +208,7 @@ class MarshalCluster(World[MemberProcess]):
         :param lag_ms: the most that an entry takes to it
         """
         random = Random(f"{self.seed}/observer-{len(self.observers)}")
-        lag = (_LAG_MS[0], _LAG_MS[1] + lag_ms)
+        lag = (LAG_MS[0], LAG_MS[1] + lag_ms)
         self.observers.append(
             Observer(self._clock, self.log, self.truth, random, lag, ahead_ms, late_ms=self.interval_ms)
         )
@@ -252,18 +250,7 @@ class MarshalCluster(World[MemberProcess]):
         self._clock.record(name, "starts", (settings.client_id, settings.instance_id))
         self.invariants.is_member(settings.instance_id)
         local = LocalClock(random.randrange(1 << 30), random.randint(-_FASTEST_PPM, _FASTEST_PPM), ahead_ms)
-        self.processes[name] = MemberProcess(
-            self._clock,
-            self.log,
-            self.topics,
-            self.invariants,
-            name,
-            settings,
-            MarshalMember(settings),
-            local,
-            random,
-            _LAG_MS,
-        )
+        self.processes[name] = MemberProcess(self, name, settings, local, random)
 
     def shut_down(self, name: str) -> None:
         """Let a member's application end it."""
@@ -285,7 +272,7 @@ class MarshalCluster(World[MemberProcess]):
     def lag(self, name: str, lag_ms: int) -> None:
         """Let entries reach a member up to so much later, until `heal`."""
         if (process := self._working(name)) is not None:
-            process.reader.lag_ms = (_LAG_MS[0], _LAG_MS[1] + lag_ms)
+            process.reader.lag_ms = (LAG_MS[0], LAG_MS[1] + lag_ms)
 
     def release(self, name: str) -> None:
         """Let a member's application release one of its partitions."""
@@ -321,11 +308,7 @@ class MarshalCluster(World[MemberProcess]):
         )
         self._clock.record(name, "starts", settings.instance_id)
         local = LocalClock(random.randrange(1 << 30), random.randint(-_FASTEST_PPM, _FASTEST_PPM), 0)
-        self.admins.append(
-            AdminProcess(
-                self._clock, self.log, self.topics, self.invariants, name, make(settings), local, random, _LAG_MS
-            )
-        )
+        self.admins.append(AdminProcess(self, name, make(settings), local, random))
 
     def crash_admin(self) -> None:
         """Kill the admin that was started last."""
@@ -338,7 +321,7 @@ class MarshalCluster(World[MemberProcess]):
     def _end_faults(self) -> None:
         self.log.trouble = Trouble()
         for process in self.working():
-            process.reader.lag_ms = _LAG_MS
+            process.reader.lag_ms = LAG_MS
             process.reader.cut_until = 0
 
     def owners(self) -> dict[tuple[str, int], list[str]]:

@@ -15,21 +15,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import kcoord_wire as kw
 from kcoord_wire.kernel.machines import Ended, LogEvent, Machine, Tick
-from kcoord_wire.kernel.virtual.clock import EPOCH_MS, VirtualClock
+from kcoord_wire.kernel.virtual.clock import EPOCH_MS
 from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.kernel.virtual.scripts import ViolationError
 from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.admin import Admin, CommitPositions, Finished, Moved, PositionsCommitted, Result
 from kcoord_wire.marshal.log import coordination_partition
+from kcoord_wire.marshal.member import MarshalMember
 from kcoord_wire.marshal.member_events import Delivery, LossReason, Tenure
 from kcoord_wire.marshal.world_state import Entry
-from kcoord_wire.worlds.marshal.marshal_laws import Fetching, Invariants
-from kcoord_wire.worlds.marshal.virtual_log import LATENCY_MS, Reader, VirtualLog, VirtualTopics
+from kcoord_wire.worlds.marshal.marshal_laws import Fetching
+from kcoord_wire.worlds.marshal.virtual_log import LATENCY_MS, Reader, VirtualLog
 
+if TYPE_CHECKING:
+    from kcoord_wire.worlds.marshal.marshal_world import MarshalCluster
+
+LAG_MS: Final = (1, 60)
 _MILLION: Final = 1_000_000
 
 
@@ -89,7 +94,6 @@ class LogProcess(Process):
 
     def __init__(
         self,
-        clock: VirtualClock,
         log: VirtualLog,
         name: str,
         machine: Machine,
@@ -98,6 +102,7 @@ class LogProcess(Process):
         lag_ms: tuple[int, int],
         reads: Collection[int],
     ) -> None:
+        clock = log.clock
         super().__init__(clock, name, f"host-{name}", LocalMachine(machine, local), random)
         self.local = local
         self._log = log
@@ -179,29 +184,17 @@ class MemberProcess(LogProcess):
     :ivar fetching: what it fetches
     """
 
-    __slots__ = ("_invariants", "_open", "_stopped", "_topics", "fetching", "settings")
-
     def __init__(
-        self,
-        clock: VirtualClock,
-        log: VirtualLog,
-        topics: VirtualTopics,
-        invariants: Invariants,
-        name: str,
-        settings: events.MemberSettings,
-        machine: Machine,
-        local: LocalClock,
-        random: Random,
-        lag_ms: tuple[int, int],
+        self, world: MarshalCluster, name: str, settings: events.MemberSettings, local: LocalClock, random: Random
     ) -> None:
         self.settings = settings
         self.fetching: dict[Tenure, Fetching] = {}
-        self._topics = topics
-        self._invariants = invariants
+        self._topics = world.topics
+        self._invariants = world.invariants
         self._stopped: dict[Tenure, Fetching] = {}
         self._open = 0
-        reads = {coordination_partition(topic, log.partitions) for topic in settings.topics}
-        super().__init__(clock, log, name, machine, local, random, lag_ms, reads)
+        reads = {coordination_partition(topic, world.log.partitions) for topic in settings.topics}
+        super().__init__(world.log, name, MarshalMember(settings), local, random, LAG_MS, reads)
         self.learn_topics()
 
     def learn_topics(self) -> None:
@@ -322,25 +315,12 @@ class AdminProcess(LogProcess):
     :ivar finished: what it has reported; None before
     """
 
-    __slots__ = ("_admin", "_invariants", "_topics", "finished")
-
-    def __init__(
-        self,
-        clock: VirtualClock,
-        log: VirtualLog,
-        topics: VirtualTopics,
-        invariants: Invariants,
-        name: str,
-        admin: Admin,
-        local: LocalClock,
-        random: Random,
-        lag_ms: tuple[int, int],
-    ) -> None:
+    def __init__(self, world: MarshalCluster, name: str, admin: Admin, local: LocalClock, random: Random) -> None:
         self.finished: Finished | None = None
         self._admin = admin
-        self._topics = topics
-        self._invariants = invariants
-        super().__init__(clock, log, name, admin, local, random, lag_ms, admin.reads)
+        self._topics = world.topics
+        self._invariants = world.invariants
+        super().__init__(world.log, name, admin, local, random, LAG_MS, admin.reads)
 
     def carry_out(self, effect: Any) -> None:
         """Do what the machine wants."""

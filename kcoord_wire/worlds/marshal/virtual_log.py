@@ -138,6 +138,7 @@ class VirtualLog:
     :param timeout_ms: after which an append without an answer has failed
     :param on_append: called with each entry that lands, before a reader sees it
     :param latency_ms: least and most that a message takes to a broker or back
+    :ivar clock: as given
     :ivar trouble: of appends
     """
 
@@ -153,12 +154,12 @@ class VirtualLog:
         is_append_time: bool = True,
         latency_ms: tuple[int, int] = LATENCY_MS,
     ) -> None:
+        self.clock = clock
         self.partitions = partitions
         self.latency_ms = latency_ms
         self.clocks_ms = list(clocks_ms)
         self.is_append_time = is_append_time
         self.trouble = Trouble()
-        self._clock = clock
         self._random = random
         self._timeout_ms = timeout_ms
         self._on_append = on_append
@@ -184,7 +185,7 @@ class VirtualLog:
         :param time_ms: by the writer's clock, for CreateTime
         :param is_cut_off: nothing reaches the leader
         """
-        trouble, random, now = self.trouble, self._random, self._clock.time_ms
+        trouble, random, now = self.trouble, self._random, self.clock.time_ms
         is_troubled = now < trouble.until_ms
         fate = choose(random, trouble.fates) if is_troubled else Fate.LANDS
         fate = Fate.LOST if is_cut_off else fate
@@ -192,17 +193,17 @@ class VirtualLog:
         if fate in _FAILS and done is not None:
             after = up if fate is Fate.REFUSED else self._timeout_ms
             failed = AppendFailed(request, fate.value, may_have_landed=fate is not Fate.REFUSED)
-            self._clock.after(after, done, failed)
+            self.clock.after(after, done, failed)
             done = None
         if fate is Fate.LATE:
-            self._clock.at(now + self._timeout_ms + up, self._land, partition, value, time_ms, request, done)
+            self.clock.at(now + self._timeout_ms + up, self._land, partition, value, time_ms, request, done)
         elif fate in _LANDS:
             at = max(self._lands_at.get((writer, partition), 0), now + up)
             self._lands_at[writer, partition] = at
-            self._clock.at(at, self._land, partition, value, time_ms, request, done)
+            self.clock.at(at, self._land, partition, value, time_ms, request, done)
             if fate is Fate.TWICE:
                 at += random.randint(0, self._timeout_ms)
-                self._clock.at(at, self._land, partition, value, time_ms, request, None)
+                self.clock.at(at, self._land, partition, value, time_ms, request, None)
 
     def _land(
         self,
@@ -214,16 +215,16 @@ class VirtualLog:
     ) -> None:
         log = self._logs[partition]
         if self.is_append_time:
-            time_ms = self._clock.time_ms + self.clocks_ms[log.leader]
+            time_ms = self.clock.time_ms + self.clocks_ms[log.leader]
         offset = len(log.entries)
         entry = read_entry(RawEntry(partition, offset, time_ms, self.is_append_time, value))
         log.entries.append(entry)
-        self._clock.record(f"log-{partition}", "appends", entry)
+        self.clock.record(f"log-{partition}", "appends", entry)
         self._on_append(entry)
         for reader in self._readers:
             reader.expect(partition, offset + 1)
         if done is not None:
-            self._clock.after(self._random.randint(*self.latency_ms), done, Appended(request, offset))
+            self.clock.after(self._random.randint(*self.latency_ms), done, Appended(request, offset))
 
     # ---- brokers
 

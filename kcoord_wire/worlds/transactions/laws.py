@@ -211,37 +211,6 @@ _DESCRIBED_EVERY: Final = 32  # checks
 _FIRST_OFFSET: Final = -1
 
 
-class Watched:
-    """The transaction machine with the checks behind it; the runtime takes it for the machine."""
-
-    def __init__(self, machine: TransactionMachine, invariants: Invariants) -> None:
-        self.machine = machine
-        self.serves = machine.serves
-        self._invariants = invariants
-
-    @property
-    def deadline(self) -> int | None:
-        """The machine's deadline."""
-        return self.machine.deadline
-
-    @property
-    def appended(self) -> int:
-        """The number of the machine's last append."""
-        return self.machine.appended
-
-    @property
-    def transactions(self) -> dict[str, Transaction]:
-        """The machine's transactional ids."""
-        return self.machine.transactions
-
-    def handle(self, event: events.Event, now: int) -> list[events.Effect]:
-        """Let the machine handle an event, check what comes of it, and return the effects."""
-        before = self.machine.appended
-        effects = self.machine.handle(event, now)
-        self._invariants.handled(self.machine, event, effects, before)
-        return effects
-
-
 class _Kept(NamedTuple):
     """A state that was appended.
 
@@ -310,16 +279,12 @@ class Invariants:
             self._fences[producer[0]] = max(self._fences.get(producer[0], 0), producer[1])
 
     def handled(
-        self, machine: TransactionMachine, event: events.Event, effects: Sequence[events.Effect], before: int
+        self, machine: TransactionMachine, event: events.Event, effects: Sequence[events.Effect], _now: int
     ) -> None:
-        """The transaction coordinator has handled an event.
-
-        :param before: how many appends it had made before
-        """
-        for effect in effects:
-            if isinstance(effect, events.Append):
-                before += 1
-                self._note(before, effect.records)
+        """The transaction coordinator has handled an event."""
+        appends = [effect for effect in effects if isinstance(effect, events.Append)]
+        for number, effect in enumerate(appends, start=machine.appended - len(appends) + 1):
+            self._note(number, effect.records)
         states = {name: transaction.state for name, transaction in machine.transactions.items()}
         if isinstance(event, events.Load):
             self._check_loaded(machine, event.partitions)

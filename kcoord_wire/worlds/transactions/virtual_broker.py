@@ -32,8 +32,8 @@ from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
 from kcoord_wire.protocol.key_partitions import partition_of
-from kcoord_wire.worlds.host import VirtualHost
-from kcoord_wire.worlds.transactions.laws import Invariants, Watched
+from kcoord_wire.worlds.host import CheckedMachine, VirtualHost
+from kcoord_wire.worlds.transactions.laws import Invariants
 from kcoord_wire.worlds.transactions.transformer import Place
 
 logging.getLogger("kcoord_wire.coordinator").addHandler(logging.NullHandler())  # the faults are in the trace
@@ -165,8 +165,8 @@ class VirtualBrokers(VirtualHost):
             return
         self.requests = requests
         host = requests.host
-        watched: Any = Watched(host.transactions.machine, self._invariants)
-        host.transactions.machine = watched
+        checked: Any = CheckedMachine(host.transactions.machine, self._invariants.handled)
+        host.transactions.machine = checked
         self._invariants.began(host)
         self.note("start")
         self._serve(host, host.logs, load_ms)
