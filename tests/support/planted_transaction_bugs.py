@@ -64,13 +64,17 @@ def no_aborted_index(patch: Patch) -> None:
 @replaces(PartitionLog, "recover")
 def aborted_index_is_lost_at_restart(recover: Any, self: PartitionLog, start_offset: int) -> None:
     recover(self, start_offset)
-    self._transactions.aborted.clear()
+    self._producers.aborted.clear()
 
 
 @replaces(PartitionLog, "recover")
 def open_transactions_are_lost_at_restart(recover: Any, self: PartitionLog, start_offset: int) -> None:
     recover(self, start_offset)
-    self._transactions._open.clear()
+    producers = self._producers
+    for producer_id, producer in producers._open.items():
+        producer.first_offset = -1
+        producers._idle[producer_id] = producer
+    producers._open.clear()
 
 
 def stable_offset_is_the_end(patch: Patch) -> None:
