@@ -14,6 +14,7 @@ False; True lets other bytes follow the message) and ``trace`` (default None).
 from __future__ import annotations
 
 import io
+import math
 import operator
 import re
 import struct
@@ -209,9 +210,11 @@ class Float(_Wire):
 
     def _build(self, obj: object, stream: Any, context: Any, path: str) -> None:
         try:
-            stream.write(struct.pack(">d", obj))
-        except struct.error:
+            stream.write(struct.pack(">d", math.copysign(obj, obj)))  # type: ignore[arg-type]
+        except TypeError:
             _wrong(path, "a float", obj)
+        except OverflowError:
+            raise EncodeError("range", path, "the number is too large for a float64") from None
 
 
 class Bool(_Wire):
