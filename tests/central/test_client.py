@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -41,6 +42,19 @@ async def started(coordinator: ScriptedCoordinator, positions: dict[Partition, i
     coordinator.send(start_request(positions, coordinator.broker))
 
 
+@asynccontextmanager
+async def consuming(
+    positions: dict[Partition, int], *, ping_ms: int = 100
+) -> AsyncIterator[tuple[ScriptedCoordinator, CentralConsumer]]:
+    """A coordinator, and a consumer that it has started at these positions."""
+    async with (
+        running_broker(ScriptedCoordinator(ping_ms=ping_ms)) as coordinator,
+        CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
+    ):
+        await started(coordinator, positions)
+        yield coordinator, consumer
+
+
 async def take(consumer: CentralConsumer, count: int) -> list[Record]:
     async with asyncio.timeout(60):
         return [await anext(consumer) for _ in range(count)]
@@ -49,11 +63,7 @@ async def take(consumer: CentralConsumer, count: int) -> list[Record]:
 @pytest.mark.parametrize("run", [run_virtually, asyncio.run])
 def test_records_come_in_order_from_their_offsets(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
     async def scenario() -> None:
-        async with (
-            running_broker(ScriptedCoordinator()) as coordinator,
-            CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
-        ):
-            await started(coordinator, {P0: 5, P1: 100})
+        async with consuming({P0: 5, P1: 100}) as (_coordinator, consumer):
             records = await take(consumer, 1500)
             consumer.shutdown()
         for partition, first in ((P0, 5), (P1, 100)):
@@ -68,11 +78,7 @@ def test_records_come_in_order_from_their_offsets(run: Callable[[Coroutine[Any, 
 
 @on_virtual_loop
 async def test_a_position_moves_when_the_next_record_is_asked_for() -> None:
-    async with (
-        running_broker(ScriptedCoordinator(ping_ms=20)) as coordinator,
-        CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
-    ):
-        await started(coordinator, {P0: 5})
+    async with consuming({P0: 5}, ping_ms=20) as (coordinator, consumer):
         await take(consumer, 3)
         pings = len(coordinator.answers)
         await eventually_async(lambda: len(coordinator.answers) > pings + 1)
@@ -87,11 +93,7 @@ async def test_a_position_moves_when_the_next_record_is_asked_for() -> None:
 
 @on_virtual_loop
 async def test_a_record_in_hand_at_the_stop_is_not_counted_later() -> None:
-    async with (
-        running_broker(ScriptedCoordinator(ping_ms=20)) as coordinator,
-        CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
-    ):
-        await started(coordinator, {P0: 5})
+    async with consuming({P0: 5}, ping_ms=20) as (coordinator, consumer):
         await take(consumer, 1)
         coordinator.send(STOP)
         coordinator.send(start_request({P0: 5}, coordinator.broker))
@@ -184,11 +186,7 @@ async def test_an_error_of_the_function_does_not_count_its_record() -> None:
         if record.offset == 7:
             raise LookupError("a fault of the application")
 
-    async with (
-        running_broker(ScriptedCoordinator(ping_ms=20)) as coordinator,
-        CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
-    ):
-        await started(coordinator, {P0: 5})
+    async with consuming({P0: 5}, ping_ms=20) as (_coordinator, consumer):
         with pytest.raises(LookupError):
             await consumer.run(process)
         assert consumer.partitions[P0].position == 7
@@ -196,11 +194,7 @@ async def test_an_error_of_the_function_does_not_count_its_record() -> None:
 
 @on_virtual_loop
 async def test_shutdown_waits_for_the_second_ping() -> None:
-    async with (
-        running_broker(ScriptedCoordinator(ping_ms=50)) as coordinator,
-        CentralConsumer(consumer_settings(coordinator.broker)) as consumer,
-    ):
-        await started(coordinator, {P0: 5})
+    async with consuming({P0: 5}, ping_ms=50) as (coordinator, consumer):
         await take(consumer, 3)
         connection = coordinator.registered["c-1"]
         before = len(coordinator.answers_of(m.PingResponse))
