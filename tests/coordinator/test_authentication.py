@@ -42,6 +42,12 @@ def send(session: Session, token: bytes) -> SaslAuthenticateResponse:
     return session.authenticate(SaslAuthenticateRequest(auth_bytes=token), 2)
 
 
+def read(folder: Path, text: str) -> Users:
+    path = folder / "users.toml"
+    path.write_text(text, encoding="utf-8")
+    return Users.from_file(path)
+
+
 class ScramClient:
     """RFC 5802 section 3 and 5, from hashlib alone."""
 
@@ -74,9 +80,9 @@ class ScramClient:
 
 def test_the_example_of_rfc_7677(tmp_path: Path) -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-    path = tmp_path / "users.toml"
-    path.write_text(f'[users.user]\nSCRAM-SHA-256 = "{Credential.derive("SCRAM-SHA-256", "pencil", 4096, salt=salt)}"')
-    session = begin("SCRAM-SHA-256", Users.from_file(path), nonce="%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    stored = Credential.derive("SCRAM-SHA-256", "pencil", 4096, salt=salt)
+    users = read(tmp_path, f'[users.user]\nSCRAM-SHA-256 = "{stored}"')
+    session = begin("SCRAM-SHA-256", users, nonce="%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
     first = send(session, b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
     assert first.auth_bytes == (
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
@@ -104,9 +110,8 @@ def test_scram_with_a_client_of_its_own(mechanism: str, name: str, password: str
 
 @pytest.mark.parametrize("mechanism", SCRAMS)
 def test_scram_with_scramps_client_and_a_stored_credential(mechanism: str, tmp_path: Path) -> None:
-    path = tmp_path / "users.toml"
-    path.write_text(f'[users."bob,="]\n{mechanism} = "{Credential.derive(mechanism, "secret", MAX_ITERATIONS)}"\n')
-    users = Users.from_file(path)
+    stored = Credential.derive(mechanism, "secret", MAX_ITERATIONS)
+    users = read(tmp_path, f'[users."bob,="]\n{mechanism} = "{stored}"\n')
     assert users.mechanisms == (mechanism,)
     session, client = begin(mechanism, users), scramp.ScramClient([mechanism], "bob,=", "secret")
     client.set_server_first(send(session, client.get_client_first().encode()).auth_bytes.decode())
@@ -359,10 +364,8 @@ def test_an_unknown_user_looks_like_a_wrong_password(mechanism: str) -> None:
 
 
 def test_unknown_users_have_the_iterations_of_known_ones(tmp_path: Path) -> None:
-    path = tmp_path / "users.toml"
     lines = [f'[users.u{n}]\nSCRAM-SHA-256 = "{Credential.derive("SCRAM-SHA-256", "x", n)}"' for n in (5000, 6000)]
-    path.write_text("\n".join(lines))
-    users = Users.from_file(path)
+    users = read(tmp_path, "\n".join(lines))
     seen = {users.credential("SCRAM-SHA-256", f"nobody{n}").iterations for n in range(40)}
     assert seen == {5000, 6000}
 
@@ -425,11 +428,9 @@ GOOD = str(Credential.derive("SCRAM-SHA-256", "x"))
     ],
 )
 def test_bad_files_of_users(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "users.toml"
-    path.write_text(text, encoding="utf-8")
     with pytest.raises(SettingsError) as caught:
-        Users.from_file(path)
-    assert str(path) in caught.value.where
+        read(tmp_path, text)
+    assert str(tmp_path / "users.toml") in caught.value.where
     assert message in str(caught.value)
 
 

@@ -289,27 +289,22 @@ TOPIC_LISTS = [
     if api.each is not None and api.each[0] is Kind.TOPIC and api.key not in (ApiKey.METADATA, ApiKey.OFFSET_FETCH)
 ]
 IDS_FROM = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13, ApiKey.OFFSET_COMMIT: 10, ApiKey.TXN_OFFSET_COMMIT: 6}
-NEEDED = {
-    ApiKey.PRODUCE: Operation.WRITE,
-    ApiKey.FETCH: Operation.READ,
-    ApiKey.LIST_OFFSETS: Operation.DESCRIBE,
-    ApiKey.OFFSET_COMMIT: Operation.READ,
-    ApiKey.CREATE_TOPICS: Operation.CREATE,
-    ApiKey.DELETE_TOPICS: Operation.DELETE,
-    ApiKey.DELETE_RECORDS: Operation.DELETE,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Operation.DESCRIBE,
-    ApiKey.TXN_OFFSET_COMMIT: Operation.READ,
-    ApiKey.CREATE_PARTITIONS: Operation.ALTER,
-    ApiKey.OFFSET_DELETE: Operation.READ,
-    ApiKey.DESCRIBE_PRODUCERS: Operation.READ,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Operation.DESCRIBE,
-}
-"""What Kafka demands of each topic in such a list."""
-NEEDED_OF_GROUP = {
-    ApiKey.OFFSET_COMMIT: Operation.READ,
-    ApiKey.TXN_OFFSET_COMMIT: Operation.READ,
-    ApiKey.OFFSET_DELETE: Operation.DELETE,
-}
+
+
+def operations(of: str) -> dict[ApiKey, Operation]:
+    """What Kafka demands of something: api to operation."""
+    return {
+        ApiKey[name]: Operation[words.partition(" ")[0].upper()]
+        for needs, names in AUTHORISED_AS.items()
+        for words in needs.split(", ")
+        if words.partition(" ")[2] == of
+        for name in names.split()
+    }
+
+
+NEEDED = operations("each of topics")
+LISTED = {api.key for api, _ in TOPIC_LISTS}
+NEEDED_OF_GROUP = {key: operation for key, operation in operations("groups").items() if key in LISTED}
 IMPLY_DESCRIBE = {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER, Operation.DESCRIBE}
 REFUSED = {
     ApiKey.PRODUCE: {"base_offset": -1},
@@ -675,10 +670,14 @@ operations = ["all"]
 """
 
 
+def read(folder: Path, text: str) -> Permissions:
+    path = folder / "permissions.toml"
+    path.write_text(text)
+    return Permissions.from_file(path)
+
+
 def test_a_file_of_permissions(tmp_path: Path) -> None:
-    path = tmp_path / "permissions.toml"
-    path.write_text(FILE)
-    permissions = Permissions.from_file(path)
+    permissions = read(tmp_path, FILE)
     assert permissions.allows("User:billing-1", Operation.READ, Kind.GROUP, "billing")
     assert permissions.allows(ANONYMOUS, Operation.DESCRIBE, Kind.GROUP, "billing")
     assert not permissions.allows("User:eve", Operation.DESCRIBE, Kind.GROUP, "billing")
@@ -688,9 +687,7 @@ def test_a_file_of_permissions(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_allows_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "permissions.toml"
-    path.write_text("")
-    assert not Permissions.from_file(path).allows(ALICE, Operation.DESCRIBE, Kind.TOPIC, "t")
+    assert not read(tmp_path, "").allows(ALICE, Operation.DESCRIBE, Kind.TOPIC, "t")
 
 
 @pytest.mark.parametrize(
@@ -714,11 +711,9 @@ def test_an_empty_file_allows_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_bad_files_of_permissions(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "permissions.toml"
-    path.write_text(text)
     with pytest.raises(SettingsError) as caught:
-        Permissions.from_file(path)
-    assert str(path) in caught.value.where
+        read(tmp_path, text)
+    assert str(tmp_path / "permissions.toml") in caught.value.where
     assert message in str(caught.value)
 
 
@@ -809,17 +804,15 @@ def test_list_config_resources() -> None:
 
 
 def test_rules_for_the_cluster(tmp_path: Path) -> None:
-    path = tmp_path / "permissions.toml"
-    path.write_text('[[allow]]\nprincipals = ["User:alice"]\ncluster = true\noperations = ["alter_configs"]\n')
-    permissions = Permissions.from_file(path)
+    rules = '[[allow]]\nprincipals = ["User:alice"]\noperations = ["alter_configs"]\n'
+    permissions = read(tmp_path, rules + "cluster = true")
     assert permissions.allows(ALICE, Operation.ALTER_CONFIGS, Kind.CLUSTER)
     assert permissions.allows(ALICE, Operation.DESCRIBE_CONFIGS, Kind.CLUSTER)
     assert not permissions.allows(ALICE, Operation.CREATE, Kind.CLUSTER)
     assert not permissions.allows("User:bob", Operation.ALTER_CONFIGS, Kind.CLUSTER)
     assert not permissions.allows(ALICE, Operation.ALTER_CONFIGS, Kind.TOPIC, "")
-    path.write_text('[[allow]]\nprincipals = ["User:alice"]\ncluster = "yes"\noperations = ["all"]\n')
     with pytest.raises(SettingsError, match="cluster: must be true or false"):
-        Permissions.from_file(path)
+        read(tmp_path, rules + 'cluster = "yes"')
 
 
 def test_describe_topic_partitions() -> None:
