@@ -447,6 +447,16 @@ def test_a_partition_that_does_not_exist_fails_alone(host: Host) -> None:
     assert host.txn_commit(PRODUCER, 5, generation_id_or_member_epoch=4) == E.ILLEGAL_GENERATION
 
 
+def test_metadata_has_a_bound_in_transactions_too(host: Host) -> None:
+    items = [
+        m.TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=5, committed_metadata="x" * length)
+        for index, length in enumerate((4_096, 4_097))
+    ]
+    topic = m.TxnOffsetCommitRequestTopic(name="orders", partitions=items)
+    answer = host.ask(m.TxnOffsetCommitRequest(group_id="g", producer_id=7, producer_epoch=0, topics=[topic]), 4)
+    assert [each.error_code for each in answer.topics[0].partitions] == [0, E.OFFSET_METADATA_TOO_LARGE]
+
+
 def test_while_a_partition_is_read_transactions_wait(host: Host) -> None:
     assert host.txn_commit(PRODUCER, 5) == 0
     place = host.brokers.groups.partition_of("g")
