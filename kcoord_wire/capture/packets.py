@@ -29,6 +29,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from socket import AF_INET, AF_INET6, inet_ntop
 from typing import Any, Final, Literal
 
@@ -158,7 +159,7 @@ def read_segment(packet: Packet) -> Segment | Unread:
 
     :raises MissingLibraryError: the extra ``capture`` is not installed
     """
-    _dpkt()  # required even if no packet needs it, so that the error does not depend on the packets
+    _require_dpkt()  # even if no packet needs it, so that the error does not depend on the packets
     return _read_plain(packet) or _dissect(packet)
 
 
@@ -215,6 +216,13 @@ def _dissect(packet: Packet, nested: int = MAX_NESTED) -> Segment | Unread:
     except (IndexError, dpkt.UnpackError):
         return "short"
     return "not IP"
+
+
+@cache
+def _require_dpkt() -> None:
+    """Find dpkt without importing its 80 modules, which few captures need."""
+    if find_spec("dpkt") is None:
+        _dpkt()
 
 
 @cache

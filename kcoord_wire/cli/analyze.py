@@ -49,6 +49,7 @@ from kcoord_wire.extras import require
 if TYPE_CHECKING:
     from kcoord_wire.forensics.analysis import Analysis
     from kcoord_wire.forensics.lines.meanings import Explained
+    from kcoord_wire.forensics.marshal.reader import ClaimRules
     from kcoord_wire.forensics.sources.files import Stop
 
 _TLS: Final = "looks like TLS"  # in `Loss.what`
@@ -269,13 +270,10 @@ def _print(analysis: Analysis, args: Analyze) -> None:
 
 def _histories(args: Analyze, sources: list[str], meter: _Meter, stop: Stop) -> Analysis:
     require("pyarrow", "analyze", "analyze")
-    from kcoord_wire.forensics.marshal.reader import ClaimRules
-    from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC
-
-    judge = ClaimRules(args.marshal_rules, args.heartbeat_interval)
-    topic = args.topic or OFFSETS_TOPIC
+    judge = _judge(args)
     if args.spark_master is not None:
         require("pyspark", "spark", "--spark-master")
+        from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC
         from kcoord_wire.spark.analysis import analyze_on_spark
 
         with _spark_errors(args.spark_master):
@@ -283,7 +281,7 @@ def _histories(args: Analyze, sources: list[str], meter: _Meter, stop: Stop) -> 
                 sources,
                 kafka=args.kafka,
                 kafka_config=dict(args.kafka_config),
-                topic=topic,
+                topic=args.topic or OFFSETS_TOPIC,
                 master=args.spark_master,
                 ports=args.port or None,
                 groups=args.group or None,
@@ -291,14 +289,14 @@ def _histories(args: Analyze, sources: list[str], meter: _Meter, stop: Stop) -> 
                 judge=judge,
                 timezone=args.timezone,
             )
-        _ask_for_lag(analysis, args, topic)
+        _ask_for_lag(analysis, args)
         return analysis
     _leave_pandas_out()
     from kcoord_wire.forensics.analysis import analyze, analyze_records
 
     kafka = args.kafka
     if kafka is not None:
-        from kcoord_wire.forensics.sources.live import read_topic
+        from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC, read_topic
 
         config: Mapping[str, str] = dict(args.kafka_config)
         read = [0, 1]  # offsets: done, and those there are
@@ -307,10 +305,10 @@ def _histories(args: Analyze, sources: list[str], meter: _Meter, stop: Stop) -> 
             read[:] = done, total
             meter.show(kafka, done, total)
 
-        batches = read_topic(kafka, config, topic=topic, progress=show)
+        batches = read_topic(kafka, config, topic=args.topic or OFFSETS_TOPIC, progress=show)
         analysis = analyze_records(takewhile(lambda _: not stop(), batches), groups=args.group or None, judge=judge)
         if not stop():
-            _ask_for_lag(analysis, args, topic)
+            _ask_for_lag(analysis, args)
         else:
             analysis.stopped = read[0] / max(1, read[1])
         return analysis
@@ -346,12 +344,21 @@ def _leave_pandas_out() -> None:
             sys.meta_path.remove(_NoPandas)
 
 
-def _ask_for_lag(analysis: Analysis, args: Analyze, topic: str) -> None:
+def _judge(args: Analyze) -> ClaimRules | None:
+    """The rules for logs of Marshal; None for those by default, since few sources are such logs."""
+    if (args.marshal_rules, args.heartbeat_interval) == (Analyze.marshal_rules, Analyze.heartbeat_interval):
+        return None
+    from kcoord_wire.forensics.marshal.reader import ClaimRules
+
+    return ClaimRules(args.marshal_rules, args.heartbeat_interval)
+
+
+def _ask_for_lag(analysis: Analysis, args: Analyze) -> None:
     """Add the lag of now to what the live log of offsets showed; without an answer, say so and go on."""
     from kcoord_wire.forensics.analysis import add_lag
     from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC, TopicError, read_lag
 
-    if args.kafka is None or topic != OFFSETS_TOPIC:
+    if args.kafka is None or args.topic not in (None, OFFSETS_TOPIC):
         return
     groups = [history.group.group_id for history in analysis.histories]
     try:
