@@ -338,7 +338,7 @@ class Service:
         served = served.select(["answered_ns", "connection"]).sort_by("answered_ns").combine_chunks()
         self._answered = longs(served["answered_ns"])
         self._connections = served["connection"]
-        self.spans = _spans(served)
+        self.spans = answer_spans(served)
         self.waits = _waits(rows)
         self.silences = list(_silences(rows))
 
@@ -368,7 +368,8 @@ def broker_address(connection: str) -> str:
     return connection.partition("-")[2].rpartition("#")[0]
 
 
-def _spans(served: pa.Table) -> dict[str, tuple[int, int]]:
+def answer_spans(served: pa.Table) -> dict[str, tuple[int, int]]:
+    """Return by connection when its first and its last request were answered, of rows that were."""
     if not len(served):
         return {}
     names = _whole(served["connection"]).dictionary_encode()

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.model import Sighting, SightingKind
-from kcoord_wire.forensics.wire.signs import UNKNOWN_SEQ, Heartbeats, Moment, Service
+from kcoord_wire.forensics.wire.signs import UNKNOWN_SEQ, Heartbeats, Moment, Service, answer_spans
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:
         horizon_ns=max([*times, topics.last_ns]),
         count=len(exchanges),
         unplaced=len(exchanges) - len(placed),
-        answered_ns=_answer_spans(placed),
+        answered_ns=answer_spans(placed.filter(pc.is_valid(placed["answered_ns"]))),
     )
 
 
@@ -457,14 +457,6 @@ def _with_names(fetched: pa.Table, topics: pa.Table) -> pa.Table:
         column = column.combine_chunks()
     found = pa.array([names.get(name, name) for name in column.dictionary.to_pylist()], pa.string())
     return fetched.set_column(fetched.column_names.index("topic"), "topic", found.take(column.indices))
-
-
-def _answer_spans(placed: pa.Table) -> dict[str, tuple[int, int]]:
-    answered = placed.select(["connection", "answered_ns"]).filter(pc.is_valid(placed["answered_ns"]))
-    if not len(answered):
-        return {}
-    ends = answered.group_by("connection").aggregate([("answered_ns", "min"), ("answered_ns", "max")]).to_pylist()
-    return {row["connection"]: (row["answered_ns_min"], row["answered_ns_max"]) for row in ends}
 
 
 def _bounds(column: pa.ChunkedArray) -> list[int]:
