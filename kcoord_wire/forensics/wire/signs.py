@@ -277,7 +277,7 @@ def _highest_versions(rows: pa.Table, names: Names) -> list[tuple[str, str, int]
 
 
 def _distinct(first: pa.ChunkedArray, second: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of numbers below 2**31 that stand side by side. (`Table.group_by` takes 60 ms to be loaded.)"""
+    """Yield the pairs of numbers below 2**31 that stand side by side. (`Table.group_by` takes 0.3 s of CPU to load.)"""
     pairs = pc.add(pc.multiply(first.cast(pa.int64()), _WIDE), second.cast(pa.int64()))
     return (divmod(pair, _WIDE) for pair in pc.unique(pairs).to_pylist())
 
