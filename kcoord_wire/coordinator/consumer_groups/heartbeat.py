@@ -169,19 +169,21 @@ class Heartbeats:
         topics = member.topics if names is None else tuple(sorted(set(names)))
         regex = member.regex if message.subscribed_topic_regex is None else message.subscribed_topic_regex
         timeout = message.rebalance_timeout_ms
-        updated = replace(
-            member,
-            instance_id=message.instance_id if message.instance_id is not None else member.instance_id,
-            rack_id=message.rack_id if message.rack_id is not None else member.rack_id,
-            rebalance_timeout_ms=member.rebalance_timeout_ms if timeout == _UNCHANGED else timeout,
-            assignor=message.server_assignor if message.server_assignor is not None else member.assignor,
-            topics=topics,
-            regex=regex,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            classic=None,
-        )
-        return member if updated == member else updated
+        fields: dict[str, Any] = {
+            "instance_id": message.instance_id if message.instance_id is not None else member.instance_id,
+            "rack_id": message.rack_id if message.rack_id is not None else member.rack_id,
+            "rebalance_timeout_ms": member.rebalance_timeout_ms if timeout == _UNCHANGED else timeout,
+            "assignor": message.server_assignor if message.server_assignor is not None else member.assignor,
+            "topics": topics,
+            "regex": regex,
+            "client_id": request.client_id,
+            "client_host": request.client_host,
+            "classic": None,
+        }
+        for name, value in fields.items():
+            if getattr(member, name) != value:
+                return replace(member, **fields)
+        return member  # as nearly always; to compare a new instance would cost 3 us
 
     def _check_regex(self, group: ConsumerGroup, member: Member, updated: Member) -> None:
         if not updated.regex or updated.regex == member.regex or updated.regex in group.matching:

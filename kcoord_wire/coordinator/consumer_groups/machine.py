@@ -70,7 +70,6 @@ class CoordinatorMachine(GroupMachine):
         for cls, to_consumer in (
             (m.JoinGroupRequest, self._join_consumers),
             (m.SyncGroupRequest, members.sync),
-            (m.HeartbeatRequest, members.heartbeat),
             (m.LeaveGroupRequest, members.leave),
         ):
             self._handlers[cls] = partial(self._by_protocol, self._handlers[cls], to_consumer)
@@ -88,6 +87,9 @@ class CoordinatorMachine(GroupMachine):
             to_consumer(request, message, group)
         except Refused as refused:
             self._refuse(request, refused.error)
+
+    def _heartbeat_of_others(self, request: events.Request, message: m.HeartbeatRequest) -> None:
+        self._by_protocol(super()._heartbeat_of_others, self._classic_members.heartbeat, request, message)
 
     def _join_consumers(self, request: events.Request, message: m.JoinGroupRequest, group: ConsumerGroup) -> None:
         """Answer a JoinGroup. A group without members becomes a classic one, unless the request is refused anyway."""

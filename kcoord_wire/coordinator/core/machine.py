@@ -337,9 +337,9 @@ class GroupMachine(RebalancingMachine):
     # ---- Heartbeat, LeaveGroup, OffsetCommit
 
     def _heartbeat(self, request: events.Request, message: m.HeartbeatRequest) -> None:
-        group = self._find(request, message.group_id)
-        if group is None:
-            return
+        group = self.groups.get(message.group_id)
+        if not isinstance(group, Group):
+            return self._heartbeat_of_others(request, message)
         error = group.check_member(message.member_id, message.group_instance_id, message.generation_id)
         if not error:
             error = _HEARTBEAT[group.state]
@@ -348,6 +348,10 @@ class GroupMachine(RebalancingMachine):
             self._refuse(request, error)
         else:
             self._effects.reply(request, _ALIVE)
+
+    def _heartbeat_of_others(self, request: events.Request, message: m.HeartbeatRequest) -> None:
+        """Answer a Heartbeat for what is not a classic group."""
+        self._find(request, message.group_id)
 
     def repeat_heartbeat(self, message: m.HeartbeatRequest, now: int) -> bool:
         """Do what `handle` does with a Heartbeat that is answered without an error, and return True; return False, and

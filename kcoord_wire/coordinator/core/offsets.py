@@ -169,6 +169,7 @@ class _Asked(NamedTuple):
     :ivar name: of its topic; None where no topic has the id
     :ivar size: how many partitions its topic has; 0 if it does not exist
     :ivar item: the request's part for it
+    :ivar error: why there is no such partition; NONE if there is
     """
 
     position: int
@@ -176,14 +177,7 @@ class _Asked(NamedTuple):
     name: str | None
     size: int
     item: Any
-
-    @property
-    def error(self) -> ErrorCode:
-        """Why there is no such partition; NONE if there is."""
-        if self.name is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        exists = 0 <= self.item.partition_index < self.size
-        return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    error: ErrorCode
 
 
 _Outcome = tuple[_Asked, ErrorCode]
@@ -194,7 +188,10 @@ def _asked_partitions(topics: TopicNames, parts: Sequence[Any], *, by_id: bool =
     for position, topic in enumerate(parts):
         name = topics.name_of(topic.topic_id) if by_id else topic.name
         count = 0 if name is None else topics.partitions(name) or 0
-        found += [_Asked(position, topic, name, count, item) for item in topic.partitions]
+        missing = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for item in topic.partitions:
+            error = ErrorCode.NONE if 0 <= item.partition_index < count else missing
+            found.append(_Asked(position, topic, name, count, item, error))
     return found
 
 
