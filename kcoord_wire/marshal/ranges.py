@@ -256,7 +256,7 @@ class RangeLost:
 
 
 @dataclass(slots=True)
-class _Holding:
+class _HeldRange:
     """A range of this member.
 
     :ivar current: next offset to process
@@ -291,7 +291,7 @@ class RangeClaimer(LogMachine):
         self._place = Place(settings.group_id, place.topic, place.partition)
         self._on = self._context.coordinating(place.topic)
         self._start, self._size, self._ahead = start, size, ahead
-        self._holdings: dict[int, _Holding] = {}
+        self._holdings: dict[int, _HeldRange] = {}
         self._is_claiming = self._is_leaving = False
 
     @property
@@ -366,7 +366,7 @@ class RangeClaimer(LogMachine):
         fence = context.fences.start(
             sent + context.interval_ms, partial(self._lose, first, "no heartbeat has landed for one interval")
         )
-        self._holdings[first] = _Holding(own.end, own.current, fence)
+        self._holdings[first] = _HeldRange(own.end, own.current, fence)
         if not self._is_leaving:
             context.emit(RangeHeld(first, own.end, own.token))
         return True

@@ -145,7 +145,7 @@ def status_of(observer: Observer, now_ms: int, positions: Positions, group_id: s
 
     :param now_ms: the reader's clock, ms since the Unix epoch
     """
-    judge = _Judge(observer, now_ms, positions)
+    judge = _StatusRows(observer, now_ms, positions)
     world = observer.world
     status = Status(world.rules, now_ms, garbage=dict(observer.garbage))
     about = {(place.group_id, place.topic) for place in world.claims} | world.members.keys()
@@ -192,7 +192,7 @@ class _Candidates:
         return Situation.CLAIMABLE, f"{', '.join(names[:3])}{' and others' if names[3:] else ''} may claim it"
 
 
-class _Judge:
+class _StatusRows:
     """Rows of a status."""
 
     def __init__(self, observer: Observer, now_ms: int, positions: Positions) -> None:

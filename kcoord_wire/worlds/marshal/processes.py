@@ -4,6 +4,7 @@ Laws:
 
 * A machine's monotonic clock runs a little too fast or too slowly; its wall clock is off, and is set at times.
 * What a process has sent lands, also if it is killed meanwhile; it reads nothing more then.
+* Between a process that is cut off and the log nothing passes: what it appends is lost, what it reads comes later.
 * A member gives its application records between `StartFetching` and `StopFetching`, and not while it is paused; when it
   resumes, its machine is first. Records at most once are given after `Deliver`.
 * The application finishes records in any order, some of them late.
