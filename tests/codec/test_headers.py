@@ -152,11 +152,8 @@ def test_two_requests_with_one_api_key_are_refused(tmp_path: Path) -> None:
         compiled(tmp_path, {"name": "ARequest"}, {"name": "BRequest"})
 
 
-def test_wide_views_and_lenient_headers() -> None:
+def test_a_header_is_read_leniently() -> None:
     body = kw.encode_request(kw.HeartbeatRequest(member_id="m"), 0)
-    assert kw.decode_request(memoryview(body + b"").cast("B")) == kw.decode_request(body)
-    even = body if len(body) % 2 == 0 else kw.encode_request(kw.HeartbeatRequest(member_id="mm"), 0)
-    assert kw.decode_request(memoryview(even).cast("H")) == kw.decode_request(even)
     assert kw.decode_request(body[:8] + b"\xff\xfe" + body[10:], strict=False)[0].client_id is None
     with pytest.raises(TypeError, match="HeartbeatRequest is not a response"):
         kw.decode_response(body, kw.HeartbeatRequest, 0)
