@@ -1,4 +1,4 @@
-"""What becomes of an append or a question that goes wrong on its way. The contract is in test_log_contract.py.
+"""What becomes of an append or a question that goes wrong on its way. The contract is in test_log.py.
 
 Which settings of a coordination topic are refused, and which are warned of.
 """

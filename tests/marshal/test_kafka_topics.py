@@ -1,4 +1,4 @@
-"""What becomes of commits and questions that brokers refuse. The contract is in test_topics_contract.py.
+"""What becomes of commits and questions that brokers refuse. The contract is in test_topics.py.
 
 Partitions, offsets and members, asked of a broker.
 """
