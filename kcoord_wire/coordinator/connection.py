@@ -155,8 +155,9 @@ class Connection(peers.FramedPeer):
                 _log.exception("an answer cannot be written")
                 self.abort()
                 return
-            self.write(data * copies)
+            # Counted first: a client that has its answer finds it in the metrics.
             self._metrics.count_request(codec.api_key, first_error(message), time.monotonic() - self.active_at)
+            self.write(data * copies)
         if self.has_more:
             self._scheduler.ready.append(self)
 

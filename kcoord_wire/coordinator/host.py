@@ -54,7 +54,8 @@ from kcoord_wire.protocol.error_codes import ErrorCode
 
 RELOAD_MS: Final = (500, 30_000)  # first and longest pause before the log is read again after a failure
 
-_WAITING: Final = (Reply, WriteMarkers)  # a tuple is checked in a third of the time that a union takes
+_APPENDS: Final = (Append, AppendMarker)  # a tuple is checked in a third of the time that a union takes
+_WAITING: Final = (Reply, WriteMarkers)
 _READERS: Final = frozenset({m.FetchRequest, m.ListOffsetsRequest, m.OffsetForLeaderEpochRequest})
 
 M = TypeVar("M", bound=LoggedMachine)
@@ -143,27 +144,20 @@ class Runtime(Generic[M]):
 
     def submit(self, event: Event, now: int) -> None:
         """Give the machine an event, and carry out its effects."""
-        answers: list[Reply | WriteMarkers] = []
-        others: list[Effect] = []
-        for effect in self.machine.handle(event, now):
-            if isinstance(effect, _WAITING):
-                answers.append(effect)
-            elif isinstance(effect, Append):
+        effects = self.machine.handle(event, now)
+        for effect in effects:
+            if isinstance(effect, Append):
                 self.store.append(effect.records, now, effect.producer)
             elif isinstance(effect, AppendMarker):
                 self.store.append_marker(effect, now)
-            else:
-                others.append(effect)
-        for answer in answers:
-            if answer.after > self.durable:
+        for effect in effects:
+            if isinstance(effect, _WAITING) and effect.after > self.durable:
                 self._age += 1
-                heapq.heappush(self._held, (answer.after, self._age, answer))
-            elif isinstance(answer, Reply):
-                self._send(answer.token, answer.message)
-            else:
-                self._perform(answer)
-        for effect in others:  # accounts of rebalances: no answer waits for their lines in the log
-            self._perform(effect)
+                heapq.heappush(self._held, (effect.after, self._age, effect))
+            elif isinstance(effect, Reply):
+                self._send(effect.token, effect.message)
+            elif not isinstance(effect, _APPENDS):
+                self._perform(effect)
 
     def begin_sync(self) -> Sync | None:
         """Return what has to be written next; None if nothing. Its `run` may be called in another thread."""

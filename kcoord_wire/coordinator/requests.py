@@ -188,8 +188,8 @@ class Requests:
             and self.host.groups.machine.repeat_heartbeat(beat.message, self._clock())
         )
         if is_answered:
-            connection.write(beat.before + body[id_at:rest_at] + beat.after)
             self._metrics.count_request(_HEARTBEAT, 0, time.monotonic() - connection.active_at)
+            connection.write(beat.before + body[id_at:rest_at] + beat.after)
         return is_answered
 
     def submit(self, connection: Connection, codec: ApiCodec, message: Any, copies: int = 1) -> None:
