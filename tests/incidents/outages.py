@@ -14,6 +14,9 @@ PREFERRED: Final = 0
 """The election type of ElectLeaders (KIP-460) that takes the first replica of the list."""
 
 
+_ACTS: Final = {"kill": "kill -9, and start again", "stop": "stop, and start again", "freeze": "SIGSTOP"}
+
+
 def lives_through(scene: Scene, library: str, session_ms: int, **options: Any) -> None:
     """Two members while a broker has its trouble; they are together again afterwards."""
     names = ("first", "second")
@@ -31,34 +34,21 @@ def lives_through(scene: Scene, library: str, session_ms: int, **options: Any) -
         member.kill()
 
 
-def kill(hall: Hall, down_seconds: float) -> list[Act]:
-    """kill -9, some time without a broker, and a start on what it has written."""
+def is_out(hall: Hall, how: str, seconds: float) -> list[Act]:
+    """The broker is away for a time, and starts on what it has written; or it stands still.
+
+    :param how: ``kill``, ``stop`` in order, or ``freeze`` (SIGSTOP), as a machine that swaps or a long garbage
+        collection: connections stay, nothing is answered
+    """
     broker = hall.brokers[0]
     start = time.time_ns()
-    broker.kill()
-    time.sleep(down_seconds)
-    broker.start(port=broker.port)
-    return [Act(start, "kill -9, and start again", broker.address, time.time_ns())]
-
-
-def restart(hall: Hall, down_seconds: float) -> list[Act]:
-    """An orderly stop and a start."""
-    broker = hall.brokers[0]
-    start = time.time_ns()
-    broker.stop()
-    time.sleep(down_seconds)
-    broker.start(port=broker.port)
-    return [Act(start, "stop, and start again", broker.address, time.time_ns())]
-
-
-def freeze(hall: Hall, seconds: float) -> list[Act]:
-    """SIGSTOP, as a machine that swaps or a long garbage collection: connections stay, nothing is answered."""
-    broker = hall.brokers[0]
-    start = time.time_ns()
-    broker.freeze()
+    getattr(broker, how)()
     time.sleep(seconds)
-    broker.thaw()
-    return [Act(start, "SIGSTOP", broker.address, time.time_ns())]
+    if how == "freeze":
+        broker.thaw()
+    else:
+        broker.start(port=broker.port)
+    return [Act(start, _ACTS[how], broker.address, time.time_ns())]
 
 
 def shut_down_one(hall: Hall, kills: bool) -> list[Act]:

@@ -180,7 +180,7 @@ def _of_brokers() -> list[Hall]:
         Hall(
             "outage-kill",
             [through("confluent", 6_000), through("aiokafka", 60_000), through("kafka-python", 6_000)],
-            fault=partial(outages.kill, down_seconds=5),
+            fault=partial(outages.is_out, how="kill", seconds=5),
         ),
         Hall(
             "outage-kill-newer",
@@ -191,18 +191,18 @@ def _of_brokers() -> list[Hall]:
                 through("confluent", 4_000, suffix="848", **MODERN),
             ],
             NEWER,
-            fault=partial(outages.kill, down_seconds=2),
+            fault=partial(outages.is_out, how="kill", seconds=2),
         ),
         Hall(
             "outage-freeze-short",
             [through(x, 10_000, suffix="freeze-short") for x in ("confluent", "aiokafka", "kafka-python", "java")],
-            fault=partial(outages.freeze, seconds=4),
+            fault=partial(outages.is_out, how="freeze", seconds=4),
         ),
         Hall(
             "outage-freeze-long",
             [through(x, 6_000, suffix="freeze-long") for x in ("confluent", "aiokafka", "kafka-python")],
             NEWER,
-            fault=partial(outages.freeze, seconds=12),
+            fault=partial(outages.is_out, how="freeze", seconds=12),
         ),
         Hall(
             "outage-restart",
@@ -210,12 +210,12 @@ def _of_brokers() -> list[Hall]:
                 through(x, ms, suffix="restart")
                 for x, ms in (("confluent", 6_000), ("java", 45_000), ("aiokafka", 10_000))
             ],
-            fault=partial(outages.restart, down_seconds=1),
+            fault=partial(outages.is_out, how="stop", seconds=1),
         ),
         Hall(
             "outage-recorded",
             [through(x, 10_000, suffix="recorded") for x in ("confluent", "aiokafka")],
-            fault=partial(outages.kill, down_seconds=3),
+            fault=partial(outages.is_out, how="kill", seconds=3),
             point="recorder",
         ),
         Hall(

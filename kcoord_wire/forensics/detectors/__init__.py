@@ -52,6 +52,11 @@ def detect(history: GroupHistory, exchanges: pa.Table | None = None, errors: Ite
     :param errors: rows of ERROR, of all clients
     """
     seen = Seen(history, exchanges)
-    found = [finding_of(name, each, history) for name, detector in DETECTORS.items() for each in detector.find(seen)]
+    found = [
+        finding_of(name, each, history)
+        for name, detector in DETECTORS.items()
+        if detector.origin in (None, history.group.origin)
+        for each in detector.find(seen)
+    ]
     outside = (finding_of("refused", each, history) for each in outside_findings(history, errors))
     return by_importance([*weigh(found, history), *outside])

@@ -143,7 +143,7 @@ def refused(seen: Seen) -> Iterator[DetectorResult]:
     outside helps (`Refusal.is_fatal`), the client tries to be a member or to commit, and nothing of it was accepted
     afterwards; info where a tool is refused once because the group has members; else warning.
     """
-    if seen.exchanges is None or not seen.exchanges.num_rows:
+    if seen.exchanges is None:
         return
     rows = _refused_rows(seen.exchanges)
     tools = [row for row in rows if _is_from_outside(row)]

@@ -107,11 +107,13 @@ class Detector(NamedTuple):
 
     :ivar rank: of its findings among those of one severity, the lowest first
     :ivar basis: what its findings rest on: ``frames`` that were seen, the ``absence`` of something, or the ``history``
+    :ivar origin: `GroupSummary.origin` of the groups that it is about; None: any
     """
 
     name: str
     rank: int
     basis: Basis
+    origin: str | None
     find: Find
 
 
@@ -120,7 +122,7 @@ DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(_DECLARED)
 """The detectors, by the name that their findings carry."""
 
 
-def detector(rank: int, basis: Basis = "history") -> Callable[[Find], Find]:
+def detector(rank: int, basis: Basis = "history", origin: str | None = None) -> Callable[[Find], Find]:
     """Declare a function as the detector of its name.
 
     :param rank: 1x no member is served; 2x what is refused cannot work; 3x records are lost or read twice; 4x the group
@@ -128,7 +130,7 @@ def detector(rank: int, basis: Basis = "history") -> Callable[[Find], Find]:
     """
 
     def declare(find: Find) -> Find:
-        _DECLARED[find.__name__] = Detector(find.__name__, rank, basis, find)
+        _DECLARED[find.__name__] = Detector(find.__name__, rank, basis, origin, find)
         return find
 
     return declare

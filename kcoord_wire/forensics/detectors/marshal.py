@@ -15,7 +15,7 @@ from kcoord_wire.protocol.wording import first_of
 THRESHOLD_NS: Final = 5 * SECOND_NS
 
 
-@detector(60)
+@detector(60, origin="marshal")
 def client_id_reuse(seen: Seen) -> Iterator[DetectorResult]:
     """Client id reuse: two live instances of a Marshal group have one client id.
 
@@ -26,8 +26,6 @@ def client_id_reuse(seen: Seen) -> Iterator[DetectorResult]:
     Threshold: they are heard of at the same time for 5 s. That long a message of a stopped process may be under way
     (the library's timeout of a produce request).
     """
-    if seen.history.group.origin != "marshal":
-        return
     lives: dict[str, list[MemberLife]] = defaultdict(list)
     for life in sorted(seen.history.members, key=lambda life: life.joined_ns):
         lives[life.client_id or ""].append(life)
@@ -76,7 +74,7 @@ AHEAD_MS: Final = 2000
 BEHIND_MS: Final = 5000
 
 
-@detector(72)
+@detector(72, origin="marshal")
 def clock_skew(seen: Seen) -> Iterator[DetectorResult]:
     """Clock skew: a member of a Marshal group whose clock is ahead of the others', or behind.
 
@@ -147,13 +145,13 @@ class Gap(NamedTuple):
         return self.to_ns is None and self.last is not None and self.last.ended in _GIVEN_UP
 
 
-@detector(52)
+@detector(52, origin="marshal")
 def unclaimed_partition(seen: Seen) -> Iterator[DetectorResult]:
     """Unclaimed partition: it had no claim for a while, or never had one although larger numbers of its topic had."""
     return _free_partitions(seen.history, is_given_up=False)
 
 
-@detector(53)
+@detector(53, origin="marshal")
 def released_not_reclaimed(seen: Seen) -> Iterator[DetectorResult]:
     """Released and not reclaimed: it was given up, and has no holder at the end of the log.
 
@@ -231,8 +229,6 @@ def _lasted_ns(gap: Gap, end_ns: int) -> int:
 
 def _long_gaps(history: GroupHistory) -> Iterator[tuple[str, list[Gap]]]:
     """Yield, by topic, the gaps that last an interval and during which another partition of the topic was claimed."""
-    if history.group.origin != "marshal":
-        return
     topics: dict[str, list[ClaimRow]] = defaultdict(list)
     for row in history.claims:
         topics[row.topic].append(row)

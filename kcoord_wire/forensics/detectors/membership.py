@@ -422,7 +422,7 @@ def frozen_member(seen: Seen) -> Iterator[DetectorResult]:
     Threshold: three of the member's own heartbeat intervals, and three seconds. Warning where half of the session
     timeout passed, or where the coordinator had removed the member when it went on; else info.
     """
-    if seen.exchanges is None or not seen.exchanges.num_rows:
+    if seen.exchanges is None:
         return
     asked = seen.exchanges.filter(
         pc.and_(pc.is_valid(seen.exchanges["asked_ns"]), pc.not_equal(seen.exchanges["member_id"], ""))

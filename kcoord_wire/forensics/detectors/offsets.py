@@ -62,7 +62,7 @@ def commit_after_revoke(seen: Seen) -> Iterator[DetectorResult]:
     1 refused commit of a member that had lost its place (info where it only came too early, REBALANCE_IN_PROGRESS), 1
     accepted commit of a lost partition.
     """
-    if seen.exchanges is None or not seen.exchanges.num_rows:
+    if seen.exchanges is None:
         return
     names = seen.names
     held = _Held(seen.history, _joins(seen.exchanges))

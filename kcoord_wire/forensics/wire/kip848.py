@@ -349,6 +349,8 @@ class Epochs:
 
 def read_epochs(traffic: GroupTraffic) -> Epochs:
     """Read the history of a group from its ConsumerGroupHeartbeat exchanges; empty if there are none."""
+    if not traffic.heartbeats.modern and all(request.api != _API for request in traffic.requests):
+        return Epochs()
     return EpochHistory(read_heartbeats(traffic)).epochs()
 
 
