@@ -441,15 +441,16 @@ class Member:
 
     def joining(self, version: int = 9, **changes: Any) -> Pending:
         """Ask for an id if need be, join, and see that the answer does not come yet."""
-        pending = self._join(version, **changes)
+        pending = self.sends_join(version, **changes)
         pending.stays_silent()
         return pending
 
     def joins(self, version: int = 9, error: ErrorCode | None = None, **changes: Any) -> Answer:
         """Ask for an id if need be, join, and wait for the answer."""
-        return self._join(version, **changes).answer(error)
+        return self.sends_join(version, **changes).answer(error)
 
-    def _join(self, version: int, **changes: Any) -> Pending:
+    def sends_join(self, version: int = 9, **changes: Any) -> Pending:
+        """Ask for an id if need be, and join, whatever becomes of it."""
         self.is_introduced(version)
         pending = self.connection.send(_without_new_fields(self.join_request(**changes), version), version)
         pending.learn = self._joined
