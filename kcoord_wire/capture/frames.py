@@ -20,8 +20,6 @@ A connection that is refused counts where the side that does not send the SYN is
 A connection without such a side is left out. That is reported as lost bytes with their place, because it may have been
 a client whose requests are encrypted or damaged.
 
-Captured frames, decoded.
-
 Laws:
 
 * Every frame is returned, whatever it holds: of an api that the registry does not have, with a body that does not

@@ -13,7 +13,7 @@ interface and returns timestamps as floats.
 
 Sources: draft-ietf-opsawg-pcap (sections 4 and 5), draft-ietf-opsawg-pcapng (section 4).
 
-Packets out of a damaged capture file, and the place of every damage:
+Laws of `salvage_packets`, which reads a damaged file and names the place of every damage:
 
 * A sound file yields the packets that `read_packets` yields.
 * Every byte of the file is in a header or packet that was read, or in a reported damage; none is in both.

@@ -1,4 +1,4 @@
-"""The summary of a group: headline, causes, clients and durations, as sentences and as numbers.
+"""The summary of a group: headline, causes, clients, durations, lag and findings, as sentences and as numbers.
 
 Laws:
 
@@ -9,21 +9,12 @@ Laws:
 * A first start and a final shutdown are never what a headline is about, unless nothing else happened.
 * Groups are sorted by the severity of their headlines, then by the time lost, then by name.
 * An open rebalance lasts until the last moment of its group, an interrupted one until the next begins.
-
-The lag of a group in a sentence, and what a rebalance added to it:
-
-* Nothing is concluded here; every figure is a row of `PartitionState` or `Rebalance`.
-
-A rebalance in a sentence: who set it off and how, how long it took, whom it waited for, and what it cost:
-
-* Nothing is concluded here: every figure is a row of `Rebalance` or `MemberLife`.
+* Sentences about lag and rebalances conclude nothing: every figure is a row of `PartitionState`, `Rebalance` or
+  `MemberLife`.
 * Where a session ended because the member's process had died or was silent, the sentence begins with that moment, and
   says how much later the coordinator removed the member, which learns of it by the session timeout.
 * A member that joined last is named only where the others waited for longer than the news of a rebalance takes.
-
-Findings as people read them: what one detector finds of many members is one card:
-
-* Every finding is in one card; a card's first finding is the worst, and the earliest of these.
+* What one detector finds of many members is one card. Every finding is in one; a card's first finding is the worst, and the earliest of these.
 """
 
 from __future__ import annotations

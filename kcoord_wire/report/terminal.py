@@ -5,10 +5,7 @@ Laws:
 * No control character of a peer's string reaches the terminal, and no string is markup.
 * Each group takes at most a screen: of many rebalances the longest are shown, with a line that says so.
 * In a narrow terminal each rebalance is two lines instead of a table row.
-
-The history of a group as a list of events in order of time:
-
-* Every event is a row of the tables in `kcoord_wire.forensics.model`; nothing is concluded here.
+* Every event of a group's history is a row of the tables in `kcoord_wire.forensics.model`; nothing is concluded here.
 * The same history has the same events. Strings of peers are printable and short.
 """
 

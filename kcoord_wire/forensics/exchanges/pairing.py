@@ -9,9 +9,6 @@ Laws:
 * The cut of the frames into batches makes no difference: pending requests precede the next batch, as if they came then.
 * At most `MAX_PENDING` requests of a connection are pending, of `MAX_PENDING_BYTES` together; the oldest are given up.
 * When a connection is opened or closed, its pending requests are given up.
-
-What a matcher remembers: of each connection, of a batch of frames, and of what could not be read:
-
 * The memory of a connection is bounded (`MAX_NAMES`), and so are the losses (`MAX_LOSSES`).
 * A name counts from the frame that showed it on, never for the frames before it, however frames are cut into batches.
 """

@@ -1,4 +1,4 @@
-"""Where clients read and where partitions end, as rows of `Sighting`: from Fetch and ListOffsets.
+"""Rows of `Sighting`: where clients read and partitions end, errors outside groups, what happens to connections.
 
 Laws:
 
@@ -8,18 +8,13 @@ Laws:
   second, connection, partition and question. With the isolation level read_committed the answer is the last stable
   offset, which is not the end, and is left out.
 * Fetches of followers are left out. A response that lacks its end shows the partitions before the cut.
-
-Errors in responses outside groups, as rows of `Sighting`: ApiVersions, SASL, and topics in Metadata:
-
 * Of a response of ApiVersions, SaslHandshake and SaslAuthenticate only the error code is read, at its fixed place; a
   response with header tags is passed over. Topics come from the Metadata responses that are decoded anyway.
 * UNSUPPORTED_VERSION of ApiVersions is how a client and an older broker agree (KIP-511): it is an error only of a
   connection on which nothing else was ever answered, and becomes a row when that has ended, or the source has.
 * A connection has one row for each topic and error, and `MAX_ERRORS` rows of refused ApiVersions at most.
-
-What happens to connections, as rows of `Sighting`: opened, closed, broken off, refused, bytes missing:
-
-* Such a row of `Frame` carries no frame, and nothing of it is decoded.
+* A row of `Frame` about a connection (opened, closed, broken off, refused, bytes missing) carries no frame, and nothing
+  of it is decoded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which files there are to read, and the kind of each.
+"""Which files there are to read, the kind of each, their unpacked content, and how far they are read.
 
 Laws:
 
@@ -8,19 +8,13 @@ Laws:
   folder, only files named like captures, recordings, segments or logs count; damage in them is reported when they are
   read. Of other topics' segments, those of a coordination topic of Marshal count, which their text shows.
 * Text counts as the log of a broker or client where a line about a group is in its first `_SEARCHED_TEXT` bytes.
-
-The content of a source that may be packed with gzip:
-
-* The first bytes of a file decide whether it is packed, not its name.
+* The first bytes of a file decide whether it is packed with gzip, not its name.
 * Memory holds one piece of the content. It is unpacked to a temporary file, because readers map it, and as far as the
   temporary folder has room above `RESERVE`, so that a small file that unpacks to terabytes fills no disk.
 * A packed file that is cut short or damaged yields what comes before that place, and a fault that names the place.
+* What a stop leaves unread is a loss, of each source it concerns, so that no result looks complete that is not.
 
 Source: RFC 1952 (a file may have several members, section 2.2).
-
-How far the sources of an analysis are read, and where reading was stopped:
-
-* What a stop leaves unread is a loss, of each source it concerns, so that no result looks complete that is not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Captures, recordings and log segments as undecoded rows of `Frame` and `LogRow`.
+"""Captures and recordings, log segments and text logs as undecoded rows of `Frame`, `LogRow` and `LogLine`.
 
 Laws:
 
@@ -9,15 +9,11 @@ Laws:
 * Frames come in the order in which they were complete; `Frame.seq` counts the rows of a source, damage included.
 * Memory holds a batch of rows, a frame of each direction, what arrived out of order, and open transactions.
 * Of a source packed with gzip, places are those of its content (`unpacked`); where that ends early, a row says so.
+* Times of text without a zone are read in the zone given. Where a year is missing, the file's own time decides it.
 
 Transactions: offsets committed in a transaction become rows at its commit marker; those of an aborted one are dropped.
 Where the segment ends before the marker, they become rows with an error and their key and value: the outcome is in the
 next segment, and a guess would be wrong in one of two ways.
-
-Logs of brokers and clients as rows of `LogLine`:
-
-* The content of a file raises nothing; what could not be read is a row with an error, a place and a size.
-* Times without a zone are read in the zone given. Where a year is missing, the file's own time decides it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The five charts of a group, as Vega-Lite: rebalances by cause, members, lag, paused partitions, commits.
+"""Charts: five of a group as Vega-Lite (causes, members, lag, pauses, commits), and line plots as SVG and PNG.
 
 Laws:
 
@@ -6,10 +6,7 @@ Laws:
   together and one set of charts serves all groups.
 * Their plots are exactly above each other: the space beside a plot is set by the page, not measured.
 * Colours of text, grid and background come from the style sheet, so that a change of theme redraws nothing.
-
-Line plots as SVG and PNG: several series over one axis, for documents and commands:
-
-* Same plot, same bytes: no random name and no time of writing. The fonts are the machine's, so that widths of texts may
+* A line plot, of several series over one axis, has the same bytes each time: no random name and no time of writing. The fonts are the machine's, so that widths of texts may
   differ between machines.
 * A series keeps its colour, and the legend its order, as the series are listed.
 * A plot that could not be drawn whole is an error: a value that is not finite, a value of 0 or less on a logarithmic
