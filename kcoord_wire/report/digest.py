@@ -14,7 +14,8 @@ Laws:
 * Where a session ended because the member's process had died or was silent, the sentence begins with that moment, and
   says how much later the coordinator removed the member, which learns of it by the session timeout.
 * A member that joined last is named only where the others waited for longer than the news of a rebalance takes.
-* What one detector finds of many members is one card. Every finding is in one; a card's first finding is the worst, and the earliest of these.
+* What one detector finds of many members is one card. Every finding is in one; a card's first finding is the worst, and
+  the earliest of these.
 """
 
 from __future__ import annotations

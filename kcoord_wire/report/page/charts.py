@@ -6,8 +6,8 @@ Laws:
   together and one set of charts serves all groups.
 * Their plots are exactly above each other: the space beside a plot is set by the page, not measured.
 * Colours of text, grid and background come from the style sheet, so that a change of theme redraws nothing.
-* A line plot, of several series over one axis, has the same bytes each time: no random name and no time of writing. The fonts are the machine's, so that widths of texts may
-  differ between machines.
+* A line plot, of several series over one axis, has the same bytes each time: no random name and no time of writing. The
+  fonts are the machine's, so that widths of texts may differ between machines.
 * A series keeps its colour, and the legend its order, as the series are listed.
 * A plot that could not be drawn whole is an error: a value that is not finite, a value of 0 or less on a logarithmic
   axis, a series without points.

@@ -5,7 +5,8 @@ Laws:
 * Its keys are those of `kcoord_wire.report.page.keys`. Every string of a peer is made printable and short here.
 * `cut` has a sentence on everything that is left out or simplified; the tables of the analysis are complete.
 * The same histories have the same data, in the same order.
-* The lag of a group is a curve, of all partitions together. A partition counts from its first row on, with the last lag that was seen by then.
+* The lag of a group is a curve, of all partitions together. A partition counts from its first row on, with the last lag
+  that was seen by then.
 * A curve has at most as many points as the page allows: the highest of each stretch, so that no peak is lost.
 """
 
