@@ -203,6 +203,8 @@ class _Partition:
             now_ms = time.time_ns() // 1_000_000
             if not tail.name or tail.position >= self._segment_bytes:
                 self._begin_segment(now_ms)
+            elif not tail.position:
+                self._disk.sync_names()  # whoever has made the segment may have ended before that
             record = Record(value=value, timestamp=max(now_ms, tail.time_ms))
             data = encode_batch([record], base_offset=tail.offset, partition_leader_epoch=LEADER_EPOCH)
             is_torn = self._disk.sizes()[tail.name] > tail.position  # a crash has left something of a batch
@@ -248,15 +250,18 @@ class _Partition:
             cursor.name, cursor.position = names[-1], 0
 
     def _begin_segment(self, now_ms: int) -> None:
-        """Let the tail be a new segment, and remove those that are too old."""
-        for name in self._segments():
-            is_old = (self._folder / name).stat().st_mtime_ns // 1_000_000 < now_ms - self._retention_ms
+        """Let the tail be a new segment, and remove those that are too old. Its name keeps the offset at which the log
+        goes on, so that it is durable before; each removal is before the next, so that no crash leaves a gap."""
+        old, name = self._segments(), segment_name(self._tail.offset)
+        self._disk.open(name, new=True).close()
+        self._disk.sync_names()
+        self._tail.name, self._tail.position = name, 0
+        for each in old:
+            is_old = (self._folder / each).stat().st_mtime_ns // 1_000_000 < now_ms - self._retention_ms
             if self._retention_ms < 0 or not is_old:
                 break
-            self._disk.remove(name)
-        self._tail.name, self._tail.position = segment_name(self._tail.offset), 0
-        self._disk.open(self._tail.name, new=True).close()
-        self._disk.sync_names()
+            self._disk.remove(each)
+            self._disk.sync_names()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 
 from kcoord_wire.forensics.sources.files import find_sources
 from kcoord_wire.forensics.sources.frames import read_log
+from kcoord_wire.kernel.disk import FolderDisk
 from kcoord_wire.marshal.file_log import FileLog, open_log
 from kcoord_wire.marshal.kafka_log import KafkaLog
 from kcoord_wire.marshal.log import Appended, AppendFailed, LogError, RawEntry
@@ -116,6 +118,47 @@ def test_old_full_segments_are_removed(tmp_path: Path) -> None:
     fill(tmp_path, b"e", b"f", b"g", **settings)
     entries = contents(tmp_path, **settings)
     assert (entries[0].offset, entries[-1].value) == (int(segments[1].stem), b"g")
+
+
+@pytest.mark.parametrize("operation", ["open", "remove", "sync_names"])
+@pytest.mark.parametrize("successes", [0, 1])
+def test_a_segment_that_was_not_begun_loses_no_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, successes: int
+) -> None:
+    settings = {"segment_bytes": 100, "retention_ms": 60_000}
+    fill(tmp_path, b"a", b"b", b"c", b"d", **settings)
+    an_hour_ago = time.time() - 3600
+    for segment in (tmp_path / "__marshal-0").glob("*.log"):
+        os.utime(segment, (an_hour_ago, an_hour_ago))
+    left, succeed = successes, getattr(FolderDisk, operation)
+
+    def fail(*arguments: object, **named: object) -> object:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, "the disk is full")
+        return succeed(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderDisk, operation, fail)
+        (failed,) = fill(tmp_path, b"refused", **settings)
+    assert isinstance(failed, AppendFailed)
+    assert fill(tmp_path, b"e", **settings) == [Appended(0, 4)]
+    assert contents(tmp_path, **settings)[-1].value == b"e"
+
+
+def test_an_entry_needs_a_durable_name_of_its_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(disk: FolderDisk) -> None:
+        raise OSError(errno.EIO, "the disk has failed")
+
+    FileLog(tmp_path).close()
+    (tmp_path / "__marshal-0" / FIRST).touch()  # another process was killed right after that
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderDisk, "sync_names", fail)
+        (failed,) = fill(tmp_path, b"refused")
+    assert isinstance(failed, AppendFailed)
+    assert [entry.value for entry in contents(tmp_path)] == []
+    assert fill(tmp_path, b"a") == [Appended(0, 0)]
 
 
 def test_a_log_keeps_its_number_of_partitions(tmp_path: Path) -> None:
