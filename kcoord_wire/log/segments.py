@@ -19,6 +19,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.kernel.disk import SECTOR, Disk
 from kcoord_wire.log.tail import CorruptLogError, base_offset
 from kcoord_wire.records import RecordBatch, read_records
@@ -54,6 +55,7 @@ class Head(NamedTuple):
     size: int
     leader_epoch: int
     crc: int
+    attributes: int
     last_offset_delta: int
 
 
@@ -61,9 +63,9 @@ def _head(data: bytes, at: int) -> Head | None:
     """Return the head of a batch at `at`, if these bytes can be one."""
     if not 0 <= at <= len(data) - HEADER_SIZE:
         return None
-    offset, length, epoch, magic, crc, _, delta = _HEAD.unpack_from(data, at)
+    offset, length, epoch, magic, crc, attributes, delta = _HEAD.unpack_from(data, at)
     size = length + LENGTH_FROM
-    return Head(offset, size, epoch, crc, delta) if magic == _MAGIC and size >= HEADER_SIZE else None
+    return Head(offset, size, epoch, crc, attributes, delta) if magic == _MAGIC and size >= HEADER_SIZE else None
 
 
 def _is_whole(data: bytes, at: int, head: Head) -> bool:
@@ -77,6 +79,8 @@ def _is_foreign(rest: bytes) -> bool:
         return next(read_records(rest, allow_partial=True), None) is not None
     except DecodeError:
         return False
+    except MissingLibraryError:  # to decompress it, which comes after its checksum
+        return True
 
 
 class SegmentScan:
@@ -189,12 +193,13 @@ def read_segments(
         scan = SegmentScan(disk, name, end, position=position)
         for head, data in scan:
             at = scan.position - head.size
+            if head.attributes not in _KINDS:  # nothing is decompressed
+                raise CorruptLogError(name, at, _FOREIGN)
             try:
                 batch = decode_batch(memoryview(data), at, _CHECKED)
             except DecodeError as error:
                 raise CorruptLogError(name, at, str(error)) from None
-            # batches of transactions alone have a producer
-            if batch.attributes not in _KINDS or batch.is_transactional != (batch.producer_id >= 0):
+            if batch.is_transactional != (batch.producer_id >= 0):  # batches of transactions alone have a producer
                 raise CorruptLogError(name, at, _FOREIGN)
             yield name, batch
         if scan.fault and not (last and name == names[-1] and scan.is_torn(synced=True)):

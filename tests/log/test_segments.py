@@ -14,6 +14,7 @@ import pytest
 import kcoord_wire as kw
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.log.store import Store
+from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.kernel.disk import SECTOR, FolderDisk, MemoryDisk
 from kcoord_wire.log.tail import CorruptLogError
 from kcoord_wire.records import (
@@ -189,6 +190,23 @@ assert VALUE is not None
 @pytest.mark.parametrize("last", [True, False])
 def test_a_whole_batch_that_this_log_does_not_have(batch: bytes, reason: str, last: bool) -> None:
     refuses({FIRST: batch} if last else {FIRST: batch, f"{1:020}.log": b""}, reason, position=0)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        raw((KEY, VALUE), compression=Compression.GZIP),
+        encode_message_set([Record(KEY, VALUE, NOW, 0)], compression=Compression.GZIP),
+    ],
+    ids=["batch", "message set"],
+)
+def test_foreign_batches_need_no_library_to_be_refused(foreign: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decompress(*_: object, **__: object) -> bytes:
+        raise MissingLibraryError("a library", "records", "for a test")
+
+    for module in ("batch", "message_set"):
+        monkeypatch.setattr(f"kcoord_wire.records.{module}.decompress", decompress)
+    refuses({FIRST: foreign}, "kind", position=0)
 
 
 def test_an_unknown_version_is_refused_though_it_was_replaced() -> None:
