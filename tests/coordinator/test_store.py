@@ -62,7 +62,8 @@ class Killed(BaseException):
 
 
 class TrapDisk(VirtualDisk):
-    """A disk that raises an error at the operation number `left`, counted from 1, among those named `only`.
+    """A disk that raises an error at the operation number `left`, counted from 1, among those named `only`. What is no
+    `Exception` stops the process: nothing that it still tries changes the disk until `restart` or `crash`.
 
     :ivar seen: the operations so far
     :ivar before: called instead before each of them, if it is set
@@ -73,6 +74,7 @@ class TrapDisk(VirtualDisk):
         self.left = 0
         self.error: BaseException | None = None
         self.only: str | None = None
+        self.stopped: BaseException | None = None
         self.seen: list[str] = []
         self.before: Callable[[str], None] | None = None
 
@@ -83,7 +85,14 @@ class TrapDisk(VirtualDisk):
         self.random = Random(seed)
         self.crash()
 
+    def restart(self) -> None:
+        self.stopped = None
+        super().restart()
+
     def spend(self, operation: str) -> None:
+        if self.stopped is not None:
+            self.is_off = True
+            raise self.stopped
         self.seen.append(operation)
         if self.before is not None:
             self.before(operation)
@@ -91,6 +100,7 @@ class TrapDisk(VirtualDisk):
             self.left -= 1
             if self.left == 0:
                 error, self.error = self.error, None
+                self.stopped = None if isinstance(error, Exception) else error
                 raise error
 
 
@@ -546,6 +556,7 @@ class Log(RuleBasedStateMachine):
             self.disk.crashed(seed)
             self.start()
         except Killed:
+            self.disk.restart()
             self.start()
         finally:
             self.disk.error = None
