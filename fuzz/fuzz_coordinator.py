@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from kcoord_wire.coordinator.log.segments import TRANSACTIONS
-
 import kcoord_wire as kw
 from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
@@ -15,6 +13,7 @@ from kcoord_wire.coordinator.core.brokers import Brokers
 from kcoord_wire.coordinator.core.config import Endpoint, GroupConfig
 from kcoord_wire.coordinator.core.events import Request, Resign
 from kcoord_wire.coordinator.host import Host, HostIO
+from kcoord_wire.coordinator.log.batches import TRANSACTIONS
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.coordinator.topics.catalog import TopicLimits
 from kcoord_wire.coordinator.topics.topics import Topics

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from kcoord_wire.coordinator.log.segments import CorruptLogError
-
 from fuzz.checksums import mended_segment
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core.events import LogRecord
 from kcoord_wire.coordinator.core.groups import replay
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.kernel.disk import MemoryDisk
+from kcoord_wire.log.tail import CorruptLogError
 
 SEGMENT = f"{0:020}.log"
 NOW = 1_700_000_000_000
