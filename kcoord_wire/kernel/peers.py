@@ -124,6 +124,10 @@ class Peer(asyncio.Protocol):
         if self._lingering is not None:
             self._lingering.cancel()
 
+    def eof_received(self) -> bool | None:
+        self.close()  # the transport itself would wait for ever for a peer that does not read
+        return None
+
     @property
     def is_closing(self) -> bool:
         """Whether nothing more can be sent."""

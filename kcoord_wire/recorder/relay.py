@@ -263,7 +263,7 @@ class _Client(_End):
         if self.split(data) is not None:
             broker.write(data)
 
-    def eof_received(self) -> bool:
+    def eof_received(self) -> bool | None:
         self.note_end(reset=False)
         relay = self.relay
         transport = relay.upstream.transport
@@ -271,7 +271,7 @@ class _Client(_End):
             relay.wait_for_broker(b"")
             return True
         if not transport.can_write_eof():
-            return False
+            return super().eof_received()
         transport.write_eof()
         return True
 
@@ -334,8 +334,9 @@ class _Upstream(_End):
         super().connection_made(transport)
         self.relay.connected()
 
-    def eof_received(self) -> None:
+    def eof_received(self) -> bool | None:
         self.note_end(reset=False)
+        return super().eof_received()
 
     def data_received(self, data: bytes) -> None:
         relay = self.relay

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -191,6 +192,34 @@ def test_a_peer_that_does_not_read_is_closed() -> None:
         peer.write(b"x" * 600)
         peer.write(b"y")
         assert outlet.has_ended, "more than `max_unread`"
+
+    on_loop(scenario)
+
+
+def test_a_peer_that_sends_its_end_and_does_not_read_is_closed() -> None:
+    """On real sockets: the transport begins to close at the end, and is closed when all is written."""
+
+    async def scenario() -> None:
+        owner = Echo(unread_ms=200, max_frame_size=1 << 20, max_unread=1 << 30, max_bytes_held=1 << 30)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: FramedPeer(owner, 1 << 20), "127.0.0.1", 0)
+        owner.sweep()
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.setblocking(False)
+            await loop.sock_connect(client, server.sockets[0].getsockname())
+            async with asyncio.timeout(30):
+                await loop.sock_sendall(client, frame(b"x" * 1_000))
+                while not owner.peers:
+                    await asyncio.sleep(0.01)
+                (peer,) = owner.peers
+                peer.write(bytes(16 << 20))
+                client.shutdown(socket.SHUT_WR)
+                while owner.peers:
+                    await asyncio.sleep(0.01)
+        assert owner.counters.open == 0
+        server.close()
+        await owner.close(0)
 
     on_loop(scenario)
 
