@@ -259,6 +259,7 @@ class FramedPeer(Peer):
 
     def resume_writing(self) -> None:
         self.is_choked = False
+        self.stuck_at = None
         self.pump()
 
     # ---- frames in
@@ -296,6 +297,7 @@ class FramedPeer(Peer):
                 if self._framer is not None and not self._framer.buffered:
                     self._framer = None
                 break
+            self.stuck_at = None  # what follows has its own time
             self._is_pumping = True
             self._take(body, 0)
             self._is_pumping = False
@@ -334,8 +336,12 @@ class FramedPeer(Peer):
         else:
             self._flush()
             transport.write(data)
-            if self.is_choked and (unread := transport.get_write_buffer_size()) > self.limits.max_unread:
+            if not self.is_choked:
+                return
+            if (unread := transport.get_write_buffer_size()) > self.limits.max_unread:
                 self.owner.refuse(self, f"it has not read {unread} bytes")
+            else:
+                self._hold()
 
     def _flush(self) -> None:
         if self._out:

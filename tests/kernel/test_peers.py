@@ -237,6 +237,41 @@ def test_together_they_hold_no_more_than_the_limit() -> None:
     on_loop(scenario)
 
 
+def test_what_is_written_to_a_peer_that_does_not_read_is_held() -> None:
+    async def scenario() -> None:
+        owner = Echo(max_bytes_held=800)
+        (slow, slow_outlet), (slower, slower_outlet) = owner.connect(), owner.connect()
+        slow_outlet.is_full = slower_outlet.is_full = True
+        for peer, size in ((slow, 100), (slower, 100), (slower, 200), (slow, 300)):
+            peer.write(bytes(size))
+        assert (slow.held, slower.held) == (400, 300)
+        slower.write(bytes(150))
+        assert (slow_outlet.has_ended, slower_outlet.has_ended) == (False, True), "it holds most"
+        assert owner.counters.closed == {"too many bytes held": 1}
+        assert (len(owner.peers), owner.counters.open) == (1, 1)
+
+    on_loop(scenario)
+
+
+def test_each_frame_has_its_own_time() -> None:
+    async def scenario() -> None:
+        owner = Echo(frame_ms=1_000)
+        peer, _ = owner.connect()
+        peer.data_received(b"\0\0")
+        peer.stuck_at = time.monotonic() - 0.9
+        peer.data_received(b"\0\1x" + b"\0\0")
+        assert owner.seen == [b"x"]
+        assert peer.overdue(time.monotonic() + 0.5) is None, "the second frame has just begun"
+        assert peer.overdue(time.monotonic() + 1.5) == "half a frame"
+        peer.pause_writing()
+        peer.stuck_at = time.monotonic() - 0.9
+        peer.resume_writing()
+        assert peer.overdue(time.monotonic() + 0.5) is None, "the peer has read"
+        assert peer.overdue(time.monotonic() + 1.5) == "half a frame"
+
+    on_loop(scenario)
+
+
 def test_a_limit_of_frames_counts_for_what_has_come() -> None:
     async def scenario() -> None:
         owner = Echo()
