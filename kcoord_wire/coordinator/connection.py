@@ -167,7 +167,10 @@ class Connection(peers.FramedPeer):
 
         def go_on() -> None:
             if not self.is_closing:
-                step()
+                try:
+                    step()
+                except Exception as error:
+                    self.owner.blame(self, error)
                 self.pump()
                 self._scheduler.settle()
 

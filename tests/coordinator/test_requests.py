@@ -10,7 +10,9 @@ from dataclasses import replace
 import pytest
 
 import kcoord_wire as kw
+from kcoord_wire.coordinator.core.events import Request
 from kcoord_wire.coordinator.fault_injection import Fault, Faults
+from kcoord_wire.coordinator.host import Host
 from kcoord_wire.coordinator.security.authentication import Session, Users
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.fixtures import StartCoordinator
@@ -193,3 +195,22 @@ def test_a_delayed_request_of_a_client_that_has_gone(coordinator: StartCoordinat
     with Wire(c.address) as wire:
         assert commit(wire, "h", 1) == 0  # so the other's time has come too
         assert committed(wire, "g") == -1
+
+
+def test_a_delayed_request_that_fails_closes_its_connection(
+    coordinator: StartCoordinator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    genuine = Host.submit
+
+    def submit(host: Host, request: Request) -> None:
+        if isinstance(request.message, kw.OffsetCommitRequest):
+            raise RuntimeError("planted")
+        genuine(host, request)
+
+    monkeypatch.setattr(Host, "submit", submit)
+    c = coordinator(faults=Faults([Fault("delay", api="OffsetCommit", delay_ms=10)]))
+    with Wire(c.address) as wire, Wire(c.address) as other:
+        wire.send(commit_request("g", 1), 8)
+        assert wire.is_closed_by_peer()
+        assert other.call(VERSIONS, 3).error_code == 0
+    assert "a message of 127.0.0.1 has failed" in caplog.text
