@@ -134,7 +134,7 @@ class StatusReader:
             except RegistryError as error:
                 text = error.reply.detail or error.outcome.value
                 done.set_exception(ConnectionError(f"ZooKeeper: {text}"))
-            except ValueError as error:
+            except Exception as error:  # else nobody learns of it
                 done.set_exception(error)
 
         self._procedures.start(run(), 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from functools import partial
 
 import pytest
 from kazoo.client import KazooClient
@@ -11,8 +12,10 @@ from kazoo.client import KazooClient
 from kcoord_wire.central.broker import CentralBroker
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.status import ClusterStatus, StatusReader
+from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.ensemble import Ensemble
+from kcoord_wire.zookeeper.requests import ReadChildren, Replied, ZooKeeperProcedures
 from tests.support.draft_wire import DraftWire
 from tests.support.waiting import eventually
 from tests.support.zookeeper import chroot_of_its_own
@@ -63,6 +66,23 @@ def create(connect: str, path: str, data: bytes) -> None:
 async def read(connect: str) -> ClusterStatus:
     async with StatusReader(connect, session_timeout_ms=4_000) as reader:
         return await reader.read()
+
+
+def test_an_error_while_it_is_read_reaches_the_caller() -> None:
+    async def run() -> None:
+        reader = StatusReader("127.0.0.1:1")
+        loop = asyncio.get_running_loop()
+        answer = partial(loop.call_soon, reader._deliver)
+        reader._procedures = ZooKeeperProcedures(lambda ask: answer(Replied(ask.token, value=())))
+        async with asyncio.timeout(30):
+            await reader._run(fail())
+
+    def fail() -> Procedure:
+        yield ReadChildren("/")
+        raise KeyError("planted")
+
+    with pytest.raises(KeyError, match="planted"):
+        asyncio.run(run())
 
 
 @pytest.mark.slow
