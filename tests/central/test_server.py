@@ -297,8 +297,23 @@ async def test_a_flood_does_not_hold_up_others() -> None:
     async with hosted(machine) as host, host.wire() as wire, host.wire() as other:
         wire.send_raw(b"\0\0\0\x02\0\x05" * 50_000)
         await register(other)
+        assert len(machine.seen) < 1_000, "the others are served between its frames"
         await eventually_async(lambda: len(machine.seen) >= 50_001)
         await register(wire)
+
+
+@on_virtual_loop
+async def test_slow_requests_do_not_hold_up_others() -> None:
+    def slow(_event: Any) -> Sequence[Any]:
+        time.sleep(0.005)
+        return ()
+
+    machine = registering(ClusterMetadataRequest=slow)
+    async with hosted(machine) as host, host.wire() as wire, host.wire() as other:
+        wire.send_raw(b"\0\0\0\x02\0\x05" * 300)
+        began = monotonic_ms()
+        await register(other)
+        assert monotonic_ms() - began < 100
 
 
 @on_virtual_loop
