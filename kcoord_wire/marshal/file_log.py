@@ -54,7 +54,7 @@ class FileLog(Log):
     :param partitions: of a new log; one that is there keeps its number
     :param segment_bytes: a segment is full from this size on
     :param retention_ms: how long entries are kept, at least; below 0 for ever
-    :raises LogError: the folder cannot be made, read or written
+    :raises LogError: the folder cannot be made, read or written, or another process holds its lock
     """
 
     def __init__(
@@ -79,6 +79,8 @@ class FileLog(Log):
                     self.partitions = self._count() or partitions
                     for number in range(self.partitions):
                         self._parts.append(_Partition(self._folder(number), segment_bytes, retention_ms))
+            except _LockHeldError as error:
+                raise LogError(str(error)) from None
             finally:
                 lock.close()
 
@@ -108,7 +110,7 @@ class FileLog(Log):
         result: Appended | AppendFailed
         try:
             result = Appended(request, self._part(partition).append(value))
-        except (LogError, CorruptLogError, EncodeError, TimeoutError) as error:
+        except (LogError, CorruptLogError, EncodeError, _LockHeldError) as error:
             result = AppendFailed(request, str(error), may_have_landed=False)
         except OSError as error:
             result = AppendFailed(request, str(error), may_have_landed=True)
@@ -182,7 +184,7 @@ class _Partition:
         """
         records: list[Record] = []
         if self._has_more(cursor):
-            with suppress(TimeoutError), _holding(self._lock, seconds, shared=True):
+            with suppress(_LockHeldError), _holding(self._lock, seconds, shared=True):
                 for batch in self._advance(cursor):
                     records += batch.records
                     if len(records) >= _MOST_RECORDS:
@@ -264,13 +266,18 @@ class _Partition:
             self._disk.sync_names()
 
 
+class _LockHeldError(TimeoutError):
+    """Another process has held a lock for too long; nothing was done. A disk may raise TimeoutError itself (ETIMEDOUT
+    of a network's), after it has written."""
+
+
 @contextmanager
 def _holding(lock: FileLock, seconds: float, *, shared: bool = False) -> Iterator[None]:
-    """Hold a file lock in a block. TimeoutError: it was not to be had for so long."""
+    """Hold a file lock in a block. _LockHeldError: it was not to be had for so long."""
     end = time.monotonic() + seconds
     while not lock.take(shared=shared):
         if time.monotonic() >= end:
-            raise TimeoutError(f"another process has held the log's lock for {seconds:g} s")
+            raise _LockHeldError(f"another process has held the log's lock for {seconds:g} s")
         time.sleep(_LOCK_LOOK_SECONDS)
     try:
         yield
@@ -282,7 +289,7 @@ def _holding(lock: FileLock, seconds: float, *, shared: bool = False) -> Iterato
 def _as_log_error() -> Iterator[None]:
     try:
         yield
-    except TimeoutError:
+    except _LockHeldError:
         raise
     except (OSError, CorruptLogError) as error:
         raise LogError(str(error)) from None

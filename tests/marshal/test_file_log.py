@@ -18,6 +18,7 @@ import pytest
 from kcoord_wire.forensics.sources.files import find_sources
 from kcoord_wire.forensics.sources.frames import read_log
 from kcoord_wire.kernel.disk import FolderDisk
+from kcoord_wire.marshal import file_log
 from kcoord_wire.marshal.file_log import FileLog, open_log
 from kcoord_wire.marshal.kafka_log import KafkaLog
 from kcoord_wire.marshal.log import Appended, AppendFailed, LogError, RawEntry
@@ -174,6 +175,14 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         FileLog(tmp_path / "file")
 
 
+def test_a_folder_that_stays_locked_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_log, "_LOCK_SECONDS", 0.05)
+    with (tmp_path / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(LogError, match="held the log's lock"):
+            FileLog(tmp_path)
+
+
 def test_a_lock_that_is_held_delays_and_never_hangs(tmp_path: Path) -> None:
     log = FileLog(tmp_path)
     log.read_from_start([0])
@@ -188,6 +197,21 @@ def test_a_lock_that_is_held_delays_and_never_hangs(tmp_path: Path) -> None:
     log.append(1, 0, b"y", results.append)
     log.close()
     assert results == [Appended(1, 1)]
+
+
+def test_a_disk_that_times_out_may_have_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ETIMEDOUT, "the disk of the network has not answered")
+
+    with opened(tmp_path) as log, monkeypatch.context() as patch:
+        append(log, 0, b"a")
+        patch.setattr(os, "fsync", fail)
+        (failed,) = append(log, 0, b"b")
+        assert isinstance(failed, AppendFailed)
+        assert failed.may_have_landed
+        patch.setattr(FolderDisk, "read", fail)
+        with pytest.raises(LogError, match="has not answered"):
+            log.end(0)
 
 
 def test_times_do_not_go_back_with_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
