@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from random import Random
@@ -247,11 +248,33 @@ def test_segments_behind_damage_are_set_aside(caplog: pytest.LogCaptureFixture, 
     assert after[f"{names[2]}.cut-0.1"] == before[names[2]][:5_000]
     assert [name for name in after if name.endswith(".log")] == names[:3]
     said = [record.message for record in caplog.records if "bytes are dropped" in record.message]
-    assert [f"{name}.cut-0.1" in text for name, text in zip((*names[3:], names[2]), said, strict=True)] == [True] * 4
+    assert [f"{name}.cut-0.1" in text for name, text in zip((names[2], *names[3:]), said, strict=True)] == [True] * 4
     assert again.produce(batch(b"next")).base_offset == 2
     caplog.clear()
     assert [offset for offset, _ in values(in_segments(disk).fetch(0).records)] == [0, 1, 2]
     assert caplog.messages == []
+
+
+def test_damage_is_kept_though_a_repair_fails() -> None:
+    fails_in, is_hit = 0, True
+    while is_hit:
+        disk = VirtualDisk(Random(1))
+        in_segments(disk, *(b"%d" % number * 9_000 for number in range(4)))
+        folder = disk.folder("orders-0")
+        name = f"{1:020}.log"
+        data = content(folder)[name]
+        damaged = data[:-1] + bytes([data[-1] ^ 1])
+        folder.open(name, new=True).append(damaged)
+        disk.fails_in = fails_in
+        with suppress(OSError):
+            in_segments(disk)
+        is_hit, disk.fails_in = disk.fails_in is None, None
+        again = in_segments(disk)
+        assert [offset for offset, _ in values(again.fetch(0).records)] == [0]
+        kept = content(folder)
+        assert damaged in [kept[each] for each in kept if each.startswith(f"{name}.cut-0.")]
+        fails_in += 1
+    assert fails_in > 10
 
 
 def test_a_missing_segment_ends_the_log(disk: MemoryDisk) -> None:

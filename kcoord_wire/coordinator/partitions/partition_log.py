@@ -506,11 +506,6 @@ class PartitionLog:
 
     def repair(self) -> None:
         """Cut off what follows the last good batch. OSError: the disk fails."""
-        for segment in self._cut:
-            kept, size = segment.set_aside()
-            detail = "%s ends at offset %d; the segment of offset %d is behind that: %d bytes are dropped, kept in %s"
-            _log.warning(detail, self.name, self.end_offset, segment.base_offset, size, kept)
-        self._cut.clear()
         for segment in self._segments[-1:]:
             torn = segment.torn
             kept = segment.repair()
@@ -519,6 +514,12 @@ class PartitionLog:
                 _log.warning(detail, segment.damage, torn, kept)
             elif torn:
                 _log.warning("%s ends in %d bytes of a write that a crash has torn; they are cut off", self.name, torn)
+        # Only now: were these gone before, the start after a crash would take the damage for a torn write, and drop it.
+        for segment in self._cut:
+            kept, size = segment.set_aside()
+            detail = "%s ends at offset %d; the segment of offset %d is behind that: %d bytes are dropped, kept in %s"
+            _log.warning(detail, self.name, self.end_offset, segment.base_offset, size, kept)
+        self._cut.clear()
 
     @property
     def segments(self) -> Sequence[Segment]:
