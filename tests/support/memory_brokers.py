@@ -58,9 +58,13 @@ class Broker(Generic[MachineT]):
                 else:
                     self.link.ask(effect)
             case Send():
-                self.world.peers[effect.connection].receive(effect.message)
+                peer = self.world.peers[effect.connection]
+                if peer.connection == effect.connection:
+                    peer.receive(effect.message)
             case Close():
-                self.world.peers.pop(effect.connection).is_open = False
+                peer = self.world.peers.pop(effect.connection)
+                if peer.connection == effect.connection:
+                    peer.is_open = False
             case LogEvent():
                 self.notes.append(effect)
 
@@ -94,7 +98,7 @@ class Broker(Generic[MachineT]):
 
 
 class Peer:
-    """A client on one connection at a time.
+    """A client on one connection at a time; it sees nothing of what comes on those that it has left.
 
     :ivar inbox: what it was sent
     :ivar is_open: whether its connection is
