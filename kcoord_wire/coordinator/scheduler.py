@@ -146,8 +146,6 @@ class Scheduler(HostIO):
         self._writing.discard(ended)
         if not ended.cancelled():
             error = ended.exception()
-            if error is not None and not isinstance(error, _OF_THE_DISK):
-                _log.error("a fault of the program in work for the disk", exc_info=error)
             self._do(partial(done, ended.result()) if error is None else partial(failed, error))  # type: ignore[arg-type]
 
     def after(self, ms: int, step: Callable[[], None]) -> None:
@@ -156,7 +154,8 @@ class Scheduler(HostIO):
     def note(self, what: str, log: str, detail: object = None) -> None:
         if what in _NOTES:
             level, text = _NOTES[what]
-            _log.log(level, text, {"log": log, "why": detail})
+            fault = detail if isinstance(detail, Exception) and not isinstance(detail, _OF_THE_DISK) else None
+            _log.log(level, text, {"log": log, "why": repr(fault) if fault else detail}, exc_info=fault)
 
     async def written(self) -> None:
         """Return when nothing is being written any more."""

@@ -13,6 +13,7 @@ import pytest
 import kcoord_wire as kw
 from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.core.config import GroupConfig
+from kcoord_wire.coordinator.host import Runtime
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.kernel.disk import LogInUseError
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -90,6 +91,45 @@ def test_a_log_that_fails_is_read_again(
         broken.clear()
         eventually(lambda: commit(wire, "h", 3) == 0)
         assert committed(wire, "g") == 1
+
+
+@pytest.mark.parametrize(("of", "name"), [(Store, "recover"), (Runtime, "load")])
+def test_a_fault_while_the_log_is_read_is_told(
+    coordinator: StartCoordinator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    of: type,
+    name: str,
+) -> None:
+    genuine, write = getattr(of, name), Store._write
+    faults, failures = [RuntimeError("planted")], list[OSError]()
+
+    def planted(*args: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        return genuine(*args)
+
+    def failing_write(store: Store, batches: Any) -> None:
+        if failures:
+            store._usable = False
+            raise failures.pop()
+        write(store, batches)
+
+    monkeypatch.setattr(of, name, planted)
+    monkeypatch.setattr(Store, "_write", failing_write)
+    with pytest.raises(RuntimeError, match="planted"):
+        coordinator(data_dir=tmp_path)
+    with Wire(coordinator(data_dir=tmp_path).address) as wire:
+        assert commit(wire, "g", 1) == 0
+        faults.append(RuntimeError("planted"))
+        failures.append(OSError(28, "no space left on device"))
+        assert commit(wire, "g", 2) == ErrorCode.NOT_COORDINATOR
+        eventually(lambda: commit(wire, "h", 3) == 0)
+        assert committed(wire, "g") == 1
+    assert not faults
+    [told] = [record for record in caplog.records if "RuntimeError('planted')" in record.message]
+    assert told.exc_info is not None, "with its traceback"
 
 
 def test_groups_that_move_while_the_disk_fails_are_read_later(

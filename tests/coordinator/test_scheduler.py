@@ -135,7 +135,9 @@ def test_a_fault_in_work_for_the_disk_is_logged(
 
         failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         scheduler.run("read", work, lambda _: None, failed.set_result)
-        assert await asyncio.wait_for(failed, 30) is error
+        scheduler.note("cannot read", "groups", await asyncio.wait_for(failed, 30))
 
     happens(scenario)
+    shown = "KeyError('a fault')" if is_logged else "full"
+    assert caplog.messages == [f"the log cannot be read: {shown}; groups are still refused"]
     assert [record.exc_info[1] for record in caplog.records if record.exc_info] == [error] * is_logged
