@@ -43,6 +43,7 @@ _MAGIC = 2
 _FOREIGN = "a batch of a kind that this log does not have"
 _KINDS = (0, TRANSACTIONAL_BIT, TRANSACTIONAL_BIT | CONTROL_BIT)  # plain, of a transaction, its marker
 _CHECKED = ReadLimits(check_crc=False)
+_MOST_WORK = 64  # checksums over so many times the rest: a producer's records may have a header of a batch at each byte
 
 
 _HEAD = Struct(UNCHECKED.format + "hi")
@@ -153,7 +154,8 @@ class SegmentScan:
 
         :param synced: each write was synced before the next began, so that nothing was ever written after a batch that
             is not whole: a length that ends before the file does is damage. Without that a length which goes on after
-            the end of the file is believed, whatever whole batches the records seem to hold
+            the end of the file is believed, whatever whole batches the records seem to hold; and what would take too
+            long to tell counts as damage
         """
         if self.fault == _FOREIGN:
             return False
@@ -167,13 +169,23 @@ class SegmentScan:
                 # The checksum does not cover the offset. A crash damages only that if a sector ends right after it.
                 ends_in_offset = self.position % SECTOR > SECTOR - AT_CRC
                 return not in_order and head.size == len(self.rest) and ends_in_offset
+        return not self._may_hold_a_batch(None if synced else _MOST_WORK * len(self.rest))
+
+    def _may_hold_a_batch(self, work: int | None) -> bool:
+        """Return whether `rest` has a whole batch of a later offset behind its first byte.
+
+        :param work: bytes of checksums after which it counts as one that has; None for no bound
+        """
         at = self.rest.find(_MAGIC, AT_MAGIC + 1)
         while at >= 0:
-            head = _head(self.rest, at - AT_MAGIC)
-            if head is not None and head.base_offset >= self.end and _is_whole(self.rest, at - AT_MAGIC, head):
-                return False
+            begin = at - AT_MAGIC
+            head = _head(self.rest, begin)
+            if head is not None and head.base_offset >= self.end and head.size <= len(self.rest) - begin:
+                work = None if work is None else work - head.size
+                if (work is not None and work < 0) or _is_whole(self.rest, begin, head):
+                    return True
             at = self.rest.find(_MAGIC, at + 1)
-        return True
+        return False
 
 
 def read_segments(

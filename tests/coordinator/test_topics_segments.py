@@ -11,7 +11,9 @@ from kcoord_wire.coordinator.partitions.batch_header import check_batch
 from kcoord_wire.coordinator.partitions.segments import OpenFiles, Segment
 from kcoord_wire.kernel.disk import FolderDisk, MemoryDisk
 from kcoord_wire.kernel.virtual.disk import VirtualDisk
+from kcoord_wire.log import segments
 from kcoord_wire.records import Record, encode_batch, encode_message_set
+from kcoord_wire.records.batch import crc32c
 from tests.support.broker import values
 from tests.support.logs import content, disk_of
 
@@ -89,6 +91,24 @@ def test_a_torn_last_batch_is_cut_off() -> None:
     is_cut(whole[:-size] + bytes(700), 700)  # sectors that were never written
     holding = batch(101, batch(102) * 3)  # a record may have any value, a whole batch of a later offset too
     is_cut(content_of(filled(1)) + holding[:-5], len(holding) - 5)
+
+
+def test_records_full_of_headers_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer may send what looks like a batch at each byte; where that is damaged, it counts as damage."""
+    header = (1 << 60).to_bytes(8, "big") + (100_000).to_bytes(4, "big") + bytes(4) + b"\2"
+    whole = batch(100, header * 20_000)
+    checked = 0
+
+    def counting(data: memoryview) -> int:
+        nonlocal checked
+        checked += len(data)
+        return crc32c(data)
+
+    monkeypatch.setattr(segments, "crc32c", counting)
+    segment, found = read(whole[:-1] + b"\xff")
+    assert found == []
+    assert segment.damage
+    assert 50 * len(whole) < checked <= 66 * len(whole)
 
 
 DAMAGE = {
