@@ -49,7 +49,6 @@ MAX_DEPTH: Final = 64
 _SKIP: Final = re.compile(r"(?:[ \t\r\n\ufeff]++|//[^\n]*+|/\*.*?\*/)*+", re.S)
 _STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\.)*+"')
 _SCALAR: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
-_COMMENT_LINE: Final = re.compile(r"^\s*//\s?(.*?)\s*$")
 
 
 @dataclass(slots=True)
@@ -89,6 +88,10 @@ def _path(keys: Iterable[str | int]) -> str:
     return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
 
 
+def _is_comment(line: str) -> bool:
+    return line.startswith("//")
+
+
 def parse_text(text: str, file: str = "<schema>") -> tuple[Node, str]:
     """The root value of a schema file and the comment lines directly above it.
 
@@ -104,8 +107,8 @@ def parse_text(text: str, file: str = "<schema>") -> tuple[Node, str]:
         end = parser.skip(end + 1)
     if end != len(text):
         parser.fail("nothing may follow the value", end)
-    above = [_COMMENT_LINE.match(line) for line in text[:start].splitlines()]
-    lines = [match.group(1) for match in takewhile(bool, reversed(above)) if match]
+    above = (line.strip() for line in reversed(text[:start].splitlines()))
+    lines = [line[3:] if line[2:3].isspace() else line[2:] for line in takewhile(_is_comment, above)]
     return node, "\n".join(reversed(lines)).strip()
 
 

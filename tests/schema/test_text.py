@@ -75,6 +75,8 @@ def test_a_long_key_above_many_values_costs_what_it_is_long() -> None:
         ("/* a licence */\n// Text.\n{}", "Text."),
         ("// A licence.\n\n// Text,\n//\n// and more.\n{}", "Text,\n\nand more."),
         ("// A licence.\n\n{}", ""),
+        ("  //\tA tab. \t\n//\n//x\n//\n{}", "A tab.\n\nx"),
+        ("//" + " " * 500_000 + "x\n{}", "x"),  # in one pass: a second one for each blank would take an hour
     ],
 )
 def test_comments_before_the_message_are_kept(text: str, comments: str) -> None:
