@@ -177,6 +177,7 @@ class _Reader:
     def message(self, node: Node) -> Message:
         members = self.members(node, _MESSAGE_KEYS, "message")
         name = self.message_name(node, members)
+        self.struct_nodes[name] = node
         self.required(node, members, "type", "message")
         kind = self.choice(members, "type", MESSAGE_TYPES, "")
         versions, flexible = self.message_versions(node, members)

@@ -338,6 +338,13 @@ RULES: list[tuple[str, Schema, str, Any, str] | tuple[str, Schema, str, Any, str
         'the structs "Item" and "MItem" would become one class',
         "$.fields[1]",
     ),
+    (
+        "struct-not-the-message",
+        message(field()) | {"commonStructs": [{"name": "Ma", "versions": "0+", "fields": []}]},
+        "$.commonStructs[0].name",
+        "M",
+        'the struct "M" is defined twice',
+    ),
     # ---- fields
     ("field-object", message(field()), "$.fields[0]", 3, "a field is a JSON object"),
     ("field-keys", message(field(about="x")), "$", message(field(abuot="x")), 'no key "abuot"', "$.fields[0].abuot"),
