@@ -1,6 +1,7 @@
 """What the documentation of a message class says: the schema's text, with versions and tags.
 
-Generated classes and those that are made at run time say the same.
+Generated classes and those that are made at run time say the same: what cannot be printed (half of
+a surrogate pair cannot even be the docstring of a class) is a space in both.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ def class_doc(message: Message, struct: Struct) -> str:
             ),
             "",
         )
-        return f"{_sentence(about)}\n\nVersions {message.versions & struct.versions} of {message.name}."
+        return _plain(f"{_sentence(about)}\n\nVersions {message.versions & struct.versions} of {message.name}.")
     flexible = f", flexible {_open(message.flexible, message.versions)}" if message.flexible else ""
-    return f"{message.about or message.name}\n\nVersions {message.versions}{flexible}."
+    return _plain(f"{message.about or message.name}\n\nVersions {message.versions}{flexible}.")
 
 
 def field_doc(message: Message, field: Field) -> str:
@@ -34,7 +35,11 @@ def field_doc(message: Message, field: Field) -> str:
         notes.append(f"Null in versions {_open(field.nullable & message.versions, message.versions)}.")
     if field.tagged:
         notes.append(f"Tagged field {field.tag}.")
-    return " ".join([_sentence(field.about), *notes]).strip()
+    return _plain(" ".join([_sentence(field.about), *notes]).strip())
+
+
+def _plain(text: str) -> str:
+    return "".join(each if each.isprintable() or each == "\n" else " " for each in text)
 
 
 def _open(versions: Versions, valid: Versions) -> str:

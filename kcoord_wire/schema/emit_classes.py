@@ -76,14 +76,18 @@ def emit_modules(messages: Mapping[str, Message], root: Path, package: str = "")
 def _classes(message: Message) -> list[tuple[str, Struct]]:
     """Class name and struct in order of definition: a struct before those that use it, the message itself last."""
     ordered: dict[str, Struct] = {}
+    seen: set[str] = set()  # a struct that several fields have is visited once: paths to it double with each struct
 
     def visit(struct: Struct) -> None:
+        if struct.name in seen:
+            return
+        seen.add(struct.name)
         for field in struct.fields:
             if field.type.is_struct:
                 visit(message.struct_of(field))
             for variant in field.variants:
                 visit(variant.struct)
-        ordered.setdefault(class_name(message, struct), struct)
+        ordered[class_name(message, struct)] = struct
 
     visit(message.root)
     return list(ordered.items())
@@ -160,7 +164,6 @@ def _class(message: Message, name: str, struct: Struct) -> Iterator[str]:
 
 def _docstring(text: str, indent: int) -> Iterator[str]:
     pad = " " * indent
-    text = "".join(each if each.isprintable() or each == "\n" else " " for each in text)
     text = text.replace("\\", "\\\\").replace('"""', "'''")
     lines: list[str] = []
     for paragraph in re.split(r"\n(?=\n|\s*[*-] )", text):

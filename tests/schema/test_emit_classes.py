@@ -14,6 +14,7 @@ import kcoord_wire as kw
 from kcoord_wire.codec.registry import make_classes
 from kcoord_wire.schema.emit_classes import emit_modules, module_name
 from kcoord_wire.schema.files import load_messages
+from kcoord_wire.schema.reader import MAX_STRUCT_DEPTH, read_message
 
 PARITY = Path(__file__).resolve().parents[1] / "data" / "parity"
 
@@ -67,6 +68,22 @@ def test_texts_of_a_schema_stay_texts(text: str, tmp_path: Path) -> None:
     held: dict[str, Any] = {"__name__": __name__}
     exec(modules["note.py"].encode(), held)  # as it is written to its file
     assert (held["Note"]().a, held["Note"]().b) == (text, -math.inf)
+    made = kw.compile_schemas(tmp_path)["Note"].cls
+    assert (made.__doc__ or "").replace('"""', "'''").split() == (held["Note"].__doc__ or "").split()
+    assert made().a == text
+
+
+def test_structs_that_double_their_paths_are_emitted_once() -> None:
+    last = MAX_STRUCT_DEPTH - 1
+
+    def two(type_: str) -> list[dict[str, str]]:
+        return [{"name": name, "type": type_, "versions": "0"} for name in "AB"]
+
+    types = [*(f"[]S{at + 1}" for at in range(last)), "int8"]
+    structs = [{"name": f"S{at}", "versions": "0", "fields": two(type_)} for at, type_ in enumerate(types)]
+    schema = {"type": "data", "name": "Note", "validVersions": "0", "commonStructs": structs, "fields": two("[]S0")}
+    message = read_message(json.dumps(schema), "/Note.json")
+    assert emit_modules({"Note": message}, Path("/"))["note.py"].count("\nclass ") == MAX_STRUCT_DEPTH + 1
 
 
 def test_lines_fit_and_the_text_is_deterministic() -> None:
