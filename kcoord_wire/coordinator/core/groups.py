@@ -564,7 +564,13 @@ def offset_record(group: BaseGroup, topic: str, partition: int, committed: Commi
     """Return the record of a committed offset."""
     return LogRecord(
         m.OffsetCommitKey(group=group.group_id, topic=topic, partition=partition),
-        m.OffsetCommitValue(**committed._asdict()),
+        m.OffsetCommitValue(
+            offset=committed.offset,
+            leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+            commit_timestamp=committed.commit_timestamp,
+            expire_timestamp=committed.expire_timestamp,
+        ),
     )
 
 

@@ -243,7 +243,8 @@ def commit(
 def _committed(item: Any, config: GroupConfig, at: int, expires: int = FOREVER) -> Committed | None:
     """Return the offset that a partition's part of a request commits; None if its text is too long."""
     text = item.committed_metadata or ""
-    if len(text.encode("utf-16-le")) // 2 > config.offset_metadata_max_bytes:  # as Java counts
+    most = config.offset_metadata_max_bytes
+    if 2 * len(text) > most and len(text.encode("utf-16-le")) // 2 > most:  # as Java counts
         return None
     return Committed(item.committed_offset, item.committed_leader_epoch, text, at, expires)
 
@@ -269,8 +270,10 @@ def _refuses_commit(
         return ErrorCode.GROUP_ID_NOT_FOUND if has_all_errors else ErrorCode.ILLEGAL_GENERATION
     error = group.check_commit(message.member_id, message.group_instance_id, generation, version)
     for asked in partitions:
+        if error:
+            break
         topic_id = topics.id_of(asked.name or "")
-        error = error or group.check_partition(message.member_id, generation, topic_id, asked.item.partition_index)
+        error = group.check_partition(message.member_id, generation, topic_id, asked.item.partition_index)
     return error
 
 
@@ -284,9 +287,11 @@ def _commit_answer(unknown: Sequence[_Outcome], others: Sequence[_Outcome]) -> m
     for asked, error in (*unknown, *others):
         topic = asked.topic
         place = (topic.name, topic.topic_id) if unknown else asked.position
-        fresh = m.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        answer = answers.get(place)
+        if answer is None:
+            answer = answers[place] = m.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
         item = m.OffsetCommitResponsePartition(partition_index=asked.item.partition_index, error_code=error)
-        answers.setdefault(place, fresh).partitions.append(item)
+        answer.partitions.append(item)
     return m.OffsetCommitResponse(topics=list(answers.values()))
 
 
