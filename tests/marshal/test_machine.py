@@ -300,6 +300,7 @@ TRIMMED: dict[str, list[Any]] = {
     "a silent place is certain again": [
         (beat("a1", 5), Outcome.TAKEN_OVER),
         ("no message", Outcome.SKIPPED, 3.1),
+        has(is_warm=True),
         (claim("b1"), Outcome.CLAIMED),
         has(certainty=Certainty.CERTAIN),
         (beat("a1", 5), Outcome.HEARTBEAT_REFUSED),
@@ -314,7 +315,12 @@ def test_each_message_of_a_story_has_its_outcome(name: str, first_offset: int) -
     for number, step in enumerate((STORIES | TRIMMED)[name]):
         if isinstance(step, dict):
             claim = world.claim()
-            found = {"holder": world.holder(), "freshness": world.state.freshness(claim, world.now)}
+            state = world.state
+            found = {
+                "holder": world.holder(),
+                "freshness": state.freshness(claim, world.now),
+                "is_warm": state.is_warm(0),
+            }
             assert {key: found.get(key, getattr(claim, key, None)) for key in step} == step, number
         else:
             message, outcome, *after = step
