@@ -13,8 +13,8 @@ Laws:
   interval after its last heartbeat was sent, by the monotonic clock, and others may claim two intervals after that
   heartbeat landed, by the log's time. Clocks of members may differ as they like; the log's may be wrong by one interval
   within two.
-* What cannot be read is skipped. The first entry of each kind (those of `state.Unreadable`, and ``misplaced``) on each
-  coordination partition is reported, further ones are counted: foreign writers cannot fill a host's log.
+* What cannot be read is skipped. The first entry of each kind (those of `world_state.Unreadable`, and ``misplaced``) on
+  each coordination partition is reported, further ones are counted: foreign writers cannot fill a host's log.
 
 Sources: Marshal PROTOCOL.md: a client id "should be unique within a group_id"; the Go library's `claim.go` and
 `consumer.go`, by their measured behaviour, and its issue #8, open.

@@ -2,7 +2,7 @@
 
 Laws:
 
-* No value raises; what is no message becomes the reason (`Unreadable`, in `state.Entry.message`), a few hundred
+* No value raises; what is no message becomes the reason (`Unreadable`, in `world_state.Entry.message`), a few hundred
   characters at most.
 * The longest value that is looked at has `MAX_VALUE` bytes.
 

@@ -85,7 +85,7 @@ class Freshness(enum.StrEnum):
 
 
 class Certainty(enum.StrEnum):
-    """How much of a place's past a reader has seen whose log was trimmed; see "Laws" of `world_state`."""
+    """How much of a place's past a reader has seen whose log was trimmed; see "Laws" above."""
 
     CERTAIN = "certain"  # all that counts
     SHOWN = "shown"  # the holder is known from its heartbeats of more than two intervals, or there is none after two

@@ -33,4 +33,4 @@ GARBAGE: Final[dict[str, tuple[bytes | None, str]]] = {
     "not UTF-8": (b"Heartbeat/1/2/ii/cl/\xff\xfe/t/1/2", "utf8"),
     "a lone surrogate": (b"Heartbeat/1/2/ii/cl/\xed\xa0\x80/t/1/2", "utf8"),
 }
-"""Values with the kind of `state.Unreadable`."""
+"""Values with the kind of `world_state.Unreadable`."""
