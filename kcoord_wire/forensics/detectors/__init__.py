@@ -9,13 +9,13 @@ docs/analyze.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 # Each of these modules declares its detectors in `DETECTORS`.
 from kcoord_wire.forensics.detectors import assignment, brokers, marshal, membership, offsets, rebalances
 from kcoord_wire.forensics.detectors.brokers import history_of_clients, outside_findings
-from kcoord_wire.forensics.detectors.finding import DETECTORS, Seen, by_importance, finding_of, weigh
+from kcoord_wire.forensics.detectors.finding import DETECTORS, Detector, Seen, by_importance, finding_of, weigh
 from kcoord_wire.forensics.model import Finding, GroupHistory, Sighting
 
 if TYPE_CHECKING:
@@ -42,7 +42,12 @@ def findings_of(detector: str, history: GroupHistory, exchanges: pa.Table | None
     :param exchanges: rows of `Exchange` of the group; None where the source is a log
     :raises KeyError: there is no such detector
     """
-    return [finding_of(detector, each, history) for each in DETECTORS[detector].find(Seen(history, exchanges))]
+    return list(_found(DETECTORS[detector], Seen(history, exchanges)))
+
+
+def _found(detector: Detector, seen: Seen) -> Iterator[Finding]:
+    if detector.origin in (None, seen.history.group.origin):
+        yield from (finding_of(detector.name, each, seen.history) for each in detector.find(seen))
 
 
 def detect(history: GroupHistory, exchanges: pa.Table | None = None, errors: Iterable[Sighting] = ()) -> list[Finding]:
@@ -52,11 +57,6 @@ def detect(history: GroupHistory, exchanges: pa.Table | None = None, errors: Ite
     :param errors: rows of ERROR, of all clients
     """
     seen = Seen(history, exchanges)
-    found = [
-        finding_of(name, each, history)
-        for name, detector in DETECTORS.items()
-        if detector.origin in (None, history.group.origin)
-        for each in detector.find(seen)
-    ]
+    found = [each for detector in DETECTORS.values() for each in _found(detector, seen)]
     outside = (finding_of("refused", each, history) for each in outside_findings(history, errors))
     return by_importance([*weigh(found, history), *outside])

@@ -72,7 +72,7 @@ def storm(seen: Seen) -> Iterator[DetectorResult]:
         to_ns=last.ended_ns or last.started_ns,
         text=f"{len(worst)} rebalances in {minutes:.0f} min beyond its members' first joins and leaves: "
         f"{', '.join(f'{count} x {cause}' for cause, count in causes)}; {client} set off {times} of them",
-        advice=next(cause for cause in Cause if cause == causes[0][0]).facts.in_a_storm,
+        advice=next((cause for cause in Cause if cause == causes[0][0]), Cause.UNKNOWN).facts.in_a_storm,
         value=len(worst),
         threshold=STORM_THRESHOLD,
         rebalances=[rebalance.number for rebalance in worst],

@@ -83,6 +83,10 @@ def test_a_restart_is_no_reuse() -> None:
     assert reuse_found(("i1", "c", 0, 50), ("i2", "c", 48, 100), ("i3", "c", 101, 120)) == []
 
 
+def test_members_of_other_protocols_may_share_a_client_id() -> None:
+    assert findings_of("client_id_reuse", group(members=[life("m"), life("m", member_id="m-2")])) == []
+
+
 def test_client_ids_of_their_own_are_no_reuse() -> None:
     assert reuse_found(("i1", "c", 0, 50), ("i2", "d", 0, 50)) == []
 
