@@ -1,4 +1,4 @@
-"""Frames of the 0.8 draft (family ``central``): how they are distinguished from Kafka's, and which message each one is.
+"""Frames of the 0.8 draft (family ``central``) and of the consumer rewrite: how they are told from Kafka's.
 
 A frame of the draft has a type id and neither version nor correlation id, and the responses to a consumer's own
 requests have not even that. When a consumer has registered, the roles are reversed: the coordinator asks and the
@@ -14,15 +14,13 @@ Laws:
 * A response answers the oldest request with its type id and consumer id that has none yet; one without a type id the
   oldest request of the consumer. After a request without an answer the answers are one behind, until one to
   StartFetcher, or to StopFetcher, shows which requests before it have had none.
+* JoinGroup of the rewrite (clients 0.8.2) has the api key and version of Kafka's JoinGroup 0. A frame is the rewrite's
+  only if it decodes to its last byte as the rewrite's, and not as Kafka's. Where Kafka's has the member id, the
+  rewrite's has the length of an array, so only a request without topics, consumer id and strategy is both; it counts
+  as Kafka's. All other requests of the rewrite have the bytes of Kafka's.
 * Nothing raises over the content of a frame but `DecodeError`; `MAX_PENDING` requests of a connection are remembered.
 
 Source: "the 0.8 consumer-coordinator draft", sections 7 and 11.
-
-JoinGroup of the consumer rewrite (clients 0.8.2), which has the api key and version of Kafka's JoinGroup 0:
-
-* A frame is the rewrite's only if it decodes to its last byte as the rewrite's JoinGroup, and not as Kafka's. Where
-  Kafka's has the member id, the rewrite's has the length of an array, so only a request without topics, consumer id
-  and strategy is both; it counts as Kafka's. All other requests of the rewrite have the bytes of Kafka's.
 """
 
 from __future__ import annotations

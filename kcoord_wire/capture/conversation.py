@@ -11,16 +11,12 @@ Laws:
   missing inside a frame of Fetch or Produce hide nothing: its size says where the next one begins.
 * Nothing raises, and nothing is decoded except to get back into step. No I/O: the two directions are fed with bytes, so
   that a capture file and a live connection use the same class.
-
-Whether a frame starts at a place: the decision where a capture begins midway or has a hole.
-
-A request is recognised by its header: a size within bounds, an api key that Kafka has assigned, a small version, a
-client id that fits. While searching, its whole body must decode too. A response is recognised by the correlation id of
-a pending request, and by decoding as the answer to that request.
-
-No rule is stricter than a Kafka broker's own: a correlation id may be negative, and a client id is null or any bytes,
-as long as the size field of a string allows (32,767). A frame that a broker would serve is never the reason that a
-connection is left out.
+* Where a capture begins midway or has a hole, a request is recognised by its header: a size within bounds, an api key
+  that Kafka has assigned, a small version, a client id that fits. While searching, its whole body must decode too. A
+  response is recognised by the correlation id of a pending request, and by decoding as the answer to that request.
+* No rule is stricter than a Kafka broker's own: a correlation id may be negative, and a client id is null or any bytes,
+  as long as the size field of a string allows (32,767). A frame that a broker would serve is never the reason that a
+  connection is left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From a captured packet to its TCP segment. dpkt dissects the headers of all but the most common packets.
 
 Link types: Ethernet (with VLAN tags), raw IP, Linux cooked (SLL, SLL2), null and loopback. IPv4 and IPv6, also
-inside tunnels.
+inside tunnels: VXLAN, Geneve, GRE (with ERSPAN I and II), IP in IP.
 
 Laws:
 
@@ -9,19 +9,13 @@ Laws:
 * A segment has its length on the wire, whatever part of it was captured; padding after it is not part of it.
 * dpkt dissects as deep as it can, in time that may grow with the square of the input. So it gets one layer at a time,
   at most `MAX_HEADERS` bytes of it, and the payload is cut out of the packet itself.
+* Of tunnels, each step takes a header off, and `MAX_NESTED` of them at most are taken off a packet. Nothing is read
+  beyond the bytes that are there; a header that is cut, or no tunnel's, yields None.
 * Checksums are not checked: on a host whose interface computes them, captured packets have wrong ones.
 
-Sources: tcpdump.org LINKTYPE_ pages, IEEE 802.1Q, RFC 791, RFC 8200 (section 4), RFC 9293 (section 3.1).
-
-What a tunnel's packet carries: where the inner packet begins, and of which kind it is.
-
-VXLAN, Geneve, GRE (with ERSPAN I and II), IP in IP:
-
-* Each step takes a header off, and `MAX_NESTED` of them at most are taken off a packet.
-* Nothing is read beyond the bytes that are there; a header that is cut, or no tunnel's, yields None.
-
-Sources: RFC 7348 (VXLAN; 8472 is the port of Linux and of flannel), RFC 8926 (Geneve), RFC 2784 and 2890 (GRE),
-RFC 2003 (IP in IP), RFC 4213 (IPv6 in IPv4), draft-foschiano-erspan.
+Sources: tcpdump.org LINKTYPE_ pages, IEEE 802.1Q, RFC 791, RFC 8200 (section 4), RFC 9293 (section 3.1), RFC 7348
+(VXLAN; 8472 is the port of Linux and of flannel), RFC 8926 (Geneve), RFC 2784 and 2890 (GRE), RFC 2003 (IP in IP), RFC
+4213 (IPv6 in IPv4), draft-foschiano-erspan.
 """
 
 from __future__ import annotations

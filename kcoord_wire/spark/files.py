@@ -6,20 +6,18 @@
 With `decode_frames` Spark reads the files and passes each frame to Python, which costs more than decoding it. Here a
 worker reads a file with pyarrow and passes only decoded columns to Spark, or only a count if it writes the result.
 
+    archive = package_archive("kcoord_wire.zip")  # for the executors of a cluster
+    spark-submit --py-files kcoord_wire.zip job.py
+    spark-submit --archives kcoord_wire.zip#kcoord --conf spark.executorEnv.PYTHONPATH=kcoord job.py
+
 Laws:
 
 * The rows equal those of `decode_frames` on the same files, as multisets; a file is a partition.
 * Rows of other apis are dropped before they reach Spark. A batch holds at most a row group and at most `BATCH_ROWS`.
 * A worker names a file after its index in `paths` and moves it there when it is complete, so that a repeated task
   replaces it by the same file. ``_SUCCESS`` exists when all files do.
-
-The package for the executors of a cluster:
-
-    archive = package_archive("kcoord_wire.zip")
-    spark-submit --py-files kcoord_wire.zip job.py
-    spark-submit --archives kcoord_wire.zip#kcoord --conf spark.executorEnv.PYTHONPATH=kcoord job.py
-
-* It holds the modules, the schema files and the native modules of this platform; the executors also need pyarrow.
+* The package's archive holds the modules, the schema files and the native modules of this platform; the executors also
+  need pyarrow.
 * Python cannot load a native module from a zip. With ``--archives`` Spark unpacks the file; with ``--py-files`` the
   first import unpacks it into the executor's folder beside the file, or into a temporary folder if that is read-only.
 * Executors on another platform ignore the native modules, whose file names contain the platform, and run the pure ones.

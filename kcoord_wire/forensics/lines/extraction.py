@@ -12,12 +12,8 @@ Laws:
 * A line that cannot be about a group costs a substring search in its block, nothing more: `MARKS` has what any line
   about a group holds.
 * Rows come in the order of the file. The client and the group of a line that names none are those that lines of the
-  same client, or of a source with one group, have named before.
-
-One line of text -> what it says: kind, program and the fields that it states:
-
-* The first template that matches counts, those of brokers before those of clients.
-* Parsing keeps no state: what a line leaves out (client, group) is added by `kcoord_wire.forensics.lines.extraction`.
+  same client, or of a source with one group, have named before. Parsing a line by itself keeps no state.
+* The first template that matches a line counts, those of brokers before those of clients.
 """
 
 from __future__ import annotations
