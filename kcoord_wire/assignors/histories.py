@@ -145,7 +145,7 @@ def play(assign: Callable[[Case], Given], *, seed: int, rounds: int, scale: int 
     for _ in range(rounds):
         case = history.case()
         yield case
-        history.take(assign(case))
+        history.own(assign(case))
         history.change()
 
 
@@ -186,7 +186,7 @@ class _History:
             known += [self.chance.sample(RACKS, self.chance.choice([1, 1, 2])) for _ in range(count - len(known))]
         self.racks = {topic: racks[: self.topics[topic]] for topic, racks in self.racks.items() if topic in self.topics}
 
-    def take(self, given: Given) -> None:
+    def own(self, given: Given) -> None:
         """Let the members own what they were given."""
         self.generation += 1
         for member_id in self.members.keys() - self.absent:

@@ -310,7 +310,7 @@ class _Direction:
                 self._times[-1] = self._fed, max(at, self._times[-1][1])
         return self.splitter.feed(data)
 
-    def take(self, size: int) -> tuple[int, At]:
+    def times_of(self, size: int) -> tuple[int, At]:
         """The first time and the latest packet of the next `size` bytes, which are in no frame or loss before."""
         times = self._times
         self._taken += size
@@ -411,7 +411,7 @@ class RawConversation:
             if self._is_central is None and len(body) == piece.size:
                 self._is_central = is_central(side, body)
             direction.is_bulk = (self._note_request if side == "request" else self._note_response)(body) in _BULK
-            _, at = direction.take(SIZE_BYTES + len(body))
+            _, at = direction.times_of(SIZE_BYTES + len(body))
             found = RawFrame(*at, self._connection, side, body, size=piece.size)
             if lacking := piece.size - len(body):
                 what = "of data were left out" if direction.is_bulk else "were not captured"
@@ -423,7 +423,7 @@ class RawConversation:
     def _skipped(self, side: Side, piece: Skipped) -> RawFrame:
         self._report.skipped_bytes += piece.size
         direction = self._directions[side]
-        first_ns, at = direction.take(piece.size)
+        first_ns, at = direction.times_of(piece.size)
         found = RawFrame(*at, self._connection, "damage", lost=piece.size, by=sender_of(side))
         found.error = f"{side}: {piece.reason}"
         if not (piece.in_frame and direction.is_bulk):

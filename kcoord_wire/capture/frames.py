@@ -63,7 +63,7 @@ from kcoord_wire.capture.conversation import (
 from kcoord_wire.capture.packets import At, Endpoint, Segment, read_segment
 from kcoord_wire.capture.pcap import CaptureError, read_packets, salvage_packets
 from kcoord_wire.capture.splitter import SEARCH_WINDOW, FrameSplitter, Plausibility, SplitFrame
-from kcoord_wire.capture.tcp import Closed, Connection, Hole, Reassembler, Refused, StreamEvent
+from kcoord_wire.capture.tcp import Closed, Hole, Reassembler, Refused, StreamEvent, TcpConnection
 from kcoord_wire.codec.frames import TypeIdHeader
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.codec.pending import PendingRequests
@@ -377,7 +377,7 @@ class _Introduction:
     :ivar size: bytes in `events`
     """
 
-    def __init__(self, connection: Connection, max_frame_size: int) -> None:
+    def __init__(self, connection: TcpConnection, max_frame_size: int) -> None:
         self.events: list[StreamEvent] = []
         self.hopeless = False
         self.size = 0
@@ -542,7 +542,7 @@ class _Reader:
         elif introduction.hopeless:
             yield from self._leave_out(connection, introduction)
 
-    def _leave_out(self, connection: Connection, introduction: _Introduction) -> Iterator[RawFrame]:
+    def _leave_out(self, connection: TcpConnection, introduction: _Introduction) -> Iterator[RawFrame]:
         """Count a connection without a Kafka request and, unless it carried no bytes, report it as lost."""
         self._talks[connection.number] = None
         self._report.foreign_connections += 1
@@ -569,14 +569,14 @@ class _Reader:
     def _is_broker(self, endpoint: Endpoint) -> bool:
         return endpoint in self._brokers if self._ports is None else endpoint[1] in self._ports
 
-    def _known_broker(self, connection: Connection) -> int | None:
+    def _known_broker(self, connection: TcpConnection) -> int | None:
         """Index of the broker where the port, or an earlier connection, shows it."""
         known = [self._is_broker(endpoint) for endpoint in connection.endpoints]
         if known == [True, True] and connection.initiator is not None:  # brokers among themselves
             return 1 - connection.initiator
         return known.index(True) if sum(known) == 1 else None
 
-    def _begin(self, connection: Connection, broker: int) -> _Dialogue:
+    def _begin(self, connection: TcpConnection, broker: int) -> _Dialogue:
         conversation = RawConversation(
             self._name(connection, broker),
             self._report,
@@ -587,6 +587,6 @@ class _Reader:
         return dialogue
 
     @staticmethod
-    def _name(connection: Connection, broker: int) -> str:
+    def _name(connection: TcpConnection, broker: int) -> str:
         names = [address_text(*endpoint) for endpoint in connection.endpoints]
         return f"{names[1 - broker]}-{names[broker]}#{connection.number}"

@@ -11,7 +11,7 @@ Laws:
 * Missing bytes become a `Hole` of known size. A hole is given up when the peer has acknowledged it and `PATIENCE`
   further segments did not bring it, when more than `MAX_PENDING` bytes or segments are held behind it, or at the end.
 * A new SYN on a pair of endpoints is a new connection. A connection first seen without its SYN starts at its first
-  captured byte (`Connection.from_start` is then false).
+  captured byte (`TcpConnection.from_start` is then false).
 * A connection is closed by the side that sends FIN first, else broken off by RST: `Closed.by`. RST after FIN changes
   nothing about that, because a closed socket answers what still comes with RST. A FIN that the capture lacks is
   recognised by the other side's FIN, which acknowledges it; so a last piece of one byte that is captured behind that
@@ -109,7 +109,7 @@ class _Direction:
         assert self.expected is not None
         return ((sequence - self.expected + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
-    def take(self, ahead: int, payload: bytes, at: At) -> Iterator[_Timed]:
+    def insert(self, ahead: int, payload: bytes, at: At) -> Iterator[_Timed]:
         """Take in bytes that begin `ahead` of the next one; yield what is in order now."""
         assert self.expected is not None
         if ahead < 0:
@@ -189,7 +189,7 @@ class _Direction:
 
 
 @dataclass(slots=True, eq=False)
-class Connection:
+class TcpConnection:
     """Two endpoints and the bytes they exchange, from one SYN to the next.
 
     :ivar number: counts the connections of a capture from 0; distinguishes two between the same endpoints
@@ -230,12 +230,12 @@ class StreamEvent:
     """A piece of a connection that is delivered.
 
     :ivar connection: where it was sent
-    :ivar sender: index into `Connection.endpoints`
+    :ivar sender: index into `TcpConnection.endpoints`
     :ivar at: the packet that brought the piece, not a later one that let it be delivered; see `Hole`
     :ivar piece: bytes in order, a hole in them, or the end of the connection
     """
 
-    connection: Connection
+    connection: TcpConnection
     sender: int
     at: At
     piece: bytes | Hole | Closed | Refused
@@ -251,7 +251,7 @@ class Reassembler:
     def __init__(self, max_connections: int = 65536) -> None:
         self.stray_bytes = 0
         self._max_connections = max_connections
-        self._connections: OrderedDict[tuple[Endpoint, Endpoint], Connection] = OrderedDict()
+        self._connections: OrderedDict[tuple[Endpoint, Endpoint], TcpConnection] = OrderedDict()
         self._opened = 0
 
     def push(self, segment: Segment) -> Iterator[StreamEvent]:
@@ -265,7 +265,7 @@ class Reassembler:
                 return  # an acknowledgement alone shows no data
             if connection is not None:
                 yield from self._end(connection, Closed("closed"), segment.at)
-            connection = self._connections[endpoints] = Connection(self._opened, endpoints)
+            connection = self._connections[endpoints] = TcpConnection(self._opened, endpoints)
             self._opened += 1
         self._connections.move_to_end(endpoints)
         if connection.closed:
@@ -291,7 +291,7 @@ class Reassembler:
             yield from self._end(connection, Closed(), at)
         self._connections.clear()
 
-    def _release(self, connection: Connection, patience: int) -> Iterator[StreamEvent]:
+    def _release(self, connection: TcpConnection, patience: int) -> Iterator[StreamEvent]:
         """Deliver the segments that lack nothing; if more than `patience` are held, give up what the oldest lacks."""
         held = connection._held
         first, blocked = len(held) - 1, {0, 1}  # those before the last were examined by the call before
@@ -313,7 +313,7 @@ class Reassembler:
             for piece, at in self._take(connection, sender, segment):
                 yield StreamEvent(connection, sender, at, piece)
 
-    def _take(self, connection: Connection, sender: int, segment: Segment) -> Iterator[_Timed]:
+    def _take(self, connection: TcpConnection, sender: int, segment: Segment) -> Iterator[_Timed]:
         direction = connection._directions[sender]
         sequence = segment.sequence
         if segment.flags & SYN:
@@ -334,16 +334,16 @@ class Reassembler:
             return
         if segment.flags & FIN:
             direction.fin = direction.expected + ahead + segment.length
-        yield from direction.take(ahead, segment.payload, segment.at)
+        yield from direction.insert(ahead, segment.payload, segment.at)
 
-    def _reset(self, connection: Connection, sender: int, segment: Segment) -> Iterator[StreamEvent]:
+    def _reset(self, connection: TcpConnection, sender: int, segment: Segment) -> Iterator[StreamEvent]:
         if connection.is_unanswered and connection.initiator == 1 - sender:
             connection.closed = True
             yield StreamEvent(connection, sender, connection._syns[0], Refused("answered with a reset"))
         else:
             yield from self._end(connection, Closed("reset", sender), segment.at)
 
-    def _end(self, connection: Connection, closed: Closed, at: At) -> Iterator[StreamEvent]:
+    def _end(self, connection: TcpConnection, closed: Closed, at: At) -> Iterator[StreamEvent]:
         """End a connection.
 
         :param closed: how, unless a FIN has ended it before
@@ -366,7 +366,7 @@ class Reassembler:
         yield StreamEvent(connection, 0, *(connection.ending or (closed, at))[::-1])
 
 
-def _note_start_and_end(connection: Connection, sender: int, segment: Segment) -> None:
+def _note_start_and_end(connection: TcpConnection, sender: int, segment: Segment) -> None:
     """Note what a segment says about the beginning and the end of its connection."""
     if segment.flags & (SYN | ACK) == SYN:
         connection._syns = [*(connection._syns[:1] or [segment.at]), segment.at]
@@ -382,7 +382,7 @@ def _note_start_and_end(connection: Connection, sender: int, segment: Segment) -
         connection.ending = Closed("closed", by), segment.at
 
 
-def _opens_another(connection: Connection, sender: int, segment: Segment) -> bool:
+def _opens_another(connection: TcpConnection, sender: int, segment: Segment) -> bool:
     """Whether a SYN belongs to a new connection, rather than being a copy of the one that opened this."""
     if not segment.flags & SYN or segment.flags & RST:
         return False
@@ -393,7 +393,7 @@ def _opens_another(connection: Connection, sender: int, segment: Segment) -> boo
     return seen_midway or connection.closed
 
 
-def _lacking(connection: Connection, sender: int, segment: Segment) -> int:
+def _lacking(connection: TcpConnection, sender: int, segment: Segment) -> int:
     """Bytes of the other direction that the sender had when it sent this, but that are not delivered yet."""
     peer = connection._directions[1 - sender]
     if not segment.flags & ACK or peer.expected is None:

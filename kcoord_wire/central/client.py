@@ -32,7 +32,7 @@ from kcoord_wire.central.draft import events
 from kcoord_wire.central.draft.consumer import DraftConsumer
 from kcoord_wire.central.draft.events import CentralError, Partition
 from kcoord_wire.central.fetcher import BrokerFetcher, Fetcher, Inbox, PartitionState, Record
-from kcoord_wire.central.peer import Connection, Limits
+from kcoord_wire.central.peer import CentralPeer, Limits
 from kcoord_wire.central.server import LOG
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.kernel import machines
@@ -57,7 +57,7 @@ class _Link:
     def __init__(self, address: str) -> None:
         self.address = address
         self.opening: asyncio.Task[None] | None = None
-        self.connection: Connection | None = None
+        self.connection: CentralPeer | None = None
         self.awaited: type | None = None
 
 
@@ -90,7 +90,7 @@ class CentralConsumer:
         self._moved: dict[Partition, int] = {}  # not yet passed to the machine
         self._links: dict[int, _Link] = {}
         self._opening: set[asyncio.Task[None]] = set()
-        self._closing: set[Connection] = set()
+        self._closing: set[CentralPeer] = set()
         self._inbox: Inbox | None = None
         self._in_hand: tuple[Inbox, Record] | None = None
         self._news = asyncio.Event()
@@ -223,7 +223,7 @@ class CentralConsumer:
         number, broker = effect.connection, effect.broker
         try:
             await self._loop.create_connection(
-                partial(Connection, self, LARGEST_FRAME, number), broker.host, broker.port
+                partial(CentralPeer, self, LARGEST_FRAME, number), broker.host, broker.port
             )
         except (OSError, ValueError, OverflowError):  # the latter of a host or port that cannot be one
             if self._links.pop(number, None) is not None:
@@ -249,7 +249,7 @@ class CentralConsumer:
         else:
             self._finish(link.connection)
 
-    def _finish(self, connection: Connection) -> None:
+    def _finish(self, connection: CentralPeer) -> None:
         """Close a connection when its peer has what was sent, at once after `_FLUSH_MS`."""
         self._closing.add(connection)
         connection.close()
@@ -290,7 +290,7 @@ class CentralConsumer:
 
     # ---- connections: `PeerOwner`
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: CentralPeer) -> None:
         """The connection is there, if the machine still wants it."""
         link = self._links.get(connection.number)
         if link is None:
@@ -299,7 +299,7 @@ class CentralConsumer:
             link.connection = connection
             self._deliver(machines.Connected(connection.number))
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: CentralPeer) -> None:
         """The connection has ended."""
         if connection in self._closing:
             self._closing.remove(connection)
@@ -307,7 +307,7 @@ class CentralConsumer:
         if self._links.pop(connection.number, None) is not None:
             self._deliver(machines.Disconnected(connection.number))
 
-    def receive(self, connection: Connection, data: bytes, start: int) -> None:
+    def receive(self, connection: CentralPeer, data: bytes, start: int) -> None:
         """Decode a frame, and pass it to the machine. Errors as `PeerOwner.receive`."""
         link = self._links.get(connection.number)
         if link is not None:
@@ -315,14 +315,14 @@ class CentralConsumer:
             message = decode_to_consumer(data[start:], awaited)
             self._deliver(machines.Received(connection.number, message))
 
-    def blame(self, connection: Connection, error: Exception) -> None:
+    def blame(self, connection: CentralPeer, error: Exception) -> None:
         """A fault of the machine, or of a function of the application."""
         self._fail(error, None)
 
-    def hold(self, connection: Connection, held: int) -> None:
+    def hold(self, connection: CentralPeer, held: int) -> None:
         """Nothing: there are as few connections as the machine wants."""
 
-    def refuse(self, connection: Connection, error: object) -> None:
+    def refuse(self, connection: CentralPeer, error: object) -> None:
         """Close a connection whose peer has sent bytes that do not decode."""
         link = self._links.get(connection.number)
         facts = {"peer": link.address if link is not None else connection.host, "reason": error}

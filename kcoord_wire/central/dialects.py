@@ -13,7 +13,7 @@ Laws of the rewrite:
 
 * Frames, headers and api keys are Kafka's. JoinGroup 0 is that of clients 0.8.2 (family `rewrite`), all else is of the
   family `kafka`; only the versions of `VERSIONS` are read.
-* A request waits until the one before it on its connection is answered (`Connection.in_hand`), so answers come in the
+* A request waits until the one before it on its connection is answered (`CentralPeer.in_hand`), so answers come in the
   order of the requests, as clients of Kafka rely on.
 """
 
@@ -24,7 +24,7 @@ from typing import Any, Final
 import kcoord_wire as kw
 from kcoord_wire import messages as kafka
 from kcoord_wire.central.draft.events import CentralError
-from kcoord_wire.central.peer import Connection
+from kcoord_wire.central.peer import CentralPeer
 from kcoord_wire.central.rewrite.events import SERVED
 from kcoord_wire.messages import central as m
 
@@ -96,7 +96,7 @@ def draft_frame(message: Any) -> bytes:
 class DraftDialect:
     """The frames of a broker of the draft; a `kcoord_wire.central.peer.Dialect`."""
 
-    def read(self, connection: Connection, body: bytes) -> Any:
+    def read(self, connection: CentralPeer, body: bytes) -> Any:
         """Return a request of the peer, or an answer that it owes."""
         message = decode_to_broker(body)
         if isinstance(message, _ANSWERS):
@@ -108,7 +108,7 @@ class DraftDialect:
             connection.in_hand = message  # where sockets are closed to rebalance (section 2), its answer may take long
         return message
 
-    def frame(self, connection: Connection, message: Any) -> bytes:
+    def frame(self, connection: CentralPeer, message: Any) -> bytes:
         """Return the frame of an answer, or of a request whose answer the peer owes from now on."""
         frame = draft_frame(message)
         if isinstance(message, ASKED_BY_COORDINATOR):
@@ -160,13 +160,13 @@ def kafka_frame(response: Any, correlation_id: int) -> bytes:
 class RewriteDialect:
     """The frames of a broker of the rewrite; a `kcoord_wire.central.peer.Dialect`."""
 
-    def read(self, connection: Connection, body: bytes) -> Any:
+    def read(self, connection: CentralPeer, body: bytes) -> Any:
         """Return a request, which is in hand until it is answered."""
         header, request = decode_to_rewrite_broker(body)
         connection.in_hand = header
         return request
 
-    def frame(self, connection: Connection, message: Any) -> bytes:
+    def frame(self, connection: CentralPeer, message: Any) -> bytes:
         """Return the frame of the answer to the request in hand."""
         frame = kafka_frame(message, connection.in_hand.correlation_id)
         connection.answered()

@@ -33,20 +33,20 @@ class Limits(PeerLimits):
 class Dialect(Protocol):
     """The frames of a protocol. What it has to remember of a connection, it keeps there."""
 
-    def read(self, connection: Connection, body: bytes, /) -> Any:
+    def read(self, connection: CentralPeer, body: bytes, /) -> Any:
         """Return the message of a frame without its size.
 
         :raises DecodeError: it does not decode, or the peer may not send it now
         """
 
-    def frame(self, connection: Connection, message: Any, /) -> bytes:
+    def frame(self, connection: CentralPeer, message: Any, /) -> bytes:
         """Return the frame, with its size, of a message that is sent now.
 
         :raises EncodeError: a value does not fit into its field
         """
 
 
-class Connection(FramedPeer):
+class CentralPeer(FramedPeer):
     """One peer. The frame in hand is a request, by its header or message.
 
     :ivar number: names it; never used twice by one owner

@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kcoord_wire.central.dialects import DraftDialect
-from kcoord_wire.central.peer import Connection, Dialect, Limits
+from kcoord_wire.central.peer import CentralPeer, Dialect, Limits
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.kernel.driver import Driver, log_event
 from kcoord_wire.kernel.machines import Close, Disconnected, LogEvent, Machine, Received, Send
@@ -38,7 +38,7 @@ LOG: Final = logging.getLogger("kcoord_wire.central")
 LOG.addHandler(logging.NullHandler())  # silent unless logging is configured
 
 
-class Server(Peers[Connection]):
+class Server(Peers[CentralPeer]):
     """The connections of one broker, in the event loop that runs where this is made.
 
     :param answerers: see `Answerers`
@@ -54,7 +54,7 @@ class Server(Peers[Connection]):
     def __init__(self, answerers: Answerers, *, dialect: Dialect | None = None, limits: Limits | None = None) -> None:
         super().__init__(limits or Limits(), LOG)
         self._dialect = dialect or DraftDialect()
-        self.connections: dict[int, Connection] = {}
+        self.connections: dict[int, CentralPeer] = {}
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._driver = Driver(execute=self._execute, failed=self._fail)
         self._answerers = answerers
@@ -120,7 +120,7 @@ class Server(Peers[Connection]):
         """Number of connections that the server has closed for a fault of the peer."""
         return self.counters.closed.total()
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: CentralPeer) -> None:
         """Count a connection whose peer has connected."""
         self.connections[connection.number] = connection
         self._per_host[connection.host] += 1
@@ -128,7 +128,7 @@ class Server(Peers[Connection]):
         if self._per_host[connection.host] > self.limits.max_connections_per_host:
             self.drop(connection, "too many", f"{self._per_host[connection.host]} connections of its host are open")
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: CentralPeer) -> None:
         """Forget a connection that has ended."""
         self._per_host[connection.host] -= 1
         if not self._per_host[connection.host]:
@@ -137,7 +137,7 @@ class Server(Peers[Connection]):
         if self.connections.pop(connection.number, None) is not None and self._driver.machines:
             self._driver.deliver(Disconnected(connection.number), to=self._machine)
 
-    def receive(self, connection: Connection, data: bytes, start: int) -> None:
+    def receive(self, connection: CentralPeer, data: bytes, start: int) -> None:
         """Decode a frame, and pass it on. Errors as `PeerOwner.receive`."""
         message = self._dialect.read(connection, data[start:])
         if (answerer := self._answerers.get(type(message))) is not None:
@@ -145,7 +145,7 @@ class Server(Peers[Connection]):
         else:
             self._driver.deliver(Received(connection.number, message), to=self._machine, cause=connection)
 
-    def refuse(self, connection: Connection, error: object) -> None:
+    def refuse(self, connection: CentralPeer, error: object) -> None:
         """Close a connection for a fault of its peer; the machine gets `Disconnected`."""
         self.drop(connection, "malformed", str(error))
 
@@ -158,14 +158,14 @@ class Server(Peers[Connection]):
 
     # ---- the machines
 
-    def _fail(self, error: Exception, cause: Connection | None) -> None:
+    def _fail(self, error: Exception, cause: CentralPeer | None) -> None:
         if cause is not None:
             self.blame(cause, error)
         elif not self.failed.done():
             self._driver.stop()
             self.failed.set_exception(error)
 
-    def _execute(self, machine: Machine, effect: Any, cause: Connection | None) -> None:
+    def _execute(self, machine: Machine, effect: Any, cause: CentralPeer | None) -> None:
         if isinstance(effect, Send):
             connection = self.connections.get(effect.connection)
             if connection is not None:
@@ -182,7 +182,7 @@ class Server(Peers[Connection]):
             if connection is not None:
                 connection.close()
 
-    def _send(self, connection: Connection, message: Any) -> None:
+    def _send(self, connection: CentralPeer, message: Any) -> None:
         try:
             frame = self._dialect.frame(connection, message)
         except EncodeError as error:
@@ -190,6 +190,6 @@ class Server(Peers[Connection]):
             return
         connection.write(frame)
 
-    def _accept(self) -> Connection:
+    def _accept(self) -> CentralPeer:
         self._last_number += 1
-        return Connection(self, self.limits.max_unregistered_frame_size, self._last_number)
+        return CentralPeer(self, self.limits.max_unregistered_frame_size, self._last_number)

@@ -140,7 +140,7 @@ class _Watcher:
         self._members: dict[str, _Member] = {}
         self._assigned: dict[str, tuple[int, int]] = {}  # by connection: when the last assignment came, new partitions
 
-    def take(self, row: dict[str, Any]) -> None:
+    def add(self, row: dict[str, Any]) -> None:
         """Take in one exchange."""
         if row["api"] == "OffsetFetch":
             since, count = self._assigned.pop(row["connection"], (0, 0))
@@ -182,7 +182,7 @@ def _watch(exchanges: pa.Table, *, is_cooperative: bool) -> _Measured:
     wanted = exchanges.select(_COLUMNS).filter(pc.is_in(exchanges["api"], pa.array(_READ)))
     watcher = _Watcher(is_cooperative=is_cooperative)
     for row in wanted.sort_by("asked_ns").to_pylist():
-        watcher.take(row)
+        watcher.add(row)
     return watcher.found
 
 

@@ -130,7 +130,7 @@ class RecordingThread:
         if not self._failed:
             held = self._writer.held
             self._taken += held
-            self._batches.put((self._writer.take(), held))
+            self._batches.put((self._writer.drain(), held))
         self._counters.recorded = self._writer.records
         self._counters.recorded_bytes = self._writer.size
         if self._slow and self.unwritten < HELD_FOR_DISK // 2:

@@ -514,9 +514,9 @@ class RecordingWriter:
 
         :raises OSError: as `write`
         """
-        self.write(self.take())
+        self.write(self.drain())
 
-    def take(self) -> list[Batch]:
+    def drain(self) -> list[Batch]:
         """Return what is held, to be passed to `write`; it is not held any more."""
         taken, self._batches = self._batches, [Batch(self._batches[-1].number)]
         self._pieces = self._batches[-1].pieces

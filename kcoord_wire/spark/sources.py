@@ -229,7 +229,7 @@ class RecordingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = _end_of(found)
             if (isinstance(found, Damage) and found.at_end and growing) or (stop is not None and end > stop):
                 break
-            budget.take(end - position)
+            budget.spend(end - position)
             position = end
             rows += not (isinstance(found, Recorded) and is_repeated(found, header))
             if budget.spent:
@@ -250,7 +250,7 @@ class _Budget:
     def spent(self) -> bool:
         return 0 in (self.bytes, self.rows, self.files)
 
-    def take(self, size: int) -> None:
+    def spend(self, size: int) -> None:
         if self.bytes is not None:
             self.bytes = max(self.bytes - size, 0)
         if self.rows is not None:

@@ -1,7 +1,7 @@
 """All groups of a cluster, from polls to histories: the core of the watch, and its samples for Prometheus.
 
     watched = Watched("127.0.0.1:9092")
-    for change in watched.take(poll):
+    for change in watched.update(poll):
         print(change.text)
     histories = watched.histories()
 
@@ -149,7 +149,7 @@ class Watched:
         """Return which of these groups are watched: those that already are first, then by name."""
         return sorted(group_ids, key=lambda each: (each not in self._groups, each))[: self.limits.groups]
 
-    def take(self, poll: Poll, *, left_out: int = 0) -> list[Change]:
+    def update(self, poll: Poll, *, left_out: int = 0) -> list[Change]:
         """Take in the answers of a poll; return what has changed.
 
         :param left_out: groups that were not asked about, beyond the limit
@@ -168,9 +168,9 @@ class Watched:
         for group_id, seen in sorted(poll.groups.items()):
             is_new = group_id not in self._groups and last.answered_ns is not None
             group = self._group(group_id, now)
-            changes += group.take(now, seen, is_new=is_new)
+            changes += group.update(now, seen, is_new=is_new)
             if group_id in poll.committed:
-                changes += group.take_offsets(now, poll.committed[group_id], poll.ends)
+                changes += group.update_offsets(now, poll.committed[group_id], poll.ends)
         self._trim()
         answered, missed = last.polls
         self.snapshot = Snapshot(self._views(), now, None, (answered + 1, missed), left_out)

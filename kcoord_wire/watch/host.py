@@ -336,7 +336,7 @@ class Watch:
                 changes = self._watched.miss(found)
                 delay = max(self._interval_s, min(2 * delay, _LONGEST_S))
             else:
-                changes = self._watched.take(found, left_out=self._polls.left_out)
+                changes = self._watched.update(found, left_out=self._polls.left_out)
                 delay = self._interval_s
             view.show(self._watched, changes, time.time_ns())
             count += 1

@@ -72,7 +72,7 @@ class LagBook:
         self._kept: dict[Place, Lag] = {}
         self._recent: dict[Place, deque[tuple[int, int]]] = {}
 
-    def take(
+    def record(
         self, now: int, committed: Mapping[Place, int], ends: Mapping[Place, int], owners: Mapping[Place, str]
     ) -> list[SetBack]:
         """Take in the offsets of a poll; return what was set back.
@@ -252,7 +252,7 @@ class GroupWatch:
 
     # ---- what polls show
 
-    def take(self, now: int, seen: SeenGroup, *, is_new: bool = False) -> list[Change]:
+    def update(self, now: int, seen: SeenGroup, *, is_new: bool = False) -> list[Change]:
         """Take in a description.
 
         :param is_new: the group was not there in an earlier poll, so that its first members are a rebalance
@@ -276,10 +276,10 @@ class GroupWatch:
         self._assignor = seen.assignor or self._assignor
         return changes
 
-    def take_offsets(self, now: int, committed: Mapping[Place, int], ends: Mapping[Place, int]) -> list[Change]:
+    def update_offsets(self, now: int, committed: Mapping[Place, int], ends: Mapping[Place, int]) -> list[Change]:
         """Take in the committed offsets of the group, and the ends of their partitions."""
         owners = {place: item.member_id for place, item in self._tables.held.items()}
-        back = self.lag.take(now, committed, ends, owners)
+        back = self.lag.record(now, committed, ends, owners)
         self._last_ns = now
         return [
             self._change(

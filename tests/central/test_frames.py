@@ -18,7 +18,7 @@ from kcoord_wire.central.dialects import (
     draft_frame,
     kafka_frame,
 )
-from kcoord_wire.central.peer import Connection, Limits
+from kcoord_wire.central.peer import CentralPeer, Limits
 from kcoord_wire.messages import central as m
 
 SAMPLES = [
@@ -101,7 +101,7 @@ def test_what_is_not_served_is_a_decode_error(body: bytes, kind: str) -> None:
 def test_an_answer_has_the_correlation_id_of_its_request() -> None:
     dialect = RewriteDialect()
     owner: Any = SimpleNamespace(limits=Limits(), receive=None, counters=None)
-    connection = Connection(owner, 1 << 20, 1)
+    connection = CentralPeer(owner, 1 << 20, 1)
     assert dialect.read(connection, kw.encode_request(JOIN, 0, correlation_id=9)) == JOIN
     assert connection.in_hand.correlation_id == 9
     frame = dialect.frame(connection, kafka.rewrite.RewriteJoinGroupResponse(generation_id=1))

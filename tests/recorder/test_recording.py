@@ -498,7 +498,7 @@ def test_a_full_disk_raises_and_leaves_a_sound_file(tmp_path: Path, monkeypatch:
             writer.flush()
     monkeypatch.undo()
     with pytest.raises(OSError, match="No space left"):
-        writer.write(writer.take())
+        writer.write(writer.drain())
     writer.close()
     found = list(read_recording(tmp_path / "frames-000001.kcrec"))
     assert [piece.body for piece in found if isinstance(piece, Recorded)] == [b"fits", b"fits, too"]

@@ -7,13 +7,13 @@ from typing import Any
 
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.worlds.proposal import all_members
-from kcoord_wire.worlds.proposal.member import Member
+from kcoord_wire.worlds.proposal.member import ProposalMember
 from kcoord_wire.worlds.proposal.proposal_coordinator import Coordinator
 from tests.support.planting import Patch, replaces
 
 
-@replaces(Member, "_join")
-def keeps_its_partitions(join: Any, self: Member) -> None:
+@replaces(ProposalMember, "_join")
+def keeps_its_partitions(join: Any, self: ProposalMember) -> None:
     """A member joins without giving up what it has."""
     owned = self.owned
     join(self)
@@ -38,8 +38,8 @@ def does_not_wait(_all_wait: Any, self: Coordinator) -> bool:
     return any(each.waiting for each in self.members.values())
 
 
-@replaces(Member, "_heard")
-def keeps_errors(heard: Any, self: Member, error: int, sent_at: int) -> None:
+@replaces(ProposalMember, "_heard")
+def keeps_errors(heard: Any, self: ProposalMember, error: int, sent_at: int) -> None:
     """A member takes a refused heartbeat for an accepted one."""
     heard(self, ErrorCode.NONE if error == ErrorCode.REBALANCE_IN_PROGRESS else error, sent_at)
 

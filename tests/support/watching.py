@@ -57,7 +57,7 @@ class Script:
         self.now += int(seconds * SECOND)
         seen = [each if coordinator is None else replace(each, coordinator=coordinator) for each in groups]
         offsets = None if committed is None else {("orders", n): offset for n, offset in committed.items()}
-        return self.watched.take(
+        return self.watched.update(
             Poll(
                 self.now,
                 {each.group_id: each for each in seen},

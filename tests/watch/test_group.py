@@ -271,7 +271,7 @@ A, B = ("orders", 0), ("orders", 1)
 
 
 def take(book: LagBook, second: float, committed: dict, ends: dict) -> list:  # type: ignore[type-arg]  # of places
-    return list(book.take(START + int(second * SECOND), committed, ends, {A: "m-1"}))
+    return list(book.record(START + int(second * SECOND), committed, ends, {A: "m-1"}))
 
 
 def test_rows_are_kept_where_something_changes() -> None:

@@ -150,7 +150,7 @@ def test_topics_are_bounded() -> None:
     script = Script()
     places = {(f"t-{number}", 0): 1 for number in range(MOST_TOPICS + 50)}
     seen = group("Empty", assignor=None)
-    script.watched.take(Poll(script.now, {"billing": seen}, {}, {"billing": dict.fromkeys(places, 0)}, places))
+    script.watched.update(Poll(script.now, {"billing": seen}, {}, {"billing": dict.fromkeys(places, 0)}, places))
     lags = {name[2]: value for name, value in scraped(script).items() if name[0] == "kcoord_group_lag"}
     assert len(lags) == MOST_TOPICS + 1
     assert lags[OTHER_TOPICS] == 50

@@ -58,7 +58,7 @@ class ProcessServer:
 
 
 @dataclass(slots=True, eq=False)
-class Connection:
+class VirtualConnection:
     """A connection from a process to a server.
 
     :ivar process: the client
@@ -98,7 +98,7 @@ class Loss(NamedTuple):
     reset: float = 0.0
 
 
-ConnectionT = TypeVar("ConnectionT", bound=Connection)
+ConnectionT = TypeVar("ConnectionT", bound=VirtualConnection)
 
 
 class Network(ABC, Generic[ConnectionT]):
@@ -115,7 +115,7 @@ class Network(ABC, Generic[ConnectionT]):
         self.open: dict[ConnectionT, None] = {}
         self._clock = clock
         self._latency = latency_ms
-        self._kind: Any = kind or Connection
+        self._kind: Any = kind or VirtualConnection
         self._hosts: dict[str, str] = {}
         self._connections = 0
 

@@ -18,7 +18,7 @@ from kcoord_wire.kernel.machines import Machine, Tick
 from kcoord_wire.kernel.virtual.clock import NEVER, VirtualClock
 
 if TYPE_CHECKING:
-    from kcoord_wire.kernel.virtual.network import Connection
+    from kcoord_wire.kernel.virtual.network import VirtualConnection
 
 _TICK: Final = Tick()
 
@@ -57,7 +57,7 @@ class Process:
         self.machine = machine
         self.random = random
         self.is_alive = True
-        self.connection: Connection | None = None
+        self.connection: VirtualConnection | None = None
         self.cut_until = 0
         self.paused_until = 0
         self._clock = clock

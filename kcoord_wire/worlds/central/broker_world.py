@@ -29,7 +29,7 @@ from kcoord_wire.kernel.machines import (
     Send,
 )
 from kcoord_wire.kernel.virtual.clock import VirtualClock
-from kcoord_wire.kernel.virtual.network import Connection, Network, ProcessServer
+from kcoord_wire.kernel.virtual.network import Network, ProcessServer, VirtualConnection
 from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.kernel.virtual.scripts import Draw
 from kcoord_wire.kernel.virtual.world import World
@@ -40,7 +40,7 @@ PORT: Final = 9092
 _CONNECT: Final = b""
 
 
-class Link(Connection):
+class Link(VirtualConnection):
     """A client's connection with a broker.
 
     :ivar events: gets what the client's side of it sees: None for connected, a message, `Disconnected`

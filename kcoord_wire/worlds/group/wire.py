@@ -22,7 +22,7 @@ from kcoord_wire.consumer.member_events import Arrived, MemberState, SendRequest
 from kcoord_wire.coordinator.fault_injection import CLEAN, FaultedExchange, Faults, Injection
 from kcoord_wire.kernel.machines import Disconnected
 from kcoord_wire.kernel.virtual.clock import VirtualClock
-from kcoord_wire.kernel.virtual.network import Connection, Network
+from kcoord_wire.kernel.virtual.network import Network, VirtualConnection
 from kcoord_wire.worlds.group.virtual_coordinator import VirtualCoordinator
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Tap(Protocol):
         """
 
 
-class MemberConnection(Connection):
+class MemberConnection(VirtualConnection):
     """A member's connection to the coordinator.
 
     :ivar is_tapped: whether the tap has seen it opened, and not yet closed

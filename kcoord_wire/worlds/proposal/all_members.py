@@ -42,7 +42,7 @@ from kcoord_wire.messages.proposal import (
     ProposalSubscriptionHash,
 )
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.proposal.member import Member
+from kcoord_wire.worlds.proposal.member import ProposalMember
 from kcoord_wire.worlds.proposal.proposal_coordinator import (
     Codec,
     Coordinator,
@@ -170,7 +170,7 @@ class AllMembersCoordinator(Coordinator):
         )
 
 
-class AllMembersMember(Member):
+class AllMembersMember(ProposalMember):
     """Sends its subscription with a hash of the metadata, and computes the assignment of the whole group.
 
     :param strategies: the preferred one first

@@ -1,7 +1,7 @@
 """The member's side of every variant: join, heartbeat, rejoin, leave.
 
-A variant derives its member from `Member` and says what it sends with JoinGroup and how it comes to its partitions.
-`Member` is a `machines.Machine`.
+A variant derives its member from `ProposalMember`: what it sends with JoinGroup, how it comes to its partitions.
+`ProposalMember` is a `machines.Machine`.
 
 Laws:
 
@@ -46,7 +46,7 @@ class _InFlight(NamedTuple):
     deadline: int
 
 
-class Member(ABC):
+class ProposalMember(ABC):
     """A consumer.
 
     :ivar state: see `MemberState`
@@ -265,11 +265,11 @@ class Member(ABC):
         self._end(MemberState.LEFT)
 
 
-_HANDLE: Final[Mapping[type, Callable[[Member, Any], None]]] = {
-    Tick: Member._tick,
-    Arrived: Member._arrived,
-    Disconnected: Member._disconnected,
-    TopicsKnown: Member._topics_known,
-    Subscribe: Member._subscribe,
-    Leave: Member._leave,
+_HANDLE: Final[Mapping[type, Callable[[ProposalMember, Any], None]]] = {
+    Tick: ProposalMember._tick,
+    Arrived: ProposalMember._arrived,
+    Disconnected: ProposalMember._disconnected,
+    TopicsKnown: ProposalMember._topics_known,
+    Subscribe: ProposalMember._subscribe,
+    Leave: ProposalMember._leave,
 }

@@ -38,7 +38,7 @@ from kcoord_wire.codec.registry import (
 from kcoord_wire.consumer.member_events import Arrived, Leave, SendRequest, TopicsKnown
 from kcoord_wire.kernel.machines import Close, Disconnected
 from kcoord_wire.kernel.virtual.clock import VirtualClock
-from kcoord_wire.kernel.virtual.network import Connection, Network, ProcessServer
+from kcoord_wire.kernel.virtual.network import Network, ProcessServer, VirtualConnection
 from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.kernel.virtual.scripts import (
     Do,
@@ -58,7 +58,7 @@ from kcoord_wire.messages import HeartbeatResponse, LeaveGroupResponse
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.worlds.proposal import proposal_coordinator as events
 from kcoord_wire.worlds.proposal.all_members import topics_of
-from kcoord_wire.worlds.proposal.member import Member
+from kcoord_wire.worlds.proposal.member import ProposalMember
 from kcoord_wire.worlds.proposal.proposal_coordinator import (
     Answer,
     Asked,
@@ -137,7 +137,7 @@ class Moved(NamedTuple):
     error: int = 0
 
 
-class ProposalNetwork(Network[Connection]):
+class ProposalNetwork(Network[VirtualConnection]):
     """Carries requests and responses.
 
     :param family: of the variant's JoinGroup; the other requests are Kafka's
@@ -161,7 +161,7 @@ class ProposalNetwork(Network[Connection]):
         self._server = server
         self._family = family
         self._compresses_joins = compresses_joins
-        self._links: dict[int, Connection] = {}
+        self._links: dict[int, VirtualConnection] = {}
 
     def send(self, process: Process, effect: SendRequest) -> None:
         """Send a member's request, on a new connection if it has none."""
@@ -173,7 +173,7 @@ class ProposalNetwork(Network[Connection]):
         self._clock.record(process.name, "sends", Moved(type(effect.message).__name__, len(data) + _SIZE))
         self.send_to_server(link, data)
 
-    def arrived(self, connection: Connection, *message: Any) -> None:
+    def arrived(self, connection: VirtualConnection, *message: Any) -> None:
         """A request has reached the coordinator."""
         [data] = message
         is_join = peek_request(data).request_api_key == ApiKey.JOIN_GROUP
@@ -189,7 +189,7 @@ class ProposalNetwork(Network[Connection]):
         if link.is_open:
             self.send_to_process(link, effect.caller.request_id, effect.message)
 
-    def returned(self, connection: Connection, *message: Any) -> None:
+    def returned(self, connection: VirtualConnection, *message: Any) -> None:
         """A response has reached the member."""
         request_id, response = message
         data = encode_response(response, 0, correlation_id=request_id)
@@ -203,7 +203,7 @@ class ProposalNetwork(Network[Connection]):
         header, response = decode_response(plain, type(response), 0)
         connection.process.deliver(Arrived(header.correlation_id, response))
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: VirtualConnection) -> None:
         """The member's connection was reset."""
         connection.process.deliver(Disconnected())
 
@@ -262,7 +262,7 @@ class MemberProcess(Process):
 
     __slots__ = ("_cluster", "_seen", "machine", "options")
 
-    machine: Member
+    machine: ProposalMember
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class MemberProcess(Process):
         clock: VirtualClock,
         name: str,
         host: str,
-        machine: Member,
+        machine: ProposalMember,
         options: MemberOptions,
     ) -> None:
         super().__init__(clock, name, host, machine, Random(f"{cluster.seed}/{name}"))
@@ -520,7 +520,7 @@ class ProposalCluster(World[MemberProcess]):
         in_step = all(member.generation == coordinator.generation for member in members)
         return not working or (coordinator.phase is Phase.STABLE and in_step and self._is_all_held(members))
 
-    def _is_all_held(self, members: Sequence[Member]) -> bool:
+    def _is_all_held(self, members: Sequence[ProposalMember]) -> bool:
         held = [partition for member in members for partition in member.owned]
         active = [member.subscription or Subscription() for member in members if not member.is_dormant]
         wanted = {topic for subscription in active for topic in topics_of(subscription, self.topics)}

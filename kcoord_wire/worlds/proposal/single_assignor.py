@@ -51,7 +51,7 @@ from kcoord_wire.worlds.proposal.all_members import (
     assign_checked,
     topics_of,
 )
-from kcoord_wire.worlds.proposal.member import Member
+from kcoord_wire.worlds.proposal.member import ProposalMember
 from kcoord_wire.worlds.proposal.proposal_coordinator import (
     Asked,
     Codec,
@@ -181,7 +181,7 @@ class SingleAssignorCoordinator(Coordinator):
         return SingleAssignorJoinGroupResponse(group_generation_id=self.generation, member_id=member_id, phase=phase)
 
 
-class SingleAssignorMember(Member):
+class SingleAssignorMember(ProposalMember):
     """Sends its subscription; computes the assignment if it is asked to.
 
     :param strategies: the first assigns; no other member needs to know it
@@ -297,7 +297,7 @@ class Variant(NamedTuple):
 
     family: str
     coordinator: Callable[[CoordinatorSettings, int, Save | None, int], Coordinator]
-    member: Callable[[MemberSettings, Codec, Sequence[Strategy]], Member]
+    member: Callable[[MemberSettings, Codec, Sequence[Strategy]], ProposalMember]
 
 
 VARIANTS: Final[Mapping[str, Variant]] = MappingProxyType(

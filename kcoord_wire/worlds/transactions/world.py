@@ -33,7 +33,7 @@ from typing import Any, Final, NamedTuple
 from kcoord_wire.codec.registry import decode_response, encode_request
 from kcoord_wire.consumer.member_events import Arrived
 from kcoord_wire.kernel.virtual.clock import VirtualClock
-from kcoord_wire.kernel.virtual.network import Connection, Network
+from kcoord_wire.kernel.virtual.network import Network, VirtualConnection
 from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.kernel.virtual.scripts import (
     Do,
@@ -85,7 +85,7 @@ class Slow(NamedTuple):
     twice: float = 0.0
 
 
-class BrokerConnection(Connection):
+class BrokerConnection(VirtualConnection):
     """A process's connection to one broker.
 
     :ivar broker: which

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS, VirtualClock
-from kcoord_wire.kernel.virtual.network import Connection, Loss, Network
+from kcoord_wire.kernel.virtual.network import Loss, Network, VirtualConnection
 from kcoord_wire.kernel.virtual.processes import Process
 
 
@@ -30,23 +30,23 @@ class StubServer:
     is_up = True
 
 
-class RecordingNetwork(Network[Connection]):
+class RecordingNetwork(Network[VirtualConnection]):
     """Writes down what happens on it."""
 
     def __init__(self, clock: VirtualClock, latency_ms: tuple[int, int]) -> None:
         super().__init__(clock, latency_ms)
         self.seen: list[tuple[Any, ...]] = []
 
-    def arrived(self, connection: Connection, *message: Any) -> None:
+    def arrived(self, connection: VirtualConnection, *message: Any) -> None:
         self.seen.append((self._clock.now, "arrived", *message))
 
-    def returned(self, connection: Connection, *message: Any) -> None:
+    def returned(self, connection: VirtualConnection, *message: Any) -> None:
         self.seen.append((self._clock.now, "returned", *message))
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: VirtualConnection) -> None:
         self.seen.append((self._clock.now, "disconnected"))
 
-    def closing(self, connection: Connection) -> None:
+    def closing(self, connection: VirtualConnection) -> None:
         self.seen.append((self._clock.now, "closing"))
 
 
@@ -60,7 +60,7 @@ class World:
         self.process = IdleProcess(self.clock, "p", self.network.host_of("p"), Idle(), Random(1))
         self.connection = self.connect()
 
-    def connect(self) -> Connection:
+    def connect(self) -> VirtualConnection:
         self.process.connection = self.network.connect(self.process, self.server, "10.0.0.1:9")
         return self.process.connection
 
@@ -159,10 +159,10 @@ def test_the_reset_of_a_closed_connection_is_not_noticed() -> None:
 
 
 class NamedNetwork(RecordingNetwork):
-    def returned(self, connection: Connection, *message: Any) -> None:
+    def returned(self, connection: VirtualConnection, *message: Any) -> None:
         self.seen.append((connection.name[-2:], *message))
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: VirtualConnection) -> None:
         self.seen.append((connection.name[-2:], "disconnected"))
 
 
