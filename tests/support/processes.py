@@ -84,8 +84,9 @@ class Process:
         """What it has written to its standard error."""
         if self._errors.closed:
             return self._said
-        self._errors.seek(0)
-        return self._errors.read().decode(errors="replace")
+        file = self._errors.fileno()
+        # Not by `seek`: the process writes where this has read to, as the two share the offset of the file.
+        return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 
     def tell(self, line: str) -> None:
         """Write a line to its standard input."""
