@@ -178,7 +178,9 @@ def test_a_sync_says_which_appends_it_covers() -> None:
     store.end_sync(first)
     assert write(store, []).last == 4
     assert store.begin_sync() is None
-    assert write(store, []).last == 5
+    third = begun(store, [])
+    assert third.last == 5
+    third.run()
     assert store.recover() == [commit("a", 0, 3)]
     assert write(store, [commit("a", 0, 4)]).last == 1, "counted anew"
 
