@@ -7,7 +7,6 @@ of its assignors, is in tests/interop/test_python_clients.py.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -23,6 +22,7 @@ from kcoord_wire.coordinator import Coordinator, Trigger
 from tests.support.clients.life_cycle import CONFIG, Figures, Place, at_once, expect_shares, mixed
 from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, KCOORD, Client, Member
 from tests.support.clients.served import Served
+from tests.support.waiting import eventually
 
 RANGE = "range"
 COOPERATIVE = "cooperative-sticky"
@@ -200,10 +200,3 @@ def test_tools_of_kafka_python(brisk: Coordinator, member: Member, caplog: pytes
     finally:
         admin.close()
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 40) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
