@@ -96,7 +96,7 @@ def poll_too_rarely(address: str, group: str, times: int) -> None:
     try:
         for number in range(1, times + 1):
             # librdkafka leaves the group after a second without a poll, and joins again here
-            eventually(lambda number=number: consumer.poll(0.05) or len(assignments) >= number, every=0)
+            eventually(lambda number=number: (consumer.poll(0.05), len(assignments) >= number)[1], every=0)
             time.sleep(1.8)  # it looks twice a second
     finally:
         consumer.close()

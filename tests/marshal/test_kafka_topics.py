@@ -130,7 +130,7 @@ def test_members_of_a_consumer_group(coordinator: StartCoordinator) -> None:
     consumer = Consumer(settings)
     consumer.subscribe(["orders"])
     positions = KafkaPositions(broker.address)
-    eventually(lambda: consumer.poll(0.1) or positions.live_members("g"), until=lambda live: live == ["billing-1"])
+    eventually(lambda: (consumer.poll(0.1), positions.live_members("g"))[1], until=lambda live: live == ["billing-1"])
     with pytest.raises(TopicsError):
         positions.commit("g", {ORDERS[0]: 3})
     consumer.close()

@@ -148,7 +148,7 @@ def consuming(coordinator: Coordinator, client_id: str = "c-1") -> Iterator[Cons
     consumer = Consumer({"bootstrap.servers": coordinator.address, "group.id": "billing", "client.id": client_id})
     consumer.subscribe(["orders"])
     try:
-        eventually(lambda: consumer.poll(0.05) or consumer.assignment())
+        eventually(lambda: (consumer.poll(0.05), consumer.assignment())[1])
         consumer.commit(offsets=[TopicPartition("orders", 0, 2)], asynchronous=False)
         yield consumer
     finally:
