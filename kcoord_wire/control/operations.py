@@ -472,7 +472,7 @@ def _field_names(kind: Any) -> tuple[str, ...] | None:
 FAILURES: Final = {
     400: "The request is wrong; the text says what",
     401: "The token is missing or wrong",
-    403: "The request was not sent to an address of this server",
+    403: "The request was not sent to an address of this server, or comes from another site",
     404: "There is no such group, topic, fault or path",
     405: "The path has other methods; the header Allow names them",
     413: "The body is too large",

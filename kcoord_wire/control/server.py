@@ -4,10 +4,9 @@ Laws:
 
 * It listens on the loopback alone, whatever the coordinator does.
 * Nothing is said or done without the token, which is compared in constant time. Page and description have no data.
-* A request that names another host is refused: a page of another site, whose name was made to lead to the loopback (DNS
-  rebinding), cannot use the port.
-* What a client costs is bounded: its body, its headers (by http.server), its idleness, and how many there are at once.
-* It uses the coordinator's public methods only, each of which is safe in any thread; one thread serves one connection.
+* Who is served, and what a client may cost: `kcoord_wire.kernel.http_server`. Clients without the token cannot keep out
+  one that has it.
+* It uses the coordinator's public methods only, each of which is safe in any thread; a request has one of its own.
 * The page, one HTML file with its style and script, has no data and no token: a browser keeps the token behind ``#``,
   and the script sends it with each request.
 * The page's policy allows this style and script by their hashes, requests to the port itself, and nothing else.
@@ -27,27 +26,23 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache, cached_property, partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from kcoord_wire.control.operations import OPERATIONS, Operation, checked_body, checked_query, json_form, openapi
 from kcoord_wire.coordinator import Coordinator
+from kcoord_wire.kernel.http_server import HttpError, HttpServer, Request, Response
 
 TOKEN_VARIABLE: Final = "KCOORD_CONTROL_TOKEN"
 """The environment variable that has the token, for server and client."""
 
 HOST: Final = "127.0.0.1"
 LEAST_TOKEN: Final = 16  # characters
-MOST_BODY: Final = 65_536  # bytes
-MOST_CONNECTIONS: Final = 64
-IDLE_SECONDS: Final = 30.0
-STOP_SECONDS: Final = 0.05  # until it notices that it is to stop, at most
 EVENT_SECONDS: Final = 0.1  # between two events of a stream, at least
 REST: Final = 4  # times what an event took: groups of thousands are described in the thread that serves them
 KEEP_ALIVE_SECONDS: Final = 10.0  # between two, at most; a client that has gone is noticed by then
@@ -77,10 +72,7 @@ class ControlServer:
             raise ValueError(f"{TOKEN_VARIABLE}: {what}")
         self.token = token
         self._server = _Server(coordinator, port, token)
-        self.port: int = self._server.server_port
-        serve = partial(self._server.serve_forever, STOP_SECONDS)
-        self._thread = threading.Thread(target=serve, name="kcoord-control", daemon=True)
-        self._thread.start()
+        self.port = self._server.port
 
     @property
     def url(self) -> str:
@@ -97,9 +89,7 @@ class ControlServer:
         self._server.stopping.set()
         for changed in tuple(self._server.streams):
             changed.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -108,194 +98,91 @@ class ControlServer:
         self.stop()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False  # a wait may take minutes, and ends with the coordinator
-    request_queue_size = MOST_CONNECTIONS
-
+class _Server(HttpServer):
     def __init__(self, coordinator: Coordinator, port: int, token: str) -> None:
-        try:
-            super().__init__((HOST, port), _Handler)
-        except OSError as error:
-            raise OSError(error.errno, f"control port {port}: {error.strerror}") from error
         self.coordinator = coordinator
-        self.token = token.encode()
         self.stopping = threading.Event()
         self.streams: set[threading.Event] = set()
-        self.url = f"http://{HOST}:{self.server_port}"
-        self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
-        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._authorization = f"Bearer {token}".encode()
+        try:
+            super().__init__("control port", HOST, port, _log)
+        except OSError as error:
+            raise OSError(error.errno, f"control port {port}: {error.strerror}") from error
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
 
     @cached_property
     def description(self) -> bytes:
         return json.dumps(openapi(self.url)).encode()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
-            with suppress(OSError):
-                request.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
+    def names(self, host: str) -> bool:
+        return host in (f"{HOST}:{self.port}", f"localhost:{self.port}")
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
+    def admit(self, request: Request) -> Response | None:
+        if (request.method, request.path) == ("GET", "/"):
+            policy = {"Content-Security-Policy": live_policy()}
+            return Response(200, live_page(), "text/html; charset=utf-8", policy)
+        if (request.method, request.path) == ("GET", "/openapi.json"):
+            return Response(200, self.description)
+        sent = request.fields.get("authorization", "").encode("latin-1")
+        if not hmac.compare_digest(sent, self._authorization):
+            raise HttpError(401, "the header Authorization must be: Bearer TOKEN", **{"WWW-Authenticate": "Bearer"})
+        return None
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        _log.debug("a connection of the control port has ended", exc_info=True)
+    def answer(self, request: Request) -> Response:
+        if (request.method, request.path) == ("GET", "/events"):
+            return Response(200, self._events(), "text/event-stream")
+        body = _body(request)
+        if (request.method, request.path) == ("POST", "/stop"):
+            threading.Thread(target=self.coordinator.stop, daemon=True).start()
+            return Response(204)
+        operation, arguments = _find(request.method, request.path)
+        return self._run(operation, arguments, request.query, body)
 
-
-class _FailedRequest(Exception):
-    """An answer that is not a result."""
-
-    def __init__(self, status: int, text: str, **headers: str) -> None:
-        super().__init__(text)
-        self.status = status
-        self.headers = headers
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    protocol_version = "HTTP/1.1"
-    timeout = IDLE_SECONDS
-    server_version, sys_version = "kcoord_wire", ""
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self._answer()
-
-    def do_DELETE(self) -> None:
-        self._answer()
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        _log.debug(format, *arguments)
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what http.server itself refuses, as we answer what we refuse."""
-        self.close_connection = True
-        self._send(int(code), json.dumps({"error": message or str(code)}).encode())
-
-    def _answer(self) -> None:
-        try:
-            self._route()
-        except _FailedRequest as failure:
-            # The body may not have been read, so that the next request could not be found.
-            self.close_connection = True
-            self._send(failure.status, json.dumps({"error": str(failure)}).encode(), headers=failure.headers)
-        except OSError:  # the client has gone
-            raise
-        except Exception as error:
-            _log.exception("a request of the control port has failed")
-            self.send_error(500, f"unexpected {type(error).__name__}: {error}")
-
-    def _route(self) -> None:
-        if self.headers.get_all("Host", []) not in [[host] for host in self.server.hosts]:
-            raise _FailedRequest(403, "the header Host must name this server")
-        if not self.path.startswith("/") or self.path.startswith("//"):
-            raise _FailedRequest(400, "a request names a path, without a host")
-        address = urlsplit(self.path)
-        if (self.command, address.path) == ("GET", "/"):
-            return self._send(200, live_page(), "text/html; charset=utf-8", policy=live_policy())
-        if (self.command, address.path) == ("GET", "/openapi.json"):
-            return self._send(200, self.server.description)
-        sent = self.headers.get("Authorization", "").removeprefix("Bearer ").encode("latin-1", "replace")
-        if not hmac.compare_digest(sent, self.server.token):
-            raise _FailedRequest(
-                401, "the header Authorization must be: Bearer TOKEN", **{"WWW-Authenticate": "Bearer"}
-            )
-        body = self._body()
-        if (self.command, address.path) == ("GET", "/events"):
-            return self._stream()
-        if (self.command, address.path) == ("POST", "/stop"):
-            self._send(204)
-            threading.Thread(target=self.server.coordinator.stop, daemon=True).start()
-            return None
-        operation, arguments = _find(self.command, address.path)
-        return self._run(operation, arguments, address.query, body)
-
-    def _run(self, operation: Operation, arguments: dict[str, Any], query: str, body: Any) -> None:
+    def _run(self, operation: Operation, arguments: dict[str, Any], query: str, body: Any) -> Response:
         try:
             arguments |= checked_query(operation, query) | checked_body(operation, body)
-            result = operation.run(self.server.coordinator, **arguments)
+            result = operation.run(self.coordinator, **arguments)
         except KeyError as error:
-            raise _FailedRequest(404, str(error.args[0])) from None
+            raise HttpError(404, str(error.args[0])) from None
         except TimeoutError as error:
-            raise _FailedRequest(504, str(error)) from None
+            raise HttpError(504, str(error)) from None
         except (ValueError, TypeError) as error:
-            raise _FailedRequest(400, str(error)) from None
+            raise HttpError(400, str(error)) from None
         except (RuntimeError, OSError) as error:  # it has been stopped, or a broker's port has been taken
-            raise _FailedRequest(503, str(error)) from None
-        if operation.result is None:
-            self._send(204)
-        else:
-            self._send(200, json.dumps(json_form(result)).encode())
+            raise HttpError(503, str(error)) from None
+        return Response(204) if operation.result is None else Response(200, json.dumps(json_form(result)).encode())
 
-    def _body(self) -> Any:
-        length = self.headers.get("Content-Length", "0")
-        if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdecimal()):
-            raise _FailedRequest(400, "a body has a Content-Length")
-        if len(length) > len(str(MOST_BODY)) or int(length) > MOST_BODY:
-            raise _FailedRequest(413, f"a body has at most {MOST_BODY} bytes")
-        data = self.rfile.read(int(length))
-        if not data:
-            return {}
-        if self.headers.get_content_type() != "application/json":
-            raise _FailedRequest(400, "a body is application/json")
+    def _events(self) -> Iterator[bytes]:
+        """Yield the groups and rebalances now and when they have changed, until the server stops."""
+        coordinator, changed, sent = self.coordinator, threading.Event(), ""
+        self.streams.add(changed)
         try:
-            return json.loads(data)
-        except (ValueError, RecursionError):
-            raise _FailedRequest(400, "the body is not JSON") from None
+            with suppress(RuntimeError, OSError), coordinator.watching(changed.set):
+                while not self.stopping.is_set():
+                    changed.clear()
+                    began = time.monotonic()
+                    data = json.dumps(snapshot(coordinator))
+                    now = time.time_ns() // 1_000_000
+                    yield (f'data: {{"now": {now}, {data[1:]}\n\n' if data != sent else ": still here\n\n").encode()
+                    sent = data
+                    if not self.stopping.wait(max(EVENT_SECONDS, REST * (time.monotonic() - began))):
+                        changed.wait(KEEP_ALIVE_SECONDS)
+        finally:
+            self.streams.discard(changed)
 
-    def _stream(self) -> None:
-        """Send the groups and rebalances now and when they have changed, until the client goes or the server stops."""
-        coordinator, changed, sent = self.server.coordinator, threading.Event(), ""
-        self.close_connection = True
-        self._head(200, "text/event-stream")
-        self.end_headers()
-        self.server.streams.add(changed)
-        with suppress(RuntimeError, OSError), coordinator.watching(changed.set):
-            while not self.server.stopping.is_set():
-                changed.clear()
-                began = time.monotonic()
-                data = json.dumps(snapshot(coordinator))
-                event = f'data: {{"now": {time.time_ns() // 1_000_000}, {data[1:]}' if data != sent else ": still here"
-                self.wfile.write(f"{event}\n\n".encode())
-                sent = data
-                time.sleep(max(EVENT_SECONDS, REST * (time.monotonic() - began)))
-                changed.wait(KEEP_ALIVE_SECONDS)
-        self.server.streams.discard(changed)
 
-    def _send(
-        self,
-        status: int,
-        body: bytes = b"",
-        kind: str = "application/json",
-        *,
-        headers: Mapping[str, str] | None = None,
-        policy: str = "default-src 'none'",
-    ) -> None:
-        self._head(status, kind)
-        self.send_header("Content-Security-Policy", policy)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        if status != 204:
-            self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _head(self, status: int, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Referrer-Policy", "no-referrer")
+def _body(request: Request) -> Any:
+    if not request.body:
+        return {}
+    if request.fields.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HttpError(400, "a body is application/json")
+    try:
+        return json.loads(request.body)
+    except (ValueError, RecursionError):
+        raise HttpError(400, "the body is not JSON") from None
 
 
 def snapshot(coordinator: Coordinator) -> dict[str, Any]:
@@ -323,8 +210,8 @@ def _find(method: str, path: str) -> tuple[Operation, dict[str, Any]]:
                 return operation, {name[1:-1]: unquote(part) for name, part in pairs if name.startswith("{")}
             others.append(operation.method)
     if others:
-        raise _FailedRequest(405, f"{path[:100]} has {' and '.join(others)} only", Allow=", ".join(others))
-    raise _FailedRequest(404, f"there is nothing at {path[:100]}; /openapi.json has all paths")
+        raise HttpError(405, f"{path[:100]} has {' and '.join(others)} only", Allow=", ".join(others))
+    raise HttpError(404, f"there is nothing at {path[:100]}; /openapi.json has all paths")
 
 
 _HERE: Final = Path(__file__).parent

@@ -39,7 +39,7 @@ from kcoord_wire.coordinator.topics.releases import served_by
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.kernel.background import Background, Service
 from kcoord_wire.kernel.disk import FileDisk, MemoryDisk
-from kcoord_wire.kernel.metrics import MetricsServer
+from kcoord_wire.kernel.metrics import Scrapes
 from kcoord_wire.kernel.net import WILDCARD_HOSTS, local_address
 
 MOST_BROKERS: Final = 64
@@ -244,7 +244,7 @@ class Coordinator(Inspection, Service):
             faults=self._faults,
             limits=self._limits,
         )
-        metrics: MetricsServer | None = None
+        metrics: Scrapes | None = None
         try:
             if self._data_dir is not None:
                 await asyncio.to_thread(self._topics.open, disk)
@@ -254,7 +254,11 @@ class Coordinator(Inspection, Service):
             if not await _done_before(stopping, server.load()):
                 return
             if self.metrics_port is not None:
-                metrics = server.metrics.serve(self.host or "0.0.0.0", self.metrics_port)
+                metrics = server.metrics.serve(
+                    self.host or "0.0.0.0",
+                    self.metrics_port,
+                    known={endpoint.host for endpoint in self._brokers.endpoints},
+                )
                 self.metrics_port = metrics.port
             self._server = server
             ready()

@@ -4,27 +4,29 @@ Laws:
 
 * prometheus-client, of the extra ``serve``, is imported at the first scrape.
 * Each exporter has its own registry, and samples are made at a scrape, in the scraping thread.
-* A client that sends nothing for `SCRAPE_SECONDS` is disconnected, since it takes a thread and an open file.
+* What clients may cost is bounded as `kcoord_wire.kernel.http_server` says.
+* The field Host of a scrape has an address, or a name of this machine: others are made to lead here (DNS rebinding).
 """
 
 from __future__ import annotations
 
-import threading
+import logging
+import re
+import socket
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
 
 from kcoord_wire.extras import require
+from kcoord_wire.kernel.http_server import HttpServer, Request, Response
 
 if TYPE_CHECKING:
-    from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
-
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-SCRAPE_SECONDS: Final = 10.0
+_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::[0-9]+)?")
+_log = logging.getLogger("kcoord_wire.metrics")
 
 Value = float | tuple[Sequence[tuple[str, float]], float]
 """A sample: a number; for a histogram its cumulative buckets and its sum."""
@@ -71,55 +73,58 @@ class Exporter:
         text: bytes = _prometheus("exposition").generate_latest(self.registry)
         return text
 
-    def serve(self, host: str = "127.0.0.1", port: int = 0) -> MetricsServer:
+    def serve(self, host: str = "127.0.0.1", port: int = 0, *, known: Iterable[str] = ()) -> Scrapes:
         """Answer scrapes over HTTP until the server is stopped. Every client that reaches the port can read them.
 
         :param port: 0 takes a free one
+        :param known: names by which clients reach this machine, besides `host`, its own and ``localhost``
         :raises OSError: the port cannot be opened
         """
+        expose = _prometheus("exposition").make_wsgi_app(self.registry)
         try:
-            server, thread = _prometheus("exposition").start_http_server(port, host, self.registry)
+            return Scrapes(expose, host, port, known)
         except OSError as error:
             raise OSError(error.errno, f"port {port} for metrics: {error.strerror}") from error
-        server.RequestHandlerClass = _with_timeout(server.RequestHandlerClass)
-        return MetricsServer(server, thread)
 
 
-class MetricsServer:
-    """The HTTP server of `Exporter.serve`, in its own thread.
+class Scrapes(HttpServer):
+    """The metrics port, at any path.
 
-    :ivar port: the port it listens on
+    :param expose: an application of WSGI
+    :param known: names of this machine
     """
 
-    def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
-        self._server = server
-        self._thread = thread
-        self.port: int = server.server_port
+    def __init__(self, expose: Any, host: str, port: int, known: Iterable[str]) -> None:
+        self._expose = expose
+        self._known = {name.lower() for name in (host, "localhost", socket.gethostname(), *known)}
+        super().__init__("metrics port", host, port, _log)
 
-    def stop(self) -> None:
-        """Stop listening, and wait until it has ended."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def names(self, host: str) -> bool:
+        """Return whether this is an address, or one of the names."""
+        parts = _HOST.fullmatch(host.lower())
+        return parts is not None and (parts[1] in self._known or _is_address(parts[1].strip("[]")))
 
-    def __enter__(self) -> Self:
-        return self
+    def answer(self, request: Request) -> Response:
+        """Return the samples in the form that the client wants."""
+        environment = {
+            "REQUEST_METHOD": request.method,
+            "PATH_INFO": request.path,
+            "QUERY_STRING": request.query,
+            "HTTP_ACCEPT": request.fields.get("accept"),
+            "HTTP_ACCEPT_ENCODING": request.fields.get("accept-encoding"),
+        }
+        heads: list[tuple[str, list[tuple[str, str]]]] = []
+        body = b"".join(self._expose(environment, lambda *head: heads.append(head)))
+        [(status, fields)] = heads
+        return Response(int(status[:3]), body, "text/plain", dict(fields))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
-
-def _with_timeout(handler: type[WSGIRequestHandler]) -> type[WSGIRequestHandler]:
-    class WithTimeout(handler):  # type: ignore[valid-type,misc]  # a class of prometheus-client
-        timeout = SCRAPE_SECONDS
-
-        def handle(self) -> None:
-            with suppress(OSError):  # TimeoutError among them; socketserver would print a traceback
-                super().handle()
-
-    return WithTimeout
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _prometheus(module: str) -> Any:

@@ -130,7 +130,7 @@ def test_metrics_over_http(serve: Start) -> None:
         asked = kw.MetadataRequest(topics=[kw.MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
         assert len(wire.call(asked, 9).topics[0].partitions) == 3
     with socket.create_connection(("127.0.0.1", served.metrics_port), SOON) as scrape:
-        scrape.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        scrape.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
         text = b"".join(iter(lambda: scrape.recv(65536), b"")).decode()
     assert 'kcoord_requests_total{api="Metadata",error="NONE"} 1.0' in text
     assert served.end()[0] == 0

@@ -9,7 +9,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import jsonschema
@@ -17,8 +17,9 @@ import pytest
 
 from kcoord_wire.control import ControlServer
 from kcoord_wire.control.operations import openapi
-from kcoord_wire.control.server import MOST_CONNECTIONS, TOKEN_VARIABLE, live_page, live_policy
+from kcoord_wire.control.server import TOKEN_VARIABLE, live_page, live_policy
 from kcoord_wire.coordinator import Coordinator
+from kcoord_wire.kernel.http_server import MOST_CONNECTIONS
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.control_client import ask, events
 from tests.support.fixtures import StartCoordinator
@@ -162,9 +163,10 @@ def test_streams_end_with_the_server(c: Coordinator) -> None:
 # ---- who may use it
 
 
-@pytest.mark.parametrize("authorization", ["", "Bearer ", "Bearer wrong", "Basic {}", "Bearer {}!", "Bearer é"])
+@pytest.mark.parametrize("authorization", ["", "Bearer ", "Bearer wrong", "Basic {}", "Bearer {}!", "Bearer é", "{}*"])
 def test_nothing_without_the_token(control: ControlServer, authorization: str) -> None:
-    headers = {"Authorization": authorization.format(control.token[:-1])}
+    whole = authorization == "{}*"  # without the word Bearer
+    headers = {"Authorization": control.token if whole else authorization.format(control.token[:-1])}
     for method, path in (("GET", "/groups"), ("POST", "/stop"), ("GET", "/events"), ("GET", "/nothing")):
         status, answer = ask(control, method, path, headers=headers)
         assert (status, answer) == (401, {"error": "the header Authorization must be: Bearer TOKEN"})
@@ -197,7 +199,8 @@ def test_it_listens_on_the_loopback_alone(coordinator: StartCoordinator) -> None
         assert control.url == f"http://127.0.0.1:{control.port}"
         with pytest.raises(OSError, match=f"control port {control.port}: .* in use"):
             ControlServer(everywhere, control.port)
-        assert control._server.socket.getsockname()[0] == "127.0.0.1"
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.2", control.port), 60)
 
 
 # ---- what a client may send
@@ -236,7 +239,8 @@ def head(control: ControlServer, line: str, *headers: str) -> bytes:
         ("GET /groups/missing HTTP/1.1", [], b"", 404),
         ("GET /groups?x=1 HTTP/1.1", [], b"", 400),
         ("GET /rebalances?" + "&".join(["group=g"] * 50) + " HTTP/1.1", [], b"", 400),
-        ("GET /groups HTTP/1.1", ["Host: evil.example"], b"", 403),
+        ("GET /groups HTTP/1.1", ["Host: evil.example"], b"", 400),
+        ("GET /groups HTTP/1.1", ["Authorization: Bearer " + "x" * 20], b"", 400),
         ("GET /" + "x" * 70000 + " HTTP/1.1", [], b"", 414),
         ("GET /groups HTTP/1.1", [f"X-{number}: 1" for number in range(200)], b"", 431),
         ("GET http://evil.example/groups HTTP/1.1", [], b"", 400),
@@ -264,26 +268,65 @@ def test_a_connection_is_used_again(control: ControlServer) -> None:
     assert raw(control, request * 3).count(b"HTTP/1.1 200 OK") == 3
 
 
-def test_connections_are_bounded(control: ControlServer) -> None:
-    idle = [socket.create_connection(("127.0.0.1", control.port), 60) for _ in range(MOST_CONNECTIONS)]
-    try:
-        eventually(lambda: control._server._room._value == 0)
-        assert raw(control, b"").startswith(b"HTTP/1.1 503 ")
-    finally:
-        for each in idle:
-            each.close()
-    eventually(lambda: control._server._room._value == MOST_CONNECTIONS)
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nX: ", b"GET /groups HTTP/1.1\r\nHost: {}\r\n\r\n"])
+def test_clients_without_the_token_keep_nobody_out(control: ControlServer, sent: bytes) -> None:
+    """They send nothing, half a request, or one without the token; none of them is ever told that there is no place."""
+    sent = sent.replace(b"{}", f"127.0.0.1:{control.port}".encode())
+    with ExitStack() as held:
+        kept = held.enter_context(socket.create_connection(("127.0.0.1", control.port), 60))
+        kept.sendall(head(control, "GET /topics HTTP/1.1"))
+        assert kept.recv(65536).startswith(b"HTTP/1.1 200 OK")
+        for _ in range(200):
+            held.enter_context(socket.create_connection(("127.0.0.1", control.port), 60)).sendall(sent)
+        for _ in range(5):
+            assert ask(control, "GET", "/groups") == (200, [])
+        assert len(control._server.peers) <= MOST_CONNECTIONS
+        kept.sendall(head(control, "GET /topics HTTP/1.1"))
+        assert kept.recv(65536).startswith(b"HTTP/1.1 200 OK"), "who has shown the token goes last"
+
+
+def test_requests_in_progress_are_bounded(c: Coordinator, control: ControlServer) -> None:
+    wait = b'{"timeout_ms": 600000}'
+    line, fields = "POST /groups/g/wait-until-stable HTTP/1.1", ("Content-Type: application/json", "Content-Length: 22")
+    request = head(control, line, *fields) + wait
+    with ExitStack() as held:
+        for _ in range(MOST_CONNECTIONS):
+            held.enter_context(socket.create_connection(("127.0.0.1", control.port), 60)).sendall(request)
+        eventually(lambda: len(control._server._at_work) == MOST_CONNECTIONS)
+        assert raw(control, head(control, "GET /groups HTTP/1.1")).startswith(b"HTTP/1.1 503 ")
+        c.stop()
+        eventually(lambda: not control._server._at_work)
+
+
+def test_a_body_is_no_request(control: ControlServer) -> None:
+    inner = head(control, "GET /topics HTTP/1.1")
+    for path in ("/", "/openapi.json", "/groups"):
+        length = f"Content-Length: {len(inner)}"
+        answers = raw(control, head(control, f"GET {path} HTTP/1.1", length) + inner)
+        assert answers.count(b"HTTP/1.1 ") == 1
+    assert raw(control, head(control, "POST /stop HTTP/1.1", "Content-Length: 0", f"{length}") + inner)[9:12] == b"400"
     assert ask(control, "GET", "/groups") == (200, [])
+
+
+@pytest.mark.parametrize("path", ["/", "/openapi.json", "/groups", "/nothing"])
+def test_pages_of_other_sites_may_not_ask(control: ControlServer, path: str) -> None:
+    for origin in ("http://evil.example", "null", f"https://127.0.0.1:{control.port}", "http://127.0.0.1:1"):
+        status, answer = ask(control, "GET", path, headers={"Origin": origin})
+        assert status == 403
+        assert "Origin must name this server" in answer["error"]
+    answer = raw(control, head(control, f"GET {path} HTTP/1.1", f"Origin: {control.url}"))
+    assert not answer.startswith(b"HTTP/1.1 403")
 
 
 def test_no_other_site_may_read_or_embed_it(control: ControlServer) -> None:
     for path in ("/", "/openapi.json", "/groups"):
-        answer = raw(control, head(control, f"GET {path} HTTP/1.1", "Origin: http://evil.example")).decode()
-        headers = answer.partition("\r\n\r\n")[0]
-        assert "Access-Control" not in headers
-        assert "Content-Security-Policy: default-src 'none'" in headers
-        assert "X-Content-Type-Options: nosniff" in headers
-        assert "Cache-Control: no-store" in headers
+        for origin in ([], ["Origin: http://evil.example"]):
+            answer = raw(control, head(control, f"GET {path} HTTP/1.1", *origin)).decode()
+            headers = answer.partition("\r\n\r\n")[0]
+            assert "Access-Control" not in headers
+            assert "Content-Security-Policy: default-src 'none'" in headers
+            assert "X-Content-Type-Options: nosniff" in headers
+            assert "Cache-Control: no-store" in headers
 
 
 def test_the_policy_allows_what_is_in_the_page_alone() -> None:

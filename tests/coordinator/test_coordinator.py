@@ -155,6 +155,6 @@ def test_rebalances_are_logged_and_counted(coordinator: StartCoordinator, caplog
     eventually(lambda: re.search("^kcoord_log_bytes [1-9]", c.metrics(), re.MULTILINE) is not None)
     assert c.metrics_port
     with socket.create_connection(("127.0.0.1", c.metrics_port), SOON) as scrape:
-        scrape.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        scrape.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
         scraped = b"".join(iter(lambda: scrape.recv(65536), b""))
     assert b'kcoord_groups{state="Stable"} 1.0' in scraped

@@ -1,11 +1,13 @@
-"""The metrics port: values escaped as Prometheus's own parser reads them, clients that send nothing, the end."""
+"""The metrics port: values escaped as Prometheus's own parser reads them, who may scrape, the end."""
 
 from __future__ import annotations
 
+import gzip
 import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -49,8 +51,45 @@ def test_serving() -> None:
     assert threading.active_count() < threads
 
 
-def test_a_silent_scraper_is_disconnected(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("kcoord_wire.kernel.metrics.SCRAPE_SECONDS", 0.1)
-    with Seven().serve() as server, socket.create_connection(("127.0.0.1", server.port), 10) as silent:
-        assert silent.recv(1) == b""
+def scrape(port: int, host: str, *fields: str, path: str = "/metrics") -> bytes:
+    with socket.create_connection(("127.0.0.1", port), 60) as connection:
+        lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Connection: close", *fields, "", ""]
+        connection.sendall("\r\n".join(lines).encode())
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_a_scrape_names_an_address_or_this_machine() -> None:
+    """Against DNS rebinding: a browser sends the name of the page's site."""
+    with Seven().serve(known=["broker.example"]) as server:
+        own = (
+            "127.0.0.1",
+            "[::1]:9100",
+            "10.1.2.3:80",
+            "localhost",
+            "LocalHost:1",
+            socket.gethostname(),
+            "broker.example",
+        )
+        for host in own:
+            assert b"kcoord_accepted_total 7.0" in scrape(server.port, host), host
+        for host in ("evil.example", "evil.example:80", "", "127.0.0.1.evil.example", "[evil]", "broker.example:x"):
+            for path in ("/metrics", "/", "/favicon.ico"):
+                assert scrape(server.port, host, path=path).startswith(b"HTTP/1.1 403 "), host
+        assert scrape(server.port, "localhost", "Origin: http://evil.example").startswith(b"HTTP/1.1 403 ")
+
+
+def test_a_scraper_chooses_the_form() -> None:
+    with Seven().serve() as server:
+        accept = "Accept: application/openmetrics-text;version=1.0.0"
+        head, _, body = scrape(server.port, "localhost", accept, "Accept-Encoding: gzip").partition(b"\r\n\r\n")
+        assert b"Content-Type: application/openmetrics-text" in head
+        assert gzip.decompress(body).endswith(b"# EOF\n")
+
+
+def test_silent_scrapers_keep_nobody_out(capsys: pytest.CaptureFixture[str]) -> None:
+    with Seven().serve() as server, ExitStack() as held:
+        for _ in range(200):
+            connection = held.enter_context(socket.create_connection(("127.0.0.1", server.port), 60))
+            connection.sendall(b"GET /metrics HTTP/1.1\r\n")
+        assert b"kcoord_accepted_total 7.0" in scrape(server.port, "localhost")
     assert capsys.readouterr().err == ""
