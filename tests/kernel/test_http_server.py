@@ -181,7 +181,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=5), st.lists(st.integers(0, 200), max_size=30))
-def test_however_bytes_are_cut_they_are_the_same_requests(pieces: list[bytes], cuts: list[int]) -> None:
+def test_cuts_make_no_difference(pieces: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(pieces)
     assert requests(stream, cuts) == requests(stream, [])
 
@@ -196,7 +196,7 @@ def test_a_stream_byte_by_byte() -> None:
     ("start", "status"), [(b"\x16\x03\x01", 400), (b"\r\n", 400), (b"GET /" + b"x" * MOST_HEAD, 414),
                           (START + b"X: " + b"x" * MOST_HEAD, 431), (b"GET / HTTP/1.1\nHost: x", 400)]
 )  # fmt: skip
-def test_half_a_request_that_cannot_become_one_is_refused_at_once(start: bytes, status: int) -> None:
+def test_half_a_request_may_be_refused_at_once(start: bytes, status: int) -> None:
     assert requests(start, []) == [(status, b"")]
 
 
@@ -212,7 +212,7 @@ def test_requests_of_a_connection_are_answered_in_their_order(server: Letters) -
     assert bodies(rest(connect(server, inner, closing, inner))) == [b"GET / ", b"GET /c "]
 
 
-def test_a_refused_request_is_the_last_one_and_its_answer_arrives(server: Letters) -> None:
+def test_a_refused_request_is_the_last_one(server: Letters) -> None:
     bad = START + b"Content-Length: 99999\r\n\r\n"
     connection = connect(server, START, b"\r\n", bad, b"x" * (1 << 20), START, b"\r\n")
     answers = rest(connection)
@@ -279,7 +279,7 @@ def test_a_stream_ends_when_its_client_has_gone(server: Letters) -> None:
     eventually(lambda: not server._at_work)
 
 
-def test_what_is_in_progress_at_the_end_is_answered_if_it_is_soon() -> None:
+def test_what_is_in_progress_at_the_end_is_soon_answered() -> None:
     with Letters() as server:
         waiting = connect(server, START.replace(b"/ ", b"/wait "), b"\r\n")
         eventually(lambda: bool(server._at_work))
