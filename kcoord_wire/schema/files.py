@@ -13,6 +13,7 @@ Laws:
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import struct
@@ -47,6 +48,8 @@ _ZIP64_SIZE: Final = 20
 # What zipfile raises, besides its own error, for bytes that are not an archive.
 _BROKEN: Final = (zlib.error, struct.error, EOFError, RuntimeError, ValueError, OverflowError)
 _AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)  # a fifo that nobody writes is opened too
+# Why a path that is there cannot be opened as a file: links that lead nowhere or in a circle, sockets, devices.
+_NO_FILE: Final = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV)
 
 
 def schema_files(data: bytes, file: str) -> list[tuple[str, bytes]]:
@@ -189,7 +192,10 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes | SchemaError]]:
 
 
 def _of_folder(path: Path) -> Iterator[tuple[str, bytes | SchemaError]]:
-    files = sorted(islice(path.rglob("*.json"), MAX_FILES + 1))
+    try:
+        files = sorted(islice(path.rglob("*.json"), MAX_FILES + 1))
+    except RecursionError:  # of CPython up to 3.12
+        raise SchemaError("the folders of schema files are nested too deep", file=str(path)) from None
     if not files:
         raise SchemaError("a schema folder holds at least one .json file", file=str(path))
     if len(files) > MAX_FILES:
@@ -216,7 +222,9 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
             if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
                 raise SchemaError("a schema file is a regular file, or a link to one", file=str(path))
             yield source
-    except (FileNotFoundError, IsADirectoryError) as error:
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
         raise SchemaError(f"a schema file is a regular file: {error.strerror}", file=str(path)) from None
 
 

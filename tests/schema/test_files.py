@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -61,16 +63,24 @@ def a_fifo(path: Path) -> None:
     os.mkfifo(path)
 
 
+def a_socket(path: Path) -> None:
+    with chdir(path.parent), socket.socket(socket.AF_UNIX) as made:  # whose address has at most 107 bytes
+        made.bind(path.name)
+
+
 @pytest.mark.parametrize(
     "make",
     [
         a_fifo,
+        a_socket,
         Path.mkdir,
         lambda path: path.symlink_to("/nonexistent"),
+        lambda path: path.symlink_to(path),
+        lambda path: path.symlink_to("M.json/x"),
         lambda path: path.symlink_to("/dev/zero"),
         lambda path: path.write_bytes(bytes(MAX_FILE + 1)),
     ],
-    ids=["fifo", "folder", "dangling", "device", "large"],
+    ids=["fifo", "socket", "folder", "dangling", "circle", "below-a-file", "device", "large"],
 )
 def test_what_is_no_schema_file_is_left_out_of_a_folder(tmp_path: Path, make: Callable[[Path], object]) -> None:
     (tmp_path / "M.json").write_text(schema("M"))
