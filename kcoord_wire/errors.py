@@ -153,7 +153,8 @@ class SchemaError(ValueError):
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
-        return f"{place}: {self.where}: {self.rule}"
+        text = f"{place}: {self.where}: {self.rule}"  # which may quote the file, and be printed
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 _DECODE_TEXTS: Final = {

@@ -129,6 +129,13 @@ def test_text_outside_the_dialect_is_refused(text: str, line: int, where: str, r
     assert str(error) == f"x.json:{line}: {where}: {error.rule}"
 
 
+def test_what_an_error_quotes_is_printable() -> None:
+    with pytest.raises(SchemaError) as caught:
+        parse_text('{"\\u001b[2J": 1, "\\u001b[2J": 2}', "x.json")
+    assert caught.value.rule == 'the key "\x1b[2J" occurs twice, with two values'
+    assert str(caught.value) == r'x.json:1: $: the key "\x1b[2J" occurs twice, with two values'
+
+
 def test_depth_up_to_the_limit_is_read() -> None:
     node, _ = parse_text("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1))
     for _ in range(MAX_DEPTH):
