@@ -34,7 +34,6 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from kcoord_wire import messages as m
 from kcoord_wire.coordinator.core import events
-from kcoord_wire.coordinator.core.apis import filled
 from kcoord_wire.coordinator.core.events import LogRecord, target_of
 from kcoord_wire.kernel.timers import Timer
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -547,12 +546,15 @@ def group_record(group: Group) -> LogRecord:
             leader=group.leader_id,
             current_state_timestamp=group.state_since,
             members=[
-                filled(
-                    m.GroupMetadataValueMemberMetadata,
-                    member,
+                m.GroupMetadataValueMemberMetadata(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
                     rebalance_timeout=member.rebalance_timeout_ms,
                     session_timeout=member.session_timeout_ms,
                     subscription=member.metadata(group.protocol),
+                    assignment=member.assignment,
                 )
                 for member in group.members.values()
             ],
