@@ -166,7 +166,7 @@ def _docstring(text: str, indent: int) -> Iterator[str]:
     pad = " " * indent
     text = text.replace("\\", "\\\\").replace('"""', "'''")
     lines: list[str] = []
-    for paragraph in re.split(r"\n(?=\n|\s*[*-] )", text):
+    for paragraph in re.split(r"\n(?=\n| *[*-] )", text):
         hang = "  " if re.match(r"\s*[*-] ", paragraph) else ""
         blank = [""] if paragraph.startswith("\n") else []
         lines += blank + textwrap.wrap(

@@ -73,6 +73,14 @@ def test_texts_of_a_schema_stay_texts(text: str, tmp_path: Path) -> None:
     assert made().a == text
 
 
+def test_lines_of_blanks_cost_what_they_are_long() -> None:
+    schema = {"type": "data", "name": "Note", "validVersions": "0", "fields": []}
+    about = "First.\n" + " \n" * 200_000 + "  * last."
+    message = read_message(json.dumps(schema | {"commonStructs": [], "about": about}), "/Note.json")
+    text = emit_modules({"Note": message}, Path("/"))["note.py"]  # a minute, where each line looks at all after it
+    assert '    """First.\n    * last.\n' in text
+
+
 def test_structs_that_double_their_paths_are_emitted_once() -> None:
     last = MAX_STRUCT_DEPTH - 1
 
