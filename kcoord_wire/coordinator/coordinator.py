@@ -19,7 +19,7 @@ import ssl
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kcoord_wire.assignors.embedded import subscribed_topics
 from kcoord_wire.coordinator.connection import PeerLimits
@@ -39,8 +39,10 @@ from kcoord_wire.coordinator.topics.releases import served_by
 from kcoord_wire.coordinator.topics.topics import Topics
 from kcoord_wire.kernel.background import Background, Service
 from kcoord_wire.kernel.disk import FileDisk, MemoryDisk
-from kcoord_wire.kernel.metrics import Scrapes
 from kcoord_wire.kernel.net import WILDCARD_HOSTS, local_address
+
+if TYPE_CHECKING:
+    from kcoord_wire.kernel.scrapes import Scrapes
 
 MOST_BROKERS: Final = 64
 _LAST_PORT: Final = 65_535

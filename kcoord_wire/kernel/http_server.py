@@ -277,6 +277,8 @@ class _HttpPeer(FramedPeer):
 
     def eof_received(self) -> bool | None:
         self._has_end = True
+        if self._lingering is not None:
+            self._lingering.cancel()  # that of `close` takes its place
         if self.is_closing or self.is_stream or (self.in_hand is None and self._bodies is None):
             self.close()
             return None
@@ -400,7 +402,7 @@ class HttpServer(Peers[_HttpPeer]):
         if oldest is None:
             return False
         self.drop(oldest, "idle", "others have come")
-        self.peers.pop(oldest)
+        self.peers.pop(oldest, None)
         return True
 
     def lost(self, peer: _HttpPeer) -> None:
