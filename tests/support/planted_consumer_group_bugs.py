@@ -166,9 +166,11 @@ def classic_members_get_their_target(
     if member is not None:
         held = {topic: dict.fromkeys(found, member.epoch) for topic, found in group.target[member.member_id].items()}
         group.members[member.member_id] = replace(member, assigned=held)
-    sync(self, request, message, group)
-    if member is not None:
-        group.members[member.member_id] = member
+    try:
+        sync(self, request, message, group)
+    finally:
+        if member is not None:
+            group.members[member.member_id] = member
 
 
 def classic_members_hear_of_nothing(patch: Patch) -> None:
