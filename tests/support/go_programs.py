@@ -49,21 +49,26 @@ def go_command() -> tuple[str, dict[str, str]]:
     if found >= (1, 21):
         return go, {"GOTOOLCHAIN": "auto"}
     toolchain = BUILD / f"go{'.'.join(map(str, wanted))}"
-    if not toolchain.exists():
-        scratch = BUILD / "go-scratch"
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(parents=True)
-        (scratch / "go.mod").write_text("module scratch\n")
-        platform = "-".join(run_tool([go, "env", "GOHOSTOS", "GOHOSTARCH"], scratch).split())
-        module = f"golang.org/toolchain@v0.0.1-{toolchain.name}.{platform}"
-        source = json.loads(run_tool([go, "mod", "download", "-json", module], scratch))["Dir"]
-        copy = scratch / toolchain.name
-        shutil.copytree(source, copy, copy_function=shutil.copyfile)
-        for folder in [copy, *filter(Path.is_dir, copy.rglob("*"))]:
-            folder.chmod(0o755)
-        for renamed in copy.rglob("_go.mod"):
-            renamed.rename(renamed.with_name("go.mod"))
-        for program in [*(copy / "bin").iterdir(), *(copy / "pkg" / "tool").rglob("*")]:
-            program.chmod(0o755)
-        copy.rename(toolchain)  # all of it or nothing, whatever breaks off before
+    with locked(toolchain):  # the programs and the peers' suites may be built at the same time
+        if not toolchain.exists():
+            _fetch_toolchain(go, toolchain)
     return str(toolchain / "bin" / "go"), {"GOTOOLCHAIN": "local", "GOROOT": str(toolchain)}
+
+
+def _fetch_toolchain(go: str, toolchain: Path) -> None:
+    scratch = BUILD / "go-scratch"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    (scratch / "go.mod").write_text("module scratch\n")
+    platform = "-".join(run_tool([go, "env", "GOHOSTOS", "GOHOSTARCH"], scratch).split())
+    module = f"golang.org/toolchain@v0.0.1-{toolchain.name}.{platform}"
+    source = json.loads(run_tool([go, "mod", "download", "-json", module], scratch))["Dir"]
+    copy = scratch / toolchain.name
+    shutil.copytree(source, copy, copy_function=shutil.copyfile)
+    for folder in [copy, *filter(Path.is_dir, copy.rglob("*"))]:
+        folder.chmod(0o755)
+    for renamed in copy.rglob("_go.mod"):
+        renamed.rename(renamed.with_name("go.mod"))
+    for program in [*(copy / "bin").iterdir(), *(copy / "pkg" / "tool").rglob("*")]:
+        program.chmod(0o755)
+    copy.rename(toolchain)  # all of it or nothing, whatever breaks off before
