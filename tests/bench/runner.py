@@ -32,6 +32,7 @@ BENCHES: Final = {
     "assignors": "assignors.bench",
     "central": "central.bench",
     "marshal": "marshal.bench",
+    "embedding": "embedding.bench",
 }
 """Name -> module, in the order of docs/benchmarks.md; imported when it is run, so that no process has all libraries."""
 

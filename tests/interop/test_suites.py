@@ -5,6 +5,7 @@ The suites are fetched when this runs (`tests/support/peer_suites.py`), and run 
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,21 @@ def test_the_suites_pass() -> None:
         line for found, written in problems if found for line in (*found, written[-20_000:])
     )
     print({name: list(outcomes.values()).count(PASSED) for name, (outcomes, _) in runs.items()})
+
+
+def test_kafka_python_on_our_codec() -> None:
+    """Its client with embedding/kafka_python.py: what passes with its own codec passes with ours."""
+    suite = replace(
+        SUITES["kafka-python"], name="kafka-python on our codec", plugin="tests.interop.embedding.kafka_python"
+    )
+    outcomes, written = outcomes_of(suite)
+    problems = judge(suite, outcomes)
+    assert not problems, "\n".join((*problems, written[-20_000:]))
+    frames = re.search(r"frames of kcoord_wire \((\w+)\): {'written': (\d+), 'read': (\d+)}", written)
+    assert frames, written[-2000:]
+    assert frames[1] == "native"
+    assert min(int(frames[2]), int(frames[3])) > 100
+    print(list(outcomes.values()).count(PASSED), frames[0])
 
 
 # ---- the judge

@@ -3,12 +3,14 @@
 Laws:
 
 * Sources come from the registry of their language (Go's module proxy, PyPI) at the version of the list, and lie under
-  build/. Go checks the sums of its modules; what is changed of a source is in the list, and has to be found there.
+  build/. Go checks the sums of its modules, the list has those of PyPI; what is changed of a source is in the list, and
+  has to be found there.
 * A test that fails or skips itself and is not listed is a problem; so is a listed one that passes, or is not there.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -26,7 +28,7 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 from tests.support.go_programs import go_command
-from tests.support.processes import BUILD, locked, run_tool
+from tests.support.processes import BUILD, ROOT, locked, run_tool
 
 PASSED: Final = "passes"
 FAILED: Final = "fails"
@@ -69,6 +71,8 @@ class Suite:
     :ivar added: file -> text of what is added to the source
     :ivar auto_create: whether the broker creates topics that clients ask for
     :ivar seconds: that it may take on a busy machine
+    :ivar sha256: of the package, for PyPI
+    :ivar plugin: a module of ours that pytest loads before the tests
     """
 
     name: str
@@ -83,6 +87,8 @@ class Suite:
     added: Mapping[str, str] = field(default_factory=dict)
     auto_create: bool = False
     seconds: int = 480
+    sha256: str = ""
+    plugin: str = ""
 
     @property
     def is_go(self) -> bool:
@@ -165,6 +171,8 @@ def _fetch_sdist(suite: Suite, scratch: Path) -> Path:
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", suite.package]
     run_tool(pip, scratch)
     (archive,) = scratch.glob("*.tar.gz")
+    found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert found == suite.sha256, f"{suite.package} is {found}, not {suite.sha256}"
     with tarfile.open(archive) as files:
         files.extractall(scratch / "copy", filter="data")
     (copy,) = (scratch / "copy").iterdir()
@@ -213,7 +221,11 @@ def _run_pytest(suite: Suite, folder: Path, environment: Mapping[str, str]) -> t
         command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-p", "no:cacheprovider", "--tb=short"]
         command += ["-p", "no:xdist", "-k", suite.tests, f"--junitxml={results}", *suite.arguments, *suite.inside]
         command += [f"--deselect={test}" for test in suite.not_run()]
-        written = _output(command, folder, {**environment, "PYTHONPATH": str(folder)}, suite.seconds)
+        path = str(folder)
+        if suite.plugin:
+            command += ["-p", suite.plugin]
+            path += f"{os.pathsep}{ROOT}"
+        written = _output(command, folder, {**environment, "PYTHONPATH": path}, suite.seconds)
         cases = ElementTree.parse(results).iter("testcase") if results.exists() else ()
         return {case.get("name", ""): _pytest_word(case) for case in cases}, written
 
