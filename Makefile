@@ -9,7 +9,8 @@ FUZZ_SECONDS ?= 60
 SEEDS ?= 0:1000
 DEMO := build/demo
 ROWS ?= 50000000
-FREE_THREADED ?= python3.14t
+FREE_THREADED ?=
+PYTHONS ?= 3.12 3.13 3.14
 ROUNDS ?= 1000
 SANITIZED ?= tests/codec tests/fuzz
 QUICK ?=
@@ -60,7 +61,7 @@ CROWDED := tests/interop/test_explain_situations.py tests/interop/test_incidents
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-scale bench-size bench-central run-central fuzz interop clients crowded short peers sanitize free-threaded regen clean
+.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-scale bench-size bench-central run-central fuzz interop clients crowded short peers sanitize pythons free-threaded regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -169,7 +170,7 @@ short: setup # what nothing else runs rots: the other targets, each in its short
 	$(MAKE) fuzz FUZZ_SECONDS=2
 	$(MAKE) bench QUICK='--quick --out build/quick'
 	$(MAKE) sanitize SANITIZED=tests/codec/test_native.py
-	if command -v $(FREE_THREADED) >/dev/null; then $(MAKE) free-threaded ROUNDS=10; else echo 'there is no $(FREE_THREADED)'; fi
+	$(MAKE) free-threaded ROUNDS=10
 
 peers: # installs what is missing of them
 	@missing=; for pair in $(PEERS); do command -v $${pair%%:*} >/dev/null || missing="$$missing $$(echo $${pair##*:} | tr + " ")"; done; \
@@ -183,9 +184,13 @@ sanitize: setup ## the codec's tests on a native module built with the address a
 	PYTHONPATH=build/sanitize/lib:. KCOORD_WIRE_BACKEND=native \
 	$(PY) -P -m pytest $(SANITIZED)
 
-free-threaded: ## the codec in threads on a Python without a GIL (FREE_THREADED=python3.14t): a hammer for races, and how it scales
-	$(FREE_THREADED) -c 'import sys; sys.exit(sys._is_gil_enabled() and "this Python has a GIL; name one: make free-threaded FREE_THREADED=...")'
-	$(FREE_THREADED) -m venv build/free-threaded
+pythons: setup peers ## the codec's tests on wheels for other versions of CPython (PYTHONS), fetched or compiled once
+	KCOORD_WIRE_PYTHONS='$(PYTHONS)' $(PY) -m pytest tests/test_packaging.py -k another_python -o faulthandler_timeout=1860
+
+free-threaded: setup ## the codec in threads on a Python without a GIL (FREE_THREADED=PATH; else found, or compiled once): a hammer for races, and how it scales
+	python='$(FREE_THREADED)'; [ -n "$$python" ] || python="$$($(PY) -m tests.support.pythons 3.14t 3.13t)" && \
+	"$$python" -c 'import sys; sys.exit(sys._is_gil_enabled() and "this Python has a GIL; name one: make free-threaded FREE_THREADED=...")' && \
+	"$$python" -m venv --clear build/free-threaded
 	build/free-threaded/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: 'cython>=3.1,<4' 'setuptools>=77,<90' pytest pyarrow
 	KCOORD_WIRE_REQUIRE_NATIVE=1 build/free-threaded/bin/python setup.py --quiet build --build-base build/free-threaded/build --build-lib build/free-threaded/lib
 	PYTHONPATH=build/free-threaded/lib:. KCOORD_WIRE_BACKEND=native KCOORD_WIRE_ROUNDS=$(ROUNDS) \

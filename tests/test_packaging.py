@@ -1,4 +1,7 @@
-"""What a user gets from `pip install`: a wheel that runs on its own, with a C compiler and without one, and on PyPy."""
+"""What a user gets from `pip install`: a wheel that runs on its own, with a C compiler and without one, and on PyPy.
+
+KCOORD_WIRE_PYTHONS names the other versions of CPython that run the tests of the codec with a wheel of their own.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,35 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.support.processes import run_tool
+from tests.support.pythons import interpreter
+
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = sorted(str(path.relative_to(ROOT / "schemas")) for path in (ROOT / "schemas").rglob("*.json"))
 SMOKE = ROOT / "tests" / "support" / "wheel_smoke.py"
 AS_PYPY = "import platform; platform.python_implementation = lambda: 'PyPy'; exec(open('setup.py').read())"
+PYTHONS = os.environ.get("KCOORD_WIRE_PYTHONS", "3.14").split()
+NEEDED = "cython", "setuptools", "construct", "hypothesis", "kazoo", "pytest"
+OF_THE_CODEC = [f"tests/codec/test_{name}.py" for name in ("registry", "frames", "golden", "parity", "hostile")]
+SHORT = "not drawn_messages"  # two thirds of the time, of what the golden vectors and filled messages show as well
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("packaging")]  # one build of the native wheel for all of them
 
 
-def build(where: Path, *program: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], list[Path]]:
-    """Build a wheel of a copy of the sources, with the build tools of this environment; give its log and the wheels.
+def build(
+    where: Path, *program: str, python: str = sys.executable, **environment: str
+) -> tuple[subprocess.CompletedProcess[str], list[Path]]:
+    """Build a wheel of a copy of the sources; give its log and the wheels.
 
     :param program: what runs setup.py; that file itself if left out
+    :param python: of the environment whose build tools are used; this one if left out
     """
     sources = where / "sources"
     for part in ("kcoord_wire", "schemas", "_speedups"):
@@ -32,7 +46,7 @@ def build(where: Path, *program: str, **environment: str) -> tuple[subprocess.Co
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "kcoord_wire_pytest.py"):
         shutil.copy(ROOT / name, sources / name)
     done = subprocess.run(
-        [sys.executable, *(program or ["setup.py"]), "--quiet", "bdist_wheel", "--dist-dir", str(where / "dist")],
+        [python, *(program or ["setup.py"]), "--quiet", "bdist_wheel", "--dist-dir", str(where / "dist")],
         cwd=sources,
         env={key: value for key, value in os.environ.items() if not key.startswith("KCOORD_WIRE_")} | environment,
         capture_output=True,
@@ -129,3 +143,30 @@ def test_a_required_native_module_needs_a_compiler(tmp_path: Path) -> None:
     done, wheels = build(tmp_path, CC="/bin/false", KCOORD_WIRE_REQUIRE_NATIVE="1")
     assert done.returncode != 0
     assert wheels == []
+
+
+def requirements() -> list[str]:
+    """What `NEEDED` names, in the versions that pyproject.toml allows."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    listed = {re.split(r"[^\w-]", line)[0]: line for group in groups.values() for line in group}
+    return [listed[name] for name in NEEDED]
+
+
+@pytest.mark.parametrize("name", PYTHONS)
+def test_the_wheel_of_another_python(name: str, tmp_path: Path) -> None:
+    run_tool([str(interpreter(name)), "-m", "venv", str(tmp_path / "venv")], attempts=1)
+    python = str(tmp_path / "venv" / "bin" / "python")
+    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--only-binary", ":all:"]
+    run_tool([*pip, *requirements()])
+    done, wheels = build(tmp_path, python=python, KCOORD_WIRE_REQUIRE_NATIVE="1")
+    assert done.returncode == 0, done.stderr
+    run_tool([*pip, "--no-index", "--no-deps", "--target", str(tmp_path / "installed"), *map(str, wheels)])
+    settings = {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path / "installed"), str(ROOT)]),  # the checkout has the tests
+        "PYTHONSAFEPATH": "1",  # processes that tests start do not find it first
+        "KCOORD_WIRE_BACKEND": "native",
+        "KCOORD_WIRE_EXAMPLES": "10",
+    }
+    command = [python, "-m", "pytest", "-p", "no:cacheprovider", "-k", SHORT, *OF_THE_CODEC]
+    said = run_tool(command, environment=settings, attempts=1)
+    assert f"native codec, {tmp_path / 'installed'}" in said
