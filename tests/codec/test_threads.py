@@ -145,7 +145,11 @@ def test_threads_share_a_column_decoder() -> None:
 
 def test_one_buffer_and_one_message_serve_all_threads() -> None:
     message = next(m for m, v in samples() if type(m) is kw.JoinGroupResponse)
-    shared = bytearray(kw.encode(message, 9))
+    written = kw.encode(message, 9)
+    # Without a GIL CPython 3.13 miscounts who holds a bytearray: threads that do no more than make memoryviews of it
+    # and release them leave it held.
+    sound = sys.version_info >= (3, 14) or getattr(sys, "_is_gil_enabled", lambda: True)()
+    shared = bytearray(written) if sound else written
 
     def work(i: int) -> None:
         for _ in range(ROUNDS):
@@ -153,7 +157,8 @@ def test_one_buffer_and_one_message_serve_all_threads() -> None:
             assert kw.encode(message, 9) == shared
 
     at_once(work)
-    shared.append(0)  # BufferError if a thread still held it
+    if isinstance(shared, bytearray):
+        shared.append(0)  # BufferError if a thread still held it
 
 
 def test_threads_read_one_view() -> None:
