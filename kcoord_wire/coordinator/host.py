@@ -318,20 +318,14 @@ class DurableLog:
 
     def load(self, done: Callable[[], None], failed: Callable[[Exception], None]) -> None:
         """Read the log, begin to serve, and call `done`."""
-        self._io.run("read", self._store.recover, partial(self._recovered, done, failed), failed)
+        self._io.run("read", self._store.recover, partial(self._recovered, done), failed)
 
-    def _recovered(
-        self, done: Callable[[], None], failed: Callable[[Exception], None], records: list[LogRecord]
-    ) -> None:
+    def _recovered(self, done: Callable[[], None], records: list[LogRecord]) -> None:
         if self._is_stopping:
             return
         if (lost := self._store.recovered.truncated) > 0:
             self._io.note("is cut", self.name, lost)
-        try:
-            self.runtime.load(records, self._io.now())
-        except Exception as error:  # a fault of the program: who waits for the log learns of it
-            failed(error)
-            return
+        self.runtime.load(records, self._io.now())
         self._set_loading(frozenset())
         self._io.note("serves", self.name)
         done()
