@@ -8,7 +8,7 @@ Laws:
 
 * What is not served is refused, never guessed: a line that does not end in CRLF, a field whose name is followed by a
   space, folded or repeated fields of those that matter, any Transfer-Encoding, a Content-Length that is not one number.
-  So nobody before this server can see other requests in the bytes than it does. A refused request is the last one.
+  So a proxy before this server sees the same requests in the bytes. A refused request is the last one.
 * A body belongs to its request, whatever the method; the next request begins behind it.
 * On every path the field Host names this server, which a page whose name was made to lead here cannot do (DNS
   rebinding), and Origin, where a browser sends it, is that of this server's own pages.
@@ -191,7 +191,7 @@ def _body_length(fields: Mapping[str, str]) -> int:
 class RequestFramer(Framer):
     """Cuts requests out of a connection: what it yields are their bodies.
 
-    :param begin: called with each head before its body is taken, and whether the client waits to be told to send it; or
+    :param begin: called with each head before its body is taken, and whether the client waits for 100 Continue; or
         with what refuses it: the body is empty then, and nothing can follow
     """
 
@@ -247,7 +247,7 @@ class _HttpPeer(FramedPeer):
     :ivar request: the one in progress, or what refuses it
     :ivar is_admitted: it has sent a request that was admitted
     :ivar is_stream: a stream is sent, which nothing can follow
-    :ivar room: told when the client has read the stream so far, or has gone
+    :ivar room: set when the client has read the stream so far, or has gone
     """
 
     __slots__ = ("_has_end", "_is_last", "is_admitted", "is_stream", "request", "room")
@@ -309,8 +309,7 @@ class _HttpPeer(FramedPeer):
             return
         self._is_last = True
         self.transport.write_eof()
-        later = asyncio.get_running_loop().call_later
-        self._lingering = later(self.limits.unread_ms / 1000, self.transport.abort)
+        self._abort_later(self.transport)
 
     def _began(self, request: Request | HttpError, is_awaited: bool) -> None:
         self.request = request
@@ -338,7 +337,7 @@ class HttpServer(Peers[_HttpPeer]):
         self._host = host
         self._call: Callable[..., object]
         self._places = most_connections(self.limits.max_connections)
-        self.most = self._places + 1  # the last one is told that there is none
+        self.most = self._places + 1  # the last one is answered 503
         self._at_work: set[_HttpPeer] = set()
         self._thread_name = f"kcoord-{what.replace(' ', '-')}"
         self._life = Background(what, self._serve, thread=self._thread_name)

@@ -138,8 +138,12 @@ class Peer(asyncio.Protocol):
         transport = self.transport
         if transport is not None and not transport.is_closing():
             transport.close()
-            linger = asyncio.get_running_loop().call_later
-            self._lingering = linger(self.limits.unread_ms / 1000, transport.abort)
+            self._abort_later(transport)
+
+    def _abort_later(self, transport: asyncio.Transport) -> None:
+        """Let the peer read what was sent, for `PeerLimits.unread_ms`."""
+        later = asyncio.get_running_loop().call_later
+        self._lingering = later(self.limits.unread_ms / 1000, transport.abort)
 
     def abort(self) -> None:
         """Close at once."""
@@ -416,7 +420,7 @@ class Peers(Generic[F]):
     :ivar counters: of the traffic
     :ivar peers: those that are open, oldest first; the values are None
     :ivar most: connections that may be open
-    :ivar is_closed: nobody is accepted any more
+    :ivar is_closed: no connection is accepted any more
     """
 
     def __init__(self, limits: PeerLimits, log: logging.Logger, counters: PeerCounters | None = None) -> None:
