@@ -138,7 +138,7 @@ class Scheduler(HostIO):
             done(work())
             return
         if what == "read":
-            done = partial(_tell, done, failed)
+            done = partial(_done_or_failed, done, failed)
         running = self._loop.run_in_executor(self._threads, work)
         if what in ("write", "compact"):
             self._writing.add(running)
@@ -172,8 +172,11 @@ class Scheduler(HostIO):
         self._threads.shutdown()
 
 
-def _tell(done: Callable[[T], None], failed: Callable[[Exception], None], result: T) -> None:
-    """Who waits for a log learns of a fault of the program in its records, too; a virtual world judges it itself."""
+def _done_or_failed(done: Callable[[T], None], failed: Callable[[Exception], None], result: T) -> None:
+    """Pass a fault of the program in the records of a log to the function that handles one in reading them.
+
+    Not in the host, since a virtual world ends with it: tried again there, a broken law would be retried for ever.
+    """
     try:
         done(result)
     except Exception as error:
