@@ -169,9 +169,9 @@ class _WireGroup:
         following = [*(trace.started for trace in self._traces), None][1:]
         moves = [owners.count_assigned(trace) for trace in self._traces]
         classic = zip(self._traces, explanations, following, moves, strict=True)
-        modern = ((trace, told, trace.following, trace.moved) for trace, told in self._epochs.rebalances)
-        for trace, told, until, moved in sorted([*classic, *modern], key=lambda each: each[0].started.time_ns):
-            row = self._builder.add(trace.started.time_ns, **_columns(trace, told, until))
+        modern = ((trace, explanation, trace.following, trace.moved) for trace, explanation in self._epochs.rebalances)
+        for trace, explanation, until, moved in sorted([*classic, *modern], key=lambda each: each[0].started.time_ns):
+            row = self._builder.add(trace.started.time_ns, **_columns(trace, explanation, until))
             row.moved, row.moved_needlessly = moved
             _add_last_joiner(trace, row)
             row.detail += _ended_text(trace, self._ends)
@@ -179,7 +179,7 @@ class _WireGroup:
                 continue
             if trace.outcome == "unseen":
                 row.duration_ms = None  # others may still have joined
-            self._rules[row.number] = told.rule
+            self._rules[row.number] = explanation.rule
             row.waited_for = find_awaited(trace, self._ends, self._traffic.horizon_ns)
             row.detail += awaited_text(row.waited_for)
             self._holes.weaken(trace, row)
@@ -266,7 +266,7 @@ def _stable_ns(trace: RebalanceTrace, join: Join) -> int | None:
 # ---- rebalances
 
 
-def _columns(trace: RebalanceTrace, told: Explanation, following: Moment | None) -> dict[str, Any]:
+def _columns(trace: RebalanceTrace, explanation: Explanation, following: Moment | None) -> dict[str, Any]:
     """Return the columns of a rebalance.
 
     :param following: when the next one of the same protocol starts
@@ -276,12 +276,12 @@ def _columns(trace: RebalanceTrace, told: Explanation, following: Moment | None)
         "joined_ns": None if trace.joined is None else max(trace.joined.time_ns, trace.started.time_ns),
         "ended_ns": _ended_ns(trace, following),
         "outcome": trace.outcome,
-        "cause": str(told.cause),
-        "confidence": told.confidence,
-        "detail": told.detail,
-        "evidence": told.evidence,
+        "cause": str(explanation.cause),
+        "confidence": explanation.confidence,
+        "detail": explanation.detail,
+        "evidence": explanation.evidence,
         "trigger": identity_of(trace.start.member or trace.start.request),
-        "reason": told.reason,
+        "reason": explanation.reason,
         "members_before": len(trace.before),
         "members_after": len(trace.after),
         "removed": [
