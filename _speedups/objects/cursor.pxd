@@ -138,17 +138,20 @@ cdef inline bint read_uvarint(Cursor* c, uint32_t* value) noexcept nogil:
 
 
 cdef inline bint is_ascii(const uint8_t* p, Py_ssize_t n) noexcept nogil:
-    """Whether the `n` bytes at `p` are all below 0x80, eight at a time."""
+    """Whether the `n` bytes at `p` are all below 0x80: eight at a time, the last eight of them once more where n is no multiple."""
+    cdef const uint8_t* last = p + n - 8
     cdef uint64_t word
     cdef uint64_t seen = 0
-    # SAFETY: memcpy of 8 bytes stays within the n that the caller has confirmed.
-    while n >= 8:
-        memcpy(&word, p, 8)
-        seen |= word
-        p += 8
-        n -= 8
+    # SAFETY: each memcpy of 8 bytes stays within the n that the caller has confirmed.
+    if n >= 8:
+        memcpy(&seen, last, 8)
+        while p < last:
+            memcpy(&word, p, 8)
+            seen |= word
+            p += 8
+        return seen & 0x8080808080808080ULL == 0
     while n > 0:
         seen |= p[0]
         p += 1
         n -= 1
-    return seen & 0x8080808080808080ULL == 0
+    return seen < 0x80
