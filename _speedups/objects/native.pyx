@@ -36,7 +36,7 @@ from capi cimport *
 from cursor cimport *
 from plan cimport *
 from defaults cimport make_default
-from reading cimport read_marker, read_struct, read_value, read_variant
+from reading cimport read_marker, read_root, read_struct, read_value, read_variant
 from scanning cimport STRIDE, Marks, read_unknown_tags, scan_root, scan_value
 from sink cimport *
 from slots cimport *
@@ -117,9 +117,9 @@ cdef int raise_python() except -1:
     raise_current()
 
 
-cdef PyObject* read_root(Struct* s, Cursor* c):
+cdef PyObject* read_message(Struct* s, Cursor* c):
     """A new reference to the message at the cursor, tracked by the garbage collector; NULL with the failure recorded."""
-    cdef PyObject* raw = read_struct(s, c)
+    cdef PyObject* raw = read_root(s, c)
     if raw != NULL and not s.tracked and PyType_IS_GC(s.cls):
         PyObject_GC_Track(raw)
     return raw
@@ -132,6 +132,34 @@ cdef bytes copy_of(data):
         return (<const char*>view.buf)[:view.len]
     finally:
         PyBuffer_Release(&view)
+
+
+cdef Code code_of(Step* step) noexcept:
+    """What a walk over fields does at this one."""
+    cdef bint bounded = step.bounded or (step.op == ARRAY and step.item.bounded)
+    if step.presence == TAGGED:
+        return FIELD_TAGGED
+    if step.presence == ABSENT:
+        return FIELD_CONSTANT if step.default_kind == CONSTANT else FIELD_DEFAULT
+    if step.presence == REMAINING:
+        return FIELD_REST
+    if step.op == STRING and step.high >= 0x7FFF:
+        return FIELD_STRING
+    if step.op == BYTES:
+        return FIELD_BYTES
+    if step.op == BOOL:
+        return FIELD_BOOL
+    if step.op == ARRAY and step.item.op == INT32 and not bounded:
+        return FIELD_INT32S
+    if step.op == INT32 and not bounded:
+        return FIELD_INT32
+    if step.op == INT16 and not bounded:
+        return FIELD_INT16
+    if step.op == INT64 and not bounded:
+        return FIELD_INT64
+    if step.op == INT8 and not bounded:
+        return FIELD_INT8
+    return FIELD_VALUE
 
 
 cdef bint holds_structs(step):
@@ -218,7 +246,36 @@ cdef class Program:
         s.known_tags = <int*>self.block(s.n_known, sizeof(int))
         for i, tag in enumerate(sorted(plan.known_tags)):
             s.known_tags[i] = tag
+        self.build_fields(s)
         return s
+
+    cdef int build_fields(self, Struct* s) except -1:
+        """The struct's fields, last first: what one needs is what those after it take."""
+        cdef Field* field
+        cdef Step* step
+        cdef int i
+        s.fields = <Field*>self.block(s.n_steps + 1, sizeof(Field))
+        field = &s.fields[s.n_steps]
+        field.code = FIELD_REST if s.n_tagged else FIELD_TAGS if s.flexible else FIELD_END
+        s.need = field.code == FIELD_TAGS
+        for i in range(s.n_steps - 1, -1, -1):
+            step = &s.steps[i]
+            field = &s.fields[i]
+            field.code = code_of(step)
+            field.length = step.length
+            field.nullable = step.nullable
+            field.slot = step.slot
+            field.default_ = step.default_
+            field.need = s.need
+            # SAFETY: `read_struct` takes the bytes of a number, and after these those that the next fields need; the first bytes
+            # of a length; of any other field none before it has looked.
+            if field.code <= FIELD_INT32S:
+                s.need = 1 if step.length == LENGTH_COMPACT else 2 if step.length == LENGTH_INT16 else 4
+            elif field.code <= FIELD_BOOL:
+                s.need += step.size
+            elif field.code == FIELD_VALUE or field.code == FIELD_REST:
+                s.need = 0
+        return 0
 
     cdef int build_step(self, step, Step* target, classes) except -1:
         cdef int i
@@ -304,7 +361,7 @@ cdef class Program:
         cdef object message
         open_cursor(&c, data, size, strict, shared)
         c.p += offset
-        raw = read_root(self.root, &c)
+        raw = read_message(self.root, &c)
         if raw == NULL:
             self.raise_decode(&c)
         message = <object>raw
@@ -489,11 +546,11 @@ cdef read_frame(Form form, const uint8_t* data, Py_ssize_t size, bint strict, bi
     cdef Cursor c
     cdef PyObject* raw
     open_cursor(&c, data, size, strict, shared)
-    raw = read_root(form.header, &c)
+    raw = read_message(form.header, &c)
     if raw != NULL:
         header = <object>raw
         decref(raw)
-        raw = read_root(form.body, &c)
+        raw = read_message(form.body, &c)
         if raw != NULL:
             message = <object>raw
             decref(raw)

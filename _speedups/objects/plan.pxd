@@ -6,7 +6,7 @@ The numbers of the enums are those of the Python enums (codec.backend compares t
 """
 
 from cpython.object cimport PyObject, PyTypeObject
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 cdef extern from *:
     const uint32_t KCOORD_WIRE_SOURCES  # the digest of the sources, from setup.py
@@ -96,8 +96,42 @@ cdef struct Step:
     int n_variants
 
 
+cdef enum Code:
+    """What a walk over a struct does at a field. The first eight are nearly all fields, in the form that they usually have."""
+
+    FIELD_STRING = 0
+    FIELD_BYTES = 1
+    FIELD_INT32S = 2  # an array of INT32; up to here the field starts with a length
+    FIELD_INT32 = 3
+    FIELD_INT16 = 4
+    FIELD_INT64 = 5
+    FIELD_INT8 = 6
+    FIELD_BOOL = 7
+    FIELD_VALUE = 8  # any other value
+    FIELD_CONSTANT = 9  # not on the wire; its default is an immutable object
+    FIELD_DEFAULT = 10  # not on the wire; its default is made anew each time
+    FIELD_TAGGED = 11  # in the tag section, if at all
+    FIELD_END = 12  # after the last field: no tag section
+    FIELD_TAGS = 13  # after the last field: a tag section, which is empty unless someone else's tags are in it
+    FIELD_REST = 14  # what the bytes that are left decide, or a tag section with fields of its own: for the walk over steps
+
+
+cdef struct Field:
+    # A step in 24 bytes: what a walk needs while nothing is out of the ordinary. Where something is, the walk goes on from
+    # the step of the same index. Lengths are compared with what is left less `need`, so that the fixed-size fields in between
+    # and the next length's first bytes are taken without another look.
+    uint8_t code  # a Code
+    uint8_t length  # a Length
+    uint8_t nullable
+    uint32_t need  # how many bytes after this field are taken without another look at what is left
+    Py_ssize_t slot
+    PyObject* default_  # of FIELD_CONSTANT
+
+
 cdef struct Struct:
     PyTypeObject* cls
+    Field* fields  # one for each step, in the same order; then one for the end
+    uint32_t need  # how many bytes are taken without a look at what is left, from the struct's first on
     PyObject* positions  # a dict: attribute -> its step's index, the number of steps for unknown_tags
     bint flexible
     bint holds_tags

@@ -75,7 +75,7 @@ cdef class View:
         cdef Cursor c
         cdef PyObject* raw
         open_at(&c, self.data, self.start, self.strict)
-        raw = read_root(self.s, &c)
+        raw = read_message(self.s, &c)
         if raw == NULL:
             raise_python()
         message = <object>raw
