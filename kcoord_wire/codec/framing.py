@@ -6,6 +6,7 @@ Laws:
   the bodies.
 * A size is checked (not negative, not above the limit) before any byte of its body is awaited, and nothing is allocated
   for it: memory grows with the bytes that have arrived. Once its iterator is used up, a framer holds less than a frame.
+* Before that, of bodies that were taken, it holds less than 64 KiB, or less than what still waits to be taken.
 * Time is linear in the bytes fed, whether they come one at a time or as a chunk of a hundred thousand frames.
 * A stream with a bad size has no frames after it: the framer is dead and every further call raises.
 """
@@ -23,6 +24,7 @@ DEFAULT_MAX_FRAME_SIZE: Final = 100 * 1024 * 1024
 """A Kafka broker's default limit (broker setting ``socket.request.max.bytes``)."""
 
 _SIZE: Final = struct.Struct(">i")
+_MOST_TAKEN: Final = 1 << 16  # bytes of bodies that were taken and whose place in the buffer is kept for now
 _INT32_MAX: Final = 0x7FFFFFFF
 
 
@@ -111,23 +113,28 @@ class Framer:
             end = begin + size
             if end > len(self._buffer):
                 break
-            self._start = end
-            yield self._cut(begin, end)
+            yield self._take(begin, end)
         self._drop_taken()
 
-    def _cut(self, begin: int, end: int) -> bytes:
+    def _take(self, begin: int, end: int) -> bytes:
+        self._start = end
         buffer = self._buffer
         if isinstance(buffer, bytes):
-            return buffer[begin:end]
-        with memoryview(buffer) as view, view[begin:end] as body:
-            return bytes(body)
+            body = buffer[begin:end]
+        else:
+            with memoryview(buffer) as view, view[begin:end] as part:
+                body = bytes(part)
+        # A caller may keep the iterator for long at this body. No more bytes are moved than have been taken.
+        if end >= _MOST_TAKEN and end >= len(buffer) - end:
+            self._drop_taken()
+        return body
 
     def _size_at(self, start: int) -> int:
         size: int = _SIZE.unpack_from(self._buffer, start)[0]
         return size
 
     def _drop_taken(self) -> None:
-        # Only between chunks: dropping after every body would move the rest of a large chunk once per body.
+        # Not after every body: that would move the rest of a large chunk once per body.
         if self._start == len(self._buffer):
             self._buffer = b""
         elif isinstance(self._buffer, bytes):

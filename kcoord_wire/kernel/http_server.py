@@ -205,10 +205,9 @@ class RequestFramer(Framer):
 
     def _bodies(self) -> Iterator[bytes]:
         while self._has_head() and self.buffered >= self._size:
-            begin = self._start + self._head_size
-            self._start += self._size
+            begin, end = self._start + self._head_size, self._start + self._size
             self._searched = self._size = 0
-            yield self._cut(begin, self._start)
+            yield self._take(begin, end)
         self._drop_taken()
 
     def _has_head(self) -> bool:

@@ -119,6 +119,24 @@ def test_a_claimed_size_is_not_allocated() -> None:
     assert peak < 20_000
 
 
+@pytest.mark.parametrize("size", [1 << 22, 1 << 20, 1 << 12], ids=["one chunk", "three chunks", "many chunks"])
+def test_a_body_that_was_taken_is_not_held(size: int) -> None:
+    """A server keeps the iterator at the request in hand: what is not `buffered` would be outside its bounds."""
+    framer = Framer()
+    chunks = [memoryview(chunk) for chunk in cut(frame(bytes(1 << 21)) + frame(b"next"), [size])]
+    tracemalloc.start()
+    try:
+        *_, bodies = map(framer.feed, chunks)
+        del chunks
+        assert len(next(bodies)) == 1 << 21
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert framer.buffered == 8
+    assert held < 1 << 17
+    assert list(bodies) == [b"next"]
+
+
 def seconds_for(chunks: list[bytes], frames: int) -> float:
     framer = Framer()
     started = time.process_time()
