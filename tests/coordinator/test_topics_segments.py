@@ -111,6 +111,12 @@ def test_records_full_of_headers_cost_little(monkeypatch: pytest.MonkeyPatch) ->
     assert 50 * len(whole) < checked <= 66 * len(whole)
 
 
+def marker(records: list[Record]) -> bytes:
+    """A control batch of offset 101."""
+    kind = {"transactional": True, "control": True, "producer_id": 1, "producer_epoch": 0}
+    return encode_batch(records, **kind, base_offset=101, partition_leader_epoch=0)
+
+
 DAMAGE = {
     "a bit": (lambda data, size: data[: size + 65] + bytes([data[size + 65] ^ 1]) + data[size + 66 :], "checksum"),
     "a batch twice": (lambda data, size: data[:size] + data, "offset 100 where 101 is due"),
@@ -119,6 +125,18 @@ DAMAGE = {
     "a message set": (
         lambda data, size: data[:size] + encode_message_set([Record(None, b"v", 0, 101)]),
         "a batch of a kind that this log does not have",
+    ),
+    "a marker without a key": (
+        lambda data, size: data[:size] + marker([Record(None, b"v", 0, 101)]),
+        "ControlRecord.key",
+    ),
+    "a marker of one byte": (
+        lambda data, size: data[:size] + marker([Record(bytes([0, 0, 0, 1]), b"v", 0, 101)]),
+        "a control batch that cannot be read",
+    ),
+    "a control batch without a record": (
+        lambda data, size: data[:size] + marker([]),
+        "a control batch without a record",
     ),
     "an epoch": (lambda data, size: batch(100, epoch=2) + data[size:], "leader epoch 0 after one of 2"),
 }

@@ -41,19 +41,12 @@ from kcoord_wire.coordinator.partitions.producers import (
     Producers,
     ProducerState,
 )
-from kcoord_wire.coordinator.partitions.segments import INDEX_SIZE, OpenFiles, Segment
+from kcoord_wire.coordinator.partitions.segments import INDEX_SIZE, OpenFiles, Segment, control_record
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.kernel.disk import Disk
 from kcoord_wire.log.tail import base_offset, segment_names
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.records import (
-    ControlRecord,
-    ControlType,
-    decode_control_record,
-    encode_batch,
-    end_transaction_record,
-    read_records,
-)
+from kcoord_wire.records import ControlRecord, ControlType, encode_batch, end_transaction_record, read_records
 from kcoord_wire.records.batch import AT_LEADER_EPOCH, UNCHECKED
 from kcoord_wire.records.model import MAX_INT64
 
@@ -543,14 +536,7 @@ def _marker_batch(producer_id: int, epoch: int, control: int, coordinator_epoch:
 
 
 def _marker(batch: Header, data: bytes) -> ControlRecord | None:
-    return _control_record(data) if batch.is_control else None
-
-
-@lru_cache(1)  # likewise
-def _control_record(data: bytes) -> ControlRecord:
-    """Return the record of a control batch, which a broker has written."""
-    (batch,) = read_records(data, check_crc=False)
-    return decode_control_record(batch.records[0])
+    return control_record(data) if batch.is_control else None
 
 
 def _first_since(data: bytes, timestamp: int, offset: int) -> RecordAt:

@@ -5,8 +5,9 @@ Laws:
 * The file has Kafka's format, and is named after the offset of its first record as Kafka names it.
 * The index has 24 bytes for each batch: its last offset, its greatest timestamp, its place. Records are on the disk.
 * Only batches that were written as a whole are in the index.
-* When a file is read, it ends before the first bad batch, as in Kafka after a crash: `Segment.repair` cuts the rest
-  off. What a crash leaves of one write at the end of the log is gone; anything else is kept, in a file beside.
+* When a file is read, it ends before the first bad batch, as in Kafka after a crash, or before a control batch whose
+  record cannot be read: `Segment.repair` cuts the rest off. What a crash leaves of one write at the end of the log is
+  gone; anything else is kept, in a file beside.
 * At most so many files are open at a time: there may be more partitions than a process may have open files.
 
 Source: kafka/storage `LogSegment.java` (recover), `LogLoader.java`.
@@ -19,13 +20,17 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from errno import EIO
+from functools import lru_cache
 from itertools import count
 from typing import Final
 
 from kcoord_wire.coordinator.partitions.batch_header import Header, read_header
+from kcoord_wire.errors import DecodeError
 from kcoord_wire.kernel.disk import Disk, DiskFile
 from kcoord_wire.log.segments import Head, SegmentScan
 from kcoord_wire.log.tail import Tail, segment_name, write_file
+from kcoord_wire.records import ControlRecord, decode_control_record, read_records
+from kcoord_wire.records.model import CONTROL_BIT
 
 _GREATEST_EPOCH: Final = (1 << 31) - 1
 _MOST: Final = 256
@@ -245,7 +250,7 @@ class Segment:
         :param last: whether it is the last file of the partition, so that a crash may have torn its last write
         :raises OSError: the disk fails
         """
-        scan = SegmentScan(self._folder, self._name, self.base_offset, epochs=(least_epoch, _GREATEST_EPOCH))
+        scan = _PartitionScan(self._folder, self._name, self.base_offset, epochs=(least_epoch, _GREATEST_EPOCH))
         for head, data in scan:
             header = read_header(data)
             self._add(scan.end - 1, header.max_timestamp, self.size)
@@ -254,3 +259,28 @@ class Segment:
         self.torn = len(scan.rest)
         if scan.fault and not (last and scan.is_torn(synced=False)):
             self.damage = f"{partition}/{self._name} at byte {scan.position}, offset {scan.end}: {scan.fault}"
+
+
+class _PartitionScan(SegmentScan):
+    """Reads batches of a partition, whose control batches have a record that says what they are for."""
+
+    def _fault(self, data: bytes, head: Head) -> str:
+        fault = super()._fault(data, head)
+        if not fault and head.attributes & CONTROL_BIT:
+            try:
+                control_record(data)
+            except DecodeError as error:
+                return f"a control batch that cannot be read: {error}"
+        return fault
+
+
+@lru_cache(1)  # the same in each partition of a transaction, which may be thousands
+def control_record(data: bytes) -> ControlRecord:
+    """Return the record of a control batch.
+
+    :raises DecodeError: it has none, or one that cannot be read
+    """
+    (batch,) = read_records(data, check_crc=False)
+    if not batch.records:
+        raise DecodeError("truncated", 0, "RecordBatch.records", "a control batch without a record")
+    return decode_control_record(batch.records[0])
