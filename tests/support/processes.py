@@ -2,7 +2,8 @@
 
 Laws:
 
-* Its standard error goes to a file, and a failure to start or to answer shows the end of it.
+* Its standard error goes to a file, and a failure to start or to answer shows the end of it. One that says nothing for
+  five minutes, where a line is due, has failed.
 * Leaving its block kills it, if it still runs, and reaps it.
 """
 
@@ -14,6 +15,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +27,7 @@ from tests.support.waiting import PATIENCE
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = ROOT / "build" / "interop"
 """What tests fetch and build of others."""
+_LONGEST_ANSWER: Final = 300.0  # seconds, of which a Java program takes thirty on a busy machine
 _TAIL: Final = 4_000
 
 
@@ -61,11 +64,13 @@ class Process:
             preexec_fn=before,
         )
         if ready:
-            line = self.process.stdout.readline()
-            found = re.search(ready, line)
-            if found is None:
+            try:
+                line = self.line()
+                found = re.search(ready, line)
+                assert found is not None, f"{command} says {line!r}; the end of its log:\n{self.errors[-_TAIL:]}"
+            except AssertionError:
                 self.kill()
-                raise AssertionError(f"{command} says {line!r}; the end of its log:\n{self.errors[-_TAIL:]}")
+                raise
             self.ready = found
 
     def __enter__(self) -> Self:
@@ -93,10 +98,25 @@ class Process:
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
-    def line(self) -> str:
-        """The next line of its standard output, without its end."""
-        line = self.process.stdout.readline()
-        assert line, f"it has ended; the end of its log:\n{self.errors[-_TAIL:]}"
+    def line(self, seconds: float = _LONGEST_ANSWER) -> str:
+        """The next line of its standard output, without its end.
+
+        :raises AssertionError: it has ended, or says nothing for so long and is killed; with the end of its log
+        """
+        why = "it has ended"
+
+        def give_up() -> None:
+            nonlocal why
+            why = f"it says nothing for {seconds:g} s"
+            self.process.kill()
+
+        silence = threading.Timer(seconds, give_up)
+        silence.start()
+        try:
+            line = self.process.stdout.readline()
+        finally:
+            silence.cancel()
+        assert line, f"{why}; the end of its log:\n{self.errors[-_TAIL:]}"
         return line.rstrip("\n")
 
     def ask(self, line: str) -> str:
