@@ -14,6 +14,7 @@ PYTHONS ?= 3.12 3.13 3.14
 ROUNDS ?= 1000
 SANITIZED ?= tests/codec tests/fuzz
 QUICK ?=
+OLD ?=
 
 # command:packages of Debian
 PEERS := tshark:tshark javac:default-jdk-headless mvn:maven node:nodejs npm:npm go:golang-go chromium:chromium+fonts-dejavu-core chromedriver:chromium-driver
@@ -61,7 +62,7 @@ CROWDED := tests/interop/test_explain_situations.py tests/interop/test_incidents
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-scale bench-size bench-central run-central fuzz interop clients crowded short peers sanitize pythons free-threaded regen clean
+.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central fuzz interop clients crowded short peers sanitize pythons free-threaded regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -130,6 +131,10 @@ bench-peers: setup peers ## the codec next to kafka-clients and franz-go, proces
 	$(PY) -m tests.bench compiled
 	$(PY) -m tests.bench.page
 
+bench-old: setup ## this checkout next to another (OLD=PATH, its native modules built): mixes of messages, in processes of all ages
+	$(PY) -m tests.bench mix $(if $(OLD),--old $(OLD)) $(QUICK)
+	$(PY) -m tests.bench.page
+
 bench-size: setup ## ROWS frames (50 million) through Spark to Parquet, next to counting their bytes; needs 20 GB of disk
 	$(PY) -m tests.bench spark --rows $(ROWS) --variants floor flat-nowhere flat files converted plain
 	$(PY) -m tests.bench.page
@@ -168,7 +173,7 @@ crowded: setup peers
 
 short: setup # what nothing else runs rots: the other targets, each in its shortest form
 	$(MAKE) fuzz FUZZ_SECONDS=2
-	$(MAKE) bench QUICK='--quick --out build/quick'
+	$(MAKE) bench bench-old QUICK='--quick --out build/quick'
 	$(MAKE) sanitize SANITIZED=tests/codec/test_native.py
 	$(MAKE) free-threaded ROUNDS=10
 

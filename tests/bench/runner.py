@@ -25,6 +25,7 @@ BENCHES: Final = {
     "frames": "frames",
     "compiled": "compiled.bench",
     "views": "views.bench",
+    "mix": "mix.bench",
     "columns": "columns.bench",
     "record": "record.bench",
     "spark": "spark.bench",
