@@ -21,6 +21,7 @@ cdef extern from "Python.h":
     char* BytesData "PyBytes_AS_STRING"(PyObject*) noexcept
     Py_ssize_t BytesSize "PyBytes_GET_SIZE"(PyObject*) noexcept
     bint BytesCheck "PyBytes_Check"(PyObject*) noexcept
+    bint BytesCheckExact "PyBytes_CheckExact"(PyObject*) noexcept
     bint ByteArrayCheck "PyByteArray_Check"(PyObject*) noexcept
     bint MemoryViewCheck "PyMemoryView_Check"(PyObject*) noexcept
     int GetBuffer "PyObject_GetBuffer"(PyObject*, Py_buffer*, int) noexcept
@@ -105,11 +106,31 @@ cdef extern from *:
         cls->tp_new = kcoord_refuse;
         cls->tp_vectorcall = NULL;  /* Cython fills it, to call tp_new without a tuple */
     }
+    /* A memoryview of `n` bytes at `p`, which are among those of the memoryview `whole`: whole[i:j] without the slice object.
+
+       SAFETY: `whole` is of single bytes of an object of the type bytes (codec.view.parts_of), so that nothing changes or frees
+       them, and has one dimension. PyMemoryView_FromObject copies its Py_buffer with a shape of its own; memory_subscript
+       in memoryobject.c changes the same three numbers. */
+    static inline PyObject *kcoord_part(PyObject *whole, const unsigned char *p, Py_ssize_t n) {
+    #ifdef Py_GIL_DISABLED
+        /* Views of one view count their exports together, in 3.13 without atomics; those of an object each by itself. */
+        whole = PyMemoryView_GET_BASE(whole);
+    #endif
+        PyObject *part = PyMemoryView_FromObject(whole);
+        if (part != NULL) {
+            Py_buffer *view = PyMemoryView_GET_BUFFER(part);
+            view->buf = (void *)p;
+            view->len = n;
+            view->shape[0] = n;
+        }
+        return part;
+    }
     static PyObject *kcoord_long_from_16(const unsigned char *p) { return _PyLong_FromByteArray(p, 16, 0, 0); }
     """
     Py_ssize_t kcoord_member_offset(PyObject*) noexcept
     bint kcoord_weak(PyTypeObject*) noexcept
     bint kcoord_dict(PyTypeObject*) noexcept
+    PyObject* part_of "kcoord_part"(PyObject*, const uint8_t*, Py_ssize_t) noexcept
     PyObject* kcoord_long_from_16(const uint8_t*) noexcept
     bint small_int "kcoord_small"(PyObject*, long long*) noexcept
     bint is_inert "kcoord_inert"(PyObject*) noexcept

@@ -11,6 +11,7 @@ from libc.string cimport memcpy
 
 cdef enum:
     MAX_PATH = 160  # structs nest 32 deep at most (schema.reader), each with a name and an index
+    VIEWED = 1024  # bytes from which a field may be a memoryview; codec.view.VIEWED
 
 
 cdef enum Kind:
@@ -47,6 +48,7 @@ cdef struct Cursor:
     const uint8_t* end
     bint strict
     bint shared  # other code may write the buffer during the read: it is not a bytes object
+    PyObject* whole  # a memoryview, of which long bytes fields become parts; borrowed; NULL: all are copied
     const uint8_t* at  # where the failure is
     Failure failure
 
@@ -57,6 +59,7 @@ cdef inline void open_cursor(Cursor* c, const uint8_t* data, Py_ssize_t size, bi
     c.end = data + size
     c.strict = strict
     c.shared = shared
+    c.whole = NULL
     c.failure.kind = PYTHON
     c.failure.depth = 0
 

@@ -19,7 +19,7 @@ from uuid import UUID as PyUUID
 from uuid import SafeUUID
 
 from kcoord_wire.codec.diagnose import explain_value
-from kcoord_wire.codec.view import READ_ONLY, message_of, shown
+from kcoord_wire.codec.view import READ_ONLY, message_of, parts_of, shown, wants_parts
 from kcoord_wire.errors import DecodeError, EncodeError, decode_detail, encode_detail
 
 cimport cython
@@ -51,6 +51,7 @@ SOURCES = KCOORD_WIRE_SOURCES
 cdef tuple KINDS = (
     "", "truncated", "length", "null", "utf8", "varint", "tag", "value", "range", "trailing", "type", "version",
 )
+cdef str COPY = "copy"  # the default of `bytes=`, as the interned object that callers mostly give
 cdef object CONSTANTS = ((), "unknown_tags", PyUUID(int=0), SafeUUID.unknown, PyUUID)  # held here for capi.pxd
 
 
@@ -123,6 +124,11 @@ cdef PyObject* read_message(Struct* s, Cursor* c):
     if raw != NULL and not s.tracked and PyType_IS_GC(s.cls):
         PyObject_GC_Track(raw)
     return raw
+
+
+cdef inline PyObject* or_null(whole) noexcept:
+    """What a cursor's `whole` is: borrowed from the caller, who holds it until the read ends."""
+    return NULL if whole is None else <PyObject*>whole
 
 
 cdef bytes copy_of(data):
@@ -311,29 +317,34 @@ cdef class Program:
             target.default_ = self.hold(step.default)
         return 0
 
-    cpdef decode(self, data, bint strict=True):
+    cpdef decode(self, data, bint strict=True, bint parts=False):
         """The message that `data` holds; in strict mode bytes left over are an error."""
         cdef Py_buffer view
-        if type(data) is bytes:
+        if type(data) is bytes and not parts:
             return self.read_whole(
-                <const uint8_t*>BytesData(<PyObject*>data), BytesSize(<PyObject*>data), 0, strict, False, NULL
+                <const uint8_t*>BytesData(<PyObject*>data), BytesSize(<PyObject*>data), 0, strict, False, NULL, NULL
             )
-        open_buffer(data, &view)
+        whole = parts_of(data) if parts else None
+        open_buffer(data if whole is None else whole, &view)
         try:
-            return self.read_whole(<const uint8_t*>view.buf, view.len, 0, strict, True, NULL)
+            return self.read_whole(
+                <const uint8_t*>view.buf, view.len, 0, strict, whole is None, or_null(whole), NULL
+            )
         finally:
             PyBuffer_Release(&view)
 
-    def decode_prefix(self, data, Py_ssize_t offset, bint strict):
+    def decode_prefix(self, data, Py_ssize_t offset, bint strict, bint parts=False):
         """The message that starts at `offset`, and the offset of the byte after it."""
         cdef Py_buffer view
         cdef Py_ssize_t end = 0
+        cdef bint shared = type(data) is not bytes and not parts
         if offset < 0:
             raise ValueError(f"offset {offset} is negative")
-        open_buffer(data, &view)
+        whole = parts_of(data) if parts else None
+        open_buffer(data if whole is None else whole, &view)
         try:
             message = self.read_whole(
-                <const uint8_t*>view.buf, view.len, min(offset, view.len), strict, type(data) is not bytes, &end
+                <const uint8_t*>view.buf, view.len, min(offset, view.len), strict, shared, or_null(whole), &end
             )
             return message, end
         finally:
@@ -349,17 +360,25 @@ cdef class Program:
         open_at(&c, held, offset, strict)
         found = view_of(self, self.root, held, &c)
         if found is None or (strict and c.p != c.end):
-            self.read_whole(c.base, c.end - c.base, offset, strict, False, NULL)
+            self.read_whole(c.base, c.end - c.base, offset, strict, False, NULL, NULL)
             raise AssertionError(f"{self.name}: refused without a fault")
         return found
 
     cdef read_whole(
-        self, const uint8_t* data, Py_ssize_t size, Py_ssize_t offset, bint strict, bint shared, Py_ssize_t* end
+        self,
+        const uint8_t* data,
+        Py_ssize_t size,
+        Py_ssize_t offset,
+        bint strict,
+        bint shared,
+        PyObject* whole,
+        Py_ssize_t* end,
     ):
         cdef Cursor c
         cdef PyObject* raw
         cdef object message
         open_cursor(&c, data, size, strict, shared)
+        c.whole = whole
         c.p += offset
         raw = read_message(self.root, &c)
         if raw == NULL:
@@ -492,12 +511,13 @@ cdef class Dispatch:
         self.find = find
         self.programs = Table()
 
-    def decode(self, cls, data, version, *, bint strict=True):
+    def decode(self, cls, data, version, *, bint strict=True, bytes="copy"):
         """The message of class `cls` that `data`, a body without header, holds at `version`; errors as `MessageCodec.decode`."""
         cdef PyObject* program = self.program(cls, version, True)
+        cdef bint parts = bytes is not COPY and wants_parts(bytes)
         if Py_TYPE(program) == <PyTypeObject*>Program:
-            return (<Program>program).decode(data, strict)
-        return (<object>program).decode(data, strict)
+            return (<Program>program).decode(data, strict, parts)
+        return (<object>program).decode(data, strict, parts)
 
     def encode(self, message, version):
         """The bytes of `message` at `version`, without size or header; errors as `MessageCodec.encode`."""
@@ -541,11 +561,12 @@ cdef class Form:
         self.expected = 0
 
 
-cdef read_frame(Form form, const uint8_t* data, Py_ssize_t size, bint strict, bint shared):
+cdef read_frame(Form form, const uint8_t* data, Py_ssize_t size, bint strict, bint shared, PyObject* whole):
     """Header and message; None where the bytes are not such a frame: the twin says why."""
     cdef Cursor c
     cdef PyObject* raw
     open_cursor(&c, data, size, strict, shared)
+    c.whole = whole
     raw = read_message(form.header, &c)
     if raw != NULL:
         header = <object>raw
@@ -602,39 +623,51 @@ cdef class Frames:
         self.written = Table()
         self.responses = Table()
 
-    def decode_request(self, body, *, family="kafka", bint strict=True, registry=None):
+    def decode_request(self, body, *, family="kafka", bint strict=True, bytes="copy", registry=None):
         """Header and request of a frame body; see `codec.backend.Frames`."""
         cdef Py_buffer view
         result = None
         if registry is not None:
-            return registry.frames.decode_request(body, family=family, strict=strict)
-        if type(body) is bytes:
+            return registry.frames.decode_request(body, family=family, strict=strict, bytes=bytes)
+        if BytesCheckExact(<PyObject*>body) and bytes is COPY:
             result = self.read_request(
-                <const uint8_t*>BytesData(<PyObject*>body), BytesSize(<PyObject*>body), family, strict, False
+                <const uint8_t*>BytesData(<PyObject*>body), BytesSize(<PyObject*>body), family, strict, False, NULL
             )
-        elif opened(body, &view):
-            try:
-                result = self.read_request(<const uint8_t*>view.buf, view.len, family, strict, True)
-            finally:
-                PyBuffer_Release(&view)
-        return self.twin.decode_request(body, family=family, strict=strict) if result is None else result
+        else:
+            whole = parts_of(body) if wants_parts(bytes) else None
+            if opened(body if whole is None else whole, &view):
+                try:
+                    result = self.read_request(
+                        <const uint8_t*>view.buf, view.len, family, strict, whole is None, or_null(whole)
+                    )
+                finally:
+                    PyBuffer_Release(&view)
+        if result is None:
+            return self.twin.decode_request(body, family=family, strict=strict, bytes=bytes)
+        return result
 
-    def decode_response(self, body, api, version, *, bint strict=True, registry=None):
+    def decode_response(self, body, api, version, *, bint strict=True, bytes="copy", registry=None):
         """Header and response of a frame body; see `codec.backend.Frames`."""
         cdef Py_buffer view
         result = None
         if registry is not None:
-            return registry.frames.decode_response(body, api, version, strict=strict)
-        if type(body) is bytes:
+            return registry.frames.decode_response(body, api, version, strict=strict, bytes=bytes)
+        if BytesCheckExact(<PyObject*>body) and bytes is COPY:
             result = self.read_response(
-                <const uint8_t*>BytesData(<PyObject*>body), BytesSize(<PyObject*>body), api, version, strict, False
+                <const uint8_t*>BytesData(<PyObject*>body), BytesSize(<PyObject*>body), api, version, strict, False, NULL
             )
-        elif opened(body, &view):
-            try:
-                result = self.read_response(<const uint8_t*>view.buf, view.len, api, version, strict, True)
-            finally:
-                PyBuffer_Release(&view)
-        return self.twin.decode_response(body, api, version, strict=strict) if result is None else result
+        else:
+            whole = parts_of(body) if wants_parts(bytes) else None
+            if opened(body if whole is None else whole, &view):
+                try:
+                    result = self.read_response(
+                        <const uint8_t*>view.buf, view.len, api, version, strict, whole is None, or_null(whole)
+                    )
+                finally:
+                    PyBuffer_Release(&view)
+        if result is None:
+            return self.twin.decode_response(body, api, version, strict=strict, bytes=bytes)
+        return result
 
     def encode_request(self, request, version, *, correlation_id=0, client_id=None, header=None, registry=None):
         """The frame body of a request; see `codec.backend.Frames`."""
@@ -684,7 +717,7 @@ cdef class Frames:
                 found = table.add(api, version, Form(*form))
         return found
 
-    cdef read_request(self, const uint8_t* data, Py_ssize_t size, family, bint strict, bint shared):
+    cdef read_request(self, const uint8_t* data, Py_ssize_t size, family, bint strict, bint shared, PyObject* whole):
         cdef PyObject* found = PyDict_GetItemWithError(self.read, family)
         if found == NULL:
             table = self.read.setdefault(family, Table() if self.twin.has_kafka_header(family) else None)
@@ -694,15 +727,17 @@ cdef class Frames:
         found = self.form(<Table>found, "request", <int16_t>load16(data), <int16_t>load16(data + 2), family)
         if found == NULL or (<Form>found).body == NULL:
             return None
-        return read_frame(<Form>found, data, size, strict, shared)
+        return read_frame(<Form>found, data, size, strict, shared, whole)
 
-    cdef read_response(self, const uint8_t* data, Py_ssize_t size, api, version, bint strict, bint shared):
+    cdef read_response(
+        self, const uint8_t* data, Py_ssize_t size, api, version, bint strict, bint shared, PyObject* whole
+    ):
         cdef PyObject* found = self.form(self.responses, "response", api, version, "kafka")
         if found == NULL or (<Form>found).body == NULL:
             return None
         if (<Form>found).falls_back and (size < 6 or load16(data + 4) == UNSUPPORTED_VERSION):
             return None
-        return read_frame(<Form>found, data, size, strict, shared)
+        return read_frame(<Form>found, data, size, strict, shared, whole)
 
 
 cdef bint opened(body, Py_buffer* view) noexcept:

@@ -238,9 +238,16 @@ cdef inline PyObject* read_bytes(Step* step, Cursor* c) noexcept:
         return none()
     if n > c.end - c.p:
         return fail(c, TRUNCATED, at, n, c.end - c.p)
-    value = BytesFromData(<const char*>c.p, n)
+    value = make_bytes(c, c.p, n)
     c.p += n
     return value
+
+
+cdef inline PyObject* make_bytes(Cursor* c, const uint8_t* p, Py_ssize_t n) noexcept:
+    """The `n` bytes at `p`, which are there: a bytes object or, where the caller wants that, a part of the input."""
+    if n >= VIEWED and c.whole != NULL:
+        return part_of(c.whole, p, n)
+    return BytesFromData(<const char*>p, n)
 
 
 cdef inline PyObject* read_array(Step* step, Cursor* c) noexcept:
@@ -382,7 +389,7 @@ cdef inline PyObject* read_struct(Struct* s, Cursor* c) noexcept:
             elif field.code == FIELD_BYTES:
                 if n > left:
                     break
-                value = BytesFromData(<const char*>at, n)
+                value = make_bytes(c, at, n)
                 p = at + n
             else:
                 if n > left // 4:

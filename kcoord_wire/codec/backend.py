@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, overload
 
 from kcoord_wire.codec.sources import digest
 from kcoord_wire.schema.plan import Length, Op, Presence, StructPlan
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from kcoord_wire.messages.response_header import ResponseHeader
 
 M = TypeVar("M")
+Buffer = bytes | bytearray | memoryview
+BytesAs = Literal["copy", "view"]
 
 SOURCES: Final = Path(__file__).parents[2] / "_speedups"
 REBUILD: Final = "make native (in a checkout) or pip install --force-reinstall kcoord_wire"
@@ -34,13 +36,16 @@ REBUILD: Final = "make native (in a checkout) or pip install --force-reinstall k
 class Program(Protocol):
     """A message at one version, ready to read and write. Every method raises `DecodeError` or `EncodeError` alone."""
 
-    def decode(self, data: bytes | bytearray | memoryview, strict: bool = True) -> Any:
-        """The message that `data` holds; in strict mode bytes left over are an error."""
+    def decode(self, data: Buffer, strict: bool = True, parts: bool = False) -> Any:
+        """The message that `data` holds; in strict mode bytes left over are an error.
 
-    def decode_prefix(self, data: bytes | bytearray | memoryview, offset: int, strict: bool) -> tuple[Any, int]:
+        :param parts: long bytes fields become parts of the input (`MessageCodec.decode` with ``bytes="view"``)
+        """
+
+    def decode_prefix(self, data: Buffer, offset: int, strict: bool, parts: bool = False) -> tuple[Any, int]:
         """The message that starts at `offset`, and the offset of the byte after it."""
 
-    def view(self, data: bytes | bytearray | memoryview, offset: int = 0, strict: bool = True) -> Any:
+    def view(self, data: Buffer, offset: int = 0, strict: bool = True) -> Any:
         """A view of the message from `offset` to the end of `data`, which is copied where it is not `bytes`."""
 
     def encode(self, message: Any) -> bytes:
@@ -62,10 +67,10 @@ Find = Callable[[type, int, bool], Program]
 class Dispatch(Protocol):
     """From a message's class and version to its program: `kcoord_wire.decode` and `encode` are methods of one."""
 
-    def decode(self, cls: type, data: bytes | bytearray | memoryview, version: int, *, strict: bool = True) -> Any:
+    def decode(self, cls: type, data: Buffer, version: int, *, strict: bool = True, bytes: BytesAs = "copy") -> Any:
         """The message of class `cls` that `data` holds at `version`: a body without size or header.
 
-        :param strict: see `MessageCodec.decode`
+        :param strict, bytes: see `MessageCodec.decode`
         :raises DecodeError: the bytes are not such a message, or it has no such version
         :raises TypeError: `cls` is not a message class of this package, or `data` not contiguous bytes
         """
@@ -73,7 +78,7 @@ class Dispatch(Protocol):
     def view(
         self,
         cls: type,
-        data: bytes | bytearray | memoryview,
+        data: Buffer,
         version: int,
         *,
         offset: int = 0,
@@ -116,35 +121,38 @@ class Frames(Protocol):
     @overload
     def decode_request(
         self,
-        body: bytes | bytearray | memoryview,
+        body: Buffer,
         *,
         strict: bool = True,
+        bytes: BytesAs = "copy",
         registry: Registry | None = None,
     ) -> tuple[RequestHeader, Any]: ...
 
     @overload
     def decode_request(
         self,
-        body: bytes | bytearray | memoryview,
+        body: Buffer,
         *,
         family: str,
         strict: bool = True,
+        bytes: BytesAs = "copy",
         registry: Registry | None = None,
     ) -> tuple[Any, Any]: ...
 
     def decode_request(
         self,
-        body: bytes | bytearray | memoryview,
+        body: Buffer,
         *,
         family: str = "kafka",
         strict: bool = True,
+        bytes: BytesAs = "copy",
         registry: Registry | None = None,
     ) -> tuple[Any, Any]:
         """Header and request of a frame body.
 
         :param family: whose frames these are: ``kafka``, or ``central`` for the draft's. All requests of a family have
             the same kind of header
-        :param strict: see `MessageCodec.decode`
+        :param strict, bytes: see `MessageCodec.decode`
         :param registry: where to look the api key up; the package's own by default
         :raises DecodeError: kind ``api`` for an api key and ``version`` for a version that the registry does not have;
             else as `MessageCodec.decode`, with offsets from the start of `body`
@@ -154,43 +162,47 @@ class Frames(Protocol):
     @overload
     def decode_response(
         self,
-        body: bytes | bytearray | memoryview,
+        body: Buffer,
         api: type[M],
         version: int,
         *,
         strict: bool = True,
+        bytes: BytesAs = "copy",
         registry: Registry | None = None,
     ) -> tuple[ResponseHeader | Any, M]: ...
 
     @overload
     def decode_response(
         self,
-        body: bytes | bytearray | memoryview,
+        body: Buffer,
         api: int,
         version: int,
         *,
         strict: bool = True,
+        bytes: BytesAs = "copy",
         registry: Registry | None = None,
     ) -> tuple[ResponseHeader, Any]: ...
 
     @overload
     def decode_response(
         self,
-        body: bytes | bytearray | memoryview,
+        body: Buffer,
         api: type[M] | int,
         version: int,
         *,
         strict: bool = True,
+        bytes: BytesAs = "copy",
         registry: Registry | None = None,
     ) -> tuple[Any, Any]: ...
 
     def decode_response(
         self,
-        body: bytes | bytearray | memoryview,
+        body: Buffer,
         api: type | int,
         version: int,
         *,
         strict: bool = True,
+        bytes: BytesAs = "copy",
         registry: Registry | None = None,
     ) -> tuple[Any, Any]:
         """Header and response of a frame body. What it answers, the caller knows by its correlation id.

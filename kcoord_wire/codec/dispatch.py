@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kcoord_wire.codec import backend
-from kcoord_wire.codec.backend import Find, Program
+from kcoord_wire.codec.backend import Buffer, BytesAs, Find, Program
+from kcoord_wire.codec.view import wants_parts
 
 
 class Dispatch:
@@ -15,9 +16,9 @@ class Dispatch:
         self._find = find
         self._programs: dict[tuple[type, int], Program] = {}
 
-    def decode(self, cls: type, data: bytes | bytearray | memoryview, version: int, *, strict: bool = True) -> Any:
+    def decode(self, cls: type, data: Buffer, version: int, *, strict: bool = True, bytes: BytesAs = "copy") -> Any:
         program = self._programs.get((cls, version)) or self._add(cls, version, True)
-        return program.decode(data, strict)
+        return program.decode(data, strict, wants_parts(bytes))
 
     def encode(self, message: object, version: int) -> bytes:
         cls = type(message)
@@ -27,7 +28,7 @@ class Dispatch:
     def view(
         self,
         cls: type,
-        data: bytes | bytearray | memoryview,
+        data: Buffer,
         version: int,
         *,
         offset: int = 0,

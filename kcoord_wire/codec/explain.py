@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kcoord_wire.codec.registry import Buffer, Registry
+from kcoord_wire.codec.backend import Buffer
+from kcoord_wire.codec.registry import Registry
 from kcoord_wire.codec.registry import registry as built_in
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.schema.model import Message

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kcoord_wire.codec import backend
+from kcoord_wire.codec.view import parts_of, wants_parts
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
@@ -29,8 +30,8 @@ from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from kcoord_wire.codec.backend import Program
-    from kcoord_wire.codec.registry import Buffer, MessageCodec, Registry
+    from kcoord_wire.codec.backend import Buffer, BytesAs, Program
+    from kcoord_wire.codec.registry import MessageCodec, Registry
 
 M = TypeVar("M")
 
@@ -96,45 +97,58 @@ class Frames:
         return header
 
     def decode_request(
-        self, body: Buffer, *, family: str = "kafka", strict: bool = True, registry: Registry | None = None
+        self,
+        body: Buffer,
+        *,
+        family: str = "kafka",
+        strict: bool = True,
+        bytes: BytesAs = "copy",
+        registry: Registry | None = None,
     ) -> tuple[Any, Any]:
         if registry is not None:
-            return registry.frames.decode_request(body, family=family, strict=strict)
-        body = as_bytes(body)
+            return registry.frames.decode_request(body, family=family, strict=strict, bytes=bytes)
+        body = parts_of(body) if wants_parts(bytes) else as_bytes(body)
         header_kind = self._registry.request_header(family)
         if header_kind == "none":
             raise DecodeError("api", 0, family, "its requests have no header that identifies them: use `decode`")
         if header_kind == "typeId":
             type_id = _type_id(body)
             codec = self._find("request", type_id, family, _TYPE_ID)
-            return TypeIdHeader(type_id), whole(codec, body, 2, 0, strict)
+            return TypeIdHeader(type_id), whole(codec, body, 2, 0, strict, bytes)
         peeked = self.peek_request(body, strict)
         codec = self._find("request", peeked.request_api_key, family, "RequestHeader.request_api_key")
         version = peeked.request_api_version
         check_version(codec, version, 2)
         header, offset = self._request_header.decode_prefix(body, codec.header_version(version), strict=strict)
-        return header, whole(codec, body, offset, version, strict)
+        return header, whole(codec, body, offset, version, strict, bytes)
 
     def decode_response(
-        self, body: Buffer, api: type | int, version: int, *, strict: bool = True, registry: Registry | None = None
+        self,
+        body: Buffer,
+        api: type | int,
+        version: int,
+        *,
+        strict: bool = True,
+        bytes: BytesAs = "copy",
+        registry: Registry | None = None,
     ) -> tuple[Any, Any]:
         if registry is not None:
-            return registry.frames.decode_response(body, api, version, strict=strict)
-        body = as_bytes(body)
+            return registry.frames.decode_response(body, api, version, strict=strict, bytes=bytes)
+        body = parts_of(body) if wants_parts(bytes) else as_bytes(body)
         codec = self._codec("response", api, "kafka")
         if version and _is_api_versions(codec) and int16(body, 4) == ErrorCode.UNSUPPORTED_VERSION:
             with suppress(DecodeError):
-                return self.decode_response(body, api, 0, strict=strict)
+                return self.decode_response(body, api, 0, strict=strict, bytes=bytes)
         check_version(codec, version, 0)
         if codec.header == "none":
-            return None, whole(codec, body, 0, version, strict)
+            return None, whole(codec, body, 0, version, strict, bytes)
         if codec.header == "typeId":
             type_id = _type_id(body)
             if type_id != codec.api_key:
                 raise DecodeError("api", 0, _TYPE_ID, f"type id {type_id} is not that of {codec.name}, {codec.api_key}")
-            return TypeIdHeader(type_id), whole(codec, body, 2, version, strict)
+            return TypeIdHeader(type_id), whole(codec, body, 2, version, strict, bytes)
         header, offset = self._response_header.decode_prefix(body, codec.header_version(version), strict=strict)
-        return header, whole(codec, body, offset, version, strict)
+        return header, whole(codec, body, offset, version, strict, bytes)
 
     def encode_request(
         self,
@@ -216,9 +230,9 @@ def as_bytes(data: Buffer) -> Buffer:
     return data if isinstance(data, bytes | bytearray) else memoryview(data).cast("B")
 
 
-def whole(codec: MessageCodec[M], body: Buffer, offset: int, version: int, strict: bool) -> M:
+def whole(codec: MessageCodec[M], body: Buffer, offset: int, version: int, strict: bool, bytes: BytesAs = "copy") -> M:
     """The message that starts at `offset` and goes to the end."""
-    message, end = codec.decode_prefix(body, version, offset=offset, strict=strict)
+    message, end = codec.decode_prefix(body, version, offset=offset, strict=strict, bytes=bytes)
     if strict and end != len(body):
         raise DecodeError("trailing", end, codec.name, f"{len(body) - end} bytes are left after the message")
     return message

@@ -27,9 +27,10 @@ from contextlib import contextmanager
 from itertools import repeat
 from typing import Any, Final
 
+from kcoord_wire.codec.backend import Buffer
 from kcoord_wire.codec.diagnose import MAX_BYTES, MAX_TAG, explain_bytes, explain_value, java_int
 from kcoord_wire.codec.stored import stored_bytes, stored_int, stored_items, stored_message
-from kcoord_wire.codec.view import View
+from kcoord_wire.codec.view import VIEWED, View, parts_of
 from kcoord_wire.schema.plan import MAX_STRING, Length, Op, Presence, Step, StructPlan
 from kcoord_wire.schema.text import decode_like_java
 
@@ -59,29 +60,30 @@ class Program:
     def __init__(self, plan: StructPlan, classes: Mapping[str, type]) -> None:
         self.plan = plan
         self.classes = classes
-        self._readers: dict[tuple[bool, bool], Callable[..., tuple[Any, int]]] = {}
+        self._readers: dict[tuple[bool, bool, bool], Callable[..., tuple[Any, int]]] = {}
         self._writer: Callable[[Any], bytes] | None = None
 
-    def decode(self, data: bytes | bytearray | memoryview, strict: bool = True) -> Any:
+    def decode(self, data: Buffer, strict: bool = True, parts: bool = False) -> Any:
         """The message that `data` holds.
 
         :param strict: refuse what `kcoord_wire.decode` says, trailing bytes among it
+        :param parts: long bytes fields become parts of the input
         :raises DecodeError: the bytes are not such a message
         :raises TypeError: `data` is not a bytes-like object, or not contiguous
         """
-        return self._read(data, 0, strict, True)[0]
+        return self._read(data, 0, strict, True, parts)[0]
 
-    def decode_prefix(self, data: bytes | bytearray | memoryview, offset: int, strict: bool) -> tuple[Any, int]:
+    def decode_prefix(self, data: Buffer, offset: int, strict: bool, parts: bool = False) -> tuple[Any, int]:
         """The message that starts at byte `offset` of `data`, and the offset of the byte after it.
 
         :raises DecodeError: the bytes are not such a message
         :raises ValueError: `offset` is negative; one past the end is the end
         """
-        return self._read(data, offset, strict, False)
+        return self._read(data, offset, strict, False, parts)
 
     def view(self, data: bytes | bytearray | memoryview, offset: int = 0, strict: bool = True) -> View:
         """A view of the message from `offset` to the end of `data`; errors as `decode`."""
-        return View(self._read(data, offset, strict, True)[0])
+        return View(self._read(data, offset, strict, True, False)[0])
 
     def encode(self, message: Any) -> bytes:
         """The bytes of `message`.
@@ -105,15 +107,18 @@ class Program:
         return _ReaderSource(self.plan, self.classes, what != "decode lenient", False).text()
 
     def _read(
-        self, data: bytes | bytearray | memoryview, pos: int, strict: bool, whole: bool, view: bool = False
+        self, data: Buffer, pos: int, strict: bool, whole: bool, parts: bool, view: bool = False
     ) -> tuple[Any, int]:
-        if not (view or isinstance(data, bytes)):
+        if parts:
+            data = parts_of(data)
+        elif not (view or isinstance(data, bytes)):
             # A view that is still open would keep the caller's bytearray from changing its size.
             with memoryview(data) as given, given.cast("B") as data:
-                return self._read(data, pos, strict, whole, True)
-        reader = self._readers.get((strict, view))
+                return self._read(data, pos, strict, whole, False, True)
+        reader = self._readers.get((strict, view, parts))
         if reader is None:
-            reader = self._readers[strict, view] = _ReaderSource(self.plan, self.classes, strict, view).compile()
+            source = _ReaderSource(self.plan, self.classes, strict, view or parts, parts)
+            reader = self._readers[strict, view, parts] = source.compile()
         end = len(data)
         if pos:
             if pos < 0:
@@ -382,10 +387,14 @@ class _ReaderSource(_Source):
     verb = "read"
     method = "unpack_from"
 
-    def __init__(self, plan: StructPlan, classes: Mapping[str, type], strict: bool, view: bool) -> None:
-        super().__init__(plan, classes, "decode" + " lenient" * (not strict) + " view" * view)
+    def __init__(
+        self, plan: StructPlan, classes: Mapping[str, type], strict: bool, view: bool, parts: bool = False
+    ) -> None:
+        label = "decode" + " lenient" * (not strict) + (" parts" if parts else " view" * view)
+        super().__init__(plan, classes, label)
         self.strict = strict
-        self.view = view
+        self.view = view  # whether the bytes are given as a memoryview
+        self.parts = parts
         self.checks: list[tuple[Step, str, int]] = []  # of the values in the run: what to look at once it is read
         self.width = 0
         self.names["uvarint"] = _uvarint_strict if strict else _uvarint
@@ -496,6 +505,8 @@ class _ReaderSource(_Source):
             limited = step.high < MAX_STRING or step.length is Length.INT32
         else:
             taken = f"bytes({taken})" if self.view else taken
+            if self.parts:
+                taken = f"data[pos:stop] if {n} >= {VIEWED} else {taken}"
             limited = False
         if nullable:
             with self.block(f"if {n} >= 0:"):

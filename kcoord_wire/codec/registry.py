@@ -28,6 +28,8 @@ from weakref import WeakValueDictionary
 
 from kcoord_wire.codec import text
 from kcoord_wire.codec.backend import (
+    Buffer,
+    BytesAs,
     Frames,
     Program,
     ProgramClass,
@@ -38,6 +40,7 @@ from kcoord_wire.codec.backend import (
 )
 from kcoord_wire.codec.frames import Frames as PythonFrames
 from kcoord_wire.codec.frames import as_bytes, check_version, int16, int16_bytes, whole
+from kcoord_wire.codec.view import wants_parts
 from kcoord_wire.errors import DecodeError, EncodeError, SchemaError
 from kcoord_wire.messages._index import INDEX
 from kcoord_wire.messages.request_header import RequestHeader
@@ -139,7 +142,6 @@ else:
 
     M = TypeVar("M")
 
-Buffer = bytes | bytearray | memoryview
 _Row = tuple[str, str, str, str, int | None, str, str, tuple[int, int], tuple[int, int]]  # of a package's INDEX
 
 
@@ -212,22 +214,27 @@ class MessageCodec(Generic[M]):
         program = self._programs.get(version) or self.program(version, reading=False)
         return program.encode(message)
 
-    def decode(self, data: Buffer, version: int, *, strict: bool = True) -> M:
+    def decode(self, data: Buffer, version: int, *, strict: bool = True, bytes: BytesAs = "copy") -> M:
         """The message that `data` holds, a body without size or header.
 
         :param strict: reject trailing bytes, text that is not UTF-8, varints that are not canonical, tags out of order
             and bools other than 0 and 1. False accepts what Kafka's own readers accept (docs/codec.md has the table),
             and null where it is not allowed as the empty value, which librdkafka's mock broker writes
+        :param bytes: ``"view"`` makes bytes fields of 1 KB and more (records, assignments, metadata) read-only
+            memoryviews that keep the input alive, instead of copies of their part of it. Input that is not `bytes`,
+            nor a memoryview of `bytes`, is copied once, as a whole (docs/codec.md)
         :raises DecodeError: the message has no such version (kind ``version``), or the bytes are not such a message
         """
         program = self._programs.get(version) or self.program(version)
-        message: M = program.decode(data, strict)
+        message: M = program.decode(data, strict, bytes != "copy" and wants_parts(bytes))
         return message
 
-    def decode_prefix(self, data: Buffer, version: int, *, offset: int = 0, strict: bool = True) -> tuple[M, int]:
+    def decode_prefix(
+        self, data: Buffer, version: int, *, offset: int = 0, strict: bool = True, bytes: BytesAs = "copy"
+    ) -> tuple[M, int]:
         """The message that starts at `offset`, and the offset of the byte after it: `decode` where more may follow."""
         program = self._programs.get(version) or self.program(version)
-        return program.decode_prefix(data, offset, strict)
+        return program.decode_prefix(data, offset, strict, wants_parts(bytes))
 
     def view(self, data: Buffer, version: int, *, offset: int = 0, strict: bool = True) -> M:
         """A view of the message that `data` holds from `offset` on: `kcoord_wire.view`.
@@ -476,7 +483,9 @@ def _compiled(m: Message) -> MessageCodec:
 
 
 class _Decode(Protocol):  # `Dispatch.decode`, whose result has the type of the class it is given
-    def __call__(self, cls: type[M], data: Buffer, version: int, *, strict: bool = True) -> M: ...
+    def __call__(
+        self, cls: type[M], data: Buffer, version: int, *, strict: bool = True, bytes: BytesAs = "copy"
+    ) -> M: ...
 
 
 class _View(Protocol):  # `Dispatch.view`, typed as what it shows, so that an editor completes its fields

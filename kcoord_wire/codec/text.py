@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from kcoord_wire.codec.backend import PlainText
+from kcoord_wire.codec.backend import Buffer, PlainText
 from kcoord_wire.codec.diagnose import is_default
 from kcoord_wire.codec.view import View
 from kcoord_wire.errors import DecodeError, EncodeError
@@ -58,8 +58,8 @@ class TextProgram:
         self.cls = classes[plan.name]
         self.text_type = message.text_type.encode()
 
-    def decode(self, data: bytes | bytearray | memoryview, strict: bool = True) -> Any:
-        """The message that `data` holds. There is nothing to be lenient about: `strict` makes no difference.
+    def decode(self, data: Buffer, strict: bool = True, parts: bool = False) -> Any:
+        """The message that `data` holds. There is nothing to be lenient about, and no bytes field: `data` alone counts.
 
         :raises DecodeError: kind ``text`` (another type, another number of fields, no integer), ``range`` (an integer
             out of bounds, a string above its maxLength), ``length`` (a string above 32,767 bytes) or ``utf8``
@@ -70,7 +70,7 @@ class TextProgram:
                 return message
         return self.decode_prefix(data, 0, strict)[0]
 
-    def decode_prefix(self, data: bytes | bytearray | memoryview, offset: int, strict: bool) -> tuple[Any, int]:
+    def decode_prefix(self, data: Buffer, offset: int, strict: bool, parts: bool = False) -> tuple[Any, int]:
         """The message from byte `offset` to the end of `data`, and that end: text carries no length.
 
         Errors as `decode`.

@@ -12,7 +12,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from kcoord_wire.codec.registry import Buffer, registry
+from kcoord_wire.codec.backend import Buffer
+from kcoord_wire.codec.registry import registry
 from kcoord_wire.coordinator.core.apis import APIS
 from kcoord_wire.coordinator.description import shown
 from kcoord_wire.errors import DecodeError

@@ -18,5 +18,12 @@ def short_repr(message: Any) -> str:
         value = getattr(message, field.name)
         default = field.default if field.default_factory is MISSING else field.default_factory()
         if value is not default and (type(value) is not type(default) or value != default):
-            shown.append(f"{field.name}={value!r}")
+            shown.append(f"{field.name}={_plain(value)!r}")
     return f"{type(message).__qualname__}({', '.join(shown)})"
+
+
+def _plain(value: Any) -> Any:
+    """The value with bytes for memoryviews, whose own repr is their address: bytes make an equal message."""
+    if type(value) is list and memoryview in map(type, value):
+        return [_plain(each) for each in value]
+    return bytes(value) if type(value) is memoryview else value

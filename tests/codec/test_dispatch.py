@@ -24,7 +24,7 @@ class Answer:
     def __init__(self, pair: tuple[type, int]) -> None:
         self.pair = pair
 
-    def decode(self, data: bytes, strict: bool) -> tuple[type, int]:
+    def decode(self, data: bytes, *options: bool) -> tuple[type, int]:
         return self.pair
 
     def encode(self, message: object) -> bytes:
