@@ -223,7 +223,7 @@ def test_copies_share_the_input_and_pickles_are_refused() -> None:
     message = kw.decode(kw.FetchResponse, kw.encode(fetched(), 12), 12, bytes="view")
     assert records(copy.copy(message)).obj is records(message).obj
     for write in (pickle.dumps, copy.deepcopy):
-        with pytest.raises(TypeError, match="cannot pickle '?memoryview'? object"):
+        with pytest.raises(TypeError, match=r"cannot pickle '?memoryview'? object"):
             write(message)
     records_copied = bytes(records(message))
     message.responses[0].partitions[0].records = records_copied
