@@ -41,6 +41,7 @@ cdef extern from "Python.h":
     PyObject* PyNumber_Index(PyObject*) noexcept
     int RichCompareBool "PyObject_RichCompareBool"(PyObject*, PyObject*, int) noexcept
     PyTypeObject* Py_TYPE(PyObject*) noexcept
+    bint PyType_IsSubtype(PyTypeObject*, PyTypeObject*) noexcept
     bint PyObject_TypeCheck(PyObject*, PyTypeObject*) noexcept
     void incref "Py_INCREF"(PyObject*) noexcept
     void decref "Py_DECREF"(PyObject*) noexcept

@@ -131,6 +131,23 @@ cdef inline PyObject* or_null(whole) noexcept:
     return NULL if whole is None else <PyObject*>whole
 
 
+cdef as_subclass(Struct* s, message, PyTypeObject* subclass):
+    """An instance of a subclass that takes over the fields of `message`, which nothing else refers to."""
+    cdef int i
+    made = new_object(subclass)
+    # SAFETY: a subclass has the slots of its base at the same offsets, and a new object has none set.
+    for i in range(s.n_steps):
+        move_slot(<PyObject*>made, <PyObject*>message, s.steps[i].slot)
+    if s.holds_tags:
+        move_slot(<PyObject*>made, <PyObject*>message, s.tags_slot)
+    return made
+
+
+cdef inline void move_slot(PyObject* target, PyObject* source, Py_ssize_t offset) noexcept:
+    slot_of(target, offset)[0] = slot_of(source, offset)[0]
+    slot_of(source, offset)[0] = NULL
+
+
 cdef bytes copy_of(data):
     cdef Py_buffer view
     open_buffer(data, &view)
@@ -179,10 +196,12 @@ cdef class Program:
 
     :param plan: the message's plan at that version
     :param classes: the dataclass of each struct of the plan, by `StructPlan.name`
+    :param subclass: of the message's class, where instances of that are read
     :raises TypeError: a class is not a plain dataclass with slots that has the plan's attributes
     """
 
     cdef Struct* root
+    cdef PyTypeObject* subclass  # of the root's class, where instances of that are read; else NULL
     cdef str name
     cdef object plan
     cdef object classes
@@ -192,7 +211,7 @@ cdef class Program:
     cdef dict built  # id of a StructPlan -> its Struct*, as an integer; only while the plan is built
     cdef Py_ssize_t expected  # bytes of the last large message: the next one is likely to be about as large
 
-    def __cinit__(self, plan, classes):
+    def __cinit__(self, plan, classes, subclass=None):
         self.name = plan.name
         self.plan = plan
         self.classes = classes
@@ -201,6 +220,11 @@ cdef class Program:
         self.built = {}
         self.expected = 0
         self.root = self.build_struct(plan, classes)
+        self.subclass = NULL
+        if subclass is not None:
+            if not isinstance(subclass, type) or not PyType_IsSubtype(<PyTypeObject*>subclass, self.root.cls):
+                raise TypeError(f"{subclass!r} is not a subclass of {classes[plan.name]!r}")
+            self.subclass = <PyTypeObject*>self.hold(subclass)
         self.keep = tuple(self.keep)
         self.blocks = tuple(self.blocks)
         self.built = None
@@ -390,7 +414,7 @@ cdef class Program:
         elif strict and c.p != c.end:
             fail(&c, TRAILING, c.p, c.end - c.p, 0)
             self.raise_decode(&c)
-        return message
+        return message if self.subclass == NULL else as_subclass(self.root, message, self.subclass)
 
     cdef int raise_decode(self, Cursor* c) except -1:
         cdef Failure* f = &c.failure
@@ -548,6 +572,7 @@ cdef class Form:
     cdef object programs
     cdef Struct* header
     cdef Struct* body  # NULL: by the twin alone
+    cdef PyTypeObject* subclass  # as `Program.subclass`
     cdef object api_key
     cdef bint falls_back
     cdef Py_ssize_t expected  # as `Program.expected`
@@ -556,6 +581,7 @@ cdef class Form:
         self.programs = (header, body)
         self.header = header.root
         self.body = (<Program>body).root if type(body) is Program else NULL
+        self.subclass = (<Program>body).subclass if type(body) is Program else NULL
         self.api_key = api_key
         self.falls_back = falls_back
         self.expected = 0
@@ -575,7 +601,11 @@ cdef read_frame(Form form, const uint8_t* data, Py_ssize_t size, bint strict, bi
         if raw != NULL:
             message = <object>raw
             decref(raw)
-            return None if strict and c.p != c.end else (header, message)
+            if strict and c.p != c.end:
+                return None
+            if form.subclass != NULL:
+                message = as_subclass(form.body, message, form.subclass)
+            return header, message
     if c.failure.kind == PYTHON:
         raise_python()
     return None

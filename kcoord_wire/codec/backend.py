@@ -53,9 +53,12 @@ class Program(Protocol):
 
 
 class ProgramClass(Protocol):
-    """Makes a `Program` of a plan and the classes of its structs by name."""
+    """Makes a `Program` of a plan and the classes of its structs by name.
 
-    def __call__(self, plan: StructPlan, classes: Mapping[str, type]) -> Program: ...
+    With `subclass`, one of the message's class, it reads instances of that: without a call of their `__init__`.
+    """
+
+    def __call__(self, plan: StructPlan, classes: Mapping[str, type], subclass: type | None = None) -> Program: ...
 
 
 PlainText = Callable[[bytes, int], Any]

@@ -94,7 +94,8 @@ def _struct_from_dict(codec: MessageCodec, struct: Struct, values: object, path:
             raise EncodeError("type", path, f"there is no field {key!r}")
         attr = attribute_name(key)
         arguments[attr] = _from_plain(codec, field, value, f"{path}.{attr}")
-    return codec.classes[class_name(codec.schema, struct)](**arguments)
+    name = class_name(codec.schema, struct)
+    return (codec.cls if name == codec.name else codec.classes[name])(**arguments)
 
 
 def _from_plain(codec: MessageCodec, field: Field, value: Any, path: str) -> Any:

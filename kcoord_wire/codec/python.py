@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from kcoord_wire.codec.backend import Buffer
 from kcoord_wire.codec.diagnose import MAX_BYTES, MAX_TAG, explain_bytes, explain_value, java_int
-from kcoord_wire.codec.stored import stored_bytes, stored_int, stored_items, stored_message
+from kcoord_wire.codec.stored import as_subclass, stored_bytes, stored_int, stored_items, stored_message
 from kcoord_wire.codec.view import VIEWED, View, parts_of
 from kcoord_wire.schema.plan import MAX_STRING, Length, Op, Presence, Step, StructPlan
 from kcoord_wire.schema.text import decode_like_java
@@ -55,11 +55,13 @@ class Program:
 
     :param plan: the message's plan
     :param classes: the dataclass of each of its structs, by `StructPlan.name`
+    :param subclass: of the message's class, where instances of that are read
     """
 
-    def __init__(self, plan: StructPlan, classes: Mapping[str, type]) -> None:
+    def __init__(self, plan: StructPlan, classes: Mapping[str, type], subclass: type | None = None) -> None:
         self.plan = plan
         self.classes = classes
+        self._subclass = subclass
         self._readers: dict[tuple[bool, bool, bool], Callable[..., tuple[Any, int]]] = {}
         self._writer: Callable[[Any], bytes] | None = None
 
@@ -127,7 +129,7 @@ class Program:
         try:
             message, stop = reader(data, pos, end)
             if stop == end or (stop < end and not (whole and strict)):
-                return message, stop
+                return message if self._subclass is None else as_subclass(message, self._subclass), stop
             raise Refused
         except (Refused, IndexError, struct.error, UnicodeDecodeError) as error:
             refusal = error

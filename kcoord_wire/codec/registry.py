@@ -18,6 +18,7 @@ import reprlib
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import field, make_dataclass
 from functools import cached_property, reduce
 from importlib import import_module
@@ -137,10 +138,11 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar  # a default, which typing has from 3.13 on; type checkers bring the module
 
     M = TypeVar("M", default=Any)
+    S = TypeVar("S")
 else:
     from typing import TypeVar
 
-    M = TypeVar("M")
+    M, S = TypeVar("M"), TypeVar("S")
 
 _Row = tuple[str, str, str, str, int | None, str, str, tuple[int, int], tuple[int, int]]  # of a package's INDEX
 
@@ -196,7 +198,7 @@ class MessageCodec(Generic[M]):
 
     @cached_property
     def cls(self) -> type[M]:
-        """The message's class."""
+        """The message's class, or the subclass that this codec was made for."""
         return self.classes[self.name]
 
     def plan(self, version: int) -> StructPlan:
@@ -257,11 +259,20 @@ class MessageCodec(Generic[M]):
                 raise DecodeError("version", 0, self.name, self.no_version(version))
             raise EncodeError("version", self.name, self.no_version(version))
         plan = self.plan(version)
+        subclass = None if self.cls is self.classes[self.name] else self.cls
         if self.schema.encoding == "text":
-            program: Program = text.TextProgram(self.schema, plan, self.classes, plain_text(plan, self.classes))
+            plain = plain_text(plan, self.classes)
+            program: Program = text.TextProgram(self.schema, plan, self.classes, plain, subclass)
         else:
-            program = self._program_class(plan, self.classes)
+            program = self._program_class(plan, self.classes, subclass)
         return self._programs.setdefault(version, program)  # that of another thread, where it was first
+
+    def for_subclass(self, subclass: type[S]) -> MessageCodec[S]:
+        """The codec that reads instances of a subclass of the message's class; `Registry.by_class` keeps it."""
+        codec: MessageCodec[Any] = copy(self)
+        codec.cls = subclass
+        codec._programs = {}
+        return codec
 
     def header_version(self, version: int) -> int:
         """Return the version of the request or response header that precedes this message at `version`.
@@ -369,18 +380,20 @@ class Registry(Mapping[str, MessageCodec]):
         return f"<Registry of {len(self)} messages{refused}>"
 
     def by_class(self, cls: type[M]) -> MessageCodec[M]:
-        """The codec of a message class.
+        """The codec of a message class, or of a subclass: that one reads instances of the subclass.
+
+        These are made without calling their class. The fields of the message are set, slots of their own are not.
 
         :raises TypeError: `cls` is not the class of a message of this registry (structs within a message do not count)
         """
         codec = self._by_class.get(cls)
         if codec is None:
-            # A subclass of a message class is written as that message.
-            for base in getattr(cls, "__mro__", ()):
+            given: Any = cls  # whatever a caller without a type checker gives
+            for base in given.__mro__ if isinstance(given, type) else ():
                 codec = self._codecs.get(base.__name__)
                 if codec is not None and codec.cls is base:
-                    self._by_class[cls] = codec
-                    return codec
+                    codec = codec if cls is base else codec.for_subclass(cls)
+                    return self._by_class.setdefault(cls, codec)
             raise TypeError(self._no_message(cls))
         return codec
 

@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 
 from kcoord_wire.codec.backend import Buffer, PlainText
 from kcoord_wire.codec.diagnose import is_default
+from kcoord_wire.codec.stored import as_subclass
 from kcoord_wire.codec.view import View
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.model import Message
@@ -45,10 +46,16 @@ class TextProgram:
     :param plan: its plan
     :param classes: its class, by name
     :param plain: reads the plain form faster; None for nothing that does
+    :param subclass: of the message's class, where instances of that are read
     """
 
     def __init__(
-        self, message: Message, plan: StructPlan, classes: Mapping[str, type], plain: PlainText | None = None
+        self,
+        message: Message,
+        plan: StructPlan,
+        classes: Mapping[str, type],
+        plain: PlainText | None = None,
+        subclass: type | None = None,
     ) -> None:
         assert message.text_type is not None
         self._plain = plain
@@ -56,6 +63,7 @@ class TextProgram:
         self.plan = plan
         self.classes = classes
         self.cls = classes[plan.name]
+        self._subclass = subclass
         self.text_type = message.text_type.encode()
 
     def decode(self, data: Buffer, strict: bool = True, parts: bool = False) -> Any:
@@ -67,7 +75,7 @@ class TextProgram:
         if self._plain is not None and type(data) is bytes and data.startswith(self._prefix):
             message = self._plain(data, len(self._prefix))
             if message is not None:
-                return message
+                return message if self._subclass is None else as_subclass(message, self._subclass)
         return self.decode_prefix(data, 0, strict)[0]
 
     def decode_prefix(self, data: Buffer, offset: int, strict: bool, parts: bool = False) -> tuple[Any, int]:
@@ -92,7 +100,8 @@ class TextProgram:
             parse = _parse_string if step.op is Op.STRING else _parse_int
             values[step.attr] = parse(step, token, pos, path)
             pos += len(token) + 1
-        return self.cls(**values), pos - 1
+        message = self.cls(**values)
+        return message if self._subclass is None else as_subclass(message, self._subclass), pos - 1
 
     def view(self, data: bytes | bytearray | memoryview, offset: int = 0, strict: bool = True) -> View:
         """A view of the message from `offset` to the end of `data`; errors as `decode`. Text is read as a whole."""
