@@ -49,7 +49,7 @@ from kcoord_wire.messages.response_header import ResponseHeader
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.short_repr import short_repr
 from kcoord_wire.schema.describe import class_doc
-from kcoord_wire.schema.files import collect_messages, schema_root
+from kcoord_wire.schema.files import Texts, collect_messages, schema_root
 from kcoord_wire.schema.model import INTEGERS, Field, Message, Struct
 from kcoord_wire.schema.plan import StructPlan, attribute_name, class_name, compile_plan
 from kcoord_wire.schema.reader import load_message, read_message
@@ -469,11 +469,11 @@ def _range(low: int, high: int) -> range:
 registry = packaged(INDEX, "kcoord_wire.messages", schema_root)
 
 
-def compile_schemas(path: str | Path, *more: str | Path) -> Registry:
+def compile_schemas(path: str | Path | Texts, *more: str | Path | Texts) -> Registry:
     """A registry of a user's own schema files, or of Kafka's.
 
     Each path is a .json file, a folder (every .json file below it) or a jar or zip archive (every .json file below its
-    common/message/, as in kafka-clients, or else in it).
+    common/message/, as in kafka-clients, or else in it). A mapping of names to texts is taken for a folder.
 
     Classes are made when they are first used, with the names, attributes, defaults, annotations and docstrings that
     generated ones would have; the laws of this module say how they are pickled. Codecs are native where the native
@@ -485,7 +485,7 @@ def compile_schemas(path: str | Path, *more: str | Path) -> Registry:
         define one message, or one api key
     :raises FileNotFoundError: a path does not exist
     """
-    messages, refused = collect_messages(Path(each) for each in (path, *more))
+    messages, refused = collect_messages(each if isinstance(each, Mapping) else Path(each) for each in (path, *more))
     return Registry(map(_compiled, messages.values()), refused)
 
 

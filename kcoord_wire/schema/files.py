@@ -1,4 +1,4 @@
-"""The package's schema files, and files, folders, jars and zip archives of other ones.
+"""The package's schema files, and files, folders, jars and zip archives of other ones, or what a program has of them.
 
 The package's own are in schemas/ of a checkout and in kcoord_wire/_schemas of a wheel (setup.py copies them).
 
@@ -38,6 +38,9 @@ MAX_DIRECTORY: Final = 8 << 20
 MAX_FILES: Final = 4096
 MAX_FILE: Final = 1 << 20
 MAX_ALL: Final = 16 << 20
+
+Texts = Mapping[str, str | bytes]
+"""Schema files that are not on a disk: their contents by name."""
 
 _KAFKA: Final = "common/message/"  # of kafka-clients, kafka-group-coordinator and others
 _END: Final = struct.Struct("<4s4H2LH")  # the end of the central directory; at most 65,535 bytes of comment follow it
@@ -139,13 +142,13 @@ def load_messages(path: Path) -> Mapping[str, Message]:
     return messages
 
 
-def collect_messages(paths: Iterable[Path]) -> tuple[Mapping[str, Message], Mapping[str, SchemaError]]:
+def collect_messages(paths: Iterable[Path | Texts]) -> tuple[Mapping[str, Message], Mapping[str, SchemaError]]:
     """Every message of files, folders and archives, by name, in order of path; and what is wrong with the files that
     break a rule, by the name of the file without .json, which in Kafka is that of its message.
 
     Reserved ids (validVersions none) are left out.
 
-    :param paths: .json files, folders of them, jars and other zip archives
+    :param paths: .json files, folders of them, jars and other zip archives; or the contents of files by name
     :raises SchemaError: a path that is a file breaks a rule, no file of a path keeps them all, or two files define one
         message
     :raises FileNotFoundError: a path does not exist
@@ -175,8 +178,11 @@ def _message(file: str, content: bytes | SchemaError) -> Message | SchemaError:
         return error
 
 
-def _contents(path: Path) -> Iterator[tuple[str, bytes | SchemaError]]:
+def _contents(path: Path | Texts) -> Iterator[tuple[str, bytes | SchemaError]]:
     """Name and content of each schema file that `path` stands for, or why it is not read."""
+    if isinstance(path, Mapping):
+        yield from _of_texts(path)
+        return
     if path.is_dir():
         yield from _of_folder(path)
         return
@@ -189,6 +195,21 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes | SchemaError]]:
         yield from ((f"{path}/{name}", text) for name, text in schema_files(data, str(path)))
     else:
         yield str(path), data
+
+
+def _of_texts(texts: Texts) -> Iterator[tuple[str, bytes | SchemaError]]:
+    if not texts:
+        raise SchemaError("a mapping of schemas holds at least one text")
+    if len(texts) > MAX_FILES:
+        raise SchemaError(f"a mapping holds at most {MAX_FILES} schemas")
+    left = MAX_ALL
+    for name, text in texts.items():
+        content = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        left -= len(content)
+        if len(content) > MAX_FILE or left < 0:
+            rule = f"a schema file has at most {MAX_FILE} bytes, all of a mapping {MAX_ALL}"
+            raise SchemaError(rule, file=name)
+        yield name, content
 
 
 def _of_folder(path: Path) -> Iterator[tuple[str, bytes | SchemaError]]:

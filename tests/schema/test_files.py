@@ -50,6 +50,35 @@ def test_files_that_break_a_rule_are_collected_apart(tmp_path: Path) -> None:
         collect_messages([tmp_path])
 
 
+def test_a_mapping_is_read_like_a_folder(tmp_path: Path) -> None:
+    texts = {"N.json": schema("N"), "M": schema("M").encode(), "broken/B.json": "{}"}
+    messages, refused = collect_messages([texts])
+    assert (list(messages), list(refused)) == (["N", "M"], ["B"])
+    assert refused["B"].file == "broken/B.json"
+    assert messages["N"].source == schema("N")
+    (tmp_path / "z.json").write_text(schema("Z"))
+    assert list(collect_messages([texts, tmp_path])[0]) == ["N", "M", "Z"]
+    with pytest.raises(SchemaError, match='"M" is defined by M too'):
+        collect_messages([texts, {"other.json": schema("M")}])
+    for wrong in ({}, {"B.json": "{}"}, {"U.json": b"\xff"}, {"S.json": "\ud800"}):
+        with pytest.raises(SchemaError):
+            collect_messages([wrong])
+
+
+def test_a_mapping_above_the_limits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = schema("M").ljust(MAX_FILE + 1)
+    with pytest.raises(SchemaError, match="has at most") as caught:
+        collect_messages([{"M.json": large}])
+    assert caught.value.file == "M.json"
+    monkeypatch.setattr(files, "MAX_FILES", 1)
+    with pytest.raises(SchemaError, match="at most 1 schemas"):
+        collect_messages([{"M.json": schema("M"), "N.json": schema("N")}])
+    monkeypatch.setattr(files, "MAX_FILES", 2)
+    monkeypatch.setattr(files, "MAX_ALL", len(schema("M")))
+    with pytest.raises(SchemaError, match="all of a mapping"):
+        collect_messages([{"M.json": schema("M"), "N.json": schema("N")}])
+
+
 def test_an_archive_above_the_limit_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "large.zip"
     with path.open("wb") as target:
