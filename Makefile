@@ -136,7 +136,7 @@ bench: setup $(RIVALS)/.installed ## the codec next to other libraries, the colu
 	$(PY) -m tests.bench.page
 
 bench-peers: setup peers ## the codec next to kafka-clients and franz-go, processor time
-	$(PY) -m tests.bench compiled
+	$(PY) -m tests.bench compiled $(QUICK)
 	$(PY) -m tests.bench.page
 
 bench-old: setup ## this checkout next to another (OLD=PATH, its native modules built): mixes of messages, in processes of all ages
@@ -181,7 +181,7 @@ crowded: setup peers
 
 short: setup # what nothing else runs rots: the other targets, each in its shortest form
 	$(MAKE) fuzz FUZZ_SECONDS=2
-	$(MAKE) bench bench-old QUICK='--quick --out build/quick'
+	$(MAKE) bench bench-peers bench-old QUICK='--quick --out build/quick'
 	$(MAKE) sanitize SANITIZED=tests/codec/test_native.py
 	$(MAKE) free-threaded ROUNDS=10
 

@@ -16,7 +16,7 @@ import kcoord_wire as kw
 from kcoord_wire import messages
 
 from .codec import OPTIONS, measure
-from .libraries import LIBRARIES, Case, ours
+from .libraries import LIBRARIES, Case
 from .report import DIRECTIONS, Report
 from .report import RESULTS as BODIES
 from .rows import Row, heartbeat, join_request, join_response, member_id, sync_request
@@ -108,40 +108,47 @@ FRAMES = [
 ]
 
 
-def _is_request(message: Any) -> bool:
+def is_request(message: Any) -> bool:
+    """Or a response."""
     return type(message).__name__.endswith("Request")
 
 
-def _frame(row: Row, message: Any) -> bytes:
-    if _is_request(message):
-        return kw.encode_request(message, row.version, correlation_id=NUMBER, client_id=CLIENT)
-    return kw.encode_response(message, row.version, correlation_id=NUMBER)
+def frame(message: Any, version: int) -> bytes:
+    """Header and message."""
+    if is_request(message):
+        return kw.encode_request(message, version, correlation_id=NUMBER, client_id=CLIENT)
+    return kw.encode_response(message, version, correlation_id=NUMBER)
 
 
 def our_frames(row: Row, message: Any) -> Case:
-    kind = "request" if _is_request(message) else "response"
+    return frame_case(message, row.version)
+
+
+def frame_case(message: Any, version: int) -> Case:
+    """A message with its header in our codec."""
+    kind = "request" if is_request(message) else "response"
     who = ", client_id=client" if kind == "request" else ""
     what = "" if kind == "request" else ", cls, version"
-    names = ours(row, message).names | {
-        "decode": getattr(kw, f"decode_{kind}"), "encode": getattr(kw, f"encode_{kind}"),
-        "data": _frame(row, message), "number": NUMBER, "client": CLIENT,
+    names = {
+        "decode": getattr(kw, f"decode_{kind}"), "encode": getattr(kw, f"encode_{kind}"), "cls": type(message),
+        "version": version, "message": message, "data": frame(message, version), "number": NUMBER, "client": CLIENT,
     }  # fmt: skip
     statements = {
         "decode": f"decode(data{what})",
         "encode": f"encode(message, version, correlation_id=number{who})",
     }
-    return Case(row.version, names["data"], statements, names, message_of=lambda result: result[1])
+    return Case(version, names["data"], statements, names, message_of=lambda result: result[1])
 
 
 def kio_frames(row: Row, message: Any) -> Case:
     from kio.serial import entity_reader, entity_writer
 
     name = type(message).__name__
-    kind = "request" if _is_request(message) else "response"
+    kind = "request" if is_request(message) else "response"
     api = "".join(f"_{c.lower()}" if c.isupper() else c for c in name.removesuffix(kind.capitalize())).lstrip("_")
     cls = getattr(import_module(f"kio.schema.{api}.v{row.version}.{kind}"), name)
     head = cls.__header_schema__
-    data = _frame(row, message)
+    data = frame(message, row.version)
     read_head, read, write_head, write = (f(c) for f in (entity_reader, entity_writer) for c in (head, cls))
     decode = "head, size = read_head(data, 0)\nbody, size = read(data, size)\nhead, body"
     ids = "correlation_id=number"
@@ -158,8 +165,8 @@ def kio_frames(row: Row, message: Any) -> Case:
 
 def kafka_python_frames(row: Row, message: Any) -> Case:
     cls = getattr(import_module("kafka.protocol.consumer"), type(message).__name__)
-    data = _frame(row, message)
-    who = ", client_id=client" if _is_request(message) else ""
+    data = frame(message, row.version)
+    who = ", client_id=client" if is_request(message) else ""
     statements = {
         "decode": "cls.decode(data, version=version, header=True)",
         "encode": f"message.with_header(correlation_id=number{who})\nmessage.encode(header=True)",

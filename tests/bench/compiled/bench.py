@@ -19,79 +19,103 @@ import kcoord_wire as kw
 from tests.support.go_programs import SOURCES, build_go_programs
 from tests.support.kafka_broker import class_path, compile_java
 
+from ..checkouts import Side, side
+from ..frames import CLIENT, FRAMES, NUMBER, frame, is_request
 from ..rows import ROWS, Row
-from ..runner import ROOT, Bench, Made
+from ..runner import ROOT, Bench, Made, require_native
 from . import report
 
 KAFKA_CLIENTS = "4.4.0"
 TURNS = 3
-WARM = {"kafka-clients": 2.0, "franz-go": 0.2, "ours": 0.1}  # seconds of each direction before it is measured
+WARM = {"kafka-clients": 2.0, "franz-go": 0.2, "ours": 0.1}  # seconds of each operation before it is measured
 SECONDS = 0.3
-BATCH = 100_000  # bytes that one batch of calls works through
+BATCH = 1_000_000  # bytes that one batch of calls works through: getrusage counts whole microseconds
+OPERATIONS = ["decode", "encode"]  # of ours
+QUICK = [*ROWS[:1], *FRAMES[:2]]  # every way through the programs
 
 
-def commands(folder: Path) -> dict[str, list[str]]:
-    """What measures, by program.
+def programs(folder: Path) -> dict[str, list[str] | Side]:
+    """What measures, by name.
 
     :param folder: for what is compiled
     """
     path = compile_java(ROOT / "tests/support/java/Codec.java", folder, class_path("kafka-clients", KAFKA_CLIENTS))
     return {
-        "ours": [sys.executable, "-m", "tests.bench.compiled.ours"],
+        "ours": side(ROOT, folder / "ours"),
         "kafka-clients": ["java", "-Xmx4g", "-cp", path, "Codec"],
         "franz-go": [str(build_go_programs() / "codec")],
     }
 
 
-def ask(command: list[str], row: Row, program: str, quick: bool) -> dict[str, Any]:
-    """One process: nanoseconds of every batch. AssertionError where it writes other bytes than ours."""
-    message = row.message(quick)
-    data = kw.encode(message, row.version)
-    question = {
+def question(row: Row, quick: bool) -> dict[str, Any]:
+    """A row's bytes, and what they are."""
+    message, whole = row.message(quick), row in FRAMES
+    data = frame(message, row.version) if whole else kw.encode(message, row.version)
+    about = {
         "message": type(message).__name__,
+        "key": kw.registry[type(message).__name__].api_key,
+        "request": is_request(message),
         "version": row.version,
         "data": base64.b64encode(data).decode(),
-        "warm": 0 if quick else WARM[program],
-        "seconds": 0 if quick else SECONDS,
         "batch": max(1, BATCH // len(data)),
+        "operations": OPERATIONS,
     }
-    done = subprocess.run(
-        command, input=json.dumps(question) + "\n", stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, timeout=300
-    )
-    answer: dict[str, Any] = json.loads(done.stdout)
-    assert base64.b64decode(answer["data"]) == data, f"{program} writes {row.title} otherwise"
+    return about | ({"frame": {"number": NUMBER, "client": CLIENT}} if whole else {})
+
+
+def ask(program: list[str] | Side, asked: dict[str, Any]) -> dict[str, Any]:
+    """One process: nanoseconds of every batch. AssertionError where it writes other bytes than ours."""
+    if isinstance(program, Side):
+        answer = program.ask("tests.bench.compiled.ours", asked)
+    else:
+        done = subprocess.run(
+            program,
+            input=json.dumps(asked) + "\n",
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            cwd=ROOT,
+            timeout=300,
+        )
+        answer = json.loads(done.stdout)
+    assert answer["data"] == asked["data"], f"{program} writes {asked['message']} otherwise"
     return answer
 
 
-def cells(commands: dict[str, list[str]], quick: bool) -> dict[str, Any]:
-    """By program and row: the bytes, and the median nanoseconds of both directions."""
-    made: dict[str, Any] = {program: {} for program in commands}
-    for row in ROWS:
-        samples: dict[str, dict[str, list[float]]] = {program: {} for program in commands}
-        for _ in range(1 if quick else TURNS):
-            for program, command in commands.items():
-                answer = ask(command, row, program, quick)
-                for direction in report.DIRECTIONS:
-                    samples[program].setdefault(direction, []).extend(answer[direction])
-        for program in commands:
-            times = {direction: median(samples[program][direction]) for direction in report.DIRECTIONS}
-            made[program][row.key] = {"bytes": len(kw.encode(row.message(quick), row.version)), **times}
-        print(row.key, {program: made[program][row.key] for program in commands}, file=sys.stderr, flush=True)
+def cells(found: dict[str, list[str] | Side], turns: int, quick: bool) -> dict[str, Any]:
+    """By program and row: the bytes, and the median nanoseconds of every operation."""
+    made: dict[str, Any] = {name: {} for name in found}
+    for row in QUICK if quick else [*ROWS, *FRAMES]:
+        asked = question(row, quick)
+        samples: dict[str, dict[str, list[float]]] = {name: {} for name in found}
+        for _ in range(turns):
+            for name, program in found.items():
+                times = {"warm": 0, "seconds": 0} if quick else {"warm": WARM[name], "seconds": SECONDS}
+                for operation, each in ask(program, asked | times).items():
+                    if operation != "data":
+                        samples[name].setdefault(operation, []).extend(each)
+        for name in found:
+            times = {operation: median(each) for operation, each in samples[name].items()}
+            made[name][row.key] = {"bytes": len(base64.b64decode(asked["data"])), **times}
+        print(row.key, {name: made[name][row.key] for name in found}, file=sys.stderr, flush=True)
     return made
 
 
 def measure(options: argparse.Namespace) -> Made:
+    require_native()
     kmsg = next(line.split()[1] for line in (SOURCES / "go.mod").read_text().splitlines() if "pkg/kmsg" in line)
-    programs = {"kafka-clients": f"kafka-clients {KAFKA_CLIENTS}", "franz-go": f"kmsg {kmsg}"}
+    names = {"kafka-clients": f"kafka-clients {KAFKA_CLIENTS}", "franz-go": f"kmsg {kmsg}"}
     with tempfile.TemporaryDirectory() as folder:
-        return {"programs": programs, "cells": cells(commands(Path(folder)), options.quick)}
+        turns = 1 if options.quick else options.turns
+        return {"programs": names, "cells": cells(programs(Path(folder)), turns, options.quick)}
 
 
 BENCH = Bench(
-    about="the same bodies in kafka-clients on the JVM and in franz-go's kmsg.",
+    about="the same bodies and frames in kafka-clients on the JVM and in franz-go's kmsg.",
     results=report.RESULTS,
     measure=measure,
     markdown=report.markdown,
+    options={"turns": {"type": int, "default": TURNS, "help": "processes of each program and row"}},
     quick=True,
     title="The codec and compiled peers",
     command="make bench-peers",

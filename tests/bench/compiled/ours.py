@@ -1,42 +1,54 @@
-"""Measures our codec: the question and the answer are those of tests/support/java/Codec.java; this thread's time."""
+"""Measures our codec: the question and the answer are those of tests/support/java/Codec.java; this thread's time.
+
+Of a question it needs the message's name besides, and it measures the operations that the question lists.
+"""
 
 from __future__ import annotations
 
 import base64
 import gc
 import json
-import sys
 import time
 from typing import Any
 
 import kcoord_wire as kw
 
-from ..libraries import Loop, case_of
+from ..checkouts import asked
+from ..frames import frame_case
+from ..libraries import Case, Loop, case_of
 
 
 def rounds(loop: Loop, batch: int, seconds: float) -> list[float]:
     """Nanoseconds of a call, of each batch."""
     made: list[float] = []
-    end = time.monotonic() + seconds
-    while not made or time.monotonic() < end:
+    end = time.thread_time() + seconds
+    while not made or time.thread_time() < end:
         before = time.thread_time_ns()
         loop(batch)
         made.append((time.thread_time_ns() - before) / batch)
     return made
 
 
+def case(question: dict[str, Any]) -> Case:
+    """What the question's bytes are to our codec."""
+    data, version = base64.b64decode(question["data"]), question["version"]
+    cls = kw.registry[question["message"]].cls
+    if "frame" not in question:
+        return case_of(kw.decode(cls, data, version), version)
+    read = kw.decode_request(data) if question["request"] else kw.decode_response(data, cls, version)
+    return frame_case(read[1], version)
+
+
 def main() -> None:
-    asked: dict[str, Any] = json.loads(sys.stdin.readline())
-    data = base64.b64decode(asked["data"])
-    message = kw.decode(kw.registry[asked["message"]].cls, data, asked["version"])
-    case = case_of(message, asked["version"])
-    answer: dict[str, Any] = {"data": base64.b64encode(case.once("encode")).decode()}
+    question = asked()
+    found = case(question)
+    answer: dict[str, Any] = {"data": base64.b64encode(found.once("encode")).decode()}
     gc.collect()
     gc.freeze()
-    for operation in ("decode", "encode"):
-        loop = case.loop(operation)
-        rounds(loop, asked["batch"], asked["warm"])
-        answer[operation] = rounds(loop, asked["batch"], asked["seconds"])
+    for operation in question["operations"]:
+        loop = found.loop(operation)
+        rounds(loop, question["batch"], question["warm"])
+        answer[operation] = rounds(loop, question["batch"], question["seconds"])
     print(json.dumps(answer))
 
 
