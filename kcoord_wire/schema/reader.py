@@ -57,7 +57,7 @@ _FIELD_KEYS: Final = frozenset({
 })  # fmt: skip
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _FAMILY: Final = re.compile(r"[A-Za-z0-9-]+")
-_STRUCT_NAME: Final = re.compile(r"[A-Z][A-Za-z0-9]*")
+_STRUCT_NAME: Final = re.compile(r"(?!(?:None|True|False)\b)[A-Z][A-Za-z0-9]*")  # a class may have it
 _INT: Final = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,32}|[0-9]{1,32})")
 
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import builtins
+import dataclasses
 import json
+import keyword
 import pickle
+import re
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 from uuid import UUID
 from zipfile import ZipFile
 
 import pytest
 
 import kcoord_wire as kw
+from kcoord_wire.codec.python import Program
 from kcoord_wire.schema import generate
 from kcoord_wire.schema.emit_classes import MARK
+from kcoord_wire.schema.plan import attribute_name
+from kcoord_wire.schema.reader import read_message
 
 SCHEMA = {"type": "data", "name": "Note", "validVersions": "0", "flexibleVersions": "none", "fields": []}
 
@@ -101,3 +108,69 @@ def test_files_that_were_not_generated_are_kept(own: Path, capsys: pytest.Captur
 def test_a_package_needs_schemas() -> None:
     with pytest.raises(SystemExit):
         generate.main(["alone"])
+
+
+# ---- names
+
+NAMES = [
+    *keyword.kwlist, *keyword.softkwlist, *filter(str.islower, dir(builtins)), "field", "uuid", "dataclass", "self",
+    "cls", "other", "short_repr", "MISSING", "data", "pos", "end", "m", "new", "add", "name", "mro", "count", "items",
+    "annotations",
+]  # fmt: skip
+FIELD_NAMES = sorted({name for name in NAMES if re.fullmatch("[A-Za-z][A-Za-z0-9]*", name)})
+KINDS = ["string", "bytes", "uuid", "float64", "bool", "int32", "[]string", "[]int32", "[]Inner", "Inner", "[]uuid"]
+MODULES = ["Path", "INDEX", "PACKAGES", "Registry", "Packaged", "LazyNames", "Request", "Dataclass", "Uuid", "List"]
+
+
+def fields_of_all_names() -> list[dict[str, Any]]:
+    """Fields of each type with each of the names, of which a class can have one in each form of letters."""
+    by_attribute = {attribute_name(name): name for name in FIELD_NAMES}
+    defaults = {"float64": "inf", "int32": "7"}
+    fields = []
+    for number, name in enumerate(by_attribute.values()):
+        kind = KINDS[number % len(KINDS)]
+        field = {"name": name, "type": kind, "versions": "0+"}
+        if kind in defaults and number % 2:
+            field["default"] = defaults[kind]
+        fields.append(field)
+    return fields
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_names_of_a_schema_do_not_meet_those_of_the_module(
+    first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = fields_of_all_names()
+    if first:  # whatever stands before the fields that need it
+        fields.reverse()
+    plain = [field for field in fields if "Inner" not in field["type"] and field["name"] in ("list", "field", "uuid")]
+    inner = {"name": "Inner", "versions": "0+", "fields": plain}
+    schema = SCHEMA | {"flexibleVersions": "0+", "fields": fields, "commonStructs": [inner]}
+    package = f"names_{first}".lower()
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in MODULES:
+        (tmp_path / f"{name}.json").write_text(json.dumps(schema | {"name": name}))
+    sources = [str(tmp_path / f"{name}.json") for name in MODULES]
+    assert generate.main([*sources, str(tmp_path / package)]) == 0
+    own, compiled = import_module(package), kw.compile_schemas(*sources)
+    for name in MODULES:
+        cls = getattr(own, name)
+        assert isinstance(own.registry, kw.Registry)
+        assert own.registry.by_class(cls).cls is cls
+        assert get_type_hints(cls).keys() == {each.name for each in dataclasses.fields(cls)}
+        for codec in (own.registry[name], compiled[name]):
+            message = codec.cls()
+            assert codec.decode(codec.encode(message, 0), 0) == message
+            for one in (Program(codec.plan(0), codec.classes), codec.program(0)):
+                assert one.decode(one.encode(message)) == message
+        assert codec.encode(message, 0) == own.registry[name].encode(cls(), 0)
+        assert repr(message) == repr(cls()) == f"{name}()"
+    text = (tmp_path / package / "list.py").read_text()
+    assert "from builtins import list as _list" in text
+
+
+def test_a_keyword_is_no_name_of_a_class() -> None:
+    for name in ("None", "True", "False"):
+        with pytest.raises(kw.SchemaError, match="is not a message name"):
+            read_message(json.dumps(SCHEMA | {"name": name}))
+    assert read_message(json.dumps(SCHEMA | {"name": "Nonesuch"})).name == "Nonesuch"
