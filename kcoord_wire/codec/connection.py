@@ -313,18 +313,15 @@ class Connection:
         return Response(peek_response(body), None, request, body, error)
 
     def _learn(self, answer: Any) -> None:
-        # A registry of one's own may have another message with that api key, or this one with other fields.
-        with suppress(AttributeError, TypeError):
-            # Kafka's files call the key `Index` up to 2.3.
-            announced = {
-                each.api_key if hasattr(each, "api_key") else each.index: range(each.min_version, each.max_version + 1)
-                for each in answer.api_keys
-            }
-            if not answer.error_code:
-                self.versions = announced
-            elif answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-                # Brokers before Kafka 2.4 do not say which versions of ApiVersions they have; all have 0.
-                self.versions = {_API_VERSIONS: announced.get(_API_VERSIONS, range(1))}
+        announced = _announced(answer)
+        error_code = getattr(answer, "error_code", None)
+        if announced is None:
+            return
+        if error_code == 0:
+            self.versions = announced
+        elif error_code == ErrorCode.UNSUPPORTED_VERSION:
+            # Brokers before Kafka 2.4 do not say which versions of ApiVersions they have; all have 0.
+            self.versions = {_API_VERSIONS: announced.get(_API_VERSIONS, range(1))}
 
     # ---- a client's bytes out
 
@@ -466,6 +463,25 @@ class Connection:
         if codec.type != "request" or codec.family != "kafka":
             raise TypeError(f"{codec.name} is not a request of family kafka")
         return codec
+
+
+def _announced(answer: Any) -> dict[int, range] | None:
+    """The versions that an answer to ApiVersions has by api key; None where it has none.
+
+    A registry of one's own may have another message with that api key, or this one with other fields; Kafka's files
+    call the key `Index` up to 2.3.
+    """
+    rows = getattr(answer, "api_keys", None)
+    if not isinstance(rows, list):
+        return None
+    announced = {}
+    for row in rows:
+        key = getattr(row, "api_key", getattr(row, "index", None))
+        low, high = getattr(row, "min_version", None), getattr(row, "max_version", None)
+        if not (isinstance(key, int) and isinstance(low, int) and isinstance(high, int)):
+            return None
+        announced[key] = range(low, high + 1)
+    return announced
 
 
 def _header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> RequestHeader:

@@ -197,6 +197,12 @@ def test_the_api_keys_of_ones_own_registry_may_mean_other_things(tmp_path: Path)
     assert here.versions is None
 
 
+def api_keys(**types: str) -> list[dict[str, Any]]:
+    """The field of an ApiVersionsResponse whose elements have fields of these types."""
+    fields = [{"name": name, "type": type_, "versions": "0+"} for name, type_ in types.items()]
+    return [{"name": "ApiKeys", "type": "[]ApiVersion", "fields": fields}]
+
+
 @pytest.mark.parametrize(
     ("fields", "body"),
     [
@@ -204,9 +210,12 @@ def test_the_api_keys_of_ones_own_registry_may_mean_other_things(tmp_path: Path)
         ([{"name": "ApiKeys", "type": "[]int16"}], b"\0\0\0\1\0\5"),
         ([{"name": "ApiKeys", "type": "string", "nullableVersions": "0+", "default": "null"}], b"\xff\xff"),
         ([{"name": "ApiKeys", "type": "int32"}], b"\0\0\0\1"),
+        (api_keys(ApiKey="string", MinVersion="int16", MaxVersion="int16"), b"\0\0\0\1\0\1k\0\0\0\1"),
+        (api_keys(ApiKey="int16", MinVersion="int16", MaxVersion="float64"), b"\0\0\0\1\0\3\0\0" + bytes(8)),
+        (api_keys(ApiKey="int16", MinVersion="int16"), b"\0\0\0\1\0\3\0\0"),
     ],
 )
-def test_no_versions_are_read_from_other_fields(tmp_path: Path, fields: list[dict[str, str]], body: bytes) -> None:
+def test_no_versions_are_read_from_other_fields(tmp_path: Path, fields: list[dict[str, Any]], body: bytes) -> None:
     answer = [{"name": "ErrorCode", "type": "int16"}, *fields]
     for kind, has in (("Request", []), ("Response", answer)):
         schema = {"type": kind.lower(), "apiKey": 18, "validVersions": "0", "flexibleVersions": "none"}
@@ -482,3 +491,13 @@ def test_two_connections_understand_each_other(steps: list[tuple[str, int]], mos
     expected = [(number, (2**31 - 3 + number) % 2**31 % 100) for number in range(sent)]
     assert [(each.request.context, each.message.error_code) for each in answered] == expected
     assert (here.pending, there.pending, here.closed) == ((), (), False)
+
+
+def test_a_fault_in_reading_the_versions_is_not_hidden() -> None:
+    class Odd:
+        @property
+        def api_keys(self) -> Any:
+            raise TypeError("a fault")
+
+    with pytest.raises(TypeError, match="a fault"):
+        client()._learn(Odd())
