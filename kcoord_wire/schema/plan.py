@@ -154,16 +154,24 @@ class StructPlan:
 
         return hashlib.sha256("\n".join(self.describe()).encode()).hexdigest()
 
-    def describe(self, indent: str = "") -> Iterator[str]:
-        """The plan as text, one line for each step."""
+    def describe(self, indent: str = "", described: set[str] | None = None) -> Iterator[str]:
+        """The plan as text, one line for each step; of a struct that is used again, its name.
+
+        :param described: names of the structs whose steps have a line already
+        """
+        described = set() if described is None else described
+        if self.name in described:
+            yield f"{indent}{self.name}, as above"
+            return
+        described.add(self.name)
         form = " flexible" if self.flexible else " with unknown_tags" if self.holds_tags else ""
         tags = f", tags {' '.join(map(str, sorted(self.known_tags)))}" if self.known_tags else ""
         yield f"{indent}{self.name} v{self.version}{form}, at least {self.min_size} bytes{tags}"
         for step in self.steps:
-            yield from _describe_step(step, indent + "  ")
+            yield from _describe_step(step, indent + "  ", described)
 
 
-def _describe_step(step: Step, indent: str) -> Iterator[str]:
+def _describe_step(step: Step, indent: str, described: set[str]) -> Iterator[str]:
     words = [step.attr or "element", step.op.name.lower()]
     if step.length is not Length.NONE:
         words.append(f"length {step.length.name.lower()}")
@@ -178,12 +186,12 @@ def _describe_step(step: Step, indent: str) -> Iterator[str]:
         words.append(f"default {step.default!r}")
     yield indent + " ".join(words)
     if step.item is not None:
-        yield from _describe_step(step.item, indent + "  ")
+        yield from _describe_step(step.item, indent + "  ", described)
     if step.struct is not None:
-        yield from step.struct.describe(indent + "  ")
+        yield from step.struct.describe(indent + "  ", described)
     for tag, plan in step.variants:
         yield f"{indent}  variant {tag}"
-        yield from plan.describe(indent + "    ")
+        yield from plan.describe(indent + "    ", described)
 
 
 def compile_plan(message: Message, version: int) -> StructPlan:

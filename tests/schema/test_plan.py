@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import keyword
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from kcoord_wire.schema import Length, Message, Op, Presence, StructPlan, compil
 from kcoord_wire.schema.construct_model import construct_model
 from kcoord_wire.schema.files import load_messages, schema_root
 from kcoord_wire.schema.plan import attribute_name, class_name
+from tests.support.doubling import LEVELS, doubling_schema
 from tests.support.each import each
 
 Schema = dict[str, Any]
@@ -200,6 +202,13 @@ def test_digest_is_the_same_for_the_same_schema() -> None:
     plan = compile_plan(again, 0)
     assert plan.digest == hashlib.sha256(b"M v0, at least 0 bytes").hexdigest()
     assert compile_plan(again, 0).digest == plan.digest
+
+
+def test_a_struct_of_many_fields_is_described_once() -> None:
+    plan = compile_plan(read_message(doubling_schema()), 0)
+    lines = list(islice(plan.describe(), 1000))
+    assert len(lines) == 6 * LEVELS + 2  # without names alone, 3 * 2 ** LEVELS
+    assert plan.digest == hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def test_digest_differs_by_version() -> None:
