@@ -19,10 +19,12 @@ from uuid import UUID as PyUUID
 from uuid import SafeUUID
 
 from kcoord_wire.codec.diagnose import explain_value
+from kcoord_wire.codec.into import check_place
 from kcoord_wire.codec.view import READ_ONLY, message_of, parts_of, shown, wants_parts
 from kcoord_wire.errors import DecodeError, EncodeError, decode_detail, encode_detail
 
 cimport cython
+from cpython.bytearray cimport PyByteArray_GET_SIZE
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.exc cimport PyErr_Clear, PyErr_Occurred
@@ -183,6 +185,20 @@ cdef Code code_of(Step* step) noexcept:
     if step.op == INT8 and not bounded:
         return FIELD_INT8
     return FIELD_VALUE
+
+
+cdef int require_place(buffer, Py_ssize_t offset) except -1:
+    """Refuse what `codec.into` refuses: no bytearray, or no offset in it."""
+    if not isinstance(buffer, bytearray) or not 0 <= offset <= PyByteArray_GET_SIZE(buffer):
+        check_place(buffer, offset)
+    return 0
+
+
+cdef Py_ssize_t place(Sink* out, buffer, Py_ssize_t offset) except -1:
+    """Copy what was written into the buffer; return the offset of the byte after it."""
+    if not copy_into(<PyObject*>buffer, offset, out.start, out.p - out.start):
+        check_place(buffer, offset)
+    return offset + (out.p - out.start)
 
 
 cdef bint holds_structs(step):
@@ -441,19 +457,32 @@ cdef class Program:
     cpdef bytes encode(self, message):
         """The bytes of `message`."""
         cdef Sink out
-        cdef bytes data
-        open_sink(&out, load_size(&self.expected))
+        open_sink(&out, load_size(&self.expected), False)
         try:
-            out.failure.kind = PYTHON
-            if write_struct(self.root, <PyObject*>message, &out) < 0:
-                self.raise_encode(&out, message)
-            data = take_bytes(&out)
+            self.write(message, &out)
+            return take_bytes(&out)
         finally:
             close_sink(&out)
+
+    cpdef Py_ssize_t encode_into(self, message, buffer, Py_ssize_t offset=0) except -1:
+        """Write these bytes into `buffer` from `offset` on; return the offset of the byte after them (`codec.into`)."""
+        cdef Sink out
+        require_place(buffer, offset)
+        open_sink(&out, load_size(&self.expected), True)
+        try:
+            self.write(message, &out)
+            return place(&out, buffer, offset)
+        finally:
+            close_sink(&out)
+
+    cdef inline int write(self, message, Sink* out) except -1:
+        out.failure.kind = PYTHON
+        if write_struct(self.root, <PyObject*>message, out) < 0:
+            self.raise_encode(out, message)
         # The last size and no more than the last field's slack: a block that is asked for much larger than it is kept has
         # malloc map fresh pages for every large message (JoinGroupResponse with 1,000 members: 67 us against 25, tests/bench).
-        store_size(&self.expected, len(data) + 2 * MAX_UVARINT)
-        return data
+        store_size(&self.expected, out.p - out.start + 2 * MAX_UVARINT)
+        return 0
 
     cdef int raise_encode(self, Sink* out, message) except -1:
         cdef Failure* f = &out.failure
@@ -550,6 +579,13 @@ cdef class Dispatch:
             return (<Program>program).encode(message)
         return (<object>program).encode(message)
 
+    def encode_into(self, message, version, buffer, *, Py_ssize_t offset=0):
+        """Write these bytes into `buffer` from `offset` on; return the offset of the byte after them."""
+        cdef PyObject* program = self.program(type(message), version, False)
+        if Py_TYPE(program) == <PyTypeObject*>Program:
+            return (<Program>program).encode_into(message, buffer, offset)
+        return (<object>program).encode_into(message, buffer, offset)
+
     def view(self, cls, data, version, *, Py_ssize_t offset=0, bint strict=True):
         """A view of the message of class `cls` that `data` holds from `offset` on; errors as `MessageCodec.decode`."""
         cdef PyObject* program = self.program(cls, version, True)
@@ -611,10 +647,11 @@ cdef read_frame(Form form, const uint8_t* data, Py_ssize_t size, bint strict, bi
     return None
 
 
-cdef write_frame(Form form, PyObject* header, PyObject** values, message):
-    """The bytes of a header, given or of `values`, and of `message`; None where they cannot be written: the twin says why."""
+cdef write_frame(Form form, PyObject* header, PyObject** values, message, buffer, Py_ssize_t offset):
+    """The bytes of a header, given or of `values`, and of `message`; where `buffer` is not None, the offset of the byte
+    after them in it. None where they cannot be written: the twin says why."""
     cdef Sink out
-    open_sink(&out, load_size(&form.expected))
+    open_sink(&out, load_size(&form.expected), buffer is not None)
     try:
         out.failure.kind = PYTHON
         if (
@@ -624,11 +661,10 @@ cdef write_frame(Form form, PyObject* header, PyObject** values, message):
             if out.failure.kind == PYTHON:
                 raise_python()
             return None
-        data = take_bytes(&out)
+        store_size(&form.expected, out.p - out.start + 2 * MAX_UVARINT)
+        return take_bytes(&out) if buffer is None else place(&out, buffer, offset)
     finally:
         close_sink(&out)
-    store_size(&form.expected, len(data) + 2 * MAX_UVARINT)
-    return data
 
 
 @cython.final
@@ -701,42 +737,84 @@ cdef class Frames:
 
     def encode_request(self, request, version, *, correlation_id=0, client_id=None, header=None, registry=None):
         """The frame body of a request; see `codec.backend.Frames`."""
-        cdef PyObject* found
-        cdef PyObject** values = [NULL, <PyObject*>version, <PyObject*>correlation_id, <PyObject*>client_id]
         if registry is not None:
             return registry.frames.encode_request(
                 request, version, correlation_id=correlation_id, client_id=client_id, header=header
             )
-        found = self.form(self.written, "request", type(request), version, "kafka")
-        if found != NULL and (<Form>found).body != NULL:
-            values[0] = <PyObject*>(<Form>found).api_key
-            data = None
-            if header is None:
-                data = write_frame(<Form>found, NULL, values, request)
-            elif correlation_id is 0 and client_id is None and is_of(<Form>found, <PyObject*>header, values, 2):
-                data = write_frame(<Form>found, <PyObject*>header, NULL, request)
-            if data is not None:
-                return data
+        data = self.write_request(request, version, correlation_id, client_id, header, None, 0)
+        if data is not None:
+            return data
         return self.twin.encode_request(
             request, version, correlation_id=correlation_id, client_id=client_id, header=header
         )
 
+    def encode_request_into(
+        self, request, version, buffer, *, Py_ssize_t offset=0, correlation_id=0, client_id=None, header=None, registry=None
+    ):
+        """Write these bytes into `buffer`; see `codec.backend.Frames`."""
+        require_place(buffer, offset)
+        end = None
+        if registry is None:
+            end = self.write_request(request, version, correlation_id, client_id, header, buffer, offset)
+        if end is not None:
+            return end
+        return (self.twin if registry is None else registry.frames).encode_request_into(
+            request,
+            version,
+            buffer,
+            offset=offset,
+            correlation_id=correlation_id,
+            client_id=client_id,
+            header=header,
+        )
+
+    cdef inline write_request(self, request, version, correlation_id, client_id, header, buffer, Py_ssize_t offset):
+        """As `write_frame`."""
+        cdef PyObject* found = self.form(self.written, "request", type(request), version, "kafka")
+        cdef PyObject** values = [NULL, <PyObject*>version, <PyObject*>correlation_id, <PyObject*>client_id]
+        if found == NULL or (<Form>found).body == NULL:
+            return None
+        values[0] = <PyObject*>(<Form>found).api_key
+        if header is None:
+            return write_frame(<Form>found, NULL, values, request, buffer, offset)
+        if correlation_id is 0 and client_id is None and is_of(<Form>found, <PyObject*>header, values, 2):
+            return write_frame(<Form>found, <PyObject*>header, NULL, request, buffer, offset)
+        return None
+
     def encode_response(self, response, version, *, correlation_id=0, header=None, registry=None):
         """The frame body of a response; see `codec.backend.Frames`."""
-        cdef PyObject* found
-        cdef PyObject** values = [<PyObject*>correlation_id]
         if registry is not None:
             return registry.frames.encode_response(response, version, correlation_id=correlation_id, header=header)
-        found = self.form(self.responses, "response", type(response), version, "kafka")
-        if found != NULL and (<Form>found).body != NULL:
-            data = None
-            if header is None:
-                data = write_frame(<Form>found, NULL, values, response)
-            elif correlation_id is 0 and is_of(<Form>found, <PyObject*>header, values, 0):
-                data = write_frame(<Form>found, <PyObject*>header, NULL, response)
-            if data is not None:
-                return data
+        data = self.write_response(response, version, correlation_id, header, None, 0)
+        if data is not None:
+            return data
         return self.twin.encode_response(response, version, correlation_id=correlation_id, header=header)
+
+    def encode_response_into(
+        self, response, version, buffer, *, Py_ssize_t offset=0, correlation_id=0, header=None, registry=None
+    ):
+        """Write these bytes into `buffer`; see `codec.backend.Frames`."""
+        require_place(buffer, offset)
+        end = None
+        if registry is None:
+            end = self.write_response(response, version, correlation_id, header, buffer, offset)
+        if end is not None:
+            return end
+        return (self.twin if registry is None else registry.frames).encode_response_into(
+            response, version, buffer, offset=offset, correlation_id=correlation_id, header=header
+        )
+
+    cdef inline write_response(self, response, version, correlation_id, header, buffer, Py_ssize_t offset):
+        """As `write_frame`."""
+        cdef PyObject* found = self.form(self.responses, "response", type(response), version, "kafka")
+        cdef PyObject** values = [<PyObject*>correlation_id]
+        if found == NULL or (<Form>found).body == NULL:
+            return None
+        if header is None:
+            return write_frame(<Form>found, NULL, values, response, buffer, offset)
+        if correlation_id is 0 and is_of(<Form>found, <PyObject*>header, values, 0):
+            return write_frame(<Form>found, <PyObject*>header, NULL, response, buffer, offset)
+        return None
 
     cdef PyObject* form(self, Table table, str kind, api, version, family) except? NULL:
         """The Form of a message at a version, borrowed from the table; NULL where only the twin can say what that is."""

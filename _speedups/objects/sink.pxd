@@ -2,7 +2,9 @@
 """Writing: a growing buffer that becomes one bytes object.
 
 Laws: `room` is called before every store. Small messages are built on the C stack and copied once; a large one is built in the
-bytes object that is returned, which is private until then.
+bytes object that is returned, which is private until then. What goes into a caller's bytearray is never built there, because a
+value may run Python code that changes the bytearray, and because an error must leave it as it was: a large message is
+built in a block that is kept from one call to the next, and copied once.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -16,11 +18,50 @@ from cursor cimport Failure
 cdef extern from "Python.h":
     PyObject* _new_bytes "PyBytes_FromStringAndSize"(const char*, Py_ssize_t)
     char* _bytes_data "PyBytes_AS_STRING"(PyObject*)
+    Py_ssize_t _bytes_size "PyBytes_GET_SIZE"(PyObject*)
     int _PyBytes_Resize(PyObject**, Py_ssize_t) except -1
 
 cdef enum:
     SMALL = 1024
+    MAX_KEPT = 1048576
     MAX_UVARINT = 5
+
+
+cdef extern from *:
+    """
+    /* The block of the last large message that was written into a bytearray: one for the process. Who takes it has it alone. */
+    static PyObject *kcoord_kept;
+    #ifdef Py_GIL_DISABLED
+    #define kcoord_swap_kept(block) ((PyObject *)_Py_atomic_exchange_ptr(&kcoord_kept, block))
+    #else
+    static PyObject *kcoord_swap_kept(PyObject *block) {
+        PyObject *other = kcoord_kept;
+        kcoord_kept = block;
+        return other;
+    }
+    #endif
+    /* Whether the bytes are in the buffer, 0 where the offset is outside of it by now; -1 with BufferError or MemoryError set.
+       SAFETY: no other code runs between the comparison and the copy, which ends where the buffer ends: with a GIL
+       because PyByteArray_Resize runs none, without one because the object is locked. The lock may be given up while
+       PyByteArray_Resize waits for it, hence the loop. */
+    static int kcoord_copy_into(PyObject *buffer, Py_ssize_t offset, const void *data, Py_ssize_t n) {
+        int result = 1;
+    #ifdef Py_GIL_DISABLED
+        Py_BEGIN_CRITICAL_SECTION(buffer);
+    #endif
+        while (result == 1 && n > PyByteArray_GET_SIZE(buffer) - offset) {
+            if (offset > PyByteArray_GET_SIZE(buffer)) result = 0;
+            else if (PyByteArray_Resize(buffer, offset + n) < 0) result = -1;
+        }
+        if (result == 1) memcpy(PyByteArray_AS_STRING(buffer) + offset, data, n);
+    #ifdef Py_GIL_DISABLED
+        Py_END_CRITICAL_SECTION();
+    #endif
+        return result;
+    }
+    """
+    PyObject* swap_kept "kcoord_swap_kept"(PyObject*) noexcept
+    int copy_into "kcoord_copy_into"(PyObject*, Py_ssize_t, const void*, Py_ssize_t) except -1
 
 
 cdef struct Sink:
@@ -28,22 +69,30 @@ cdef struct Sink:
     uint8_t* p
     uint8_t* end
     PyObject* owner  # the bytes object written into; NULL while the stack buffer is in use
+    bint keeps  # whether `owner` is kept for the next sink: the bytes are copied elsewhere
     Failure failure
     uint8_t small[SMALL]
 
 
-cdef inline int open_sink(Sink* s, Py_ssize_t expected) except -1:
+cdef inline int open_sink(Sink* s, Py_ssize_t expected, bint keeps) except -1:
     s.failure.depth = 0
     s.owner = NULL
+    s.keeps = keeps
     if expected <= SMALL:
         s.start = s.small
         s.end = s.start + SMALL
     else:
-        s.owner = _new_bytes(NULL, expected)
+        if keeps:
+            s.owner = swap_kept(NULL)
+            if s.owner != NULL and _bytes_size(s.owner) < expected:
+                Py_XDECREF(s.owner)
+                s.owner = NULL
+        if s.owner == NULL:
+            s.owner = _new_bytes(NULL, expected)
         if s.owner == NULL:
             raise MemoryError
         s.start = <uint8_t*>_bytes_data(s.owner)
-        s.end = s.start + expected
+        s.end = s.start + _bytes_size(s.owner)
     s.p = s.start
     return 0
 
@@ -51,13 +100,17 @@ cdef inline int open_sink(Sink* s, Py_ssize_t expected) except -1:
 cdef inline int grow(Sink* s, Py_ssize_t n) except -1:
     cdef Py_ssize_t used = s.p - s.start
     cdef Py_ssize_t capacity = 2 * (s.end - s.start)
+    cdef PyObject* block
     if capacity < used + n:
         capacity = used + n
-    if s.owner == NULL:
-        s.owner = _new_bytes(NULL, capacity)
-        if s.owner == NULL:
+    if s.owner == NULL or s.keeps:
+        # SAFETY: a kept block may be another thread's, which _PyBytes_Resize refuses without a GIL.
+        block = _new_bytes(NULL, capacity)
+        if block == NULL:
             raise MemoryError
-        memcpy(_bytes_data(s.owner), s.start, used)
+        memcpy(_bytes_data(block), s.start, used)
+        Py_XDECREF(s.owner)
+        s.owner = block
     else:
         # SAFETY: no other code holds this bytes object. On failure it is freed and owner is NULL: start again with no bytes.
         s.start = s.p = s.end = s.small
@@ -76,6 +129,8 @@ cdef inline int room(Sink* s, Py_ssize_t n) except -1:
 
 
 cdef inline void close_sink(Sink* s) noexcept:
+    if s.keeps and s.owner != NULL and _bytes_size(s.owner) <= MAX_KEPT:
+        s.owner = swap_kept(s.owner)
     Py_XDECREF(s.owner)
     s.owner = NULL
 

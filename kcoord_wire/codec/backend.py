@@ -51,6 +51,9 @@ class Program(Protocol):
     def encode(self, message: Any) -> bytes:
         """The bytes of `message`."""
 
+    def encode_into(self, message: Any, buffer: bytearray, offset: int = 0) -> int:
+        """Write these bytes into `buffer` from `offset` on; return the offset of the byte after them (`codec.into`)."""
+
 
 class ProgramClass(Protocol):
     """Makes a `Program` of a plan and the classes of its structs by name.
@@ -106,6 +109,19 @@ class Dispatch(Protocol):
 
         :raises EncodeError: the message has no such version, or the value cannot be written in it
         :raises TypeError: `message` is not a message of this package (for one of `compile_schemas`, use its registry)
+        """
+
+    def encode_into(self, message: object, version: int, buffer: bytearray, *, offset: int = 0) -> int:
+        """Write what `encode` would return into a buffer that the caller keeps; return the offset of the byte after it.
+
+        No object is made, so that a program which sends many messages can use one buffer for all of them. The buffer
+        grows where it must and never shrinks; its other bytes stay. After an error it is as it was before.
+
+        :param offset: where the message's first byte goes, at most the buffer's length
+        :raises EncodeError: as `encode`
+        :raises TypeError: as `encode`, or `buffer` is no bytearray
+        :raises ValueError: `offset` is negative, or above the buffer's length
+        :raises BufferError: the buffer has to grow, and a memoryview of it is held
         """
 
 
@@ -255,6 +271,38 @@ class Frames(Protocol):
         :raises TypeError: `response` is not a response of the registry; or `header` is not that of a response, or is
             given besides a correlation id
         """
+
+    def encode_request_into(
+        self,
+        request: object,
+        version: int,
+        buffer: bytearray,
+        *,
+        offset: int = 0,
+        correlation_id: int = 0,
+        client_id: str | None = None,
+        header: Header = None,
+        registry: Registry | None = None,
+    ) -> int:
+        """Write what `encode_request` would return into a buffer that the caller keeps, as `encode_into` does.
+
+        :returns: the offset of the byte after it. With an offset of 4 the size has its place: that number less 4
+        :raises EncodeError, TypeError: as `encode_request`
+        :raises TypeError, ValueError, BufferError: as `encode_into`
+        """
+
+    def encode_response_into(
+        self,
+        response: object,
+        version: int,
+        buffer: bytearray,
+        *,
+        offset: int = 0,
+        correlation_id: int = 0,
+        header: Header = None,
+        registry: Registry | None = None,
+    ) -> int:
+        """Write what `encode_response` would return into a buffer that the caller keeps, as `encode_request_into`."""
 
 
 class Twin(Frames, Protocol):

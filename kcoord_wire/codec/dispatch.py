@@ -25,6 +25,11 @@ class Dispatch:
         program = self._programs.get((cls, version)) or self._add(cls, version, False)
         return program.encode(message)
 
+    def encode_into(self, message: object, version: int, buffer: bytearray, *, offset: int = 0) -> int:
+        cls = type(message)
+        program = self._programs.get((cls, version)) or self._add(cls, version, False)
+        return program.encode_into(message, buffer, offset)
+
     def view(
         self,
         cls: type,
@@ -39,6 +44,7 @@ class Dispatch:
 
     decode.__doc__ = backend.Dispatch.decode.__doc__
     encode.__doc__ = backend.Dispatch.encode.__doc__
+    encode_into.__doc__ = backend.Dispatch.encode_into.__doc__
     view.__doc__ = backend.Dispatch.view.__doc__
 
     def _add(self, cls: type, version: int, reading: bool) -> Program:

@@ -19,9 +19,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kcoord_wire.codec import backend
+from kcoord_wire.codec.into import encode_into
 from kcoord_wire.codec.view import parts_of, wants_parts
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.messages.request_header import RequestHeader
@@ -204,10 +206,41 @@ class Frames:
             header = ResponseHeader(correlation_id=correlation_id)
         return self._response_header.encode(header, codec.header_version(version)) + body
 
+    def encode_request_into(
+        self,
+        request: object,
+        version: int,
+        buffer: bytearray,
+        *,
+        offset: int = 0,
+        correlation_id: int = 0,
+        client_id: str | None = None,
+        header: Header = None,
+        registry: Registry | None = None,
+    ) -> int:
+        write = partial(self.encode_request, request, version, correlation_id=correlation_id, client_id=client_id)
+        return encode_into(buffer, offset, partial(write, header=header, registry=registry))
+
+    def encode_response_into(
+        self,
+        response: object,
+        version: int,
+        buffer: bytearray,
+        *,
+        offset: int = 0,
+        correlation_id: int = 0,
+        header: Header = None,
+        registry: Registry | None = None,
+    ) -> int:
+        write = partial(self.encode_response, response, version, correlation_id=correlation_id)
+        return encode_into(buffer, offset, partial(write, header=header, registry=registry))
+
     decode_request.__doc__ = backend.Frames.decode_request.__doc__
     decode_response.__doc__ = backend.Frames.decode_response.__doc__
     encode_request.__doc__ = backend.Frames.encode_request.__doc__
     encode_response.__doc__ = backend.Frames.encode_response.__doc__
+    encode_request_into.__doc__ = backend.Frames.encode_request_into.__doc__
+    encode_response_into.__doc__ = backend.Frames.encode_response_into.__doc__
 
     def _codec(self, kind: str, api: int | type, family: str) -> MessageCodec:
         """The codec of an api key (DecodeError where there is none) or class (TypeError)."""

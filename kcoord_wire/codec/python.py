@@ -29,6 +29,7 @@ from typing import Any, Final
 
 from kcoord_wire.codec.backend import Buffer
 from kcoord_wire.codec.diagnose import MAX_BYTES, MAX_TAG, explain_bytes, explain_value, java_int
+from kcoord_wire.codec.into import encode_into
 from kcoord_wire.codec.stored import as_subclass, stored_bytes, stored_int, stored_items, stored_message
 from kcoord_wire.codec.view import VIEWED, View, parts_of
 from kcoord_wire.schema.plan import MAX_STRING, Length, Op, Presence, Step, StructPlan
@@ -101,6 +102,10 @@ class Program:
             refusal = error
         explain_value(self.plan, self.classes, message)
         raise refusal
+
+    def encode_into(self, message: Any, buffer: bytearray, offset: int = 0) -> int:
+        """Write the bytes of `message` into `buffer`; errors as `encode` and `codec.into.encode_into`."""
+        return encode_into(buffer, offset, lambda: self.encode(message))
 
     def source(self, what: str = "decode") -> str:
         """The generated source: of ``decode``, ``decode lenient`` or ``encode``."""

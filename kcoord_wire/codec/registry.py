@@ -216,6 +216,14 @@ class MessageCodec(Generic[M]):
         program = self._programs.get(version) or self.program(version, reading=False)
         return program.encode(message)
 
+    def encode_into(self, message: M, version: int, buffer: bytearray, *, offset: int = 0) -> int:
+        """Write what `encode` would return into `buffer` from `offset` on: `kcoord_wire.encode_into`.
+
+        :returns: the offset of the byte after it
+        """
+        program = self._programs.get(version) or self.program(version, reading=False)
+        return program.encode_into(message, buffer, offset)
+
     def decode(self, data: Buffer, version: int, *, strict: bool = True, bytes: BytesAs = "copy") -> M:
         """The message that `data` holds, a body without size or header.
 
@@ -507,6 +515,7 @@ class _View(Protocol):  # `Dispatch.view`, typed as what it shows, so that an ed
 
 _dispatch = dispatch_class(lambda cls, version, reading: registry.by_class(cls).program(version, reading))
 encode = _dispatch.encode
+encode_into = _dispatch.encode_into
 decode: _Decode = _dispatch.decode
 view: _View = _dispatch.view
 
@@ -522,7 +531,9 @@ def decode_text(value: Buffer, *, family: str = "marshal", registry: Registry = 
 decode_request = registry.frames.decode_request
 decode_response = registry.frames.decode_response
 encode_request = registry.frames.encode_request
+encode_request_into = registry.frames.encode_request_into
 encode_response = registry.frames.encode_response
+encode_response_into = registry.frames.encode_response_into
 _peek = PythonFrames(registry, registry).peek_request
 
 

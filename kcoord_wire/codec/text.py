@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 
 from kcoord_wire.codec.backend import Buffer, PlainText
 from kcoord_wire.codec.diagnose import is_default
+from kcoord_wire.codec.into import encode_into
 from kcoord_wire.codec.stored import as_subclass
 from kcoord_wire.codec.view import View
 from kcoord_wire.errors import DecodeError, EncodeError
@@ -127,6 +128,10 @@ class TextProgram:
             elif not step.ignorable and not is_default(step, value, self.classes):
                 raise EncodeError("version", path, f"version {self.plan.version} carries nothing but the default")
         return SEPARATOR.join(tokens)
+
+    def encode_into(self, message: Any, buffer: bytearray, offset: int = 0) -> int:
+        """Write the text of `message` into `buffer`; errors as `encode` and `codec.into.encode_into`."""
+        return encode_into(buffer, offset, lambda: self.encode(message))
 
 
 def decode_text(value: bytes | bytearray | memoryview, messages: Mapping[str, TextDecoder]) -> Any:

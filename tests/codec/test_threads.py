@@ -110,6 +110,27 @@ def test_threads_read_and_write_frames() -> None:
     at_once(work)
 
 
+def test_threads_write_into_buffers() -> None:
+    # A quarter of a megabyte and a few bytes in turn: one block of memory is kept for all threads.
+    members = [messages.JoinGroupResponseMember(member_id=f"m-{i}", metadata=bytes(250)) for i in range(1000)]
+    cases = [(kw.JoinGroupResponse(members=members[:n]), 9) for n in (1000, 0, 10, 100)]
+    bodies = [kw.encode_response(message, version) for message, version in cases]
+    region = max(map(len, bodies)) + 1
+    shared = bytearray(region * THREADS)
+
+    def work(i: int) -> None:
+        own = bytearray()
+        for turn in range(ROUNDS):
+            (message, version), body = cases[(i + turn) % 4], bodies[(i + turn) % 4]
+            assert kw.encode_response_into(message, version, own) == len(body)
+            assert own[: len(body)] == body
+            end = kw.encode_response_into(message, version, shared, offset=i * region)
+            assert shared[i * region : end] == body
+
+    at_once(work)
+    assert len(shared) == region * THREADS
+
+
 def test_threads_fail_each_with_its_own_error() -> None:
     data = kw.encode(kw.JoinGroupRequest(group_id="group", member_id="member"), 9)
     expected = {}
