@@ -7,7 +7,7 @@ library can keep a header.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from io import BytesIO
 from typing import Any
@@ -24,7 +24,8 @@ from .runner import Bench, conditions, digits
 from .runner import table as lines
 
 RESULTS = BODIES / "frames"
-KIO = 2.0  # how many times our time kio's is to be
+KIO = 3.0  # how many times our time kio's is to be
+COPIED = "frame-fetch-response"
 NUMBER, CLIENT = 99_999, "consumer-billing-7"
 
 
@@ -102,10 +103,19 @@ FRAMES = [
     Row("frame-sync-response", "SyncGroup response", 5, sync_response),
     Row("frame-commit", "OffsetCommit request, 30 partitions", 8, commit_request, (3, 10), (1, 2)),
     Row("frame-commit-response", "OffsetCommit response, 30 partitions", 8, commit_response, (3, 10), (1, 2)),
+    Row(COPIED, "Fetch response, 200 partitions of 5 KB", 12, fetch_response, (20, 10, 5000), (1, 2, 9)),
     Row(
-        "frame-fetch-response", "Fetch response, 200 partitions of 5 KB", 12, fetch_response, (20, 10, 5000), (1, 2, 9)
+        "frame-fetch-view",
+        'Fetch response, 200 partitions of 5 KB, bytes="view"',
+        12,
+        fetch_response,
+        (20, 10, 5000),
+        (1, 2, 9),
+        {"bytes": "view"},
     ),
 ]
+JUDGED = [row for row in FRAMES if row.key != COPIED]
+"""The rows that have targets. Copying 1 MB of records takes as long in any language; kafka-clients and kmsg do not."""
 
 
 def is_request(message: Any) -> bool:
@@ -121,14 +131,18 @@ def frame(message: Any, version: int) -> bytes:
 
 
 def our_frames(row: Row, message: Any) -> Case:
-    return frame_case(message, row.version)
+    return frame_case(message, row.version, row.read)
 
 
-def frame_case(message: Any, version: int) -> Case:
-    """A message with its header in our codec."""
+def frame_case(message: Any, version: int, read: Mapping[str, Any]) -> Case:
+    """A message with its header in our codec.
+
+    :param read: options of decode
+    """
     kind = "request" if is_request(message) else "response"
     who = ", client_id=client" if kind == "request" else ""
     what = "" if kind == "request" else ", cls, version"
+    what += "".join(f", {option}={value!r}" for option, value in read.items())
     names = {
         "decode": getattr(kw, f"decode_{kind}"), "encode": getattr(kw, f"encode_{kind}"), "cls": type(message),
         "version": version, "message": message, "data": frame(message, version), "number": NUMBER, "client": CLIENT,
@@ -200,7 +214,7 @@ def table(made: Report, operation: str) -> Iterator[str]:
 def missed(made: Report) -> Iterator[str]:
     """A line for each direction in which a row misses its target."""
     for operation in DIRECTIONS if "kio" in made.libraries else ():
-        ratios = {row.title: made.ratio("kio", row.key, operation) for row in FRAMES}
+        ratios = {row.title: made.ratio("kio", row.key, operation) for row in JUDGED}
         short = [f"{title}: {ratio:.3g}x" for title, ratio in ratios.items() if ratio < KIO]
         if short:
             yield f"- Missed: {operation} at least {KIO:.0f}x kio, in {'; '.join(short)}."
@@ -213,7 +227,8 @@ def summary(report: dict[str, Any]) -> str:
         "Processor time of one call of `kw.decode_request(body)`, `kw.decode_response(body, cls, version)`,",
         "`kw.encode_request(message, version, correlation_id=..., client_id=...)` or `kw.encode_response` with the",
         "native codec, and how many times as long the others take for the same bytes. Medians. kio's readers and",
-        "writers of header and message are chosen beforehand; ours follow api key and version.",
+        "writers of header and message are chosen beforehand; ours follow api key and version. The Fetch response that",
+        "is copied has no target.",
         f"{conditions(report)}.",
     ]
     for operation in DIRECTIONS:

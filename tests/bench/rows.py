@@ -6,8 +6,8 @@ Law: a row's message is made from its size alone, so that every process has the 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import kcoord_wire as kw
@@ -17,7 +17,10 @@ from kcoord_wire.schema.plan import Presence, Step, StructPlan
 
 @dataclass(frozen=True)
 class Row:
-    """One message: `make(*full)` for a measurement, `make(*quick)` for a smoke test."""
+    """One message: `make(*full)` for a measurement, `make(*quick)` for a smoke test.
+
+    :ivar read: options of our decode
+    """
 
     key: str
     title: str
@@ -25,6 +28,7 @@ class Row:
     make: Callable[..., Any]
     full: tuple[int, ...] = ()
     quick: tuple[int, ...] = ()
+    read: Mapping[str, Any] = field(default_factory=dict)
 
     def message(self, quick: bool = False) -> Any:
         return self.make(*(self.quick if quick else self.full))

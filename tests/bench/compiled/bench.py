@@ -30,7 +30,7 @@ TURNS = 3
 WARM = {"kafka-clients": 2.0, "franz-go": 0.2, "ours": 0.1}  # seconds of each operation before it is measured
 SECONDS = 0.3
 BATCH = 1_000_000  # bytes that one batch of calls works through: getrusage counts whole microseconds
-OPERATIONS = ["decode", "encode"]  # of ours
+OPERATIONS = ["decode", "encode", "kept"]  # of ours
 QUICK = [*ROWS[:1], *FRAMES[:2]]  # every way through the programs
 
 
@@ -59,6 +59,7 @@ def question(row: Row, quick: bool) -> dict[str, Any]:
         "data": base64.b64encode(data).decode(),
         "batch": max(1, BATCH // len(data)),
         "operations": OPERATIONS,
+        "read": row.read,
     }
     return about | ({"frame": {"number": NUMBER, "client": CLIENT}} if whole else {})
 

@@ -36,12 +36,24 @@ def case(question: dict[str, Any]) -> Case:
     if "frame" not in question:
         return case_of(kw.decode(cls, data, version), version)
     read = kw.decode_request(data) if question["request"] else kw.decode_response(data, cls, version)
-    return frame_case(read[1], version)
+    return frame_case(read[1], version, question["read"])
+
+
+def keep(found: Case) -> None:
+    """Add what writes into a buffer that is kept. AssertionError where that gives other bytes."""
+    write = getattr(kw, f"{found.names['encode'].__name__}_into")
+    found.names |= {"write": write, "kept": bytearray()}
+    call = found.statements["encode"]
+    found.statements["kept"] = call.replace("encode(message, version", "write(message, version, kept")
+    assert found.once("kept") == len(found.data)
+    assert found.names["kept"] == found.data
 
 
 def main() -> None:
     question = asked()
     found = case(question)
+    if "kept" in question["operations"]:
+        keep(found)
     answer: dict[str, Any] = {"data": base64.b64encode(found.once("encode")).decode()}
     gc.collect()
     gc.freeze()

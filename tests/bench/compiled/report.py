@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from ..frames import FRAMES
+from ..frames import FRAMES, JUDGED
 from ..rows import ROWS, Row
 from ..runner import Targets, conditions, digits, missed, shown, verdicts
 from ..runner import table as lines
@@ -23,7 +23,8 @@ bytes, body or whole frame, and writes the same bytes again. Every row has a pro
 unmeasured first; the programs take turns, and the medians are of all turns. kafka-clients: the calling thread alone,
 without the JVM's compilers and garbage collector; frames by `AbstractRequest` and `AbstractResponse`. franz-go (kmsg):
 the whole process, collector included; its byte slices point into the input, its strings are copies; requests by
-`RequestFormatter`. Ours: the thread, with Python's collector on. Encoding makes a new buffer in each call
+`RequestFormatter`. Both leave records in the input, as ours does by `bytes="view"`: the Fetch response that is copied
+has no target. Ours: the thread, with Python's collector on. Encoding makes a new buffer in each call
 (`ByteBuffer.allocate`, `AppendTo(nil)`), or writes into one that is kept (`ByteBuffer.clear`, `AppendTo(kept[:0])`)."""
 
 
@@ -79,7 +80,7 @@ def bounds(way: str, rows: int) -> list[tuple[str, str, float, int]]:
 
 def targets(made: dict[str, Any]) -> Targets:
     """Every target with whether it is met, and the rows that miss it, or the one that is nearest to that."""
-    for whole, rows in WHOLE.items():
+    for whole, rows in {"bodies": ROWS, "whole frames": JUDGED}.items():
         for way, name in WAYS.items():
             found = measured(made, rows, way)
             for words, peer, bound, wanted in bounds(way, len(rows)):
