@@ -139,8 +139,9 @@ bench-peers: setup peers ## the codec next to kafka-clients and franz-go, proces
 	$(PY) -m tests.bench compiled $(QUICK)
 	$(PY) -m tests.bench.page
 
-bench-old: setup ## this checkout next to another (OLD=PATH, its native modules built): mixes of messages, in processes of all ages
+bench-old: setup ## this checkout next to another (OLD=PATH, its native modules built): mixes of messages in one process, and other Pythons
 	$(PY) -m tests.bench mix $(if $(OLD),--old $(OLD)) $(QUICK)
+	$(PY) -m tests.bench pythons $(if $(OLD),--old $(OLD)) $(QUICK)
 	$(PY) -m tests.bench.page
 
 bench-size: setup ## ROWS frames (50 million) through Spark to Parquet, next to counting their bytes; needs 20 GB of disk

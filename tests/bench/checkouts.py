@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -60,21 +61,31 @@ def asked() -> dict[str, Any]:
     return question
 
 
-def side(checkout: Path, folder: Path) -> Side:
-    """The package of a checkout as it stands there.
+def side(checkout: Path, folder: Path, python: Path = Path(sys.executable), modules: Collection[Path] = ()) -> Side:
+    """The package of a checkout as it stands there, by links.
 
-    :param folder: to be made; it gets links to the package and to the sources that its native modules are checked by
+    :param folder: to be made; beside the package it gets the sources that the native modules are checked by
+    :param modules: the native modules for another Python; those of the checkout itself if left out
     """
-    folder.mkdir()
-    for name in ("kcoord_wire", "_speedups"):
-        (folder / name).symlink_to((checkout / name).resolve(strict=True))
-    return Side(folder)
+    package = folder / "kcoord_wire"
+    package.mkdir(parents=True)
+    (folder / "_speedups").symlink_to((checkout / "_speedups").resolve(strict=True))
+    entries = {entry for entry in (checkout / "kcoord_wire").resolve(strict=True).iterdir() if entry.suffix != ".so"}
+    own = () if modules else (checkout / "kcoord_wire").resolve().glob("*.so")
+    for entry in {*entries, *own, *modules}:
+        if entry.name != "__pycache__":
+            (package / entry.name).symlink_to(entry)
+    return Side(folder, str(python))
 
 
 def sides(old: Path | None, folder: Path) -> dict[str, Side]:
     """``old``, where there is one, and ``now``, in the order in which they take turns."""
-    found = {"old": old, "now": ROOT}
-    return {name: side(checkout, folder / name) for name, checkout in found.items() if checkout is not None}
+    return {name: side(checkout, folder / name) for name, checkout in checkouts(old).items()}
+
+
+def checkouts(old: Path | None) -> dict[str, Path]:
+    """Those that are measured, by name."""
+    return {"now": ROOT} if old is None else {"old": old, "now": ROOT}
 
 
 def commit(checkout: Path) -> str:
@@ -83,7 +94,7 @@ def commit(checkout: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def ratio(now: list[float], old: list[float]) -> float:
+def ratio(*, now: list[float], old: list[float]) -> float:
     """How many times the old time the new one is."""
     return median(a / b for a, b in zip(now, old, strict=True))
 

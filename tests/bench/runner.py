@@ -26,6 +26,7 @@ BENCHES: Final = {
     "compiled": "compiled.bench",
     "views": "views.bench",
     "mix": "mix.bench",
+    "pythons": "pythons.bench",
     "columns": "columns.bench",
     "record": "record.bench",
     "spark": "spark.bench",

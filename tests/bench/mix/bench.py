@@ -81,7 +81,7 @@ def targets(made: Made) -> Targets:
 
 def of_old(cell: dict[str, dict[str, list[float]]], statistic: str = "us") -> float:
     """How many times the old time the new one is."""
-    return ratio(cell["now"][statistic], cell["old"][statistic])
+    return ratio(now=cell["now"][statistic], old=cell["old"][statistic])
 
 
 def title(row: str) -> str:

@@ -118,5 +118,5 @@ def test_targets_name_the_row_that_is_worst() -> None:
 
 
 def test_a_ratio_is_of_neighbours_and_a_spread_of_extremes() -> None:
-    assert ratio([1.0, 4.0, 9.0], [1.0, 2.0, 3.0]) == 2.0
+    assert ratio(now=[1.0, 4.0, 9.0], old=[1.0, 2.0, 3.0]) == 2.0
     assert spread([2.0, 1.0, 1.5]) == 2.0
