@@ -38,7 +38,7 @@ SLOW += tests/central/test_hostile.py tests/central/test_hostile_coordinators.py
 SLOW += tests/cli/test_central.py tests/cli/test_control.py tests/cli/test_marshal.py tests/cli/test_marshal_admin.py
 SLOW += tests/cli/test_rolling_bounce.py tests/cli/test_serve.py tests/codec/test_collector.py
 SLOW += tests/codec/test_columns.py tests/codec/test_columns_hostile.py tests/codec/test_columns_parity.py
-SLOW += tests/codec/test_frames.py tests/codec/test_hostile.py tests/codec/test_parity.py tests/codec/test_view.py
+SLOW += tests/codec/test_frames.py tests/codec/test_hostile.py tests/codec/test_parity.py tests/codec/test_lazy.py
 SLOW += tests/consumer/test_client.py tests/consumer/test_faults.py tests/consumer/test_hostile.py
 SLOW += tests/consumer/test_membership.py tests/consumer/test_virtual_time.py tests/coordinator/test_clients.py
 SLOW += tests/coordinator/test_crash.py tests/coordinator/test_security_clients.py
@@ -55,7 +55,7 @@ SLOW += tests/worlds tests/zookeeper/test_registry.py tests/zookeeper/test_contr
 
 # What runs once more with the pure codec: `kw.encode`, `kw.decode` and the registry use one codec per process. The other
 # tests of the codec have both in one process; everything else sees messages, never bytes, and cannot tell them apart.
-PURE := tests/codec/test_registry.py tests/codec/test_frames.py tests/codec/test_view.py tests/coordinator/test_api_codec.py
+PURE := tests/codec/test_registry.py tests/codec/test_frames.py tests/codec/test_lazy.py tests/coordinator/test_api_codec.py
 PURE += tests/recorder/test_recording.py
 
 # What the tests of the codec need on another Python, beside the package.
@@ -130,7 +130,7 @@ incidents: setup peers ## incidents on real brokers with real clients and faults
 bench: setup $(RIVALS)/.installed ## the codec next to other libraries, the column decoder, the recorder
 	$(RIVALS)/bin/python -m tests.bench codec $(QUICK)
 	$(RIVALS)/bin/python -m tests.bench frames $(QUICK)
-	$(PY) -m tests.bench views $(QUICK)
+	$(PY) -m tests.bench lazy $(QUICK)
 	$(PY) -m tests.bench columns $(QUICK)
 	$(PY) -m tests.bench record $(QUICK)
 	$(PY) -m tests.bench.page

@@ -39,9 +39,7 @@ from kcoord_wire.codec.registry import (
     peek_request,
     peek_response,
     registry,
-    view,
 )
-from kcoord_wire.codec.view import message_of
 from kcoord_wire.errors import DecodeError, EncodeError, ProtocolError, SchemaError, WireError
 from kcoord_wire.protocol import api_keys, error_codes
 
@@ -87,13 +85,11 @@ __all__ = [
     "explain",
     "frame",
     "from_dict",
-    "message_of",
     "messages",
     "peek_request",
     "peek_response",
     "registry",
     "to_dict",
-    "view",
     *messages.__all__,
 ]
 

@@ -8,6 +8,8 @@ from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport uint8_t
 
 cdef extern from "Python.h":
+    ctypedef int (*visitproc)(PyObject*, void*) noexcept
+    ctypedef int (*traverseproc)(PyObject*, visitproc, void*) noexcept
     PyObject* PyLong_FromLongLong(long long) noexcept
     PyObject* PyFloat_FromDouble(double) noexcept
     PyObject* PyUnicode_DecodeUTF8(const char*, Py_ssize_t, const char*) noexcept
@@ -63,7 +65,7 @@ cdef extern from *:
     static int kcoord_weak(PyTypeObject *cls) { return cls->tp_weaklistoffset != 0; }
     static int kcoord_dict(PyTypeObject *cls) { return cls->tp_dictoffset != 0; }
     /* Set when the module is loaded, never after. */
-    static PyObject *kcoord_no_tags, *kcoord_tags_attr, *kcoord_zero_uuid, *kcoord_uuid_safety;
+    static PyObject *kcoord_no_tags, *kcoord_tags_attr, *kcoord_zero_uuid, *kcoord_uuid_safety, *kcoord_lazy_arrays;
     static PyTypeObject *kcoord_uuid_class;
     static Py_ssize_t kcoord_uuid_int, kcoord_uuid_safe;
     /* An exact int of at most one digit, as nearly all numbers are. */
@@ -101,7 +103,7 @@ cdef extern from *:
     #endif
     static PyObject *kcoord_refuse(PyTypeObject *cls, PyObject *args, PyObject *kwargs) {
         (void)args, (void)kwargs;
-        return PyErr_Format(PyExc_TypeError, "%s: only kcoord_wire.view makes views", cls->tp_name);
+        return PyErr_Format(PyExc_TypeError, "%s: only decode with lazy=True makes it", cls->tp_name);
     }
     static void kcoord_refuse_new(PyTypeObject *cls) {
         cls->tp_new = kcoord_refuse;
@@ -126,6 +128,12 @@ cdef extern from *:
         }
         return part;
     }
+    /* SAFETY: called when the module is loaded, before the first instance. */
+    static traverseproc kcoord_replace_traverse(PyTypeObject *cls, traverseproc function) {
+        traverseproc replaced = cls->tp_traverse;
+        cls->tp_traverse = function;
+        return replaced;
+    }
     static PyObject *kcoord_long_from_16(const unsigned char *p) { return _PyLong_FromByteArray(p, 16, 0, 0); }
     """
     Py_ssize_t kcoord_member_offset(PyObject*) noexcept
@@ -135,6 +143,7 @@ cdef extern from *:
     PyObject* kcoord_long_from_16(const uint8_t*) noexcept
     bint small_int "kcoord_small"(PyObject*, long long*) noexcept
     bint is_inert "kcoord_inert"(PyObject*) noexcept
+    traverseproc replace_traverse "kcoord_replace_traverse"(PyTypeObject*, traverseproc) noexcept  # the one before
     void refuse_new "kcoord_refuse_new"(PyTypeObject*) noexcept  # when Python code calls the class or its __new__
     PyObject* load_pointer "kcoord_load_pointer"(PyObject**) noexcept
     void store_pointer "kcoord_store_pointer"(PyObject**, PyObject*) noexcept
@@ -143,6 +152,7 @@ cdef extern from *:
     PyObject* NO_TAGS "kcoord_no_tags"  # the empty tuple
     PyObject* TAGS_ATTR "kcoord_tags_attr"  # "unknown_tags"
     PyObject* ZERO_UUID "kcoord_zero_uuid"
+    PyObject* LAZY_ARRAYS "kcoord_lazy_arrays"  # codec.lazy.LAZY_ARRAYS
     PyObject* UUID_SAFETY "kcoord_uuid_safety"
     PyTypeObject* UUID_CLASS "kcoord_uuid_class"
     Py_ssize_t UUID_INT "kcoord_uuid_int"  # offsets of uuid.UUID's two slots

@@ -42,6 +42,14 @@ cdef struct Failure:
     Part path[MAX_PATH]
 
 
+cdef struct Cursor
+
+
+# Makes the array of `n` elements that start at the cursor, which moves behind them, without reading them: `LazyArray`. NULL with
+# the cursor where it was, because it is out of memory (an exception is set) or because a reader would find a fault.
+ctypedef PyObject* (*Defer)(void* item, Cursor* c, Py_ssize_t n) noexcept
+
+
 cdef struct Cursor:
     const uint8_t* base
     const uint8_t* p
@@ -49,6 +57,9 @@ cdef struct Cursor:
     bint strict
     bint shared  # other code may write the buffer during the read: it is not a bytes object
     PyObject* whole  # a memoryview, of which long bytes fields become parts; borrowed; NULL: all are copied
+    Defer defer  # NULL: every array is read into a list
+    PyObject* kept  # what a deferred array keeps, borrowed: the bytes object that is read, or `whole`,
+    PyObject* owner  # and what holds the plan
     const uint8_t* at  # where the failure is
     Failure failure
 
@@ -60,6 +71,7 @@ cdef inline void open_cursor(Cursor* c, const uint8_t* data, Py_ssize_t size, bi
     c.strict = strict
     c.shared = shared
     c.whole = NULL
+    c.defer = NULL
     c.failure.kind = PYTHON
     c.failure.depth = 0
 

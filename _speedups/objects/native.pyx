@@ -12,15 +12,14 @@ Laws:
 """
 
 from collections.abc import Sequence
-from copy import copy
-from sys import intern
 from types import MemberDescriptorType
 from uuid import UUID as PyUUID
 from uuid import SafeUUID
 
+from kcoord_wire.codec import lazy as lazy_arrays
 from kcoord_wire.codec.diagnose import explain_value
 from kcoord_wire.codec.into import check_place
-from kcoord_wire.codec.view import READ_ONLY, message_of, parts_of, shown, wants_parts
+from kcoord_wire.codec.view import parts_of, wants_parts
 from kcoord_wire.errors import DecodeError, EncodeError, decode_detail, encode_detail
 
 cimport cython
@@ -28,18 +27,17 @@ from cpython.bytearray cimport PyByteArray_GET_SIZE
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.exc cimport PyErr_Clear, PyErr_Occurred
-from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from cpython.number cimport PyNumber_AsSsize_t
-from cpython.object cimport PyObject, PyObject_GenericGetAttr, PyTypeObject
+from cpython.object cimport PyObject, PyTypeObject
 from cpython.slice cimport PySlice_AdjustIndices, PySlice_Unpack
 from libc.stdint cimport int16_t, uint8_t, uintptr_t
 
 from capi cimport *
 from cursor cimport *
 from plan cimport *
-from defaults cimport make_default
-from reading cimport read_marker, read_root, read_struct, read_value, read_variant
-from scanning cimport STRIDE, Marks, read_unknown_tags, scan_root, scan_value
+from reading cimport read_root, read_value
+from scanning cimport scan_struct, scan_value
 from sink cimport *
 from slots cimport *
 from text cimport read_plain_text
@@ -54,7 +52,7 @@ cdef tuple KINDS = (
     "", "truncated", "length", "null", "utf8", "varint", "tag", "value", "range", "trailing", "type", "version",
 )
 cdef str COPY = "copy"  # the default of `bytes=`, as the interned object that callers mostly give
-cdef object CONSTANTS = ((), "unknown_tags", PyUUID(int=0), SafeUUID.unknown, PyUUID)  # held here for capi.pxd
+cdef object CONSTANTS = ((), "unknown_tags", PyUUID(int=0), SafeUUID.unknown, PyUUID, lazy_arrays.LAZY_ARRAYS)  # held here for capi.pxd
 
 
 cdef Py_ssize_t slot_offset(cls, str attr) except -1:
@@ -77,12 +75,13 @@ cdef int check_layout(cls, Py_ssize_t slots) except -1:
 
 
 cdef int set_constants() except -1:
-    global NO_TAGS, TAGS_ATTR, ZERO_UUID, UUID_SAFETY, UUID_CLASS, UUID_INT, UUID_SAFE
-    no_tags, tags_attr, zero_uuid, uuid_safety, uuid_class = CONSTANTS
+    global NO_TAGS, TAGS_ATTR, ZERO_UUID, UUID_SAFETY, UUID_CLASS, UUID_INT, UUID_SAFE, LAZY_ARRAYS
+    no_tags, tags_attr, zero_uuid, uuid_safety, uuid_class, classes = CONSTANTS
     NO_TAGS = <PyObject*>no_tags
     TAGS_ATTR = <PyObject*>tags_attr
     ZERO_UUID = <PyObject*>zero_uuid
     UUID_SAFETY = <PyObject*>uuid_safety
+    LAZY_ARRAYS = <PyObject*>classes
     # A uuid.UUID is made like a message: its slots stored, its __init__ not run, which would cost more than the message.
     UUID_CLASS = <PyTypeObject*>uuid_class
     UUID_INT = slot_offset(PyUUID, "int")
@@ -128,9 +127,9 @@ cdef PyObject* read_message(Struct* s, Cursor* c):
     return raw
 
 
-cdef inline PyObject* or_null(whole) noexcept:
-    """What a cursor's `whole` is: borrowed from the caller, who holds it until the read ends."""
-    return NULL if whole is None else <PyObject*>whole
+cdef inline PyObject* or_null(held) noexcept:
+    """What a cursor's `whole` or `kept` is: borrowed from the caller, who holds it until the read ends."""
+    return NULL if held is None else <PyObject*>held
 
 
 cdef as_subclass(Struct* s, message, PyTypeObject* subclass):
@@ -201,6 +200,11 @@ cdef Py_ssize_t place(Sink* out, buffer, Py_ssize_t offset) except -1:
     return offset + (out.p - out.start)
 
 
+cdef bint takes_any_bytes(Step* step) noexcept:
+    """Whether a value takes a fixed number of bytes, whatever they are."""
+    return step.size > 0 and not step.bounded and step.op != BOOL
+
+
 cdef bint holds_structs(step):
     return bool(step.struct or step.variants or (step.item and holds_structs(step.item)))
 
@@ -269,8 +273,6 @@ cdef class Program:
         self.built[id(plan)] = <size_t>s
         cls = classes[plan.name]
         check_layout(cls, len(plan.steps) + plan.holds_tags)
-        attributes = [step.attr for step in plan.steps] + ["unknown_tags"] * plan.holds_tags
-        s.positions = self.hold({intern(attr): i for i, attr in enumerate(attributes)})  # as names in code are
         s.cls = <PyTypeObject*>self.hold(cls)
         s.flexible = plan.flexible
         s.holds_tags = plan.holds_tags
@@ -293,6 +295,7 @@ cdef class Program:
         for i, tag in enumerate(sorted(plan.known_tags)):
             s.known_tags[i] = tag
         self.build_fields(s)
+        self.build_passes(s)
         return s
 
     cdef int build_fields(self, Struct* s) except -1:
@@ -321,6 +324,37 @@ cdef class Program:
                 s.need += step.size
             elif field.code == FIELD_VALUE or field.code == FIELD_REST:
                 s.need = 0
+        return 0
+
+    cdef int build_passes(self, Struct* s) except -1:
+        """The rows by which a struct is passed over, of the steps."""
+        cdef Pass* row = <Pass*>self.block(s.n_steps + 1, sizeof(Pass))
+        cdef Step* step
+        cdef int i
+        s.passes = row
+        for i in range(s.n_steps):
+            step = &s.steps[i]
+            if step.presence == TAGGED or step.presence == ABSENT:
+                continue
+            if step.presence == PLAIN and takes_any_bytes(step):
+                row.fixed += <int>step.size
+                continue
+            row.step = step
+            row.compact = step.length == LENGTH_COMPACT
+            row.nullable = step.nullable
+            row.kind = PASS_FIELD
+            if step.presence == PLAIN and step.op == STRING:
+                row.kind, row.limit = PASS_STRING, min(step.high, 0x7FFF)
+            elif step.presence == PLAIN and step.op == BYTES:
+                row.kind, row.limit = PASS_RUN, 1
+            elif step.presence == PLAIN and step.op == ARRAY and takes_any_bytes(step.item):
+                row.kind, row.limit = PASS_RUN, step.item.size
+            elif step.presence == PLAIN and step.op == ARRAY and step.item.op == STRUCT:
+                row.kind, row.limit = PASS_STRUCTS, step.item.min_size
+            row.least = row.fixed + (row.compact and row.kind != PASS_FIELD)
+            row += 1
+        row.kind = PASS_END
+        row.least = row.fixed + s.flexible
         return 0
 
     cdef int build_step(self, step, Step* target, classes) except -1:
@@ -357,52 +391,56 @@ cdef class Program:
             target.default_ = self.hold(step.default)
         return 0
 
-    cpdef decode(self, data, bint strict=True, bint parts=False):
+    cpdef decode(self, data, bint strict=True, bint parts=False, bint lazy=False):
         """The message that `data` holds; in strict mode bytes left over are an error."""
         cdef Py_buffer view
+        cdef PyObject* kept
+        if lazy and not parts and type(data) is not bytes:
+            data = copy_of(data)
         if type(data) is bytes and not parts:
+            kept = <PyObject*>data if lazy else NULL
             return self.read_whole(
-                <const uint8_t*>BytesData(<PyObject*>data), BytesSize(<PyObject*>data), 0, strict, False, NULL, NULL
+                <const uint8_t*>BytesData(<PyObject*>data), BytesSize(<PyObject*>data), 0, strict, False, NULL, kept, NULL
             )
         whole = parts_of(data) if parts else None
+        kept = or_null(whole) if lazy else NULL
         open_buffer(data if whole is None else whole, &view)
         try:
             return self.read_whole(
-                <const uint8_t*>view.buf, view.len, 0, strict, whole is None, or_null(whole), NULL
+                <const uint8_t*>view.buf, view.len, 0, strict, whole is None, or_null(whole), kept, NULL
             )
         finally:
             PyBuffer_Release(&view)
 
-    def decode_prefix(self, data, Py_ssize_t offset, bint strict, bint parts=False):
+    def decode_prefix(self, data, Py_ssize_t offset, bint strict, bint parts=False, bint lazy=False):
         """The message that starts at `offset`, and the offset of the byte after it."""
         cdef Py_buffer view
         cdef Py_ssize_t end = 0
-        cdef bint shared = type(data) is not bytes and not parts
+        cdef bint shared = type(data) is not bytes and not parts and not lazy
+        cdef PyObject* kept = NULL
         if offset < 0:
             raise ValueError(f"offset {offset} is negative")
-        whole = parts_of(data) if parts else None
-        open_buffer(data if whole is None else whole, &view)
+        if parts:
+            data = parts_of(data)
+        elif lazy and type(data) is not bytes:
+            data = copy_of(data)
+        if lazy:
+            kept = <PyObject*>data
+        open_buffer(data, &view)
         try:
             message = self.read_whole(
-                <const uint8_t*>view.buf, view.len, min(offset, view.len), strict, shared, or_null(whole), &end
+                <const uint8_t*>view.buf,
+                view.len,
+                min(offset, view.len),
+                strict,
+                shared,
+                <PyObject*>data if parts else NULL,
+                kept,
+                &end,
             )
             return message, end
         finally:
             PyBuffer_Release(&view)
-
-    cpdef view(self, data, Py_ssize_t offset=0, bint strict=True):
-        """A view of the message from `offset` to the end of `data`, which is copied where it is not `bytes`."""
-        cdef Cursor c
-        cdef bytes held = data if type(data) is bytes else copy_of(data)
-        if offset < 0:
-            raise ValueError(f"offset {offset} is negative")
-        offset = min(offset, BytesSize(<PyObject*>held))
-        open_at(&c, held, offset, strict)
-        found = view_of(self, self.root, held, &c)
-        if found is None or (strict and c.p != c.end):
-            self.read_whole(c.base, c.end - c.base, offset, strict, False, NULL, NULL)
-            raise AssertionError(f"{self.name}: refused without a fault")
-        return found
 
     cdef read_whole(
         self,
@@ -412,6 +450,7 @@ cdef class Program:
         bint strict,
         bint shared,
         PyObject* whole,
+        PyObject* kept,
         Py_ssize_t* end,
     ):
         cdef Cursor c
@@ -419,6 +458,7 @@ cdef class Program:
         cdef object message
         open_cursor(&c, data, size, strict, shared)
         c.whole = whole
+        defer_arrays(&c, kept, <PyObject*>self)
         c.p += offset
         raw = read_message(self.root, &c)
         if raw == NULL:
@@ -500,7 +540,7 @@ cdef class Program:
         raise EncodeError(kind, path, encode_detail(kind, f.a, f.b))
 
 
-include "views.pxi"
+include "lazy.pxi"
 
 
 cdef enum:
@@ -564,13 +604,13 @@ cdef class Dispatch:
         self.find = find
         self.programs = Table()
 
-    def decode(self, cls, data, version, *, bint strict=True, bytes="copy"):
+    def decode(self, cls, data, version, *, bint strict=True, bytes="copy", bint lazy=False):
         """The message of class `cls` that `data`, a body without header, holds at `version`; errors as `MessageCodec.decode`."""
         cdef PyObject* program = self.program(cls, version, True)
         cdef bint parts = bytes is not COPY and wants_parts(bytes)
         if Py_TYPE(program) == <PyTypeObject*>Program:
-            return (<Program>program).decode(data, strict, parts)
-        return (<object>program).decode(data, strict, parts)
+            return (<Program>program).decode(data, strict, parts, lazy)
+        return (<object>program).decode(data, strict, parts, lazy)
 
     def encode(self, message, version):
         """The bytes of `message` at `version`, without size or header; errors as `MessageCodec.encode`."""
@@ -585,13 +625,6 @@ cdef class Dispatch:
         if Py_TYPE(program) == <PyTypeObject*>Program:
             return (<Program>program).encode_into(message, buffer, offset)
         return (<object>program).encode_into(message, buffer, offset)
-
-    def view(self, cls, data, version, *, Py_ssize_t offset=0, bint strict=True):
-        """A view of the message of class `cls` that `data` holds from `offset` on; errors as `MessageCodec.decode`."""
-        cdef PyObject* program = self.program(cls, version, True)
-        if Py_TYPE(program) == <PyTypeObject*>Program:
-            return (<Program>program).view(data, offset, strict)
-        return (<object>program).view(data, offset, strict)
 
     cdef PyObject* program(self, cls, version, bint reading) except NULL:
         cdef PyObject* found = self.programs.get(<PyObject*>cls, <PyObject*>version)
@@ -623,12 +656,15 @@ cdef class Form:
         self.expected = 0
 
 
-cdef read_frame(Form form, const uint8_t* data, Py_ssize_t size, bint strict, bint shared, PyObject* whole):
+cdef read_frame(
+    Form form, const uint8_t* data, Py_ssize_t size, bint strict, bint shared, PyObject* whole, PyObject* kept
+):
     """Header and message; None where the bytes are not such a frame: the twin says why."""
     cdef Cursor c
     cdef PyObject* raw
     open_cursor(&c, data, size, strict, shared)
     c.whole = whole
+    defer_arrays(&c, kept, <PyObject*>form.programs)
     raw = read_message(form.header, &c)
     if raw != NULL:
         header = <object>raw
@@ -689,50 +725,64 @@ cdef class Frames:
         self.written = Table()
         self.responses = Table()
 
-    def decode_request(self, body, *, family="kafka", bint strict=True, bytes="copy", registry=None):
+    def decode_request(self, body, *, family="kafka", bint strict=True, bytes="copy", bint lazy=False, registry=None):
         """Header and request of a frame body; see `codec.backend.Frames`."""
         cdef Py_buffer view
+        cdef PyObject* kept
         result = None
         if registry is not None:
-            return registry.frames.decode_request(body, family=family, strict=strict, bytes=bytes)
+            return registry.frames.decode_request(body, family=family, strict=strict, bytes=bytes, lazy=lazy)
         if BytesCheckExact(<PyObject*>body) and bytes is COPY:
+            kept = <PyObject*>body if lazy else NULL
             result = self.read_request(
-                <const uint8_t*>BytesData(<PyObject*>body), BytesSize(<PyObject*>body), family, strict, False, NULL
+                <const uint8_t*>BytesData(<PyObject*>body), BytesSize(<PyObject*>body), family, strict, False, NULL, kept
             )
         else:
-            whole = parts_of(body) if wants_parts(bytes) else None
-            if opened(body if whole is None else whole, &view):
+            whole = None
+            if wants_parts(bytes):
+                body = whole = parts_of(body)
+            elif lazy:
+                body = copy_of(body)
+            if opened(body, &view):
+                kept = <PyObject*>body if lazy else NULL
                 try:
                     result = self.read_request(
-                        <const uint8_t*>view.buf, view.len, family, strict, whole is None, or_null(whole)
+                        <const uint8_t*>view.buf, view.len, family, strict, whole is None, or_null(whole), kept
                     )
                 finally:
                     PyBuffer_Release(&view)
         if result is None:
-            return self.twin.decode_request(body, family=family, strict=strict, bytes=bytes)
+            return self.twin.decode_request(body, family=family, strict=strict, bytes=bytes, lazy=lazy)
         return result
 
-    def decode_response(self, body, api, version, *, bint strict=True, bytes="copy", registry=None):
+    def decode_response(self, body, api, version, *, bint strict=True, bytes="copy", bint lazy=False, registry=None):
         """Header and response of a frame body; see `codec.backend.Frames`."""
         cdef Py_buffer view
+        cdef PyObject* kept
         result = None
         if registry is not None:
-            return registry.frames.decode_response(body, api, version, strict=strict, bytes=bytes)
+            return registry.frames.decode_response(body, api, version, strict=strict, bytes=bytes, lazy=lazy)
         if BytesCheckExact(<PyObject*>body) and bytes is COPY:
+            kept = <PyObject*>body if lazy else NULL
             result = self.read_response(
-                <const uint8_t*>BytesData(<PyObject*>body), BytesSize(<PyObject*>body), api, version, strict, False, NULL
+                <const uint8_t*>BytesData(<PyObject*>body), BytesSize(<PyObject*>body), api, version, strict, False, NULL, kept
             )
         else:
-            whole = parts_of(body) if wants_parts(bytes) else None
-            if opened(body if whole is None else whole, &view):
+            whole = None
+            if wants_parts(bytes):
+                body = whole = parts_of(body)
+            elif lazy:
+                body = copy_of(body)
+            if opened(body, &view):
+                kept = <PyObject*>body if lazy else NULL
                 try:
                     result = self.read_response(
-                        <const uint8_t*>view.buf, view.len, api, version, strict, whole is None, or_null(whole)
+                        <const uint8_t*>view.buf, view.len, api, version, strict, whole is None, or_null(whole), kept
                     )
                 finally:
                     PyBuffer_Release(&view)
         if result is None:
-            return self.twin.decode_response(body, api, version, strict=strict, bytes=bytes)
+            return self.twin.decode_response(body, api, version, strict=strict, bytes=bytes, lazy=lazy)
         return result
 
     def encode_request(self, request, version, *, correlation_id=0, client_id=None, header=None, registry=None):
@@ -825,7 +875,9 @@ cdef class Frames:
                 found = table.add(api, version, Form(*form))
         return found
 
-    cdef read_request(self, const uint8_t* data, Py_ssize_t size, family, bint strict, bint shared, PyObject* whole):
+    cdef read_request(
+        self, const uint8_t* data, Py_ssize_t size, family, bint strict, bint shared, PyObject* whole, PyObject* kept
+    ):
         cdef PyObject* found = PyDict_GetItemWithError(self.read, family)
         if found == NULL:
             table = self.read.setdefault(family, Table() if self.twin.has_kafka_header(family) else None)
@@ -835,17 +887,25 @@ cdef class Frames:
         found = self.form(<Table>found, "request", <int16_t>load16(data), <int16_t>load16(data + 2), family)
         if found == NULL or (<Form>found).body == NULL:
             return None
-        return read_frame(<Form>found, data, size, strict, shared, whole)
+        return read_frame(<Form>found, data, size, strict, shared, whole, kept)
 
     cdef read_response(
-        self, const uint8_t* data, Py_ssize_t size, api, version, bint strict, bint shared, PyObject* whole
+        self,
+        const uint8_t* data,
+        Py_ssize_t size,
+        api,
+        version,
+        bint strict,
+        bint shared,
+        PyObject* whole,
+        PyObject* kept,
     ):
         cdef PyObject* found = self.form(self.responses, "response", api, version, "kafka")
         if found == NULL or (<Form>found).body == NULL:
             return None
         if (<Form>found).falls_back and (size < 6 or load16(data + 4) == UNSUPPORTED_VERSION):
             return None
-        return read_frame(<Form>found, data, size, strict, shared, whole)
+        return read_frame(<Form>found, data, size, strict, shared, whole, kept)
 
 
 cdef bint opened(body, Py_buffer* view) noexcept:

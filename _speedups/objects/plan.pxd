@@ -128,11 +128,29 @@ cdef struct Field:
     PyObject* default_  # of FIELD_CONSTANT
 
 
+cdef enum PassKind:
+    PASS_STRING = 0
+    PASS_RUN = 1  # bytes, or an array of numbers
+    PASS_STRUCTS = 2  # an array of structs
+    PASS_FIELD = 3  # anything else
+    PASS_END = 4  # of the struct: the tag section, where it has one
+
+
+cdef struct Pass:
+    # How scanning.pxd passes over a part of a struct: neighbours that have a fixed width, then what follows them.
+    PassKind kind
+    bint compact  # its length is a varint
+    bint nullable
+    int fixed  # bytes of the neighbours
+    int least  # with the bytes that what follows takes at least
+    int64_t limit  # bytes of a string at most; of an element on the wire, in an array of structs at least
+    Step* step
+
+
 cdef struct Struct:
     PyTypeObject* cls
     Field* fields  # one for each step, in the same order; then one for the end
     uint32_t need  # how many bytes are taken without a look at what is left, from the struct's first on
-    PyObject* positions  # a dict: attribute -> its step's index, the number of steps for unknown_tags
     bint flexible
     bint holds_tags
     bint tracked  # by the garbage collector: it holds structs, or lists of them
@@ -143,3 +161,4 @@ cdef struct Struct:
     Step** tagged  # ascending by tag
     int n_known
     int* known_tags
+    Pass* passes  # up to PASS_END

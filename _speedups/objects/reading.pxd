@@ -5,7 +5,7 @@ Laws: every length and count is compared with the bytes that are left before any
 by the garbage collector before it is complete; a tree that fails half-way is dropped whole.
 """
 
-from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches
+from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches, PyErr_Occurred
 from cpython.object cimport PyObject
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
@@ -15,6 +15,9 @@ from cursor cimport *
 from defaults cimport finish_list, make_default, new_list
 from plan cimport *
 from slots cimport *
+
+cdef enum:
+    LEAST_LAZY = 16  # structs in an array that is worth deferring (codec.lazy)
 
 cdef extern from "utf8.h":
     Py_ssize_t as_java "kcoord_as_java"(uint8_t*, const uint8_t*, Py_ssize_t) noexcept nogil
@@ -264,6 +267,12 @@ cdef inline PyObject* read_array(Step* step, Cursor* c) noexcept:
     # Divided, not multiplied: a count of 2**31 times a size must not wrap.
     if n > (c.end - c.p) // item.min_size:
         return fail(c, TRUNCATED, at, n * item.min_size, c.end - c.p)
+    if n >= LEAST_LAZY and c.defer != NULL and item.op >= STRUCT:
+        array = c.defer(item, c, n)
+        if array != NULL:
+            return array
+        if PyErr_Occurred() != NULL:
+            return fail(c, PYTHON, at, 0, 0)
     array = new_list(n)
     if array == NULL:
         return fail(c, PYTHON, at, 0, 0)

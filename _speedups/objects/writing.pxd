@@ -231,7 +231,7 @@ cdef inline int write_array(Step* step, PyObject* array, Sink* out) noexcept:
     if array == Py_None:
         return write_null(step, out)
     if not is_list and not TupleCheck(array):
-        return refuse(out, TYPE, ARRAY, 0)
+        return write_lazy_array(step, array, out)
     n = ListSize(array) if is_list else TupleSize(array)
     if n > 0x7FFFFFFF:
         return refuse(out, LENGTH, n, 0x7FFFFFFF)
@@ -256,6 +256,15 @@ cdef inline int write_array(Step* step, PyObject* array, Sink* out) noexcept:
             break
     decref(array)
     return result
+
+
+cdef inline int write_lazy_array(Step* step, PyObject* array, Sink* out) noexcept:
+    """Write the elements of what is neither a list nor a tuple."""
+    try:
+        items = stored_items(<object>array)
+        return write_array(step, <PyObject*>items, out) if items is not None else refuse(out, TYPE, ARRAY, 0)
+    except BaseException as error:
+        return python_failure(out, error)
 
 
 cdef inline Py_ssize_t write_small_ints(Step* item, PyObject* array, Py_ssize_t n, bint is_list, Sink* out) noexcept:
@@ -412,10 +421,12 @@ cdef inline int check_tags(Struct* s, tags, list checked, Sink* out) except? -1:
 
 
 cdef inline stored_items(value):
-    """The items that a list or tuple holds, regardless of what its class overrides; None for any other value."""
+    """The items that a list, tuple or lazy array holds, regardless of what its class overrides; None for any other value."""
     if isinstance(value, list):
         return list.__getitem__(value, slice(None))
-    return tuple.__getitem__(value, slice(None)) if isinstance(value, tuple) else None
+    if isinstance(value, tuple):
+        return tuple.__getitem__(value, slice(None))
+    return list(value) if type(value) in <object>LAZY_ARRAYS else None
 
 
 cdef inline stored_bytes(value):

@@ -36,17 +36,17 @@ REBUILD: Final = "make native (in a checkout) or pip install --force-reinstall k
 class Program(Protocol):
     """A message at one version, ready to read and write. Every method raises `DecodeError` or `EncodeError` alone."""
 
-    def decode(self, data: Buffer, strict: bool = True, parts: bool = False) -> Any:
+    def decode(self, data: Buffer, strict: bool = True, parts: bool = False, lazy: bool = False) -> Any:
         """The message that `data` holds; in strict mode bytes left over are an error.
 
         :param parts: long bytes fields become parts of the input (`MessageCodec.decode` with ``bytes="view"``)
+        :param lazy: long arrays of structs become lazy arrays (`codec.lazy`)
         """
 
-    def decode_prefix(self, data: Buffer, offset: int, strict: bool, parts: bool = False) -> tuple[Any, int]:
+    def decode_prefix(
+        self, data: Buffer, offset: int, strict: bool, parts: bool = False, lazy: bool = False
+    ) -> tuple[Any, int]:
         """The message that starts at `offset`, and the offset of the byte after it."""
-
-    def view(self, data: Buffer, offset: int = 0, strict: bool = True) -> Any:
-        """A view of the message from `offset` to the end of `data`, which is copied where it is not `bytes`."""
 
     def encode(self, message: Any) -> bytes:
         """The bytes of `message`."""
@@ -73,35 +73,21 @@ Find = Callable[[type, int, bool], Program]
 class Dispatch(Protocol):
     """From a message's class and version to its program: `kcoord_wire.decode` and `encode` are methods of one."""
 
-    def decode(self, cls: type, data: Buffer, version: int, *, strict: bool = True, bytes: BytesAs = "copy") -> Any:
-        """The message of class `cls` that `data` holds at `version`: a body without size or header.
-
-        :param strict, bytes: see `MessageCodec.decode`
-        :raises DecodeError: the bytes are not such a message, or it has no such version
-        :raises TypeError: `cls` is not a message class of this package, or `data` not contiguous bytes
-        """
-
-    def view(
+    def decode(
         self,
         cls: type,
         data: Buffer,
         version: int,
         *,
-        offset: int = 0,
         strict: bool = True,
+        bytes: BytesAs = "copy",
+        lazy: bool = False,
     ) -> Any:
-        """A view of the message of class `cls` that `data` holds at `version`: its fields are read when asked for.
+        """The message of class `cls` that `data` holds at `version`: a body without size or header.
 
-        The bytes are checked first, as a whole: no access to a view fails. A view cannot be changed, and `data` other
-        than `bytes` is copied. Arrays are sequences, not lists, and structs are views; strings and bytes are made
-        anew at each access. `message_of` decodes a view. docs/codec.md ("Views") has the costs.
-
-        :param offset: of the message's first byte in `data`, whose end is its end; that of an error counts from the
-            start of `data`
-        :param strict: see `MessageCodec.decode`
-        :raises DecodeError: as `decode`, for the same bytes
-        :raises TypeError: as `decode`
-        :raises ValueError: `offset` is negative; one past the end is the end
+        :param strict, bytes, lazy: see `MessageCodec.decode`
+        :raises DecodeError: the bytes are not such a message, or it has no such version
+        :raises TypeError: `cls` is not a message class of this package, or `data` not contiguous bytes
         """
 
     def encode(self, message: object, version: int) -> bytes:
@@ -144,6 +130,7 @@ class Frames(Protocol):
         *,
         strict: bool = True,
         bytes: BytesAs = "copy",
+        lazy: bool = False,
         registry: Registry | None = None,
     ) -> tuple[RequestHeader, Any]: ...
 
@@ -155,6 +142,7 @@ class Frames(Protocol):
         family: str,
         strict: bool = True,
         bytes: BytesAs = "copy",
+        lazy: bool = False,
         registry: Registry | None = None,
     ) -> tuple[Any, Any]: ...
 
@@ -165,13 +153,14 @@ class Frames(Protocol):
         family: str = "kafka",
         strict: bool = True,
         bytes: BytesAs = "copy",
+        lazy: bool = False,
         registry: Registry | None = None,
     ) -> tuple[Any, Any]:
         """Header and request of a frame body.
 
         :param family: whose frames these are: ``kafka``, or ``central`` for the draft's. All requests of a family have
             the same kind of header
-        :param strict, bytes: see `MessageCodec.decode`
+        :param strict, bytes, lazy: see `MessageCodec.decode`
         :param registry: where to look the api key up; the package's own by default
         :raises DecodeError: kind ``api`` for an api key and ``version`` for a version that the registry does not have;
             else as `MessageCodec.decode`, with offsets from the start of `body`
@@ -187,6 +176,7 @@ class Frames(Protocol):
         *,
         strict: bool = True,
         bytes: BytesAs = "copy",
+        lazy: bool = False,
         registry: Registry | None = None,
     ) -> tuple[ResponseHeader | Any, M]: ...
 
@@ -199,6 +189,7 @@ class Frames(Protocol):
         *,
         strict: bool = True,
         bytes: BytesAs = "copy",
+        lazy: bool = False,
         registry: Registry | None = None,
     ) -> tuple[ResponseHeader, Any]: ...
 
@@ -211,6 +202,7 @@ class Frames(Protocol):
         *,
         strict: bool = True,
         bytes: BytesAs = "copy",
+        lazy: bool = False,
         registry: Registry | None = None,
     ) -> tuple[Any, Any]: ...
 
@@ -222,6 +214,7 @@ class Frames(Protocol):
         *,
         strict: bool = True,
         bytes: BytesAs = "copy",
+        lazy: bool = False,
         registry: Registry | None = None,
     ) -> tuple[Any, Any]:
         """Header and response of a frame body. What it answers, the caller knows by its correlation id.

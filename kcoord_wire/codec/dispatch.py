@@ -16,9 +16,18 @@ class Dispatch:
         self._find = find
         self._programs: dict[tuple[type, int], Program] = {}
 
-    def decode(self, cls: type, data: Buffer, version: int, *, strict: bool = True, bytes: BytesAs = "copy") -> Any:
+    def decode(
+        self,
+        cls: type,
+        data: Buffer,
+        version: int,
+        *,
+        strict: bool = True,
+        bytes: BytesAs = "copy",
+        lazy: bool = False,
+    ) -> Any:
         program = self._programs.get((cls, version)) or self._add(cls, version, True)
-        return program.decode(data, strict, wants_parts(bytes))
+        return program.decode(data, strict, wants_parts(bytes), lazy)
 
     def encode(self, message: object, version: int) -> bytes:
         cls = type(message)
@@ -30,22 +39,9 @@ class Dispatch:
         program = self._programs.get((cls, version)) or self._add(cls, version, False)
         return program.encode_into(message, buffer, offset)
 
-    def view(
-        self,
-        cls: type,
-        data: Buffer,
-        version: int,
-        *,
-        offset: int = 0,
-        strict: bool = True,
-    ) -> Any:
-        program = self._programs.get((cls, version)) or self._add(cls, version, True)
-        return program.view(data, offset, strict)
-
     decode.__doc__ = backend.Dispatch.decode.__doc__
     encode.__doc__ = backend.Dispatch.encode.__doc__
     encode_into.__doc__ = backend.Dispatch.encode_into.__doc__
-    view.__doc__ = backend.Dispatch.view.__doc__
 
     def _add(self, cls: type, version: int, reading: bool) -> Program:
         program = self._programs[cls, version] = self._find(cls, version, reading)

@@ -105,10 +105,11 @@ class Frames:
         family: str = "kafka",
         strict: bool = True,
         bytes: BytesAs = "copy",
+        lazy: bool = False,
         registry: Registry | None = None,
     ) -> tuple[Any, Any]:
         if registry is not None:
-            return registry.frames.decode_request(body, family=family, strict=strict, bytes=bytes)
+            return registry.frames.decode_request(body, family=family, strict=strict, bytes=bytes, lazy=lazy)
         body = parts_of(body) if wants_parts(bytes) else as_bytes(body)
         header_kind = self._registry.request_header(family)
         if header_kind == "none":
@@ -116,13 +117,13 @@ class Frames:
         if header_kind == "typeId":
             type_id = _type_id(body)
             codec = self._find("request", type_id, family, _TYPE_ID)
-            return TypeIdHeader(type_id), whole(codec, body, 2, 0, strict, bytes)
+            return TypeIdHeader(type_id), whole(codec, body, 2, 0, strict, bytes, lazy)
         peeked = self.peek_request(body, strict)
         codec = self._find("request", peeked.request_api_key, family, "RequestHeader.request_api_key")
         version = peeked.request_api_version
         check_version(codec, version, 2)
         header, offset = self._request_header.decode_prefix(body, codec.header_version(version), strict=strict)
-        return header, whole(codec, body, offset, version, strict, bytes)
+        return header, whole(codec, body, offset, version, strict, bytes, lazy)
 
     def decode_response(
         self,
@@ -132,25 +133,26 @@ class Frames:
         *,
         strict: bool = True,
         bytes: BytesAs = "copy",
+        lazy: bool = False,
         registry: Registry | None = None,
     ) -> tuple[Any, Any]:
         if registry is not None:
-            return registry.frames.decode_response(body, api, version, strict=strict, bytes=bytes)
+            return registry.frames.decode_response(body, api, version, strict=strict, bytes=bytes, lazy=lazy)
         body = parts_of(body) if wants_parts(bytes) else as_bytes(body)
         codec = self._codec("response", api, "kafka")
         if version and _is_api_versions(codec) and int16(body, 4) == ErrorCode.UNSUPPORTED_VERSION:
             with suppress(DecodeError):
-                return self.decode_response(body, api, 0, strict=strict, bytes=bytes)
+                return self.decode_response(body, api, 0, strict=strict, bytes=bytes, lazy=lazy)
         check_version(codec, version, 0)
         if codec.header == "none":
-            return None, whole(codec, body, 0, version, strict, bytes)
+            return None, whole(codec, body, 0, version, strict, bytes, lazy)
         if codec.header == "typeId":
             type_id = _type_id(body)
             if type_id != codec.api_key:
                 raise DecodeError("api", 0, _TYPE_ID, f"type id {type_id} is not that of {codec.name}, {codec.api_key}")
-            return TypeIdHeader(type_id), whole(codec, body, 2, version, strict, bytes)
+            return TypeIdHeader(type_id), whole(codec, body, 2, version, strict, bytes, lazy)
         header, offset = self._response_header.decode_prefix(body, codec.header_version(version), strict=strict)
-        return header, whole(codec, body, offset, version, strict, bytes)
+        return header, whole(codec, body, offset, version, strict, bytes, lazy)
 
     def encode_request(
         self,
@@ -263,9 +265,17 @@ def as_bytes(data: Buffer) -> Buffer:
     return data if isinstance(data, bytes | bytearray) else memoryview(data).cast("B")
 
 
-def whole(codec: MessageCodec[M], body: Buffer, offset: int, version: int, strict: bool, bytes: BytesAs = "copy") -> M:
+def whole(
+    codec: MessageCodec[M],
+    body: Buffer,
+    offset: int,
+    version: int,
+    strict: bool,
+    bytes: BytesAs = "copy",
+    lazy: bool = False,
+) -> M:
     """The message that starts at `offset` and goes to the end."""
-    message, end = codec.decode_prefix(body, version, offset=offset, strict=strict, bytes=bytes)
+    message, end = codec.decode_prefix(body, version, offset=offset, strict=strict, bytes=bytes, lazy=lazy)
     if strict and end != len(body):
         raise DecodeError("trailing", end, codec.name, f"{len(body) - end} bytes are left after the message")
     return message

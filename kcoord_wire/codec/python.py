@@ -30,8 +30,9 @@ from typing import Any, Final
 from kcoord_wire.codec.backend import Buffer
 from kcoord_wire.codec.diagnose import MAX_BYTES, MAX_TAG, explain_bytes, explain_value, java_int
 from kcoord_wire.codec.into import encode_into
+from kcoord_wire.codec.lazy import with_lazy_arrays
 from kcoord_wire.codec.stored import as_subclass, stored_bytes, stored_int, stored_items, stored_message
-from kcoord_wire.codec.view import VIEWED, View, parts_of
+from kcoord_wire.codec.view import VIEWED, parts_of
 from kcoord_wire.schema.plan import MAX_STRING, Length, Op, Presence, Step, StructPlan
 from kcoord_wire.schema.text import decode_like_java
 
@@ -66,27 +67,28 @@ class Program:
         self._readers: dict[tuple[bool, bool, bool], Callable[..., tuple[Any, int]]] = {}
         self._writer: Callable[[Any], bytes] | None = None
 
-    def decode(self, data: Buffer, strict: bool = True, parts: bool = False) -> Any:
+    def decode(self, data: Buffer, strict: bool = True, parts: bool = False, lazy: bool = False) -> Any:
         """The message that `data` holds.
 
         :param strict: refuse what `kcoord_wire.decode` says, trailing bytes among it
         :param parts: long bytes fields become parts of the input
+        :param lazy: long arrays of structs become lazy arrays
         :raises DecodeError: the bytes are not such a message
         :raises TypeError: `data` is not a bytes-like object, or not contiguous
         """
-        return self._read(data, 0, strict, True, parts)[0]
+        message = self._read(data, 0, strict, True, parts)[0]
+        return with_lazy_arrays(message) if lazy else message
 
-    def decode_prefix(self, data: Buffer, offset: int, strict: bool, parts: bool = False) -> tuple[Any, int]:
+    def decode_prefix(
+        self, data: Buffer, offset: int, strict: bool, parts: bool = False, lazy: bool = False
+    ) -> tuple[Any, int]:
         """The message that starts at byte `offset` of `data`, and the offset of the byte after it.
 
         :raises DecodeError: the bytes are not such a message
         :raises ValueError: `offset` is negative; one past the end is the end
         """
-        return self._read(data, offset, strict, False, parts)
-
-    def view(self, data: bytes | bytearray | memoryview, offset: int = 0, strict: bool = True) -> View:
-        """A view of the message from `offset` to the end of `data`; errors as `decode`."""
-        return View(self._read(data, offset, strict, True, False)[0])
+        message, end = self._read(data, offset, strict, False, parts)
+        return (with_lazy_arrays(message) if lazy else message), end
 
     def encode(self, message: Any) -> bytes:
         """The bytes of `message`.

@@ -224,7 +224,9 @@ class MessageCodec(Generic[M]):
         program = self._programs.get(version) or self.program(version, reading=False)
         return program.encode_into(message, buffer, offset)
 
-    def decode(self, data: Buffer, version: int, *, strict: bool = True, bytes: BytesAs = "copy") -> M:
+    def decode(
+        self, data: Buffer, version: int, *, strict: bool = True, bytes: BytesAs = "copy", lazy: bool = False
+    ) -> M:
         """The message that `data` holds, a body without size or header.
 
         :param strict: reject trailing bytes, text that is not UTF-8, varints that are not canonical, tags out of order
@@ -233,27 +235,28 @@ class MessageCodec(Generic[M]):
         :param bytes: ``"view"`` makes bytes fields of 1 KB and more (records, assignments, metadata) read-only
             memoryviews that keep the input alive, instead of copies of their part of it. Input that is not `bytes`,
             nor a memoryview of `bytes`, is copied once, as a whole (docs/codec.md)
+        :param lazy: check all bytes, and make the structs of long arrays (16 and more) when they are first asked for.
+            Such an array is a sequence that cannot be changed, not a list. It keeps the input, which is copied once
+            where it is not `bytes` (docs/codec.md)
         :raises DecodeError: the message has no such version (kind ``version``), or the bytes are not such a message
         """
         program = self._programs.get(version) or self.program(version)
-        message: M = program.decode(data, strict, bytes != "copy" and wants_parts(bytes))
+        message: M = program.decode(data, strict, bytes != "copy" and wants_parts(bytes), lazy)
         return message
 
     def decode_prefix(
-        self, data: Buffer, version: int, *, offset: int = 0, strict: bool = True, bytes: BytesAs = "copy"
+        self,
+        data: Buffer,
+        version: int,
+        *,
+        offset: int = 0,
+        strict: bool = True,
+        bytes: BytesAs = "copy",
+        lazy: bool = False,
     ) -> tuple[M, int]:
         """The message that starts at `offset`, and the offset of the byte after it: `decode` where more may follow."""
         program = self._programs.get(version) or self.program(version)
-        return program.decode_prefix(data, offset, strict, wants_parts(bytes))
-
-    def view(self, data: Buffer, version: int, *, offset: int = 0, strict: bool = True) -> M:
-        """A view of the message that `data` holds from `offset` on: `kcoord_wire.view`.
-
-        :raises DecodeError: as `decode`
-        """
-        program = self._programs.get(version) or self.program(version)
-        message: M = program.view(data, offset, strict)
-        return message
+        return program.decode_prefix(data, offset, strict, wants_parts(bytes), lazy)
 
     def program(self, version: int, reading: bool = True) -> Program:
         """What reads and writes this message at `version`, made on first use: for loops that know their version.
@@ -410,8 +413,6 @@ class Registry(Mapping[str, MessageCodec]):
         if not isinstance(cls, type):
             by_name = f" (registry[{cls!r}].cls has that name)" if isinstance(cls, str) and cls in self else ""
             return f"{reprlib.repr(cls)} is not a message class{by_name}"
-        if hasattr(cls, "_message"):  # a view
-            return "a view is not a message: kcoord_wire.message_of(view) returns the one that it shows"
         for codec in self._codecs.values():
             if cls.__name__.startswith(codec.name) and codec.classes.get(cls.__name__) is cls:
                 return f"{cls.__name__} is not a message class, but a struct within {codec.name}"
@@ -505,19 +506,21 @@ def _compiled(m: Message) -> MessageCodec:
 
 class _Decode(Protocol):  # `Dispatch.decode`, whose result has the type of the class it is given
     def __call__(
-        self, cls: type[M], data: Buffer, version: int, *, strict: bool = True, bytes: BytesAs = "copy"
+        self,
+        cls: type[M],
+        data: Buffer,
+        version: int,
+        *,
+        strict: bool = True,
+        bytes: BytesAs = "copy",
+        lazy: bool = False,
     ) -> M: ...
-
-
-class _View(Protocol):  # `Dispatch.view`, typed as what it shows, so that an editor completes its fields
-    def __call__(self, cls: type[M], data: Buffer, version: int, *, offset: int = 0, strict: bool = True) -> M: ...
 
 
 _dispatch = dispatch_class(lambda cls, version, reading: registry.by_class(cls).program(version, reading))
 encode = _dispatch.encode
 encode_into = _dispatch.encode_into
 decode: _Decode = _dispatch.decode
-view: _View = _dispatch.view
 
 
 def decode_text(value: Buffer, *, family: str = "marshal", registry: Registry = registry) -> Any:

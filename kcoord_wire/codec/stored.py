@@ -12,17 +12,19 @@ from contextlib import suppress
 from types import MemberDescriptorType
 from typing import Any, Final
 
+from kcoord_wire.codec.lazy import LAZY_ARRAYS
+
 _ALL: Final = slice(None)
 
 
 def stored_items(value: Any) -> Any:
-    """A list or tuple with the items of `value`, which is one; None for anything else."""
+    """A list or tuple with the items of `value`, which is one or a lazy array; None for anything else."""
     cls = type(value)
     if issubclass(cls, list):
         return value if cls is list else list.__getitem__(value, _ALL)
     if issubclass(cls, tuple):
         return value if cls is tuple else tuple.__getitem__(value, _ALL)
-    return None
+    return value[:] if cls in LAZY_ARRAYS else None
 
 
 def stored_bytes(value: Any, *, contiguous: bool = True) -> bytes | None:

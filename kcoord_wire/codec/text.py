@@ -23,7 +23,6 @@ from kcoord_wire.codec.backend import Buffer, PlainText
 from kcoord_wire.codec.diagnose import is_default
 from kcoord_wire.codec.into import encode_into
 from kcoord_wire.codec.stored import as_subclass
-from kcoord_wire.codec.view import View
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.schema.model import Message
 from kcoord_wire.schema.plan import MAX_STRING, Op, Presence, Step, StructPlan
@@ -67,8 +66,8 @@ class TextProgram:
         self._subclass = subclass
         self.text_type = message.text_type.encode()
 
-    def decode(self, data: Buffer, strict: bool = True, parts: bool = False) -> Any:
-        """The message that `data` holds. There is nothing to be lenient about, and no bytes field: `data` alone counts.
+    def decode(self, data: Buffer, strict: bool = True, parts: bool = False, lazy: bool = False) -> Any:
+        """The message that `data` holds. Text has no bytes, no arrays, and nothing to be lenient about.
 
         :raises DecodeError: kind ``text`` (another type, another number of fields, no integer), ``range`` (an integer
             out of bounds, a string above its maxLength), ``length`` (a string above 32,767 bytes) or ``utf8``
@@ -79,7 +78,9 @@ class TextProgram:
                 return message if self._subclass is None else as_subclass(message, self._subclass)
         return self.decode_prefix(data, 0, strict)[0]
 
-    def decode_prefix(self, data: Buffer, offset: int, strict: bool, parts: bool = False) -> tuple[Any, int]:
+    def decode_prefix(
+        self, data: Buffer, offset: int, strict: bool, parts: bool = False, lazy: bool = False
+    ) -> tuple[Any, int]:
         """The message from byte `offset` to the end of `data`, and that end: text carries no length.
 
         Errors as `decode`.
@@ -103,10 +104,6 @@ class TextProgram:
             pos += len(token) + 1
         message = self.cls(**values)
         return message if self._subclass is None else as_subclass(message, self._subclass), pos - 1
-
-    def view(self, data: bytes | bytearray | memoryview, offset: int = 0, strict: bool = True) -> View:
-        """A view of the message from `offset` to the end of `data`; errors as `decode`. Text is read as a whole."""
-        return View(self.decode_prefix(data, offset, strict)[0])
 
     def encode(self, message: Any) -> bytes:
         """The text of `message`, UTF-8.

@@ -24,7 +24,7 @@ BENCHES: Final = {
     "codec": "codec",
     "frames": "frames",
     "compiled": "compiled.bench",
-    "views": "views.bench",
+    "lazy": "lazy.bench",
     "mix": "mix.bench",
     "pythons": "pythons.bench",
     "columns": "columns.bench",

@@ -123,9 +123,10 @@ def test_the_deepest_schema_is_walked_on_a_small_stack(
         done.append(reader.encode(message) == body)
         with suppress(DecodeError):
             reader.decode(body[:-1])
+        wide = b"\0\0\0\x10" + 16 * body[4:]
         with suppress(DecodeError):
-            reader.view(body[:-1])
-        done.append(reader.view(body) == message)
+            reader.decode(wide[:-1], lazy=True)
+        done.append(nullable or reader.decode(wide, lazy=True).n[15] == message.n[0])
 
     size = threading.stack_size(128 << 10)
     try:

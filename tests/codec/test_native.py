@@ -39,11 +39,11 @@ def test_a_class_with_the_plans_slots_is_filled() -> None:
 
 @pytest.mark.parametrize("module", ["kcoord_wire._native", "kcoord_wire._columns"])
 def test_no_class_is_restored_from_a_state(module: str) -> None:
-    """What Cython would add lets Python code store pointers' owners and offsets; copies of views are messages."""
+    """What Cython would add lets Python code store pointers' owners and offsets; copies of lazy arrays are lists."""
     classes = [each for each in vars(import_module(module)).values() if getattr(each, "__module__", None) == module]
     found = {each.__name__: {name for name in vars(each) if "reduce" in name or "state" in name} for each in classes}
     assert found
-    ours = {"View": {"__reduce__"}, "ArrayView": {"__reduce__"}}
+    ours = {"LazyArray": {"__reduce__"}}
     assert {name: methods for name, methods in found.items() if methods} == {
         name: methods for name, methods in ours.items() if name in found
     }

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import kcoord_wire as kw
-from fuzz.shown import facts, outcome, same
+from fuzz.lazy import facts, outcome, same
 from kcoord_wire.codec.backend import Program, ProgramClass
 from kcoord_wire.codec.registry import MessageCodec, compile_schemas, registry
 from kcoord_wire.codec.view import VIEWED

@@ -12,16 +12,16 @@ from kcoord_wire.codec.sources import digest, files
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "objects").mkdir()
-    for name in ("native.pyx", "plan.pxd", "views.pxi", "capi.h", "README.md", "native.c"):
+    for name in ("native.pyx", "plan.pxd", "lazy.pxi", "capi.h", "README.md", "native.c"):
         (tmp_path / "objects" / name).write_text(name)
     return tmp_path
 
 
 def test_sources_are_what_cython_and_the_compiler_read(folder: Path) -> None:
-    assert [path.name for path in files(folder)] == ["capi.h", "native.pyx", "plan.pxd", "views.pxi"]
+    assert [path.name for path in files(folder)] == ["capi.h", "lazy.pxi", "native.pyx", "plan.pxd"]
 
 
-@pytest.mark.parametrize("name", ["native.pyx", "plan.pxd", "views.pxi", "capi.h"])
+@pytest.mark.parametrize("name", ["native.pyx", "plan.pxd", "lazy.pxi", "capi.h"])
 def test_a_change_of_a_source_changes_the_digest(folder: Path, name: str) -> None:
     before = digest(folder)
     (folder / "objects" / name).write_text("another")

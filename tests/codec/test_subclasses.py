@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kcoord_wire as kw
-from fuzz.shown import facts, outcome
+from fuzz.lazy import facts, outcome
 from kcoord_wire.codec.backend import ProgramClass
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.messages import marshal

@@ -182,18 +182,26 @@ def test_one_buffer_and_one_message_serve_all_threads() -> None:
         shared.append(0)  # BufferError if a thread still held it
 
 
-def test_threads_read_one_view() -> None:
+def test_threads_make_the_elements_of_one_lazy_message() -> None:
     message = next(m for m, v in samples() if type(m) is kw.JoinGroupResponse)
-    shared = kw.view(kw.JoinGroupResponse, kw.encode(message, 9), 9)
+    written = kw.encode(message, 9)
+    size = len(message.members)
+    for turn in range(ROUNDS):
+        shared = kw.decode(kw.JoinGroupResponse, written, 9, lazy=True)
+        elements = iter(shared.members)
 
-    def work(i: int) -> None:
-        for turn in range(ROUNDS):
-            at = (i + turn) % len(message.members)
-            assert shared.members[at].member_id == message.members[at].member_id
-            assert shared.members[at].group_instance_id == message.members[at].group_instance_id
-            assert shared.generation_id == message.generation_id
+        def work(i: int, turn: int = turn, shared: Any = shared, elements: Iterator[Any] = elements) -> list[Any]:
+            if i == 0:
+                assert kw.encode(shared, 9) == written
+            elif i == 1:
+                assert shared == message
+            elif i == 2:
+                assert all(element in message.members for element in elements)
+            return [shared.members[(i + turn + at) % size] for at in range(size)]
 
-    at_once(work)
+        first, *others = at_once(work)
+        for i, other in enumerate(others, 1):
+            assert all(other[at] is first[(at + i) % size] for at in range(size)), "an element was made twice"
 
 
 def test_the_first_use_of_a_compiled_registry_gives_one_class() -> None:

@@ -1,12 +1,12 @@
-"""A view is made of the bytes that decode accepts, and of no others, and each of its fields is what decode returns."""
+"""Lazy decoding accepts the bytes that decode accepts, and no others, and each element is what decode returns."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
 
+from fuzz.lazy import check_lazy
 from fuzz.shapes import choose
-from fuzz.shown import check_view
 from kcoord_wire.codec.backend import Program
 from kcoord_wire.codec.python import Program as PythonProgram
 from kcoord_wire.codec.registry import registry
@@ -17,7 +17,7 @@ def check(data: bytes) -> None:
     codec, version, body = choose(data)
     for program in programs(codec.name, version):
         for strict in (True, False):
-            check_view(program, body, strict)
+            check_lazy(program, body, strict)
 
 
 @cache
