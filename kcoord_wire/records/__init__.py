@@ -15,7 +15,7 @@ tuple of `Record` with absolute offsets and timestamps, already decompressed::
 
 - `read_records`, `SegmentReader`: bytes or a file to batches, by magic
 - `encode_batch`, `encode_message_set`: records to bytes
-- `decode_control_record`, `end_transaction_record`: the markers in control batches
+- `decode_control_record`, `decode_control_batch`, `end_transaction_record`: the markers in control batches
 - `read_offsets`, `decode_offsets_record`, `encode_offsets_record`: the group coordinator's own records
 - `decode_transaction_record`, `encode_transaction_record`: the transaction coordinator's
 
@@ -34,6 +34,7 @@ from kcoord_wire.records.batch import encode_batch
 from kcoord_wire.records.control import (
     ControlRecord,
     ControlType,
+    decode_control_batch,
     decode_control_record,
     decode_transaction_record,
     encode_transaction_record,
@@ -80,6 +81,7 @@ __all__ = [
     "SegmentReader",
     "TimestampType",
     "TornTail",
+    "decode_control_batch",
     "decode_control_record",
     "decode_offsets_record",
     "decode_transaction_record",

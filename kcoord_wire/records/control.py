@@ -24,7 +24,7 @@ from typing import Final
 import kcoord_wire as kw
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.records.limits import check_width
-from kcoord_wire.records.model import NO_OFFSET, NO_TIMESTAMP, Record
+from kcoord_wire.records.model import NO_OFFSET, NO_TIMESTAMP, Record, RecordBatch
 
 _KEY: Final = struct.Struct(">hh")
 _MARKER: Final = struct.Struct(">hi")
@@ -70,6 +70,16 @@ def decode_control_record(record: Record) -> ControlRecord:
         return ControlRecord(control, version)
     _, epoch = _unpack(_MARKER, record.value, "value")
     return ControlRecord(control, version, epoch)
+
+
+def decode_control_batch(batch: RecordBatch) -> ControlRecord:
+    """Return the decoded record of a batch with ``is_control``.
+
+    :raises DecodeError: as `decode_control_record`; ``truncated`` at 0 if the batch has no record, as after compaction
+    """
+    if not batch.records:
+        raise DecodeError("truncated", 0, "RecordBatch.records", "a control batch without a record")
+    return decode_control_record(batch.records[0])
 
 
 def _unpack(layout: struct.Struct, data: bytes | None, field: str) -> tuple[int, int]:

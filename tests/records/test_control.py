@@ -10,6 +10,7 @@ from kcoord_wire.records import (
     ControlType,
     Record,
     RecordBatch,
+    decode_control_batch,
     decode_control_record,
     encode_batch,
     end_transaction_record,
@@ -27,7 +28,7 @@ def test_end_of_a_transaction(control: ControlType) -> None:
     assert isinstance(batch, RecordBatch)
     assert batch.is_control
     assert batch.is_transactional
-    assert decode_control_record(batch.records[0]) == ControlRecord(control, 0, 7)
+    assert decode_control_batch(batch) == ControlRecord(control, 0, 7)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +60,12 @@ def test_refused(record: Record, kind: str, path: str) -> None:
     with pytest.raises(DecodeError) as caught:
         decode_control_record(record)
     assert (caught.value.kind, caught.value.path) == (kind, f"ControlRecord.{path}")
+
+
+def test_a_control_batch_without_a_record() -> None:
+    (batch,) = read_records(encode_batch([], transactional=True, control=True, producer_id=1, producer_epoch=0))
+    with pytest.raises(DecodeError, match="a control batch without a record"):
+        decode_control_batch(batch)
 
 
 def test_epoch_out_of_range() -> None:

@@ -25,7 +25,7 @@ from kcoord_wire.records import (
     ControlType,
     Record,
     RecordBatch,
-    decode_control_record,
+    decode_control_batch,
     decode_offsets_record,
     decode_transaction_record,
     encode_batch,
@@ -133,7 +133,7 @@ class Visibility(Generic[T]):
         self._wanted = wanted
 
     def add(self, batch: RecordBatch) -> None:
-        """Take in the next batch. Errors as `decode_control_record`."""
+        """Take in the next batch. Errors as `decode_control_batch`."""
         if batch.is_control:
             self._end(batch)
             return
@@ -154,7 +154,7 @@ class Visibility(Generic[T]):
     def _end(self, batch: RecordBatch) -> None:
         ended = self.pending.pop(batch.producer_id, {})
         self.producers.pop(batch.producer_id, None)
-        if decode_control_record(batch.records[0]).type == ControlType.COMMIT:
+        if decode_control_batch(batch).type == ControlType.COMMIT:
             for key, kept in ended.items():
                 before = self.latest.get(key)
                 if before is None or before.offset < kept.offset:

@@ -29,11 +29,14 @@ from kcoord_wire.errors import DecodeError
 from kcoord_wire.kernel.disk import Disk, DiskFile
 from kcoord_wire.log.segments import Head, SegmentScan
 from kcoord_wire.log.tail import Tail, segment_name, write_file
-from kcoord_wire.records import ControlRecord, decode_control_record, read_records
+from kcoord_wire.records import ControlRecord, decode_control_batch
+from kcoord_wire.records.batch import decode_batch
+from kcoord_wire.records.limits import ReadLimits
 from kcoord_wire.records.model import CONTROL_BIT
 
 _GREATEST_EPOCH: Final = (1 << 31) - 1
 _MOST: Final = 256
+_CHECKED: Final = ReadLimits(check_crc=False)
 
 
 class OpenFiles:
@@ -276,11 +279,5 @@ class _PartitionScan(SegmentScan):
 
 @lru_cache(1)  # the same in each partition of a transaction, which may be thousands
 def control_record(data: bytes) -> ControlRecord:
-    """Return the record of a control batch.
-
-    :raises DecodeError: it has none, or one that cannot be read
-    """
-    (batch,) = read_records(data, check_crc=False)
-    if not batch.records:
-        raise DecodeError("truncated", 0, "RecordBatch.records", "a control batch without a record")
-    return decode_control_record(batch.records[0])
+    """Return the record of a control batch; errors as `decode_control_batch`."""
+    return decode_control_batch(decode_batch(memoryview(data), 0, _CHECKED))
