@@ -17,7 +17,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import is_dataclass
 from importlib import import_module
@@ -72,7 +72,7 @@ class Case:
         message = filled(codec, version)
         if lists := [piece for piece in pieces(message) if type(piece) is list and piece]:
             longer = rng.choice(lists)
-            longer.extend(copy.deepcopy(longer) * rng.randrange(12))
+            longer.extend(copy.deepcopy(longer) * rng.randrange(20))
         self.inputs = [self.pure.encode(message), self.pure.encode(filled(codec, version))]
         for _ in range(3):
             damaged = bytearray(self.inputs[0] or b"\0")
@@ -254,13 +254,23 @@ def trim(walk: Walk, found: Any, piece: Any) -> None:
     getattr(kw, "trim", gc.collect)()
 
 
-def view(walk: Walk, found: Any, piece: Any) -> None:
+def read_lazily(walk: Walk, found: Any, piece: Any) -> None:
+    """Lazy arrays keep their bytes, and make their elements in any order, or never."""
     case = walk.rng.choice(walk.cases)
-    seen = outcome(case.native.view, case.inputs[0])
-    walk.keep(seen)
-    for name in case.classes[0].__slots__:
-        with suppress(AttributeError):
-            walk.keep(getattr(seen, name))
+    data, parts = walk.rng.choice(case.inputs), walk.rng.random() < 0.5
+    lazy, whole = outcome(case.native.decode, data, True, parts, True), outcome(case.native.decode, data, True)
+    if not is_dataclass(lazy):
+        assert lazy == whole
+        return
+    arrays = [getattr(lazy, name) for name in lazy.__slots__ if isinstance(getattr(lazy, name), Sequence)]
+    for array in arrays:
+        if array and walk.rng.random() < 0.8:
+            walk.keep(array[walk.rng.randrange(-len(array), len(array))])
+            walk.keep(array[:: walk.rng.choice((-3, 2))])
+    walk.rng.choice((lambda: walk.keep(lazy), lambda: walk.keep(arrays[0]) if arrays else None, lambda: None))()
+    if walk.rng.random() < 0.5:
+        assert repr(lazy) == repr(whole) or parts
+        walk.keep(lazy)
 
 
 def in_a_thread(walk: Walk, found: Any, piece: Any) -> None:
@@ -274,7 +284,8 @@ def in_a_thread(walk: Walk, found: Any, piece: Any) -> None:
 
 ACTIONS: Final[list[Callable[[Walk, Any, Any], None]]] = [
     drop, drop, drop, keep, keep, keep_all, use_as_keys, intern, change_lists, change_lists, change_fields,
-    change_fields, copy_it, make_a_cycle, make_instances, finalize, collect, trim, view, in_a_thread,
+    change_fields, copy_it, make_a_cycle, make_instances, finalize, collect, trim, read_lazily,
+    read_lazily, in_a_thread,
 ]  # fmt: skip
 
 
