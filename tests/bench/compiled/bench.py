@@ -21,6 +21,7 @@ from tests.support.kafka_broker import class_path, compile_java
 
 from ..checkouts import Side, side
 from ..frames import CLIENT, FRAMES, NUMBER, frame, is_request
+from ..lazy.bench import ARRAYS, LARGE
 from ..rows import ROWS, Row
 from ..runner import ROOT, Bench, Made, require_native
 from . import report
@@ -31,7 +32,7 @@ WARM = {"kafka-clients": 2.0, "franz-go": 0.2, "ours": 0.1}  # seconds of each o
 SECONDS = 0.3
 BATCH = 1_000_000  # bytes that one batch of calls works through: getrusage counts whole microseconds
 OPERATIONS = ["decode", "encode", "kept"]  # of ours
-QUICK = [*ROWS[:1], *FRAMES[:2]]  # every way through the programs
+QUICK = [*ROWS[-1:], *FRAMES[:2]]  # every way through the programs
 
 
 def programs(folder: Path) -> dict[str, list[str] | Side]:
@@ -51,7 +52,7 @@ def question(row: Row, quick: bool) -> dict[str, Any]:
     """A row's bytes, and what they are."""
     message, whole = row.message(quick), row in FRAMES
     data = frame(message, row.version) if whole else kw.encode(message, row.version)
-    about = {
+    about: dict[str, Any] = {
         "message": type(message).__name__,
         "key": kw.registry[type(message).__name__].api_key,
         "request": is_request(message),
@@ -61,7 +62,11 @@ def question(row: Row, quick: bool) -> dict[str, Any]:
         "operations": OPERATIONS,
         "read": row.read,
     }
-    return about | ({"frame": {"number": NUMBER, "client": CLIENT}} if whole else {})
+    if whole:
+        about["frame"] = {"number": NUMBER, "client": CLIENT}
+    if row.key in LARGE:
+        about |= {"operations": [*OPERATIONS, "tenth"], "array": ARRAYS[row.key]}
+    return about
 
 
 def ask(program: list[str] | Side, asked: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Measures our codec: the question and the answer are those of tests/support/java/Codec.java; this thread's time.
 
-Of a question it needs the message's name besides, and it measures the operations that the question lists.
+Of a question it needs the message's name besides, the options of decode, and which array is read lazily. It measures
+the operations that the question lists.
 """
 
 from __future__ import annotations
@@ -49,9 +50,18 @@ def keep(found: Case) -> None:
     assert found.names["kept"] == found.data
 
 
+def touch(found: Case, array: str) -> None:
+    """Add decoding lazily, and reading a field of every tenth element of the array."""
+    first = next(iter(type(getattr(found.names["message"], array)[0]).__slots__))
+    lazily = found.statements["decode"].removesuffix(")") + ", lazy=True)"
+    found.statements["tenth"] = f"for element in {lazily}.{array}[::10]: element.{first}"
+
+
 def main() -> None:
     question = asked()
     found = case(question)
+    if "tenth" in question["operations"]:
+        touch(found, question["array"])
     if "kept" in question["operations"]:
         keep(found)
     answer: dict[str, Any] = {"data": base64.b64encode(found.once("encode")).decode()}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..frames import FRAMES, JUDGED
+from ..lazy.bench import LARGE
 from ..rows import ROWS, Row
 from ..runner import Targets, conditions, digits, missed, shown, verdicts
 from ..runner import table as lines
@@ -16,7 +17,9 @@ PEERS: Final = ("kafka-clients", "franz-go")
 TITLES: Final = {row.key: f"{row.title} (v{row.version})" for row in (*ROWS, *FRAMES)}
 WHOLE: Final = {"bodies": ROWS, "whole frames": FRAMES}
 WAYS: Final = {"decode": "decode", "encode": "encode", "kept": "encode into a kept buffer"}
+LAZY: Final = "decode lazily, a tenth of the elements read"
 JVM, SHARE, GO = 0.8, 2 / 3, 1.5  # decode: in every row; the share of rows that are to be ahead; in every row
+TENTH: Final = 2.0  # how many times our time kafka-clients' whole decode is to be
 HOW: Final = """\
 Processor time of one call, and how many times our time the others take: above 1, ours is faster. Each gets the same
 bytes, body or whole frame, and writes the same bytes again. Every row has a process of its own, which runs it
@@ -28,9 +31,12 @@ has no target. Ours: the thread, with Python's collector on. Encoding makes a ne
 (`ByteBuffer.allocate`, `AppendTo(nil)`), or writes into one that is kept (`ByteBuffer.clear`, `AppendTo(kept[:0])`)."""
 
 
-def ratio(made: dict[str, Any], peer: str, row: str, way: str) -> float:
-    """How many times our time a peer takes."""
-    value: float = made["cells"][peer][row][way] / made["cells"]["ours"][row][way]
+def ratio(made: dict[str, Any], peer: str, row: str, way: str, ours: str = "") -> float:
+    """How many times our time a peer takes.
+
+    :param ours: our way, where it is not the peer's
+    """
+    value: float = made["cells"][peer][row][way] / made["cells"]["ours"][row][ours or way]
     return value
 
 
@@ -48,6 +54,21 @@ def table(made: dict[str, Any], whole: str, way: str) -> Iterator[str]:
         ]
         rows.append([TITLES[row], f"{cell['bytes']:,}", digits(cell[way] / 1e3), *others])
     return lines([f"{WAYS[way]}, {whole}", "bytes", "ours, µs", *(made["programs"][peer] for peer in PEERS)], rows)
+
+
+def lazy_table(made: dict[str, Any]) -> Iterator[str]:
+    """Our lazy decoding next to what all three take for the whole message."""
+    rows = []
+    for row in measured(made, ROWS, "tenth"):
+        cell = made["cells"]["ours"][row]
+        others = [
+            f"{digits(made['cells'][peer][row]['decode'] / 1e3)} ({digits(ratio(made, peer, row, 'decode', 'tenth'))}x)"
+            for peer in PEERS
+        ]
+        ours = (digits(cell[way] / 1e3) for way in ("tenth", "decode"))
+        rows.append([TITLES[row], f"{cell['bytes']:,}", *ours, *others])
+    whole = (f"{name}: decode" for name in ("ours", *(made["programs"][peer] for peer in PEERS)))
+    return lines([LAZY, "bytes", "ours, µs", *whole], rows)
 
 
 def target(text: str, bound: float, ratios: dict[str, float], wanted: int) -> tuple[str, bool, str]:
@@ -87,6 +108,8 @@ def targets(made: dict[str, Any]) -> Targets:
                 text = f"{whole}, {name}: {words} {peer}"
                 ratios = {row: ratio(made, peer, row, way) for row in found}
                 yield target(text, bound, ratios, wanted)
+    ratios = {row: ratio(made, "kafka-clients", row, "decode", "tenth") for row in measured(made, ROWS, "tenth")}
+    yield target(f"{LAZY}: {TENTH} times kafka-clients", TENTH, ratios, len(LARGE))
 
 
 def summary(made: dict[str, Any]) -> str:
@@ -96,6 +119,8 @@ def summary(made: dict[str, Any]) -> str:
         for way in WAYS:
             if measured(made, rows, way):
                 parts += [*table(made, whole, way), ""]
+    if measured(made, ROWS, "tenth"):
+        parts += [*lazy_table(made), ""]
     return "\n".join([*parts, *missed(targets(made))])
 
 

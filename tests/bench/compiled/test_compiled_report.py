@@ -12,6 +12,7 @@ import pytest
 import kcoord_wire as kw
 
 from ..frames import FRAMES
+from ..lazy.bench import LARGE
 from ..rows import ROWS
 from . import ours, report
 from .bench import question
@@ -22,6 +23,8 @@ def made_up(**of_ours: float) -> dict[str, Any]:
     ways = dict.fromkeys(report.WAYS, 100.0)
     rows = [row.key for row in (*ROWS, *FRAMES)]
     cells: dict[str, Any] = {"ours": {row: {"bytes": 10, **ways} for row in rows}}
+    for row in LARGE:
+        cells["ours"][row]["tenth"] = 100.0
     for peer in report.PEERS:
         cells[peer] = {row: {"bytes": 10, **dict.fromkeys(ways, 200.0)} for row in rows}
     for row, part in of_ours.items():
@@ -47,7 +50,7 @@ def test_a_row_where_a_peer_is_too_near_is_missed() -> None:
     ]
     text = report.markdown(made)
     for row in (*ROWS, *FRAMES):
-        assert text.count(f"| {row.title} (v{row.version}) |") == 3
+        assert text.count(f"| {row.title} (v{row.version}) |") == 3 + (row.key in LARGE)
     assert "| 0.10 | 0.20 (2.00x) |" in text
 
 
@@ -62,6 +65,16 @@ def test_kafka_clients_may_be_ahead_in_three_rows_by_a_fifth() -> None:
     assert line.endswith("; JoinGroupResponse, 100 members (v7): 0.99x.")
     made["cells"]["kafka-clients"][ROWS[0].key]["decode"] = 79.0
     assert "- Missed: bodies, decode: at least 0.8 of kafka-clients: HeartbeatRequest (v4): 0.79x." in lost(made)
+
+
+def test_lazy_decoding_is_to_take_half_of_kafka_clients_time() -> None:
+    made = made_up()
+    made["cells"]["ours"]["metadata"]["tenth"] = 101.0
+    (line,) = lost(made)
+    assert line.endswith(": 2.0 times kafka-clients: MetadataResponse, 50 brokers, 3,000 partitions (v9): 1.98x.")
+    del made["cells"]["ours"]["metadata"]["tenth"]
+    (line,) = lost(made)
+    assert line.endswith(": measured in 3 of 4 rows.")
 
 
 def test_what_was_not_measured_is_missed() -> None:
