@@ -276,6 +276,7 @@ cdef class Program:
         s.cls = <PyTypeObject*>self.hold(cls)
         s.flexible = plan.flexible
         s.holds_tags = plan.holds_tags
+        s.drops_tags = plan.drops_tags
         s.tags_slot = slot_offset(cls, "unknown_tags") if plan.holds_tags else 0
         s.tracked = any(holds_structs(step) for step in plan.steps)
         s.n_steps = len(plan.steps)
@@ -612,9 +613,12 @@ cdef class Dispatch:
             return (<Program>program).decode(data, strict, parts, lazy)
         return (<object>program).decode(data, strict, parts, lazy)
 
-    def encode(self, message, version):
+    def encode(self, message, version, *, bint drop=False):
         """The bytes of `message` at `version`, without size or header; errors as `MessageCodec.encode`."""
-        cdef PyObject* program = self.program(type(message), version, False)
+        cdef PyObject* program
+        if drop:
+            return self.find(type(message), version, False, drop=True).encode(message)
+        program = self.program(type(message), version, False)
         if Py_TYPE(program) == <PyTypeObject*>Program:
             return (<Program>program).encode(message)
         return (<object>program).encode(message)
@@ -785,17 +789,19 @@ cdef class Frames:
             return self.twin.decode_response(body, api, version, strict=strict, bytes=bytes, lazy=lazy)
         return result
 
-    def encode_request(self, request, version, *, correlation_id=0, client_id=None, header=None, registry=None):
+    def encode_request(
+        self, request, version, *, correlation_id=0, client_id=None, header=None, bint drop=False, registry=None
+    ):
         """The frame body of a request; see `codec.backend.Frames`."""
         if registry is not None:
             return registry.frames.encode_request(
-                request, version, correlation_id=correlation_id, client_id=client_id, header=header
+                request, version, correlation_id=correlation_id, client_id=client_id, header=header, drop=drop
             )
-        data = self.write_request(request, version, correlation_id, client_id, header, None, 0)
+        data = None if drop else self.write_request(request, version, correlation_id, client_id, header, None, 0)
         if data is not None:
             return data
         return self.twin.encode_request(
-            request, version, correlation_id=correlation_id, client_id=client_id, header=header
+            request, version, correlation_id=correlation_id, client_id=client_id, header=header, drop=drop
         )
 
     def encode_request_into(
@@ -831,14 +837,16 @@ cdef class Frames:
             return write_frame(<Form>found, <PyObject*>header, NULL, request, buffer, offset)
         return None
 
-    def encode_response(self, response, version, *, correlation_id=0, header=None, registry=None):
+    def encode_response(self, response, version, *, correlation_id=0, header=None, bint drop=False, registry=None):
         """The frame body of a response; see `codec.backend.Frames`."""
         if registry is not None:
-            return registry.frames.encode_response(response, version, correlation_id=correlation_id, header=header)
-        data = self.write_response(response, version, correlation_id, header, None, 0)
+            return registry.frames.encode_response(
+                response, version, correlation_id=correlation_id, header=header, drop=drop
+            )
+        data = None if drop else self.write_response(response, version, correlation_id, header, None, 0)
         if data is not None:
             return data
-        return self.twin.encode_response(response, version, correlation_id=correlation_id, header=header)
+        return self.twin.encode_response(response, version, correlation_id=correlation_id, header=header, drop=drop)
 
     def encode_response_into(
         self, response, version, buffer, *, Py_ssize_t offset=0, correlation_id=0, header=None, registry=None

@@ -153,6 +153,7 @@ cdef struct Struct:
     uint32_t need  # how many bytes are taken without a look at what is left, from the struct's first on
     bint flexible
     bint holds_tags
+    bint drops_tags  # what they hold is not written
     bint tracked  # by the garbage collector: it holds structs, or lists of them
     Py_ssize_t tags_slot
     Step* steps  # schema order

@@ -379,6 +379,8 @@ cdef inline int write_tags(Struct* s, PyObject* self, Sink* out) noexcept:
     cdef PyObject* held = slot_of(self, s.tags_slot)[0]
     cdef list unknown = None
     cdef int result = 0
+    if s.drops_tags:
+        return 0
     if held == NULL:
         result = refuse(out, TYPE, -1, 0)
     elif held != NO_TAGS:

@@ -67,7 +67,11 @@ class ProgramClass(Protocol):
 PlainText = Callable[[bytes, int], Any]
 """Reads the text-encoded message whose fields start at an offset; None where the form is not plain (`codec.text`)."""
 
-Find = Callable[[type, int, bool], Program]
+
+class Find(Protocol):
+    """Finds the program of a class at a version; `drop`: one that writes, and leaves out what the version lacks."""
+
+    def __call__(self, cls: type, version: int, reading: bool, *, drop: bool = False) -> Program: ...
 
 
 class Dispatch(Protocol):
@@ -90,9 +94,10 @@ class Dispatch(Protocol):
         :raises TypeError: `cls` is not a message class of this package, or `data` not contiguous bytes
         """
 
-    def encode(self, message: object, version: int) -> bytes:
+    def encode(self, message: object, version: int, *, drop: bool = False) -> bytes:
         """The bytes of a message of this package at `version`: the body alone, without size or header.
 
+        :param drop: see `MessageCodec.encode`
         :raises EncodeError: the message has no such version, or the value cannot be written in it
         :raises TypeError: `message` is not a message of this package (for one of `compile_schemas`, use its registry)
         """
@@ -235,6 +240,7 @@ class Frames(Protocol):
         correlation_id: int = 0,
         client_id: str | None = None,
         header: Header = None,
+        drop: bool = False,
         registry: Registry | None = None,
     ) -> bytes:
         """The frame body of a request: header and message; `frame` puts the size before it.
@@ -243,6 +249,7 @@ class Frames(Protocol):
         :param client_id: at most 32767 bytes of UTF-8, None for null
         :param header: the whole header instead of these two, as `decode_request` returned it: its unknown tags are
             written, too
+        :param drop: see `MessageCodec.encode`
         :raises EncodeError: the value cannot be written in that version
         :raises TypeError: `request` is not a request of the registry; or `header` is not one of its api key and
             `version`, or is given besides a correlation id or client id
@@ -255,11 +262,13 @@ class Frames(Protocol):
         *,
         correlation_id: int = 0,
         header: Header = None,
+        drop: bool = False,
         registry: Registry | None = None,
     ) -> bytes:
         """The frame body of a response: header and message; `frame` puts the size before it.
 
         :param header: the whole header instead of the correlation id, as `decode_response` returned it
+        :param drop: see `MessageCodec.encode`
         :raises EncodeError: the value cannot be written in that version
         :raises TypeError: `response` is not a response of the registry; or `header` is not that of a response, or is
             given besides a correlation id

@@ -225,7 +225,7 @@ class _Writer:
         for step in plan.steps:
             if step.presence is not Presence.TAGGED:
                 self.untagged(step, plan, self.get(message, step.attr, path), f"{path}.{step.attr}")
-        if plan.holds_tags:
+        if plan.holds_tags and not plan.drops_tags:
             self.unknown_tags(plan, self.get(message, "unknown_tags", path), f"{path}.unknown_tags")
         for step in plan.tagged:
             held = self.get(message, step.attr, path)

@@ -29,8 +29,10 @@ class Dispatch:
         program = self._programs.get((cls, version)) or self._add(cls, version, True)
         return program.decode(data, strict, wants_parts(bytes), lazy)
 
-    def encode(self, message: object, version: int) -> bytes:
+    def encode(self, message: object, version: int, *, drop: bool = False) -> bytes:
         cls = type(message)
+        if drop:
+            return self._find(cls, version, False, drop=True).encode(message)
         program = self._programs.get((cls, version)) or self._add(cls, version, False)
         return program.encode(message)
 

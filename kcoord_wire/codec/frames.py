@@ -162,18 +162,19 @@ class Frames:
         correlation_id: int = 0,
         client_id: str | None = None,
         header: Header = None,
+        drop: bool = False,
         registry: Registry | None = None,
     ) -> bytes:
         if registry is not None:
             return registry.frames.encode_request(
-                request, version, correlation_id=correlation_id, client_id=client_id, header=header
+                request, version, correlation_id=correlation_id, client_id=client_id, header=header, drop=drop
             )
         codec = self._codec("request", type(request), "")
         if header is not None:
             if correlation_id != 0 or client_id is not None:
                 raise TypeError("a header has its own correlation id and client id: give these or the header")
             _check_header(codec, version, header)
-        body = codec.encode(request, version)
+        body = codec.encode(request, version, drop=drop)
         if codec.header != "kafka":
             return _framed(codec, body)
         if header is None:
@@ -192,16 +193,19 @@ class Frames:
         *,
         correlation_id: int = 0,
         header: Header = None,
+        drop: bool = False,
         registry: Registry | None = None,
     ) -> bytes:
         if registry is not None:
-            return registry.frames.encode_response(response, version, correlation_id=correlation_id, header=header)
+            return registry.frames.encode_response(
+                response, version, correlation_id=correlation_id, header=header, drop=drop
+            )
         codec = self._codec("response", type(response), "")
         if header is not None:
             if correlation_id != 0:
                 raise TypeError("a header has its own correlation id: give that or the header")
             _check_header(codec, version, header)
-        body = codec.encode(response, version)
+        body = codec.encode(response, version, drop=drop)
         if codec.header != "kafka":
             return _framed(codec, body)
         if header is None:

@@ -721,7 +721,7 @@ class _WriterSource(_Source):
         if plan.flexible:
             self.flush()
             self.tags(plan, m, depth)
-        elif plan.holds_tags:
+        elif plan.holds_tags and not plan.drops_tags:
             with self.block(f"if {m}.unknown_tags is not no_tag:"):
                 self.line(f"no_tags({m}.unknown_tags)")
 

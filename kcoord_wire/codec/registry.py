@@ -183,6 +183,7 @@ class MessageCodec(Generic[M]):
         self._classes = classes
         self._program_class = program
         self._programs: dict[int, Program] = {}
+        self._dropping: dict[int, Program] = {}  # those that write without what the version lacks
         self._plans: dict[int, StructPlan] = {}
         self._header_versions: dict[int, int] = {}
 
@@ -208,12 +209,15 @@ class MessageCodec(Generic[M]):
             plan = self._plans.setdefault(version, compile_plan(self.schema, version))
         return plan
 
-    def encode(self, message: M, version: int) -> bytes:
+    def encode(self, message: M, version: int, *, drop: bool = False) -> bytes:
         """The bytes of `message` at `version`, without size or header.
 
+        :param drop: leave out what the version lacks, fields and unknown tags, whatever they hold: for programs that
+            fill in the fields of all versions. Else such a field must hold its default, unless it is ignorable
         :raises EncodeError: the message has no such version, or the value cannot be written in it
         """
-        program = self._programs.get(version) or self.program(version, reading=False)
+        programs = self._dropping if drop else self._programs
+        program = programs.get(version) or self.program(version, reading=False, drop=drop)
         return program.encode(message)
 
     def encode_into(self, message: M, version: int, buffer: bytearray, *, offset: int = 0) -> int:
@@ -258,31 +262,33 @@ class MessageCodec(Generic[M]):
         program = self._programs.get(version) or self.program(version)
         return program.decode_prefix(data, offset, strict, wants_parts(bytes), lazy)
 
-    def program(self, version: int, reading: bool = True) -> Program:
+    def program(self, version: int, reading: bool = True, drop: bool = False) -> Program:
         """What reads and writes this message at `version`, made on first use: for loops that know their version.
 
+        :param drop: one that writes without what the version lacks (`encode`)
         :raises DecodeError: the message has no such version (EncodeError where not `reading`)
         """
-        if version in self._programs:
-            return self._programs[version]
+        programs = self._dropping if drop else self._programs
+        if version in programs:
+            return programs[version]
         if version not in self.valid_versions:
             if reading:
                 raise DecodeError("version", 0, self.name, self.no_version(version))
             raise EncodeError("version", self.name, self.no_version(version))
-        plan = self.plan(version)
+        plan = compile_plan(self.schema, version, drops=True) if drop else self.plan(version)
         subclass = None if self.cls is self.classes[self.name] else self.cls
         if self.schema.encoding == "text":
             plain = plain_text(plan, self.classes)
             program: Program = text.TextProgram(self.schema, plan, self.classes, plain, subclass)
         else:
             program = self._program_class(plan, self.classes, subclass)
-        return self._programs.setdefault(version, program)  # that of another thread, where it was first
+        return programs.setdefault(version, program)  # that of another thread, where it was first
 
     def for_subclass(self, subclass: type[S]) -> MessageCodec[S]:
         """The codec that reads instances of a subclass of the message's class; `Registry.by_class` keeps it."""
         codec: MessageCodec[Any] = copy(self)
         codec.cls = subclass
-        codec._programs = {}
+        codec._programs, codec._dropping = {}, {}
         return codec
 
     def header_version(self, version: int) -> int:
@@ -517,7 +523,11 @@ class _Decode(Protocol):  # `Dispatch.decode`, whose result has the type of the 
     ) -> M: ...
 
 
-_dispatch = dispatch_class(lambda cls, version, reading: registry.by_class(cls).program(version, reading))
+def _find(cls: type, version: int, reading: bool, *, drop: bool = False) -> Program:
+    return registry.by_class(cls).program(version, reading, drop)
+
+
+_dispatch = dispatch_class(_find)
 encode = _dispatch.encode
 encode_into = _dispatch.encode_into
 decode: _Decode = _dispatch.decode
@@ -577,7 +587,7 @@ def decode_prefixed(cls: type[M], blob: Buffer, *, strict: bool = True, registry
     return version, codec.decode_prefix(blob, known, offset=2, strict=strict)[0]
 
 
-def encode_prefixed(message: object, version: int, *, registry: Registry = registry) -> bytes:
-    """The blob of `message`: its version as int16, then its bytes. Errors as `encode`."""
-    body = registry.by_class(type(message)).encode(message, version)
+def encode_prefixed(message: object, version: int, *, drop: bool = False, registry: Registry = registry) -> bytes:
+    """The blob of `message`: its version as int16, then its bytes. `drop` and errors as `encode`."""
+    body = registry.by_class(type(message)).encode(message, version, drop=drop)
     return int16_bytes(version) + body

@@ -120,7 +120,10 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class StructPlan:
-    """A struct at a version: `name` is the Python class, `holds_tags` whether it has the attribute unknown_tags."""
+    """A struct at a version: `name` is the Python class, `holds_tags` whether it has the attribute unknown_tags.
+
+    :ivar drops: what the version lacks is left out, whatever it holds: absent steps are ignorable, unknown tags too
+    """
 
     name: str
     version: int
@@ -128,6 +131,7 @@ class StructPlan:
     holds_tags: bool
     steps: tuple[Step, ...]
     known_tags: frozenset[int]
+    drops: bool = False
 
     @cached_property
     def wire(self) -> tuple[Step, ...]:
@@ -146,6 +150,11 @@ class StructPlan:
     @cached_property
     def min_size(self) -> int:
         return sum(s.min_size for s in self.steps if s.presence is Presence.PLAIN) + (1 if self.flexible else 0)
+
+    @property
+    def drops_tags(self) -> bool:
+        """Whether unknown tags are left out: the version has none, and what it lacks is left out."""
+        return self.drops and not self.flexible
 
     @cached_property
     def digest(self) -> str:
@@ -166,7 +175,8 @@ class StructPlan:
         described.add(self.name)
         form = " flexible" if self.flexible else " with unknown_tags" if self.holds_tags else ""
         tags = f", tags {' '.join(map(str, sorted(self.known_tags)))}" if self.known_tags else ""
-        yield f"{indent}{self.name} v{self.version}{form}, at least {self.min_size} bytes{tags}"
+        drops = ", drops what it lacks" if self.drops else ""
+        yield f"{indent}{self.name} v{self.version}{form}, at least {self.min_size} bytes{tags}{drops}"
         for step in self.steps:
             yield from _describe_step(step, indent + "  ", described)
 
@@ -194,20 +204,22 @@ def _describe_step(step: Step, indent: str, described: set[str]) -> Iterator[str
         yield from plan.describe(indent + "    ", described)
 
 
-def compile_plan(message: Message, version: int) -> StructPlan:
+def compile_plan(message: Message, version: int, *, drops: bool = False) -> StructPlan:
     """The plan of `message` at `version`.
 
+    :param drops: a plan for writing, which leaves out what the version lacks (`StructPlan.drops`)
     :raises ValueError: the message does not have that version
     """
     if version not in message.versions:
         raise ValueError(f"{message.name} has no version {version}: {message.versions}")
-    return _Compiler(message, version).struct(message.root)
+    return _Compiler(message, version, drops).struct(message.root)
 
 
 class _Compiler:
-    def __init__(self, message: Message, version: int) -> None:
+    def __init__(self, message: Message, version: int, drops: bool) -> None:
         self.message = message
         self.version = version
+        self.drops = drops
         self.flexible = version in message.flexible
         self.done: dict[str, StructPlan] = {}
 
@@ -220,6 +232,7 @@ class _Compiler:
                 holds_tags=bool(self.message.flexible),
                 steps=tuple(self.field(field) for field in struct.fields),
                 known_tags=frozenset(field.tag for field in struct.fields if field.tag is not None),
+                drops=self.drops,
             )
         return self.done[struct.name]
 
@@ -244,7 +257,7 @@ class _Compiler:
             attr=attribute_name(field.name),
             presence=presence,
             tag=field.tag if presence is Presence.TAGGED and field.tag is not None else -1,
-            ignorable=field.ignorable,
+            ignorable=field.ignorable or (self.drops and presence is Presence.ABSENT),
             default=field.default,
         )
 
