@@ -127,12 +127,13 @@ incidents: setup peers ## incidents on real brokers with real clients and faults
 	$(PY) -m tests.incidents --make
 	$(PY) -m tests.incidents --write
 
-bench: setup $(RIVALS)/.installed ## the codec next to other libraries, the column decoder, the recorder
+bench: setup $(RIVALS)/.installed ## the codec next to other libraries and in kafka-python, the column decoder, the recorder
 	$(RIVALS)/bin/python -m tests.bench codec $(QUICK)
 	$(RIVALS)/bin/python -m tests.bench frames $(QUICK)
 	$(PY) -m tests.bench lazy $(QUICK)
 	$(PY) -m tests.bench columns $(QUICK)
 	$(PY) -m tests.bench record $(QUICK)
+	$(PY) -m tests.bench embedding $(QUICK)
 	$(PY) -m tests.bench.page
 
 bench-peers: setup peers ## the codec next to kafka-clients and franz-go, processor time

@@ -6,7 +6,7 @@ Metadata and the messages of its admin client, whose schemas it changes after re
 client asks of its classes besides attributes is added here: positional arguments, unpacking, versions.
 """
 
-# ruff: noqa: E402
+# ruff: noqa: B905, E402
 from __future__ import annotations
 
 import re
@@ -16,13 +16,12 @@ from functools import cache, partial
 from importlib.util import find_spec, module_from_spec
 from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.schema.plan import Presence, Step, StructPlan, attribute_name, class_name
+from kcoord_wire.schema.plan import Presence, attribute_name, class_name
 
 SPEC: Final = find_spec("kafka")
 assert "kafka" not in sys.modules, "the client is imported already"
@@ -38,22 +37,39 @@ CHANGED: Final = (
     (r'"validVersions": *"\d+', '"validVersions": "0'),  # it asks the broker for the lowest one
     (r'("name": "ReplicaId", "type": "int32", )("versions": "0\+", )(?!"default")', r'\1\2"default": "-1", '),
 )
-PLAIN: Final = {int, str, bytes, bool, type(None)}
 frames: Final = {"written": 0, "read": 0}
 
 
-with TemporaryDirectory() as folder:
-    for file in Path(SPEC.submodule_search_locations[0]).glob("protocol/schemas/resources/*.json"):
-        text = file.read_text("utf-8")
-        for old, new in CHANGED:
-            text = re.sub(old, new, text)
-        Path(folder, file.name).write_text(text, "utf-8")
-    REGISTRY: Final = kw.compile_schemas(folder)
+FILES: Final = Path(SPEC.submodule_search_locations[0]).glob("protocol/schemas/resources/*.json")
+TEXTS: Final = {file.name: re.sub(*CHANGED[0], re.sub(*CHANGED[1], file.read_text("utf-8"))) for file in FILES}
+REGISTRY: Final = kw.compile_schemas(TEXTS)
 
 
 def make(self: Any, *args: Any, version: int | None = None, **values: Any) -> None:
     """The constructor of every struct, which takes values by position, too."""
-    self._made(**dict(zip(self._names, args, strict=False)), **values)
+    fill(self, values | dict(zip(self._names, args)))
+
+
+def fill(self: Any, values: dict[str, Any]) -> Any:
+    """Set the fields: tuples become structs, messages become bytes."""
+    for name, fit in self._fits:
+        if name in values:
+            values[name] = fit(values[name])
+    self._made(**values)
+    return self
+
+
+def as_bytes(value: Any) -> Any:
+    return value.encode() if isinstance(value, (Data, TheirData)) else value
+
+
+def as_list(value: Any) -> Any:
+    return value if value is None or type(value) is list else list(value)
+
+
+def as_structs(cls: Any, value: Any) -> Any:
+    new = partial(object.__new__, cls)
+    return value and [e if isinstance(e, cls) else fill(new(), dict(zip(cls._names, e))) for e in value]
 
 
 def dress(codec: kw.MessageCodec[Any], struct: Any) -> Any:
@@ -63,32 +79,22 @@ def dress(codec: kw.MessageCodec[Any], struct: Any) -> Any:
         cls._made, cls.__init__ = cls.__init__, make
         cls.__iter__ = lambda self: (getattr(self, name) for name in self._names)
         cls._names = UNPACKED.get(struct.name) or tuple(attribute_name(each.name) for each in struct.fields)
+        fits: dict[str, Any] = {}
         for each in struct.fields:
+            if each.type.array or each.type.base == "bytes":
+                fits[attribute_name(each.name)] = as_list if each.type.array else as_bytes
             if each.type.is_struct:
                 inner = codec.schema.struct_of(each)
                 setattr(cls, inner.name, dress(codec, inner))
+                if each.type.array:
+                    fits[attribute_name(each.name)] = partial(as_structs, getattr(cls, inner.name))
+        cls._fits = tuple(fits.items())
     return cls
 
 
-written = cache(lambda plan: [step for step in plan.steps if step.presence is not Presence.ABSENT])
-
-
-def fitted(value: Any, plan: StructPlan, classes: Any) -> Any:
-    """The struct that can be written: tuples become structs, fields that the version lacks are left out."""
-    (made := object.__new__(classes[plan.name]))._made()
-    steps = written(plan)
-    given = value if isinstance(value, tuple) else [getattr(value, step.attr) for step in steps]
-    for step, each in zip(steps, given, strict=False):
-        setattr(made, step.attr, fitted_field(each, step, classes) if type(each) not in PLAIN else each)
-    return made
-
-
-def fitted_field(value: Any, step: Step, classes: Any) -> Any:
-    if value is not None and step.item is not None:
-        return [each if type(each) in PLAIN else fitted_field(each, step.item, classes) for each in value]
-    if value is not None and step.struct is not None:
-        return fitted(value, step.struct, classes)
-    return value.encode() if isinstance(value, (Data, TheirData)) else value
+@cache
+def by_position(codec: kw.MessageCodec[Any], version: int) -> tuple[str, ...]:
+    return tuple(step.attr for step in codec.plan(version).steps if step.presence is Presence.PLAIN)
 
 
 class Versioned(type):
@@ -109,6 +115,7 @@ class Message:
 
     __slots__ = ()
     _class_version: int | None = None
+    _version_first = False
 
     def __new__(cls, *args: Any, **values: Any) -> Any:
         made = object.__new__(cls[None])
@@ -117,12 +124,12 @@ class Message:
         return made
 
     def __init__(self, *args: Any, version: int | None = None, **values: Any) -> None:
+        if self._version_first and args and isinstance(args[0], int):
+            version, args = args[0], args[1:]
         self.API_VERSION, self.header = version, None
         self._min_version, self._max_version = values.pop("min_version", None), values.pop("max_version", None)
-        names = self._names
-        if args and version is not None:
-            names = tuple(s.attr for s in self.codec.plan(version).steps if s.presence is Presence.PLAIN)
-        self._made(**dict(zip(names, args, strict=False)), **values)
+        names = self._names if version is None else by_position(self.codec, version)
+        fill(self, values | dict(zip(names, args)))
 
     version = property(lambda self: self.API_VERSION)
 
@@ -135,12 +142,12 @@ class Message:
     def encode(self, version: int | None = None, header: bool = False, framed: bool = False) -> bytes:
         if version is not None:
             self.API_VERSION = version
-        write = partial(self.codec.encode, version=self.API_VERSION)
+        write = partial(self.codec.encode, drop=True)
         if header and self.header:
             ids = {"correlation_id": self.header.correlation_id, "client_id": self.header.client_id}
-            write = partial(REGISTRY.frames.encode_request, version=self.API_VERSION, **ids)
+            write = partial(REGISTRY.frames.encode_request, drop=True, **ids)
         frames["written"] += 1
-        body = write(fitted(self, self.codec.plan(self.API_VERSION), self.codec.classes))
+        body = write(self, self.API_VERSION)
         return kw.frame(body) if framed else body
 
     @classmethod
@@ -148,29 +155,21 @@ class Message:
         version = cls._class_version if version is None else version
         return cls.of(cls.codec.decode(bytes(data), version, strict=False), version)
 
-    @classmethod
-    def of(cls, found: Any, version: int | None) -> Any:  # for the codec makes no instances of subclasses
+    @staticmethod
+    def of(read: Any, version: int | None) -> Any:  # whose own slots the codec leaves empty
         frames["read"] += 1
-        made = object.__new__(cls[None])
-        for name in cls.codec.cls.__slots__:
-            setattr(made, name, getattr(found, name))
-        made.API_VERSION, made.header, made._min_version, made._max_version = version, None, None, None
-        return made
+        read.API_VERSION, read.header, read._min_version, read._max_version = version, None, None, None
+        return read
 
 
 class Data(Message):
     """What members put into byte fields: their version comes first."""
 
     __slots__ = ()
+    _version_first = True
 
     def to_dict(self, **options: Any) -> dict[str, Any]:
         return asdict(self)
-
-    def __init__(self, *args: Any, version: int | None = None, **values: Any) -> None:
-        if args and isinstance(args[0], int):
-            version, *rest = args
-            args = tuple(rest)
-        super().__init__(*args, version=version, **values)
 
     def encode(self, version: int | None = None, header: bool = True, framed: bool = False) -> bytes:
         body = super().encode(version)
@@ -178,7 +177,7 @@ class Data(Message):
 
     @classmethod
     def decode(cls, data: Any, version: int | None = None) -> Any:
-        return cls.of(*reversed(kw.decode_prefixed(cls.codec.cls, data, strict=False, registry=REGISTRY)))
+        return cls.of(*reversed(kw.decode_prefixed(cls[None], data, strict=False, registry=REGISTRY)))
 
 
 class Pending(NamedTuple):
@@ -197,11 +196,12 @@ class Declared(Versioned):
             return type(bases[0].theirs)(name, (bases[0].theirs,), namespace, **options)
         codec = REGISTRY[name]
         slots = ("API_VERSION", "header", "_min_version", "_max_version")
-        about = {"codec": codec, "name": name, "API_KEY": codec.api_key, "_versions": {}}
+        about = {"name": name, "API_KEY": codec.api_key, "_versions": {}}
         about |= {"min_version": codec.valid_versions[0], "max_version": codec.valid_versions[-1], "__slots__": slots}
         own = ("json_patch", "decode", "parse_header", "encode_header")  # the codec has those rules
         kept = {key: value for key, value in namespace.items() if key not in own}
-        made = type.__new__(Versioned, name, (bases[0].ours, dress(codec, codec.schema.root)), {**kept, **about})
+        made: Any = type.__new__(Versioned, name, (bases[0].ours, dress(codec, codec.schema.root)), {**kept, **about})
+        made.codec = REGISTRY.by_class(made)  # which reads instances of the client's class
         if codec.type == "response":
             ResponseClassRegistry.register_response_class(made)
         return made
@@ -234,7 +234,7 @@ class Parser(parser.KafkaProtocol):
             return self._process_response(BytesIO(body))
         cls, version = pending.get_response_class(), pending.request_api_version
         self.in_flight_requests.popleft()
-        header, found = REGISTRY.frames.decode_response(body, cls[None].codec.cls, version, strict=False)
+        header, found = REGISTRY.frames.decode_response(body, cls[None], version, strict=False, bytes="view")
         if header.correlation_id != pending.correlation_id:
             raise errors.CorrelationIdError(f"sent {pending.correlation_id}, received {header.correlation_id}")
         return pending.correlation_id, cls.of(found, version)
