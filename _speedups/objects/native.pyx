@@ -229,7 +229,8 @@ cdef class Program:
     cdef object keep  # every Python object that the C plan points to
     cdef object blocks  # every block of memory that it lies in, as integers
     cdef dict built  # id of a StructPlan -> its Struct*, as an integer; only while the plan is built
-    cdef Py_ssize_t expected  # bytes of the last large message: the next one is likely to be about as large
+    cdef Py_ssize_t room  # the most that a struct of it asks for before it is written (`Struct.room`)
+    cdef Py_ssize_t expected  # bytes of the last large message and `room`: the next one is likely to be about as large
 
     def __cinit__(self, plan, classes, subclass=None):
         self.name = plan.name
@@ -238,6 +239,7 @@ cdef class Program:
         self.keep = [plan]
         self.blocks = []
         self.built = {}
+        self.room = 16  # what `write_value` asks for
         self.expected = 0
         self.root = self.build_struct(plan, classes)
         self.subclass = NULL
@@ -304,27 +306,34 @@ cdef class Program:
         cdef Field* field
         cdef Step* step
         cdef int i
+        if s.n_steps > 4096:
+            raise ValueError(f"{s.n_steps} fields in one struct")  # more than `need` and `room` can count, 8 bytes each
         s.fields = <Field*>self.block(s.n_steps + 1, sizeof(Field))
         field = &s.fields[s.n_steps]
         field.code = FIELD_REST if s.n_tagged else FIELD_TAGS if s.flexible else FIELD_END
-        s.need = field.code == FIELD_TAGS
+        s.need = s.room = field.code == FIELD_TAGS
         for i in range(s.n_steps - 1, -1, -1):
             step = &s.steps[i]
             field = &s.fields[i]
             field.code = code_of(step)
             field.length = step.length
             field.nullable = step.nullable
+            field.ignorable = step.ignorable
             field.slot = step.slot
             field.default_ = step.default_
             field.need = s.need
+            field.room = s.room
             # SAFETY: `read_struct` takes the bytes of a number, and after these those that the next fields need; the first bytes
             # of a length; of any other field none before it has looked.
             if field.code <= FIELD_INT32S:
                 s.need = 1 if step.length == LENGTH_COMPACT else 2 if step.length == LENGTH_INT16 else 4
+                s.room += MAX_UVARINT
             elif field.code <= FIELD_BOOL:
                 s.need += step.size
+                s.room += step.size
             elif field.code == FIELD_VALUE or field.code == FIELD_REST:
                 s.need = 0
+        self.room = max(self.room, s.room)
         return 0
 
     cdef int build_passes(self, Struct* s) except -1:
@@ -520,9 +529,9 @@ cdef class Program:
         out.failure.kind = PYTHON
         if write_struct(self.root, <PyObject*>message, out) < 0:
             self.raise_encode(out, message)
-        # The last size and no more than the last field's slack: a block that is asked for much larger than it is kept has
+        # The last size and no more than what the last struct asks for: a block that is asked for much larger than it is kept has
         # malloc map fresh pages for every large message (JoinGroupResponse with 1,000 members: 67 us against 25, tests/bench).
-        store_size(&self.expected, out.p - out.start + 2 * MAX_UVARINT)
+        store_size(&self.expected, out.p - out.start + self.room)
         return 0
 
     cdef int raise_encode(self, Sink* out, message) except -1:
@@ -648,6 +657,7 @@ cdef class Form:
     cdef PyTypeObject* subclass  # as `Program.subclass`
     cdef object api_key
     cdef bint falls_back
+    cdef Py_ssize_t room  # as `Program.room`
     cdef Py_ssize_t expected  # as `Program.expected`
 
     def __cinit__(self, Program header not None, body, api_key, falls_back):
@@ -657,6 +667,7 @@ cdef class Form:
         self.subclass = (<Program>body).subclass if type(body) is Program else NULL
         self.api_key = api_key
         self.falls_back = falls_back
+        self.room = (<Program>body).room if type(body) is Program else 0
         self.expected = 0
 
 
@@ -701,7 +712,7 @@ cdef write_frame(Form form, PyObject* header, PyObject** values, message, buffer
             if out.failure.kind == PYTHON:
                 raise_python()
             return None
-        store_size(&form.expected, out.p - out.start + 2 * MAX_UVARINT)
+        store_size(&form.expected, out.p - out.start + form.room)
         return take_bytes(&out) if buffer is None else place(&out, buffer, offset)
     finally:
         close_sink(&out)

@@ -6,7 +6,7 @@ The numbers of the enums are those of the Python enums (codec.backend compares t
 """
 
 from cpython.object cimport PyObject, PyTypeObject
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
 cdef extern from *:
     const uint32_t KCOORD_WIRE_SOURCES  # the digest of the sources, from setup.py
@@ -123,7 +123,9 @@ cdef struct Field:
     uint8_t code  # a Code
     uint8_t length  # a Length
     uint8_t nullable
-    uint32_t need  # how many bytes after this field are taken without another look at what is left
+    uint8_t ignorable
+    uint16_t need  # how many bytes after this field are read without another look at what is left
+    uint16_t room  # how many bytes after this field are written without another look at the room
     Py_ssize_t slot
     PyObject* default_  # of FIELD_CONSTANT
 
@@ -150,7 +152,8 @@ cdef struct Pass:
 cdef struct Struct:
     PyTypeObject* cls
     Field* fields  # one for each step, in the same order; then one for the end
-    uint32_t need  # how many bytes are taken without a look at what is left, from the struct's first on
+    uint16_t need  # from the struct's first byte on, as `Field.need`
+    uint16_t room  # and as `Field.room`
     bint flexible
     bint holds_tags
     bint drops_tags  # what they hold is not written

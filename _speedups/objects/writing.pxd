@@ -8,7 +8,8 @@ because that code may remove it from its message.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release
 from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches, PyErr_Occurred
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from capi cimport *
 from cursor cimport *
@@ -319,14 +320,186 @@ cdef inline int write_union(Step* step, PyObject* value, Sink* out) noexcept:
 
 
 cdef inline int write_struct(Struct* s, PyObject* self, Sink* out) noexcept:
+    """A struct whose values are plain: ints, ASCII, bytes, lists. At the first one that is not, `write_steps` goes on."""
+    cdef Field* field = s.fields
+    cdef PyObject* value
+    cdef const void* data
+    cdef uint8_t* p
+    cdef long long number = 0
+    cdef Py_ssize_t n
+    cdef int result
+    if Py_TYPE(self) != s.cls and not PyObject_TypeCheck(self, s.cls):
+        return refuse(out, NULL_VALUE if self == Py_None else TYPE, STRUCT, 0)
+    if make_room(out, s.room) < 0:
+        return -1
+    p = out.p
+    # SAFETY: at each field there is room for it and those after it, but for the contents of strings, bytes and arrays
+    # (`Field.room`): what writes these, or leaves that to other functions, makes room for the fields after it again.
+    while True:
+        if field.code <= FIELD_BYTES:
+            value = slot_of(self, field.slot)[0]
+            if value == Py_None:
+                if not field.nullable:
+                    break
+                p = put_length(field, p, -1)
+            else:
+                if value == NULL:
+                    break
+                if field.code == FIELD_STRING:
+                    if not PyUnicode_Check(value) or not PyUnicode_IS_COMPACT_ASCII(value):
+                        break
+                    data = PyUnicode_DATA(value)
+                    n = PyUnicode_GET_LENGTH(value)
+                    if n > 0x7FFF:
+                        break
+                else:
+                    if not BytesCheck(value):
+                        break
+                    data = BytesData(value)
+                    n = BytesSize(value)
+                    if n > 0x7FFFFFFF:
+                        break
+                if out.end - p < MAX_UVARINT + n + field.room:
+                    out.p = p
+                    if make_room(out, MAX_UVARINT + n + field.room) < 0:
+                        return -1
+                    p = out.p
+                p = put_length(field, p, n)
+                memcpy(p, data, n)
+                p += n
+        elif field.code == FIELD_INT32S:
+            value = slot_of(self, field.slot)[0]
+            if value == NULL or not ListCheck(value):
+                break
+            out.p = p
+            p = put_small_ints(field, value, out)
+            if p == NULL:
+                p = out.p
+                break
+        elif field.code <= FIELD_BOOL:
+            value = slot_of(self, field.slot)[0]
+            if field.code == FIELD_BOOL:
+                if value != Py_True and value != Py_False:
+                    break
+                p[0] = value == Py_True
+                p += 1
+            elif value == NULL or not (small_int(value, &number) or large_int(value, &number)):
+                break
+            elif field.code == FIELD_INT32:
+                if number != <int32_t>number:
+                    break
+                p = put32(p, <uint32_t>number)
+            elif field.code == FIELD_INT64:
+                p = put32(put32(p, <uint32_t>(number >> 32)), <uint32_t>number)
+            elif field.code == FIELD_INT16:
+                if number != <int16_t>number:
+                    break
+                p[0] = <uint8_t>(number >> 8)
+                p[1] = <uint8_t>number
+                p += 2
+            else:
+                if number != <int8_t>number:
+                    break
+                p[0] = <uint8_t>number
+                p += 1
+        elif field.code == FIELD_VALUE:
+            value = slot_of(self, field.slot)[0]
+            if value == NULL:
+                break
+            out.p = p
+            # Held, because the writer may run Python code that stores into this slot.
+            incref(value)
+            result = write_value(&s.steps[field - s.fields], value, out)
+            decref(value)
+            if result < 0:
+                push_attr(&out.failure, s.steps[field - s.fields].attr)
+                return -1
+            if make_room(out, field.room) < 0:
+                return -1
+            p = out.p
+        elif field.code == FIELD_CONSTANT or field.code == FIELD_DEFAULT:
+            # Not in this version: ignored, or its default, which nearly always is the same object.
+            if not field.ignorable and (
+                field.code == FIELD_DEFAULT or slot_of(self, field.slot)[0] != field.default_
+            ):
+                break
+        elif field.code == FIELD_TAGS:
+            if slot_of(self, s.tags_slot)[0] != NO_TAGS:
+                break
+            p[0] = 0
+            out.p = p + 1
+            return 0
+        elif field.code == FIELD_END:
+            if s.holds_tags and slot_of(self, s.tags_slot)[0] != NO_TAGS:
+                break
+            out.p = p
+            return 0
+        elif field.code != FIELD_TAGGED:
+            break
+        field += 1
+    out.p = p
+    return write_steps(s, self, field - s.fields, out)
+
+
+cdef inline uint8_t* put_small_ints(Field* field, PyObject* array, Sink* out) noexcept:
+    """Where the list of INT32 ends that was written at `out.p`, with room after it; NULL where a number is not of one digit."""
+    cdef Py_ssize_t n = ListSize(array)
+    cdef Py_ssize_t i
+    cdef long long number = 0
+    cdef uint8_t* p
+    if n > 0x7FFFFFFF or out.end - out.p < MAX_UVARINT + 4 * n + field.room:
+        return NULL
+    p = put_length(field, out.p, n)
+    for i in range(n):
+        if not small_int(ListGet(array, i), &number):
+            return NULL
+        p = put32(p, <uint32_t>number)
+    return p
+
+
+cdef inline bint large_int(PyObject* value, long long* number) noexcept:
+    """Whether a value is an int of 64 bits; no Python code runs."""
+    cdef int overflow = 0
+    if not LongCheck(value):
+        return False
+    number[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
+    return not overflow
+
+
+# SAFETY: the caller has made room for 5 and 4 bytes.
+cdef inline uint8_t* put_length(Field* field, uint8_t* p, Py_ssize_t n) noexcept nogil:
+    """Write a length that its form can hold, -1 for null."""
+    cdef size_t rest = n + 1
+    if field.length == LENGTH_COMPACT:
+        while rest >= 0x80:
+            p[0] = <uint8_t>(rest | 0x80)
+            p += 1
+            rest >>= 7
+        p[0] = <uint8_t>rest
+        return p + 1
+    if field.length == LENGTH_INT16:
+        p[0] = <uint8_t>(n >> 8)
+        p[1] = <uint8_t>n
+        return p + 2
+    return put32(p, <uint32_t>n)
+
+
+cdef inline uint8_t* put32(uint8_t* p, uint32_t v) noexcept nogil:
+    p[0] = <uint8_t>(v >> 24)
+    p[1] = <uint8_t>(v >> 16)
+    p[2] = <uint8_t>(v >> 8)
+    p[3] = <uint8_t>v
+    return p + 4
+
+
+cdef inline int write_steps(Struct* s, PyObject* self, int first, Sink* out) noexcept:
+    """The fields of a struct from `first` on, whatever they hold."""
     cdef Step* step
     cdef PyObject* value
     cdef long long number = 0
     cdef int i
     cdef int result
-    if Py_TYPE(self) != s.cls and not PyObject_TypeCheck(self, s.cls):
-        return refuse(out, NULL_VALUE if self == Py_None else TYPE, STRUCT, 0)
-    for i in range(s.n_steps):
+    for i in range(first, s.n_steps):
         step = &s.steps[i]
         if step.presence == TAGGED or (step.presence == ABSENT and step.ignorable):
             continue
