@@ -61,9 +61,9 @@ class LazyArray(Sequence[Any]):
 LAZY_ARRAYS.add(LazyArray)
 
 
-def with_lazy_arrays(message: Any) -> Any:
-    """The message that was decoded, with lazy arrays for its lists of `LEAST` structs and more."""
-    for name in type(message).__dataclass_fields__:
+def with_lazy_arrays(message: Any) -> None:
+    """Put lazy arrays in the place of a decoded message's lists of `LEAST` structs and more."""
+    for name in type(message).__slots__:
         value = getattr(message, name)
         if is_dataclass(value):
             with_lazy_arrays(value)
@@ -73,4 +73,3 @@ def with_lazy_arrays(message: Any) -> Any:
             else:
                 for element in value:
                     with_lazy_arrays(element)
-    return message

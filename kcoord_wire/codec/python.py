@@ -76,8 +76,7 @@ class Program:
         :raises DecodeError: the bytes are not such a message
         :raises TypeError: `data` is not a bytes-like object, or not contiguous
         """
-        message = self._read(data, 0, strict, True, parts)[0]
-        return with_lazy_arrays(message) if lazy else message
+        return self._read(data, 0, strict, True, parts, lazy)[0]
 
     def decode_prefix(
         self, data: Buffer, offset: int, strict: bool, parts: bool = False, lazy: bool = False
@@ -87,8 +86,7 @@ class Program:
         :raises DecodeError: the bytes are not such a message
         :raises ValueError: `offset` is negative; one past the end is the end
         """
-        message, end = self._read(data, offset, strict, False, parts)
-        return (with_lazy_arrays(message) if lazy else message), end
+        return self._read(data, offset, strict, False, parts, lazy)
 
     def encode(self, message: Any) -> bytes:
         """The bytes of `message`.
@@ -116,14 +114,14 @@ class Program:
         return _ReaderSource(self.plan, self.classes, what != "decode lenient", False).text()
 
     def _read(
-        self, data: Buffer, pos: int, strict: bool, whole: bool, parts: bool, view: bool = False
+        self, data: Buffer, pos: int, strict: bool, whole: bool, parts: bool, lazy: bool, view: bool = False
     ) -> tuple[Any, int]:
         if parts:
             data = parts_of(data)
         elif not (view or isinstance(data, bytes)):
             # A view that is still open would keep the caller's bytearray from changing its size.
             with memoryview(data) as given, given.cast("B") as data:
-                return self._read(data, pos, strict, whole, False, True)
+                return self._read(data, pos, strict, whole, False, lazy, True)
         reader = self._readers.get((strict, view, parts))
         if reader is None:
             source = _ReaderSource(self.plan, self.classes, strict, view or parts, parts)
@@ -136,6 +134,8 @@ class Program:
         try:
             message, stop = reader(data, pos, end)
             if stop == end or (stop < end and not (whole and strict)):
+                if lazy:
+                    with_lazy_arrays(message)
                 return message if self._subclass is None else as_subclass(message, self._subclass), stop
             raise Refused
         except (Refused, IndexError, struct.error, UnicodeDecodeError) as error:

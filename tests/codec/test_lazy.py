@@ -272,6 +272,7 @@ def test_what_takes_messages_takes_lazy_ones(joined: Any) -> None:
     assert repr(joined) == repr(message)
     assert kw.to_dict(joined) == kw.to_dict(message)
     assert kw.to_dict(joined, 7, json=True) == kw.to_dict(message, 7, json=True)
+    assert dataclasses.asdict(joined)["members"] == message.members, "of messages: it looks into lists alone"
     match joined:
         case kw.JoinGroupResponse(generation_id=generation, members=[first, *rest]):
             assert (generation, first.member_id, len(rest)) == (3, "member-0", 99)
@@ -487,6 +488,21 @@ def test_lazy_elements_hold_parts_of_the_input() -> None:
 
 def member(i: int) -> kw.JoinGroupResponseMember:
     return kw.JoinGroupResponseMember(member_id=f"member-{i}", metadata=bytes([i]) * 2000)
+
+
+def test_a_subclass_has_lazy_arrays_without_its_code_being_run(program_class: ProgramClass) -> None:
+    class Joined(kw.JoinGroupResponse):
+        __slots__ = ("more",)
+
+        def __setattr__(self, name: str, value: object) -> None:
+            pytest.fail("it was called")
+
+    codec = registry["JoinGroupResponse"]
+    lazy = program_class(codec.plan(7), codec.classes, Joined).decode(kw.encode(response(40), 7), lazy=True)
+    assert type(lazy) is Joined
+    assert type(lazy.members) in LAZY_ARRAYS
+    assert lazy.members == response(40).members
+    assert type(kw.decode(Joined, kw.encode(response(40), 7), 7, lazy=True).members) in LAZY_ARRAYS
 
 
 def test_a_text_message_has_no_arrays() -> None:
