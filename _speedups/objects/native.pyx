@@ -632,9 +632,12 @@ cdef class Dispatch:
             return (<Program>program).encode(message)
         return (<object>program).encode(message)
 
-    def encode_into(self, message, version, buffer, *, Py_ssize_t offset=0):
+    def encode_into(self, message, version, buffer, *, Py_ssize_t offset=0, bint drop=False):
         """Write these bytes into `buffer` from `offset` on; return the offset of the byte after them."""
-        cdef PyObject* program = self.program(type(message), version, False)
+        cdef PyObject* program
+        if drop:
+            return self.find(type(message), version, False, drop=True).encode_into(message, buffer, offset)
+        program = self.program(type(message), version, False)
         if Py_TYPE(program) == <PyTypeObject*>Program:
             return (<Program>program).encode_into(message, buffer, offset)
         return (<object>program).encode_into(message, buffer, offset)
@@ -816,12 +819,22 @@ cdef class Frames:
         )
 
     def encode_request_into(
-        self, request, version, buffer, *, Py_ssize_t offset=0, correlation_id=0, client_id=None, header=None, registry=None
+        self,
+        request,
+        version,
+        buffer,
+        *,
+        Py_ssize_t offset=0,
+        correlation_id=0,
+        client_id=None,
+        header=None,
+        bint drop=False,
+        registry=None,
     ):
         """Write these bytes into `buffer`; see `codec.backend.Frames`."""
         require_place(buffer, offset)
         end = None
-        if registry is None:
+        if registry is None and not drop:
             end = self.write_request(request, version, correlation_id, client_id, header, buffer, offset)
         if end is not None:
             return end
@@ -833,6 +846,7 @@ cdef class Frames:
             correlation_id=correlation_id,
             client_id=client_id,
             header=header,
+            drop=drop,
         )
 
     cdef inline write_request(self, request, version, correlation_id, client_id, header, buffer, Py_ssize_t offset):
@@ -860,17 +874,17 @@ cdef class Frames:
         return self.twin.encode_response(response, version, correlation_id=correlation_id, header=header, drop=drop)
 
     def encode_response_into(
-        self, response, version, buffer, *, Py_ssize_t offset=0, correlation_id=0, header=None, registry=None
+        self, response, version, buffer, *, Py_ssize_t offset=0, correlation_id=0, header=None, bint drop=False, registry=None
     ):
         """Write these bytes into `buffer`; see `codec.backend.Frames`."""
         require_place(buffer, offset)
         end = None
-        if registry is None:
+        if registry is None and not drop:
             end = self.write_response(response, version, correlation_id, header, buffer, offset)
         if end is not None:
             return end
         return (self.twin if registry is None else registry.frames).encode_response_into(
-            response, version, buffer, offset=offset, correlation_id=correlation_id, header=header
+            response, version, buffer, offset=offset, correlation_id=correlation_id, header=header, drop=drop
         )
 
     cdef inline write_response(self, response, version, correlation_id, header, buffer, Py_ssize_t offset):

@@ -102,13 +102,16 @@ class Dispatch(Protocol):
         :raises TypeError: `message` is not a message of this package (for one of `compile_schemas`, use its registry)
         """
 
-    def encode_into(self, message: object, version: int, buffer: bytearray, *, offset: int = 0) -> int:
+    def encode_into(
+        self, message: object, version: int, buffer: bytearray, *, offset: int = 0, drop: bool = False
+    ) -> int:
         """Write what `encode` would return into a buffer that the caller keeps; return the offset of the byte after it.
 
         No object is made, so that a program which sends many messages can use one buffer for all of them. The buffer
         grows where it must and never shrinks; its other bytes stay. After an error it is as it was before.
 
         :param offset: where the message's first byte goes, at most the buffer's length
+        :param drop: see `MessageCodec.encode`
         :raises EncodeError: as `encode`
         :raises TypeError: as `encode`, or `buffer` is no bytearray
         :raises ValueError: `offset` is negative, or above the buffer's length
@@ -284,6 +287,7 @@ class Frames(Protocol):
         correlation_id: int = 0,
         client_id: str | None = None,
         header: Header = None,
+        drop: bool = False,
         registry: Registry | None = None,
     ) -> int:
         """Write what `encode_request` would return into a buffer that the caller keeps, as `encode_into` does.
@@ -302,6 +306,7 @@ class Frames(Protocol):
         offset: int = 0,
         correlation_id: int = 0,
         header: Header = None,
+        drop: bool = False,
         registry: Registry | None = None,
     ) -> int:
         """Write what `encode_response` would return into a buffer that the caller keeps, as `encode_request_into`."""

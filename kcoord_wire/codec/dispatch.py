@@ -36,8 +36,12 @@ class Dispatch:
         program = self._programs.get((cls, version)) or self._add(cls, version, False)
         return program.encode(message)
 
-    def encode_into(self, message: object, version: int, buffer: bytearray, *, offset: int = 0) -> int:
+    def encode_into(
+        self, message: object, version: int, buffer: bytearray, *, offset: int = 0, drop: bool = False
+    ) -> int:
         cls = type(message)
+        if drop:
+            return self._find(cls, version, False, drop=True).encode_into(message, buffer, offset)
         program = self._programs.get((cls, version)) or self._add(cls, version, False)
         return program.encode_into(message, buffer, offset)
 

@@ -222,10 +222,11 @@ class Frames:
         correlation_id: int = 0,
         client_id: str | None = None,
         header: Header = None,
+        drop: bool = False,
         registry: Registry | None = None,
     ) -> int:
         write = partial(self.encode_request, request, version, correlation_id=correlation_id, client_id=client_id)
-        return encode_into(buffer, offset, partial(write, header=header, registry=registry))
+        return encode_into(buffer, offset, partial(write, header=header, drop=drop, registry=registry))
 
     def encode_response_into(
         self,
@@ -236,10 +237,11 @@ class Frames:
         offset: int = 0,
         correlation_id: int = 0,
         header: Header = None,
+        drop: bool = False,
         registry: Registry | None = None,
     ) -> int:
         write = partial(self.encode_response, response, version, correlation_id=correlation_id)
-        return encode_into(buffer, offset, partial(write, header=header, registry=registry))
+        return encode_into(buffer, offset, partial(write, header=header, drop=drop, registry=registry))
 
     decode_request.__doc__ = backend.Frames.decode_request.__doc__
     decode_response.__doc__ = backend.Frames.decode_response.__doc__

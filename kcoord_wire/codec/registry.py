@@ -220,12 +220,13 @@ class MessageCodec(Generic[M]):
         program = programs.get(version) or self.program(version, reading=False, drop=drop)
         return program.encode(message)
 
-    def encode_into(self, message: M, version: int, buffer: bytearray, *, offset: int = 0) -> int:
+    def encode_into(self, message: M, version: int, buffer: bytearray, *, offset: int = 0, drop: bool = False) -> int:
         """Write what `encode` would return into `buffer` from `offset` on: `kcoord_wire.encode_into`.
 
         :returns: the offset of the byte after it
         """
-        program = self._programs.get(version) or self.program(version, reading=False)
+        programs = self._dropping if drop else self._programs
+        program = programs.get(version) or self.program(version, reading=False, drop=drop)
         return program.encode_into(message, buffer, offset)
 
     def decode(

@@ -264,6 +264,8 @@ def test_whole_frames(frames: Any) -> None:
         (registry["PingResponse"].cls(), 0, {}),
         (registry["CentralFetchResponse"].cls(), 0, {}),
     ]
+    requests.append((kw.HeartbeatRequest(group_instance_id="i"), 0, {"drop": True, "correlation_id": 3}))
+    responses.append((kw.HeartbeatResponse(throttle_time_ms=7), 0, {"drop": True}))
     for encode, encode_into, cases in (
         (frames.encode_request, frames.encode_request_into, requests),
         (frames.encode_response, frames.encode_response_into, responses),
@@ -298,8 +300,10 @@ def test_frames_that_are_refused(frames: Any) -> None:
 
 
 def test_the_functions_of_the_package(backend: str) -> None:
-    native = Dispatch if backend == "python" else import_module("kcoord_wire._native").Dispatch
-    dispatch = native(lambda cls, version, reading: registry.by_class(cls).program(version, reading))
+    def find(cls: type, version: int, reading: bool, *, drop: bool = False) -> Any:
+        return registry.by_class(cls).program(version, reading, drop)
+
+    dispatch = (Dispatch if backend == "python" else import_module("kcoord_wire._native").Dispatch)(find)
     data = kw.encode(HEARTBEAT, 4)
     for write in (dispatch.encode_into, kw.encode_into):
         buffer = bytearray(b"abc")
@@ -314,7 +318,14 @@ def test_the_functions_of_the_package(backend: str) -> None:
         with pytest.raises(ValueError, match="offset -1"):
             write(HEARTBEAT, 4, buffer, offset=-1)
         assert buffer == data[:2] + data
+        newer = kw.HeartbeatRequest(group_instance_id="i")
+        assert buffer[: write(newer, 0, buffer, drop=True)] == kw.encode(newer, 0, drop=True)
+        with pytest.raises(kw.EncodeError, match="version"):
+            write(newer, 0, buffer)
     buffer = bytearray()
+    assert registry["HeartbeatRequest"].encode_into(newer, 0, buffer, drop=True) == len(buffer)
+    assert buffer == kw.encode(newer, 0, drop=True)
+    buffer.clear()
     assert registry["HeartbeatRequest"].encode_into(HEARTBEAT, 4, buffer) == len(data)
     assert registry["HeartbeatRequest"].encode_into(HEARTBEAT, 4, buffer, offset=len(data)) == 2 * len(data)
     assert buffer == data * 2
