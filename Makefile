@@ -13,6 +13,7 @@ DEMO := build/demo
 ROWS ?= 50000000
 FREE_THREADED ?=
 DEBUGGED ?= tests/codec
+TSAN_ROUNDS ?= 20
 PYTHONS ?= 3.12 3.13 3.14
 ROUNDS ?= 1000
 SANITIZED ?= tests/codec tests/fuzz
@@ -68,7 +69,7 @@ CROWDED := tests/interop/test_explain_situations.py tests/interop/test_incidents
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central fuzz interop clients crowded short peers sanitize pythons free-threaded debug-python regen clean
+.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central fuzz interop clients crowded short peers sanitize pythons free-threaded thread-sanitizer debug-python regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -107,7 +108,7 @@ test: lint ## the verdict on a change: lint, the whole suite, and again with the
 proof: setup ## the long proofs at full size: kills, faults of real clusters, steps and members of simulations, random inputs
 	KCOORD_WIRE_DRAWS=random KCOORD_WIRE_EXAMPLES=1000 $(PYTEST) $(SUITE) -m hypothesis -o faulthandler_timeout=7260
 	KCOORD_WIRE_DAMAGED=1000000 $(PYTEST) tests/codec/test_leaks.py -o faulthandler_timeout=1860
-	$(MAKE) debug-python
+	$(MAKE) debug-python thread-sanitizer
 	KCOORD_WIRE_FAULT_ROUNDS=100 KCOORD_WIRE_KILLS=200 KCOORD_WIRE_STEPS=1000000 KCOORD_WIRE_MEMBERS=10000 KCOORD_WIRE_SEARCH=1 \
 	$(PYTEST) tests/central/test_ensemble.py tests/coordinator/test_crash.py tests/kernel/virtual tests/worlds tests/assignors -o faulthandler_timeout=7260
 
@@ -218,6 +219,17 @@ free-threaded: setup ## the codec in threads on a Python without a GIL (FREE_THR
 	PYTHONPATH=build/free-threaded/lib:. KCOORD_WIRE_BACKEND=native KCOORD_WIRE_ROUNDS=$(ROUNDS) \
 	build/free-threaded/bin/python -P -m pytest --confcutdir=tests/codec tests/codec/test_threads.py
 	PYTHONPATH=build/free-threaded/lib:. build/free-threaded/bin/python -P -m tests.bench.threads
+
+thread-sanitizer: setup ## the same hammer under ThreadSanitizer, on a Python without a GIL that is compiled for it once
+	python="$$($(PY) -m tests.support.pythons 3.13t)" && "$$python" -m venv build/thread-sanitizer
+	build/thread-sanitizer/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(OTHER_PYTHON)
+	KCOORD_WIRE_REQUIRE_NATIVE=1 KCOORD_WIRE_SANITIZE=thread build/thread-sanitizer/bin/python setup.py --quiet build --build-base build/thread-sanitizer/build --build-lib build/thread-sanitizer/lib
+	python="$$($(PY) -m tests.support.pythons 3.13t+tsan)" && \
+	packages="$$(build/thread-sanitizer/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" && \
+	{ cat "$${python%/bin/python3}/suppressions.txt"; echo called_from_lib:libarrow.so; } > build/thread-sanitizer/suppressions && \
+	TSAN_OPTIONS=suppressions=build/thread-sanitizer/suppressions \
+	PYTHONPATH="build/thread-sanitizer/lib:.:$$packages" KCOORD_WIRE_BACKEND=native KCOORD_WIRE_ROUNDS=$(TSAN_ROUNDS) \
+	"$$python" -P -m pytest --capture=no --confcutdir=tests/codec tests/codec/test_threads.py
 
 regen: setup ## write the generated files anew from schemas/
 	$(PY) -m kcoord_wire.schema.generate
