@@ -207,7 +207,7 @@ debug-python: setup ## the codec's tests on a CPython that asserts and counts re
 	python="$$($(PY) -m tests.support.pythons 3.13d)" && "$$python" -m venv build/debug-python
 	build/debug-python/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: $(OTHER_PYTHON) construct hypothesis kazoo
 	KCOORD_WIRE_REQUIRE_NATIVE=1 build/debug-python/bin/python setup.py --quiet build --build-base build/debug-python/build --build-lib build/debug-python/lib
-	PYTHONPATH=build/debug-python/lib:. KCOORD_WIRE_BACKEND=native \
+	PYTHONPATH=build/debug-python/lib:. PYTHONSAFEPATH=1 KCOORD_WIRE_BACKEND=native \
 	build/debug-python/bin/python -P -m pytest $(DEBUGGED)
 
 free-threaded: setup ## the codec in threads on a Python without a GIL (FREE_THREADED=PATH; else found, or compiled once): a hammer for races, and how it scales
