@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from kcoord_wire import messages
-from kcoord_wire.codec.backend import backend
+from kcoord_wire.codec.backend import backend, trim
 from kcoord_wire.codec.convert import from_dict, to_dict
 from kcoord_wire.codec.frames import TypeIdHeader
 from kcoord_wire.codec.framing import Framer, frame
@@ -90,6 +90,7 @@ __all__ = [
     "peek_response",
     "registry",
     "to_dict",
+    "trim",
     *messages.__all__,
 ]
 

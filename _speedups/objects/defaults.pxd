@@ -8,14 +8,6 @@ from plan cimport *
 from slots cimport *
 
 
-cdef inline PyObject* new_list(Py_ssize_t n) noexcept:
-    """A list of `n` unset items, untracked until `finish_list`."""
-    cdef PyObject* array = ListNew(n)
-    if array != NULL:
-        PyObject_GC_UnTrack(array)
-    return array
-
-
 cdef inline PyObject* finish_list(Step* item, PyObject* array) noexcept:
     """The list, tracked by the garbage collector if its items are structs: a caller may store any object in those."""
     if array != NULL and (item.op == STRUCT or item.op == UNION):

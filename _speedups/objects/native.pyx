@@ -43,10 +43,11 @@ from slots cimport *
 from text cimport read_plain_text
 from writing cimport write_struct, write_values
 
-__all__ = ["PLAN_FORMAT", "SOURCES", "Dispatch", "Frames", "Program"]
+__all__ = ["PLAN_FORMAT", "POOLS", "SOURCES", "Dispatch", "Frames", "Program", "limit_pools", "trim"]
 
 PLAN_FORMAT = plan_format()
 SOURCES = KCOORD_WIRE_SOURCES
+POOLS = bool(POOLS_BY_DEFAULT)
 
 cdef tuple KINDS = (
     "", "truncated", "length", "null", "utf8", "varint", "tag", "value", "range", "trailing", "type", "version",
@@ -90,6 +91,16 @@ cdef int set_constants() except -1:
 
 
 set_constants()
+load_pools()
+
+
+def limit_pools(Py_ssize_t limit):
+    """Empty the pools (pools.h) and bound what they keep from now on, in bytes."""
+    set_pool_limit(limit)
+
+
+def trim():
+    return trim_pools()
 
 
 cdef object path_text(Failure* failure, str root):
@@ -121,7 +132,9 @@ cdef int raise_python() except -1:
 
 cdef PyObject* read_message(Struct* s, Cursor* c):
     """A new reference to the message at the cursor, tracked by the garbage collector; NULL with the failure recorded."""
-    cdef PyObject* raw = read_root(s, c)
+    cdef PyObject* raw
+    age_pools()
+    raw = read_root(s, c)
     if raw != NULL and not s.tracked and PyType_IS_GC(s.cls):
         PyObject_GC_Track(raw)
     return raw
@@ -276,6 +289,7 @@ cdef class Program:
         cls = classes[plan.name]
         check_layout(cls, len(plan.steps) + plan.holds_tags)
         s.cls = <PyTypeObject*>self.hold(cls)
+        adopt(s.cls, UUID_CLASS)
         s.flexible = plan.flexible
         s.holds_tags = plan.holds_tags
         s.drops_tags = plan.drops_tags

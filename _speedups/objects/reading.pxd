@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 
 from capi cimport *
 from cursor cimport *
-from defaults cimport finish_list, make_default, new_list
+from defaults cimport finish_list, make_default
 from plan cimport *
 from slots cimport *
 
@@ -90,7 +90,7 @@ cdef inline PyObject* read_value(Step* step, Cursor* c) noexcept:
         return read_union(step, c)
     if step.bounded and not step.low <= number <= step.high:
         return fail(c, RANGE, at, step.low, step.high)
-    return PyLong_FromLongLong(number)
+    return new_int(number)
 
 
 cdef inline bint read_length(Step* step, Cursor* c, int64_t* length) noexcept:
@@ -178,7 +178,7 @@ cdef inline PyObject* read_text(Cursor* c, Py_ssize_t n) noexcept:
     if n < 2:
         one = p[0] if n else 0
         return PyUnicode_DecodeUTF8(<const char*>&one, n, NULL)
-    text = PyUnicode_New(n, 127)
+    text = new_text(n)
     if text == NULL:
         return NULL
     memcpy(PyUnicode_DATA(text), p, n)
@@ -250,7 +250,7 @@ cdef inline PyObject* make_bytes(Cursor* c, const uint8_t* p, Py_ssize_t n) noex
     """The `n` bytes at `p`, which are there: a bytes object or, where the caller wants that, a part of the input."""
     if n >= VIEWED and c.whole != NULL:
         return part_of(c.whole, p, n)
-    return BytesFromData(<const char*>p, n)
+    return new_bytes(<const char*>p, n)
 
 
 cdef inline PyObject* read_array(Step* step, Cursor* c) noexcept:
@@ -406,16 +406,16 @@ cdef inline PyObject* read_struct(Struct* s, Cursor* c) noexcept:
                 value = read_int32s(at, n)
                 p = at + 4 * n
         elif field.code == FIELD_INT32:
-            value = PyLong_FromLongLong(<int32_t>load32(p))
+            value = new_int(<int32_t>load32(p))
             p += 4
         elif field.code == FIELD_INT16:
-            value = PyLong_FromLongLong(<int16_t>load16(p))
+            value = new_int(<int16_t>load16(p))
             p += 2
         elif field.code == FIELD_INT64:
-            value = PyLong_FromLongLong(<int64_t>load64(p))
+            value = new_int(<int64_t>load64(p))
             p += 8
         elif field.code == FIELD_INT8:
-            value = PyLong_FromLongLong(<int8_t>p[0])
+            value = new_int(<int8_t>p[0])
             p += 1
         elif field.code == FIELD_BOOL:
             byte = p[0]
@@ -493,7 +493,7 @@ cdef inline PyObject* read_int32s(const uint8_t* p, Py_ssize_t n) noexcept:
     if array == NULL:
         return NULL
     for i in range(n):
-        value = PyLong_FromLongLong(<int32_t>load32(p + 4 * i))
+        value = new_int(<int32_t>load32(p + 4 * i))
         if value == NULL:
             decref(array)
             return NULL

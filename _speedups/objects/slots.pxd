@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Instances made without calling their class: memory from the allocator, each slot stored once.
+"""Instances made without calling their class: memory from a pool or the allocator, each slot stored once.
 
 Laws: only two kinds of class are made this way: those that `check_layout` in native.pyx has accepted (slots, no dict, no weak
 references, no base), and uuid.UUID, whose slot for weak references is cleared like the others.
@@ -8,13 +8,26 @@ then no other code can reach it, because it is not tracked.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
-from libc.string cimport memset
+
+cdef extern from "pools.h":
+    const bint POOLS_BY_DEFAULT "KCOORD_POOLS_BY_DEFAULT"
+    void adopt "kcoord_adopt"(PyTypeObject* cls, PyTypeObject* plain) noexcept
+    Py_ssize_t trim_pools "kcoord_trim"() noexcept
+    void set_pool_limit "kcoord_set_pool_limit"(Py_ssize_t) noexcept
+    void age_pools "kcoord_age_pools"() noexcept  # before each message
+    int load_pools "kcoord_load_pools"() except -1
+    PyObject* new_int "kcoord_new_int"(long long) noexcept
+    PyObject* new_text "kcoord_new_text"(Py_ssize_t) noexcept  # an ASCII str of at least 2 bytes, to be filled
+    PyObject* new_bytes "kcoord_new_bytes"(const char*, Py_ssize_t) noexcept
+    PyObject* new_list "kcoord_new_list"(Py_ssize_t) noexcept  # of unset items, untracked until `finish_list`
 
 cdef extern from *:
     """
     /* SAFETY: cls is a heap type with fixed size and without pre-header (no dict, no managed weakrefs). The slots lie
        between the object's header and tp_basicsize. */
     static inline PyObject *kcoord_new_unset(PyTypeObject *cls) {
+        PyObject *self = kcoord_new_pooled(cls);
+        if (self != NULL) return self;
         return PyType_IS_GC(cls) ? PyObject_GC_New(PyObject, cls) : cls->tp_alloc(cls, 0);
     }
     static PyObject *kcoord_new_object(PyTypeObject *cls) {

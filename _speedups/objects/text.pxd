@@ -68,7 +68,7 @@ cdef inline PyObject* plain_integer(Step* step, const uint8_t* p, const uint8_t*
         number = -number
     if not step.low <= number <= step.high:
         return NULL
-    return PyLong_FromLongLong(number)
+    return new_int(number)
 
 
 cdef inline PyObject* plain_string(Step* step, const uint8_t* p, Py_ssize_t n) noexcept:
@@ -76,7 +76,7 @@ cdef inline PyObject* plain_string(Step* step, const uint8_t* p, Py_ssize_t n) n
     if n > MAX_TEXT or n > step.high:
         return NULL
     if n > 1 and is_ascii(p, n):
-        text = PyUnicode_New(n, 127)
+        text = new_text(n)
         if text != NULL:
             # SAFETY: `text` has n bytes of its own, and the caller's bytes object does not change.
             memcpy(PyUnicode_DATA(text), p, n)

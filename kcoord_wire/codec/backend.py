@@ -11,6 +11,7 @@ set. A subinterpreter never tries to load them, for the first interpreter that d
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +31,7 @@ Buffer = bytes | bytearray | memoryview
 BytesAs = Literal["copy", "view"]
 
 SOURCES: Final = Path(__file__).parents[2] / "_speedups"
+POOL_BYTES: Final = 512 << 10
 REBUILD: Final = "make native (in a checkout) or pip install --force-reinstall kcoord_wire"
 
 
@@ -376,6 +378,15 @@ def _main_interpreter() -> bool:
     return True
 
 
+def trim() -> int:
+    """Give back all memory of dropped messages that the native codec keeps for those to come; the number of bytes.
+
+    It keeps at most `KCOORD_WIRE_POOL_BYTES` (environment; 512 KiB by default, 0 turns it off). The codec in Python
+    keeps none: 0. Worth calling after a burst of large messages, or before memory is measured.
+    """
+    return _trim()
+
+
 def _native_plain_text(plan: StructPlan, classes: Mapping[str, type]) -> PlainText:
     reads: PlainText = program_class(plan, classes).decode_plain_text  # type: ignore[attr-defined]  # native has it
     return reads
@@ -396,17 +407,33 @@ def _document(cls: type, protocol: type) -> None:
             getattr(cls, name).__doc__ = method.__doc__
 
 
-def _choose() -> tuple[str, ProgramClass, DispatchClass, FramesClass]:
+def _pool_limit(native: Any) -> int:
+    """The bytes that the pools may keep: `KCOORD_WIRE_POOL_BYTES`, or 512 KiB where nothing debugs memory.
+
+    :raises ImportError: the variable is not a number of bytes
+    """
+    wanted = os.environ.get("KCOORD_WIRE_POOL_BYTES", "")
+    if wanted:
+        if not wanted.isascii() or not wanted.isdigit() or int(wanted) > sys.maxsize:
+            raise ImportError(f"KCOORD_WIRE_POOL_BYTES is a number of bytes, not {wanted!r}")
+        return int(wanted)
+    # An allocator that finds uses of freed memory finds none in memory that a pool keeps.
+    plain = os.environ.get("PYTHONMALLOC", "") in ("", "default", "pymalloc") and not sys.flags.dev_mode
+    return POOL_BYTES if native.POOLS and plain else 0
+
+
+def _choose() -> tuple[str, ProgramClass, DispatchClass, FramesClass, Callable[[], int]]:
     native = load_native("kcoord_wire._native")
     if native is not None:
+        native.limit_pools(_pool_limit(native))
         for ours, theirs in ((Dispatch, native.Dispatch), (Frames, native.Frames)):
             _document(theirs, ours)
-        return "native", native.Program, native.Dispatch, native.Frames
+        return "native", native.Program, native.Dispatch, native.Frames, native.trim
     from kcoord_wire.codec.dispatch import Dispatch as PythonDispatch
     from kcoord_wire.codec.python import Program as PythonProgram
 
-    return "python", PythonProgram, PythonDispatch, _same
+    return "python", PythonProgram, PythonDispatch, _same, lambda: 0
 
 
-backend, program_class, dispatch_class, frames_class = _choose()
+backend, program_class, dispatch_class, frames_class, _trim = _choose()
 plain_text = _native_plain_text if backend == "native" else _no_plain_text

@@ -1,0 +1,379 @@
+/* How values are made and dropped: pools of what dropped messages leave, and the deallocator that fills them.
+
+   Why: decoding a message is mostly making objects, and using it once is mostly freeing them again (CPython 3.11, perf: 23 to
+   28 % and 38 to 42 % of the time). CPython keeps free lists for its own small types; these are ours, for instances of the
+   message classes and for what they hold.
+
+   What changes: a class that `check_layout` accepts gets `kcoord_dealloc` for its tp_dealloc, instead of the one that
+   CPython gives to every class made in Python (subtype_dealloc). Nothing else of the type changes: it keeps Py_TPFLAGS_HAVE_GC,
+   tp_alloc, tp_free, tp_traverse and tp_clear, so cycles are found, `cls()`, copy and pickle work as before, and each
+   instance, however made, is the same block: a PyGC_Head, a PyObject, slots.
+
+   Laws of instances:
+
+   - The deallocator does what subtype_dealloc does for such a class, in its order: untrack; defer when the C stack is deep
+     (trashcan); call __del__ where the class has got one, which may resurrect; drop the slots; free; drop the type.
+   - A subclass made in Python keeps subtype_dealloc, which drops what the subclass adds and then calls ours, as the
+     deallocator of its base. Its instances are freed, never pooled: they have other sizes, dicts, weak references.
+   - A pool of instances holds memory, not objects: no reference to or from it, not tracked, its type NULL. A class can die
+     while memory of its instances is in a pool, and an instance of another class with as many slots gets it.
+   - Memory becomes an instance again by PyObject_Init, as in CPython's own free lists: it takes a reference to the class,
+     and tells tracemalloc, a debug Python's counters and the reference tracer that there is a new object.
+
+   Laws of contents:
+
+   - What a slot holds by the only reference goes into a pool with that reference: it stays an object, of which nobody but the
+     pool knows, and counts as one for every tool. An item of a list in a slot likewise. All else loses its reference as usual.
+   - Only exact types whose state is known go: str that is ASCII, compact, not interned, of 2 to 255 characters; bytes of 2 to
+     255; positive int of one or two digits; list with room for at most 16 items, emptied and untracked. Before such an object
+     is handed out, its bytes, digits or items are written anew and its cached hash is reset, as CPython itself changes a str
+     or tuple that has one reference (PyUnicode_Append, _PyTuple_Resize).
+
+   What all pools keep is bounded by `kcoord_pool_limit` bytes. Once they are full, pools from which nothing was taken since
+   are emptied now and then, so that traffic of another kind finds room. `kcoord_trim` empties all.
+
+   SAFETY: the GIL guards the pools. Nothing that runs between reading and replacing the top of a pool could release it. Without
+   a GIL there are no pools, and classes are left as they are. Subinterpreters do not load the module (codec/backend.py). */
+
+#ifndef KCOORD_POOLS_H
+#define KCOORD_POOLS_H
+
+#include <Python.h>
+#include <string.h>
+
+/* Debug Pythons and sanitizers find uses of memory that was freed: pooled memory is not. An explicit limit turns pools on. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(memory_sanitizer)
+#define KCOORD_SANITIZED
+#endif
+#endif
+#if defined(Py_DEBUG) || defined(Py_GIL_DISABLED) || defined(__SANITIZE_ADDRESS__) || defined(KCOORD_SANITIZED)
+#define KCOORD_POOLS_BY_DEFAULT 0
+#else
+#define KCOORD_POOLS_BY_DEFAULT 1
+#endif
+
+#ifdef Py_GIL_DISABLED
+
+static int kcoord_load_pools(void) { return 0; }
+static void kcoord_adopt(PyTypeObject *cls, PyTypeObject *plain) { (void)cls, (void)plain; }
+static void kcoord_set_pool_limit(Py_ssize_t limit) { (void)limit; }
+static Py_ssize_t kcoord_trim(void) { return 0; }
+static inline void kcoord_age_pools(void) {}
+static inline PyObject *kcoord_new_pooled(PyTypeObject *cls) { (void)cls; return NULL; }
+static inline PyObject *kcoord_new_int(long long value) { return PyLong_FromLongLong(value); }
+static inline PyObject *kcoord_new_text(Py_ssize_t n) { return PyUnicode_New(n, 127); }
+static inline PyObject *kcoord_new_bytes(const char *p, Py_ssize_t n) { return PyBytes_FromStringAndSize(p, n); }
+static inline PyObject *kcoord_new_list(Py_ssize_t n) {
+    PyObject *list = PyList_New(n);
+    if (list != NULL) PyObject_GC_UnTrack(list);
+    return list;
+}
+
+#else
+
+#define KCOORD_SLOTS(cls) (((cls)->tp_basicsize - (Py_ssize_t)sizeof(PyObject)) / (Py_ssize_t)sizeof(PyObject *))
+
+enum {
+    KCOORD_SLOT_SIZES = 33,  /* the widest of the package's classes has 21 */
+    KCOORD_TEXT_SIZES = 256,
+    KCOORD_LIST_SIZES = 17,
+    KCOORD_DIGITS = 3,
+    KCOORD_GC_HEAD = 2 * sizeof(void *),  /* lies before an instance or a list */
+    KCOORD_LOWEST_INT = -5,
+    KCOORD_INTS = 2048,  /* partitions, ports, versions, broker ids */
+    KCOORD_LOOKS = 64,
+};
+
+/* A stack of objects of one size, or of memory for instances. */
+typedef struct {
+    PyObject **at;
+    Py_ssize_t n, room;
+    int taken;  /* whether anything was since the pools were looked through */
+} KcoordPool;
+
+static KcoordPool kcoord_instances[KCOORD_SLOT_SIZES];  /* by number of slots */
+static KcoordPool kcoord_texts[KCOORD_TEXT_SIZES], kcoord_bytes[KCOORD_TEXT_SIZES];  /* by length */
+static KcoordPool kcoord_lists[KCOORD_LIST_SIZES];  /* by room */
+static KcoordPool kcoord_longs[KCOORD_DIGITS];  /* by number of digits */
+static Py_ssize_t kcoord_pool_limit, kcoord_pooled;  /* bytes */
+static int kcoord_refused;  /* whether the pools were full since they were looked through */
+static unsigned kcoord_refusals;
+static PyObject *kcoord_ints[KCOORD_INTS];  /* one reference each, for ever */
+
+/* Size and sign of an int in one word, compared with that of positive ints of one and of two digits. */
+#if PY_VERSION_HEX >= 0x030C0000
+#define KCOORD_TAG(value) ((value)->long_value.lv_tag)
+#define KCOORD_DIGIT(value) ((value)->long_value.ob_digit)
+static uintptr_t kcoord_tags[KCOORD_DIGITS];
+#else
+#define KCOORD_TAG(value) Py_SIZE(value)
+#define KCOORD_DIGIT(value) ((value)->ob_digit)
+static Py_ssize_t kcoord_tags[KCOORD_DIGITS];
+#endif
+
+static inline Py_ssize_t kcoord_instance_size(Py_ssize_t slots) {
+    return KCOORD_GC_HEAD + sizeof(PyObject) + slots * sizeof(PyObject *);
+}
+static inline Py_ssize_t kcoord_text_size(Py_ssize_t n) { return sizeof(PyASCIIObject) + n + 1; }
+static inline Py_ssize_t kcoord_bytes_size(Py_ssize_t n) { return sizeof(PyBytesObject) + n; }
+static inline Py_ssize_t kcoord_list_size(Py_ssize_t room) {
+    return KCOORD_GC_HEAD + sizeof(PyListObject) + room * sizeof(PyObject *);
+}
+static inline Py_ssize_t kcoord_long_size(Py_ssize_t digits) {
+    return sizeof(PyLongObject) + (digits - 1) * sizeof(digit);
+}
+
+static int kcoord_grow(KcoordPool *pool) {
+    Py_ssize_t room = pool->room ? 2 * pool->room : 32;
+    PyObject **at = (PyObject **)PyMem_RawRealloc(pool->at, room * sizeof(PyObject *));
+    if (at == NULL) return 0;
+    pool->at = at;
+    pool->room = room;
+    return 1;
+}
+
+static inline int kcoord_push(KcoordPool *pool, PyObject *o, Py_ssize_t size) {
+    if (kcoord_pooled >= kcoord_pool_limit) {
+        kcoord_refused = 1;
+        return 0;
+    }
+    if (pool->n == pool->room && !kcoord_grow(pool)) return 0;
+    pool->at[pool->n++] = o;
+    kcoord_pooled += size;
+    return 1;
+}
+
+static inline PyObject *kcoord_pop(KcoordPool *pool, Py_ssize_t size) {
+    if (pool->n == 0) return NULL;
+    pool->taken = 1;
+    kcoord_pooled -= size;
+    return pool->at[--pool->n];
+}
+
+/* Dropping. */
+
+/* Drop a reference, or NULL. A list loses it like any other object. */
+static void kcoord_drop_item(PyObject *o) {
+    if (o == NULL) return;
+    if (Py_REFCNT(o) == 1) {
+        PyTypeObject *cls = Py_TYPE(o);
+        Py_ssize_t n;
+        if (cls == &PyUnicode_Type) {
+            n = PyUnicode_GET_LENGTH(o);
+            /* SAFETY: a compact ASCII string is one block, for which its length alone accounts; 3.11 can add another one. An
+               interned one is also a key of CPython's table, without a reference of that. */
+            if (n > 1 && n < KCOORD_TEXT_SIZES && PyUnicode_IS_COMPACT_ASCII(o) && !PyUnicode_CHECK_INTERNED(o)
+#if PY_VERSION_HEX < 0x030C0000
+                && ((PyASCIIObject *)o)->wstr == NULL
+#endif
+                && kcoord_push(&kcoord_texts[n], o, kcoord_text_size(n))) return;
+        }
+        else if (cls == &PyBytes_Type) {
+            n = PyBytes_GET_SIZE(o);
+            if (n > 1 && n < KCOORD_TEXT_SIZES && kcoord_push(&kcoord_bytes[n], o, kcoord_bytes_size(n))) return;
+        }
+        else if (cls == &PyLong_Type) {
+            for (n = 1; n < KCOORD_DIGITS; n++)
+                if (KCOORD_TAG((PyLongObject *)o) == kcoord_tags[n]) {
+                    if (kcoord_push(&kcoord_longs[n], o, kcoord_long_size(n))) return;
+                    break;
+                }
+        }
+    }
+    Py_DECREF(o);
+}
+
+/* Drop what a slot holds. */
+static inline void kcoord_drop(PyObject *o) {
+    if (o != NULL && Py_REFCNT(o) == 1 && PyList_CheckExact(o)) {
+        PyListObject *list = (PyListObject *)o;
+        Py_ssize_t room = list->allocated, i = Py_SIZE(list);
+        /* SAFETY: as list_dealloc: no code can reach the list any more, so none can change it while its items are dropped. */
+        PyObject_GC_UnTrack(o);
+        while (--i >= 0) kcoord_drop_item(list->ob_item[i]);
+        Py_SET_SIZE(list, 0);
+        if (room >= 0 && room < KCOORD_LIST_SIZES && kcoord_push(&kcoord_lists[room], o, kcoord_list_size(room))) return;
+        Py_DECREF(o);
+        return;
+    }
+    kcoord_drop_item(o);
+}
+
+static void kcoord_dealloc(PyObject *self) {
+    PyTypeObject *cls = Py_TYPE(self);
+    PyTypeObject *own = cls;
+    PyObject **slot = (PyObject **)(self + 1);
+    Py_ssize_t n, i;
+    PyObject_GC_UnTrack(self);
+    /* It defers nothing where Py_TYPE(self) has another deallocator: that one has passed its own trashcan, and has
+       dropped parts of the object. In 3.14 _Py_Dealloc does this. */
+    Py_TRASHCAN_BEGIN(self, kcoord_dealloc)
+    /* SAFETY: ends at the class that was adopted. CPython came here from it or from a subclass of it. */
+    while (own->tp_dealloc != kcoord_dealloc) own = own->tp_base;
+    n = KCOORD_SLOTS(own);
+    if (own == cls && cls->tp_finalize != NULL) {
+        PyObject_GC_Track(self);  /* __del__ sees an object like any other */
+        if (PyObject_CallFinalizerFromDealloc(self) < 0) goto resurrected;
+        PyObject_GC_UnTrack(self);
+        cls = Py_TYPE(self);  /* __del__ may have set another class, of the same layout */
+    }
+    /* SAFETY: an adopted class has n slots after the header and nothing else. No code can reach them from here on. The last
+       goes first: the next message takes its objects from the top, in the order in which they lie in memory. */
+    for (i = n; --i >= 0;) kcoord_drop(slot[i]);
+    /* The mark that __del__ has run stays in the PyGC_Head. */
+    if (own == cls && n < KCOORD_SLOT_SIZES && !PyObject_GC_IsFinalized(self)
+        && kcoord_push(&kcoord_instances[n], self, kcoord_instance_size(n)))
+        Py_SET_TYPE(self, NULL);
+    else
+        cls->tp_free(self);
+    Py_DECREF(cls);
+resurrected:;
+    Py_TRASHCAN_END
+}
+
+/* Give the class our deallocator, if its own is that of `plain`, a class made in Python. Existing instances may stay: both
+   deallocators are right for them. */
+static void kcoord_adopt(PyTypeObject *cls, PyTypeObject *plain) {
+    if (cls->tp_dealloc == plain->tp_dealloc && PyType_IS_GC(cls) && cls->tp_free == PyObject_GC_Del && cls->tp_del == NULL
+        && cls->tp_itemsize == 0 && KCOORD_SLOTS(cls) > 0)
+        cls->tp_dealloc = kcoord_dealloc;
+}
+
+/* Making. Each function returns a new reference, or NULL with an exception set. */
+
+/* A new instance of an adopted class with its slots unset; NULL without an exception where the pool has none. */
+static inline PyObject *kcoord_new_pooled(PyTypeObject *cls) {
+    Py_ssize_t n = KCOORD_SLOTS(cls);
+    PyObject *self;
+    if (cls->tp_dealloc != kcoord_dealloc || n >= KCOORD_SLOT_SIZES
+        || (self = kcoord_pop(&kcoord_instances[n], kcoord_instance_size(n))) == NULL) return NULL;
+    /* SAFETY: the block is as large as any instance with n slots; its PyGC_Head is that of an untracked object. */
+    return PyObject_Init(self, cls);
+}
+
+static inline PyObject *kcoord_new_int(long long value) {
+    PyObject *o;
+    int digits = value >> PyLong_SHIFT ? 2 : 1;
+    if (value >= KCOORD_LOWEST_INT && value < KCOORD_LOWEST_INT + KCOORD_INTS) {
+        o = kcoord_ints[value - KCOORD_LOWEST_INT];
+        Py_INCREF(o);
+        return o;
+    }
+    if (value > 0 && value >> PyLong_SHIFT <= PyLong_MASK
+        && (o = kcoord_pop(&kcoord_longs[digits], kcoord_long_size(digits))) != NULL) {
+        /* SAFETY: positive, of as many digits, and known to nobody else. */
+        KCOORD_DIGIT((PyLongObject *)o)[0] = (digit)(value & PyLong_MASK);
+        if (digits == 2) KCOORD_DIGIT((PyLongObject *)o)[1] = (digit)(value >> PyLong_SHIFT);
+        return o;
+    }
+    return PyLong_FromLongLong(value);
+}
+
+/* An ASCII string of n >= 2 characters, which the caller fills in. */
+static inline PyObject *kcoord_new_text(Py_ssize_t n) {
+    PyObject *o;
+    if (n >= KCOORD_TEXT_SIZES || (o = kcoord_pop(&kcoord_texts[n], kcoord_text_size(n))) == NULL) return PyUnicode_New(n, 127);
+    ((PyASCIIObject *)o)->hash = -1;
+    return o;
+}
+
+static inline PyObject *kcoord_new_bytes(const char *p, Py_ssize_t n) {
+    PyObject *o;
+    if (n >= KCOORD_TEXT_SIZES || (o = kcoord_pop(&kcoord_bytes[n], kcoord_bytes_size(n))) == NULL)
+        return PyBytes_FromStringAndSize(p, n);
+_Py_COMP_DIAG_PUSH
+_Py_COMP_DIAG_IGNORE_DEPR_DECLS
+    ((PyBytesObject *)o)->ob_shash = -1;
+_Py_COMP_DIAG_POP
+    memcpy(PyBytes_AS_STRING(o), p, n);
+    return o;
+}
+
+/* A list of n items that are NULL, untracked. */
+static inline PyObject *kcoord_new_list(Py_ssize_t n) {
+    PyObject *o;
+    if (n < KCOORD_LIST_SIZES && (o = kcoord_pop(&kcoord_lists[n], kcoord_list_size(n))) != NULL) {
+        /* SAFETY: it has room for n items. */
+        if (n) memset(((PyListObject *)o)->ob_item, 0, n * sizeof(PyObject *));
+        Py_SET_SIZE(o, n);
+        return o;
+    }
+    o = PyList_New(n);
+    if (o != NULL) PyObject_GC_UnTrack(o);
+    return o;
+}
+
+/* All pools. */
+
+static void kcoord_empty(KcoordPool *pool, Py_ssize_t size, int of_instances) {
+    PyObject *o;
+    kcoord_pooled -= pool->n * size;
+    while (pool->n > 0) {
+        o = pool->at[--pool->n];
+        if (of_instances) {
+            /* PyObject_GC_Del asks the type what lies before the object: before a list, the PyGC_Head alone. */
+            Py_SET_TYPE(o, &PyList_Type);
+            PyObject_GC_Del(o);
+        }
+        else
+            Py_DECREF(o);
+    }
+    PyMem_RawFree(pool->at);
+    pool->at = NULL;
+    pool->room = 0;
+}
+
+static void kcoord_empty_pools(int all) {
+    Py_ssize_t i;
+#define KCOORD_EACH(pools, count, size, of_instances) \
+    for (i = 0; i < (count); i++) { \
+        if (all || !(pools)[i].taken) kcoord_empty(&(pools)[i], size(i), of_instances); \
+        (pools)[i].taken = 0; \
+    }
+    KCOORD_EACH(kcoord_instances, KCOORD_SLOT_SIZES, kcoord_instance_size, 1)
+    KCOORD_EACH(kcoord_texts, KCOORD_TEXT_SIZES, kcoord_text_size, 0)
+    KCOORD_EACH(kcoord_bytes, KCOORD_TEXT_SIZES, kcoord_bytes_size, 0)
+    KCOORD_EACH(kcoord_lists, KCOORD_LIST_SIZES, kcoord_list_size, 0)
+    KCOORD_EACH(kcoord_longs, KCOORD_DIGITS, kcoord_long_size, 0)
+#undef KCOORD_EACH
+}
+
+/* Free what the pools keep. Returns its bytes. */
+static Py_ssize_t kcoord_trim(void) {
+    Py_ssize_t freed = kcoord_pooled;
+    kcoord_empty_pools(1);
+    return freed;
+}
+
+/* Bound the pools, which are emptied. */
+static void kcoord_set_pool_limit(Py_ssize_t limit) {
+    kcoord_trim();
+    kcoord_pool_limit = limit;
+}
+
+/* To be called before each message: the pools are looked through when they were full at KCOORD_LOOKS of them. */
+static inline void kcoord_age_pools(void) {
+    if (kcoord_refused) {
+        kcoord_refused = 0;
+        if (++kcoord_refusals % KCOORD_LOOKS == 0) kcoord_empty_pools(0);
+    }
+}
+
+/* Fills the tables. Returns -1 with an exception set. */
+static int kcoord_load_pools(void) {
+    PyObject *o;
+    int i;
+    for (i = 0; i < KCOORD_INTS; i++)
+        if ((kcoord_ints[i] = PyLong_FromLong(KCOORD_LOWEST_INT + i)) == NULL) return -1;
+    for (i = 1; i < KCOORD_DIGITS; i++) {
+        o = PyLong_FromLongLong(1LL << (i * PyLong_SHIFT - 1));
+        if (o == NULL) return -1;
+        kcoord_tags[i] = KCOORD_TAG((PyLongObject *)o);
+        Py_DECREF(o);
+    }
+    return 0;
+}
+
+#endif
+#endif
