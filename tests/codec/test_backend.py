@@ -114,6 +114,8 @@ def test_the_environment_chooses_the_backend(wanted: str | None, before: str, ex
     ids=["unknown", "native-without-native", "stale", "no-digest", "other-digest", "broken", "broken-hint"],
 )
 def test_an_unusable_backend_is_refused(wanted: str, before: str, complaint: str) -> None:
+    if before.startswith(OF_OTHER_SOURCES) and not backend.SOURCES.is_dir():
+        pytest.skip("an installed package has no sources beside it")
     done = run(wanted, before + TELL)
     assert done.returncode != 0
     assert complaint in done.stderr
