@@ -53,6 +53,8 @@ cdef tuple KINDS = (
     "", "truncated", "length", "null", "utf8", "varint", "tag", "value", "range", "trailing", "type", "version",
 )
 cdef str COPY = "copy"  # the default of `bytes=`, as the interned object that callers mostly give
+# Not its tp_new, which makes a dict without its table where a subclass has dict as another base; the method refuses that.
+cdef object new_object = object.__new__
 cdef object CONSTANTS = ((), "unknown_tags", PyUUID(int=0), SafeUUID.unknown, PyUUID, lazy_arrays.LAZY_ARRAYS)  # held here for capi.pxd
 
 
@@ -148,7 +150,7 @@ cdef inline PyObject* or_null(held) noexcept:
 cdef as_subclass(Struct* s, message, PyTypeObject* subclass):
     """An instance of a subclass that takes over the fields of `message`, which nothing else refers to."""
     cdef int i
-    made = new_object(subclass)
+    made = new_object(<object>subclass)
     # SAFETY: a subclass has the slots of its base at the same offsets, and a new object has none set.
     for i in range(s.n_steps):
         move_slot(<PyObject*>made, <PyObject*>message, s.steps[i].slot)

@@ -30,12 +30,6 @@ cdef extern from *:
         if (self != NULL) return self;
         return PyType_IS_GC(cls) ? PyObject_GC_New(PyObject, cls) : cls->tp_alloc(cls, 0);
     }
-    static PyObject *kcoord_new_object(PyTypeObject *cls) {
-        PyObject *nothing = PyTuple_New(0);
-        PyObject *self = nothing == NULL ? NULL : PyBaseObject_Type.tp_new(cls, nothing, NULL);
-        Py_XDECREF(nothing);
-        return self;
-    }
     static inline PyObject *kcoord_new_cleared(PyTypeObject *cls) {
         PyObject *self = kcoord_new_unset(cls);
         if (self != NULL) {
@@ -44,7 +38,6 @@ cdef extern from *:
         return self;
     }
     """
-    object new_object "kcoord_new_object"(PyTypeObject*)  # what object.__new__ returns
     PyObject* new_unset "kcoord_new_unset"(PyTypeObject*) noexcept  # each slot still has to be set
     PyObject* new_cleared "kcoord_new_cleared"(PyTypeObject*) noexcept  # each slot is NULL
     void PyObject_GC_UnTrack(PyObject*) noexcept

@@ -124,6 +124,16 @@ def test_an_abstract_class_has_no_instances(program_class: ProgramClass) -> None
             program.decode(kw.encode(SENT, 7))
 
 
+@each("base", [dict, list, Exception])
+def test_another_base_in_c_is_refused(program_class: ProgramClass, base: type) -> None:
+    codec = registry["ClusterMetadataRequest"]  # without a field, so that its class fits beside any other
+    both = type("Both", (codec.cls, base), {})
+    program = program_class(codec.plan(0), codec.classes, both)
+    for _ in range(2):
+        with pytest.raises(TypeError, match="is not safe"):
+            program.decode(codec.encode(codec.cls(), 0))
+
+
 class Claimed:
     __mro__ = (kw.JoinGroupResponse, object)
 
