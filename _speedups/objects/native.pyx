@@ -201,11 +201,17 @@ cdef Code code_of(Step* step) noexcept:
     return FIELD_VALUE
 
 
-cdef int require_place(buffer, Py_ssize_t offset) except -1:
-    """Refuse what `codec.into` refuses: no bytearray, or no offset in it."""
-    if not isinstance(buffer, bytearray) or not 0 <= offset <= PyByteArray_GET_SIZE(buffer):
+cdef Py_ssize_t place_in(buffer, offset) except -1:
+    """The offset as a number; refused is what `codec.into` refuses: no bytearray, or no offset in it."""
+    cdef Py_ssize_t at
+    try:
+        at = offset
+    except OverflowError:
         check_place(buffer, offset)
-    return 0
+        raise
+    if not isinstance(buffer, bytearray) or not 0 <= at <= PyByteArray_GET_SIZE(buffer):
+        check_place(buffer, at)
+    return at
 
 
 cdef Py_ssize_t place(Sink* out, buffer, Py_ssize_t offset) except -1:
@@ -530,14 +536,14 @@ cdef class Program:
         finally:
             close_sink(&out)
 
-    cpdef Py_ssize_t encode_into(self, message, buffer, Py_ssize_t offset=0) except -1:
+    cpdef Py_ssize_t encode_into(self, message, buffer, offset=0) except -1:
         """Write these bytes into `buffer` from `offset` on; return the offset of the byte after them (`codec.into`)."""
         cdef Sink out
-        require_place(buffer, offset)
+        cdef Py_ssize_t at = place_in(buffer, offset)
         open_sink(&out, load_size(&self.expected), True)
         try:
             self.write(message, &out)
-            return place(&out, buffer, offset)
+            return place(&out, buffer, at)
         finally:
             close_sink(&out)
 
@@ -648,7 +654,7 @@ cdef class Dispatch:
             return (<Program>program).encode(message)
         return (<object>program).encode(message)
 
-    def encode_into(self, message, version, buffer, *, Py_ssize_t offset=0, bint drop=False):
+    def encode_into(self, message, version, buffer, *, offset=0, bint drop=False):
         """Write these bytes into `buffer` from `offset` on; return the offset of the byte after them."""
         cdef PyObject* program
         if drop:
@@ -840,7 +846,7 @@ cdef class Frames:
         version,
         buffer,
         *,
-        Py_ssize_t offset=0,
+        offset=0,
         correlation_id=0,
         client_id=None,
         header=None,
@@ -848,10 +854,10 @@ cdef class Frames:
         registry=None,
     ):
         """Write these bytes into `buffer`; see `codec.backend.Frames`."""
-        require_place(buffer, offset)
+        cdef Py_ssize_t at = place_in(buffer, offset)
         end = None
         if registry is None and not drop:
-            end = self.write_request(request, version, correlation_id, client_id, header, buffer, offset)
+            end = self.write_request(request, version, correlation_id, client_id, header, buffer, at)
         if end is not None:
             return end
         return (self.twin if registry is None else registry.frames).encode_request_into(
@@ -890,13 +896,13 @@ cdef class Frames:
         return self.twin.encode_response(response, version, correlation_id=correlation_id, header=header, drop=drop)
 
     def encode_response_into(
-        self, response, version, buffer, *, Py_ssize_t offset=0, correlation_id=0, header=None, bint drop=False, registry=None
+        self, response, version, buffer, *, offset=0, correlation_id=0, header=None, bint drop=False, registry=None
     ):
         """Write these bytes into `buffer`; see `codec.backend.Frames`."""
-        require_place(buffer, offset)
+        cdef Py_ssize_t at = place_in(buffer, offset)
         end = None
         if registry is None and not drop:
-            end = self.write_response(response, version, correlation_id, header, buffer, offset)
+            end = self.write_response(response, version, correlation_id, header, buffer, at)
         if end is not None:
             return end
         return (self.twin if registry is None else registry.frames).encode_response_into(

@@ -90,7 +90,7 @@ def test_a_buffer_grows_and_never_shrinks(joins: Any, heartbeats: Any) -> None:
         assert buffer == small + data[len(small) :] + b"x" * (size - len(data))
 
 
-@pytest.mark.parametrize("offset", [-1, -5000, 4, 2**62])
+@pytest.mark.parametrize("offset", [-1, -5000, 4, 2**62, 2**70, -(2**70)])
 def test_an_offset_outside_of_the_buffer(heartbeats: Any, offset: int) -> None:
     buffer = bytearray(b"abc")
     with pytest.raises(ValueError, match=f"offset {offset} is outside of a buffer of 3 bytes"):
