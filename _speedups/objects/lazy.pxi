@@ -189,7 +189,7 @@ cdef inline void defer_arrays(Cursor* c, PyObject* kept, PyObject* owner) noexce
 
 cdef traverseproc traverse_attributes = replace_traverse(<PyTypeObject*>LazyArray, traverse_lazy_array)
 Sequence.register(LazyArray)
-lazy_arrays.LAZY_ARRAYS.add(LazyArray)
+lazy_arrays.LAZY_ARRAYS.append(LazyArray)
 # Python code cannot make them: an empty one would have no plan.
 refuse_new(<PyTypeObject*>LazyArray)
 refuse_new(<PyTypeObject*>Elements)

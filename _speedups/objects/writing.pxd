@@ -601,7 +601,10 @@ cdef inline stored_items(value):
         return list.__getitem__(value, slice(None))
     if isinstance(value, tuple):
         return tuple.__getitem__(value, slice(None))
-    return list(value) if type(value) in <object>LAZY_ARRAYS else None
+    for lazy_array in <list>LAZY_ARRAYS:
+        if type(value) is lazy_array:  # `in` would run what a metaclass defines
+            return list(value)
+    return None
 
 
 cdef inline stored_bytes(value):

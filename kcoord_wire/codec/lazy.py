@@ -18,7 +18,7 @@ from dataclasses import is_dataclass
 from typing import Any, Final, overload
 
 LEAST: Final = 16  # structs: a shorter array is a list
-LAZY_ARRAYS: Final[set[type]] = set()  # the class below, and that of the native core
+LAZY_ARRAYS: Final[list[type]] = []  # the class below, and that of the native core
 
 
 class LazyArray(Sequence[Any]):
@@ -58,7 +58,7 @@ class LazyArray(Sequence[Any]):
         return list, (self[:],)
 
 
-LAZY_ARRAYS.add(LazyArray)
+LAZY_ARRAYS.append(LazyArray)
 
 
 def with_lazy_arrays(message: Any) -> None:

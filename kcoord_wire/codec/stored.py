@@ -24,7 +24,8 @@ def stored_items(value: Any) -> Any:
         return value if cls is list else list.__getitem__(value, _ALL)
     if issubclass(cls, tuple):
         return value if cls is tuple else tuple.__getitem__(value, _ALL)
-    return value[:] if cls in LAZY_ARRAYS else None
+    # Not `in`, which would run what a metaclass defines.
+    return value[:] if any(cls is lazy_array for lazy_array in LAZY_ARRAYS) else None
 
 
 def stored_bytes(value: Any, *, contiguous: bool = True) -> bytes | None:

@@ -10,6 +10,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.codec.backend import ProgramClass
+from kcoord_wire.codec.lazy import LAZY_ARRAYS
 from kcoord_wire.codec.registry import registry
 from kcoord_wire.codec.stored import stored_bytes, stored_int, stored_items, stored_message
 from kcoord_wire.errors import EncodeError
@@ -136,6 +137,22 @@ def test_a_false_claim_of_a_class_is_refused(program_class: ProgramClass) -> Non
         with pytest.raises(EncodeError) as caught:
             write(program_class, kw.JoinGroupRequest(**{attr: Claims(cls)}), 7)
         assert (caught.value.kind, caught.value.path) == ("type", f"JoinGroupRequest.{attr}")
+
+
+def test_a_class_that_claims_to_be_equal_is_refused(program_class: ProgramClass) -> None:
+    class Unhashable(type):
+        def __eq__(cls, other: object) -> bool:
+            return True
+
+    class Equal(Unhashable):
+        def __hash__(cls) -> int:
+            return hash(LAZY_ARRAYS[0])
+
+    for metaclass in (Unhashable, Equal):
+        value = metaclass("Value", (), {})()
+        with pytest.raises(EncodeError) as caught:
+            write(program_class, kw.JoinGroupRequest(protocols=value), 7)
+        assert (caught.value.kind, caught.value.path) == ("type", "JoinGroupRequest.protocols")
 
 
 def test_stored_values_ignore_overridden_methods() -> None:
