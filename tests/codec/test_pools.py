@@ -408,7 +408,7 @@ SCRIPTS = {
 def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {key: value for key, value in os.environ.items() if key != "KCOORD_WIRE_POOL_BYTES"}
     return subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", script],
+        [sys.executable, "-P", "-X", "faulthandler", "-c", script],
         env=inherited | environment,
         capture_output=True,
         text=True,
