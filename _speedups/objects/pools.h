@@ -202,15 +202,17 @@ static inline void kcoord_drop(PyObject *o) {
 
 static void kcoord_dealloc(PyObject *self) {
     PyTypeObject *cls = Py_TYPE(self);
-    PyTypeObject *own = cls;
+    PyTypeObject *own = cls, *base;
     PyObject **slot = (PyObject **)(self + 1);
     Py_ssize_t n, i;
     PyObject_GC_UnTrack(self);
     /* It defers nothing where Py_TYPE(self) has another deallocator: that one has passed its own trashcan, and has
        dropped parts of the object. In 3.14 _Py_Dealloc does this. */
     Py_TRASHCAN_BEGIN(self, kcoord_dealloc)
-    /* SAFETY: ends at the class that was adopted. CPython came here from it or from a subclass of it. */
-    while (own->tp_dealloc != kcoord_dealloc) own = own->tp_base;
+    /* The class that has got the slots: the adopted one, for an adopted class has none above it; or, where the __del__ of a
+       subclass has set another class, one with the same slots that nobody adopted: Python sees to that.
+       SAFETY: ends at `object` at the latest, which is a base of each class and has no slots. */
+    for (base = own->tp_base; KCOORD_SLOTS(base) > 0; base = base->tp_base) own = base;
     n = KCOORD_SLOTS(own);
     if (own == cls && cls->tp_finalize != NULL) {
         PyObject_GC_Track(self);  /* __del__ sees an object like any other */
@@ -218,7 +220,7 @@ static void kcoord_dealloc(PyObject *self) {
         PyObject_GC_UnTrack(self);
         cls = Py_TYPE(self);  /* __del__ may have set another class, of the same layout */
     }
-    /* SAFETY: an adopted class has n slots after the header and nothing else. No code can reach them from here on. The last
+    /* SAFETY: the class has n slots after the header and nothing else. No code can reach them from here on. The last
        goes first: the next message takes its objects from the top, in the order in which they lie in memory. */
     for (i = n; --i >= 0;) kcoord_drop(slot[i]);
     /* The mark that __del__ has run stays in the PyGC_Head. */

@@ -152,6 +152,24 @@ SCRIPTS = {
         gc.collect()
         assert counts(Twin, Member) == before
     """,
+    "__del__ of a subclass that changes the class": """
+        class Twin:
+            __slots__ = Member.__slots__
+        class TwinSub(Twin):
+            __slots__ = ()
+        class Sub(Member):
+            __slots__ = ()
+            def __del__(self):
+                self.__class__ = target
+        before = counts(Sub, Twin, TwinSub, Member)
+        for target in (Twin, TwinSub, Member):
+            for _ in range(200):
+                assert gone(lambda canary: Sub(metadata=canary, member_id="a" * 40) and None)
+                read()
+        del target
+        gc.collect()
+        assert counts(Sub, Twin, TwinSub, Member) == before
+    """,
     "cycles": """
         def by_list(canary):
             whole = read(); whole.members += [whole, canary]
