@@ -170,6 +170,20 @@ SCRIPTS = {
         gc.collect()
         assert counts(Sub, Twin, TwinSub, Member) == before
     """,
+    "a subclass's instance is not kept": """
+        class Empty(Member):
+            __slots__ = ()
+        class Dict(Member):
+            pass
+        class Weak(Member):
+            __slots__ = ("__weakref__",)
+        for cls, kept in ((Member, True), (Empty, False), (Dict, False), (Weak, False)):
+            cls()
+            kw.trim()
+            cls()
+            assert bool(kw.trim()) == kept
+        read()
+    """,
     "cycles": """
         def by_list(canary):
             whole = read(); whole.members += [whole, canary]
