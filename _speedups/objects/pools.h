@@ -310,8 +310,9 @@ static inline PyObject *kcoord_new_list(Py_ssize_t n) {
 
 static void kcoord_empty(KcoordPool *pool, Py_ssize_t size, int of_instances) {
     PyObject *o;
-    kcoord_pooled -= pool->n * size;
     while (pool->n > 0) {
+        /* Counted before it is freed: freeing a list may free what the trashcan has put off, which may come into this pool. */
+        kcoord_pooled -= size;
         o = pool->at[--pool->n];
         if (of_instances) {
             /* PyObject_GC_Del asks the type what lies before the object: before a list, the PyGC_Head alone. */
