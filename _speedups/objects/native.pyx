@@ -102,7 +102,7 @@ def limit_pools(Py_ssize_t limit):
 
 
 def trim():
-    return trim_pools()
+    return trim_pools() + drop_kept()
 
 
 cdef object path_text(Failure* failure, str root):

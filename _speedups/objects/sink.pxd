@@ -4,7 +4,7 @@
 Laws: `room` is called before every store. Small messages are built on the C stack and copied once; a large one is built in the
 bytes object that is returned, which is private until then. What goes into a caller's bytearray is never built there, because a
 value may run Python code that changes the bytearray, and because an error must leave it as it was: a large message is
-built in a block that is kept from one call to the next, and copied once.
+built in a block that is kept from one call to the next, until `drop_kept`, and copied once.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -40,6 +40,13 @@ cdef extern from *:
         return other;
     }
     #endif
+    /* Free the block that is kept. Returns its bytes. */
+    static Py_ssize_t kcoord_drop_kept(void) {
+        PyObject *block = kcoord_swap_kept(NULL);
+        Py_ssize_t size = block == NULL ? 0 : (Py_ssize_t)sizeof(PyBytesObject) + PyBytes_GET_SIZE(block);
+        Py_XDECREF(block);
+        return size;
+    }
     /* Whether the bytes are in the buffer, 0 where the offset is outside of it by now; -1 with BufferError or MemoryError set.
        SAFETY: no other code runs between the comparison and the copy, which ends where the buffer ends: with a GIL
        because PyByteArray_Resize runs none, without one because the object is locked. The lock may be given up while
@@ -61,6 +68,7 @@ cdef extern from *:
     }
     """
     PyObject* swap_kept "kcoord_swap_kept"(PyObject*) noexcept
+    Py_ssize_t drop_kept "kcoord_drop_kept"() noexcept
     int copy_into "kcoord_copy_into"(PyObject*, Py_ssize_t, const void*, Py_ssize_t) except -1
 
 

@@ -379,10 +379,11 @@ def _main_interpreter() -> bool:
 
 
 def trim() -> int:
-    """Give back all memory of dropped messages that the native codec keeps for those to come; the number of bytes.
+    """Give back all memory that the native codec keeps for messages to come; the number of bytes.
 
-    It keeps at most `KCOORD_WIRE_POOL_BYTES` (environment; 512 KiB by default, 0 turns it off). The codec in Python
-    keeps none: 0. Worth calling after a burst of large messages, or before memory is measured.
+    Of dropped messages it keeps at most `KCOORD_WIRE_POOL_BYTES` (environment; 512 KiB by default, 0 turns it off); of
+    messages that were written into a buffer, one block of at most 1 MiB. The codec in Python keeps none: 0. Worth
+    calling after a burst of large messages, or before memory is measured.
     """
     return _trim()
 

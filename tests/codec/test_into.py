@@ -337,3 +337,14 @@ def test_the_functions_of_the_package(backend: str) -> None:
     body = kw.encode_response(kw.HeartbeatResponse(), 4, correlation_id=3)
     assert kw.encode_response_into(kw.HeartbeatResponse(), 4, buffer, correlation_id=3) == len(body)
     assert buffer[: len(body)] == body
+
+
+@pytest.mark.skipif("native" not in BACKENDS, reason="the pure codec keeps nothing")
+def test_trim_drops_the_block_that_is_kept() -> None:
+    message = messages.OffsetCommitRequest(group_id="g" * 9_000)
+    kw.trim()
+    buffer = bytearray()
+    for _ in range(2):  # the first finds that the message is large
+        assert kw.encode_into(message, 8, buffer) == len(kw.encode(message, 8))
+    assert kw.trim() > 9_000
+    assert kw.trim() == 0
