@@ -197,7 +197,7 @@ peers: # installs what is missing of them
 sanitize: setup ## the codec's tests on a native module built with the address and undefined-behaviour sanitizers
 	KCOORD_WIRE_REQUIRE_NATIVE=1 KCOORD_WIRE_SANITIZE=address $(PY) setup.py --quiet build --build-base build/sanitize --build-lib build/sanitize/lib
 	LD_PRELOAD="$$(cc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
-	PYTHONPATH=build/sanitize/lib:. KCOORD_WIRE_BACKEND=native \
+	PYTHONPATH=build/sanitize/lib:. PYTHONSAFEPATH=1 KCOORD_WIRE_BACKEND=native \
 	$(PY) -P -m pytest $(SANITIZED)
 
 pythons: setup peers ## the codec's tests on wheels for other versions of CPython (PYTHONS), fetched or compiled once
