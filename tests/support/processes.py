@@ -34,7 +34,7 @@ _TAIL: Final = 4_000
 class Process:
     """One program.
 
-    :param ready: a regular expression of its first line; the constructor waits for that line
+    :param ready: a regular expression of its first line, with its end; the constructor waits for that line
     :param log: where its standard error is added; a file without a name if left out
     :param environment: instead of that of this process
     :param before: called in the new process before the program begins
@@ -66,7 +66,7 @@ class Process:
         if ready:
             try:
                 line = self.line()
-                found = re.search(ready, line)
+                found = re.search(ready, line + "\n")  # which a pattern may ask for
                 assert found is not None, f"{command} says {line!r}; the end of its log:\n{self.errors[-_TAIL:]}"
             except AssertionError:
                 self.kill()
