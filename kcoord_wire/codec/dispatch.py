@@ -30,24 +30,21 @@ class Dispatch:
         return program.decode(data, strict, wants_parts(bytes), lazy)
 
     def encode(self, message: object, version: int, *, drop: bool = False) -> bytes:
-        cls = type(message)
-        if drop:
-            return self._find(cls, version, False, drop=True).encode(message)
-        program = self._programs.get((cls, version)) or self._add(cls, version, False)
-        return program.encode(message)
+        return self._writer(type(message), version, drop).encode(message)
 
     def encode_into(
         self, message: object, version: int, buffer: bytearray, *, offset: int = 0, drop: bool = False
     ) -> int:
-        cls = type(message)
-        if drop:
-            return self._find(cls, version, False, drop=True).encode_into(message, buffer, offset)
-        program = self._programs.get((cls, version)) or self._add(cls, version, False)
-        return program.encode_into(message, buffer, offset)
+        return self._writer(type(message), version, drop).encode_into(message, buffer, offset)
 
     decode.__doc__ = backend.Dispatch.decode.__doc__
     encode.__doc__ = backend.Dispatch.encode.__doc__
     encode_into.__doc__ = backend.Dispatch.encode_into.__doc__
+
+    def _writer(self, cls: type, version: int, drop: bool) -> Program:
+        if drop:
+            return self._find(cls, version, False, drop=True)
+        return self._programs.get((cls, version)) or self._add(cls, version, False)
 
     def _add(self, cls: type, version: int, reading: bool) -> Program:
         program = self._programs[cls, version] = self._find(cls, version, reading)
