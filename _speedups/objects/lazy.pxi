@@ -179,14 +179,6 @@ cdef PyObject* defer_array(void* step, Cursor* c, Py_ssize_t n) noexcept:
     return <PyObject*>array
 
 
-cdef inline void defer_arrays(Cursor* c, PyObject* kept, PyObject* owner) noexcept:
-    """Have arrays of structs read when they are asked for; not where `kept` is NULL."""
-    if kept != NULL:
-        c.defer = defer_array
-        c.kept = kept
-        c.owner = owner
-
-
 cdef traverseproc traverse_attributes = replace_traverse(<PyTypeObject*>LazyArray, traverse_lazy_array)
 Sequence.register(LazyArray)
 lazy_arrays.LAZY_ARRAYS.append(LazyArray)

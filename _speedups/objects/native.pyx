@@ -142,11 +142,6 @@ cdef PyObject* read_message(Struct* s, Cursor* c):
     return raw
 
 
-cdef inline PyObject* or_null(held) noexcept:
-    """What a cursor's `whole` or `kept` is: borrowed from the caller, who holds it until the read ends."""
-    return NULL if held is None else <PyObject*>held
-
-
 cdef as_subclass(Struct* s, message, PyTypeObject* subclass):
     """An instance of a subclass that takes over the fields of `message`, which nothing else refers to."""
     cdef int i
@@ -171,6 +166,63 @@ cdef bytes copy_of(data):
         return (<const char*>view.buf)[:view.len]
     finally:
         PyBuffer_Release(&view)
+
+
+cdef struct Input:
+    # The bytes that a call is given, and what its messages may keep of them.
+    const uint8_t* data
+    Py_ssize_t size
+    bint shared  # as in Cursor, like the next two
+    PyObject* whole
+    PyObject* kept
+    bint viewed  # `view` is open
+    Py_buffer view
+
+
+cdef inline object open_input(Input* input, data, bint parts, bint lazy):
+    """Open the bytes of `data`; return what holds them, for the caller to hold until `close_input`.
+
+    :raises TypeError: `data` has no bytes, or has them in pieces
+    """
+    if parts:
+        data = parts_of(data)
+    elif lazy and type(data) is not bytes:
+        data = copy_of(data)
+    input.viewed = type(data) is not bytes
+    if input.viewed:
+        open_buffer(data, &input.view)
+        input.data = <const uint8_t*>input.view.buf
+        input.size = input.view.len
+    else:
+        input.data = <const uint8_t*>BytesData(<PyObject*>data)
+        input.size = BytesSize(<PyObject*>data)
+    input.shared = input.viewed and not parts
+    input.whole = <PyObject*>data if parts else NULL
+    input.kept = <PyObject*>data if lazy else NULL
+    return data
+
+
+cdef try_input(Input* input, data, bint parts, bint lazy):
+    """As `open_input`; None where that refuses `data`."""
+    try:
+        return open_input(input, data, parts, lazy)
+    except TypeError:
+        return None
+
+
+cdef inline void close_input(Input* input) noexcept:
+    if input.viewed:
+        PyBuffer_Release(&input.view)
+
+
+cdef inline void open_cursor_at(Cursor* c, Input* input, Py_ssize_t offset, bint strict, PyObject* owner) noexcept:
+    open_cursor(c, input.data, input.size, strict, input.shared)
+    c.p += min(offset, input.size)
+    c.whole = input.whole
+    if input.kept != NULL:  # arrays of structs are read when they are asked for
+        c.defer = defer_array
+        c.kept = input.kept
+        c.owner = owner
 
 
 cdef Code code_of(Step* step) noexcept:
@@ -425,73 +477,29 @@ cdef class Program:
 
     cpdef decode(self, data, bint strict=True, bint parts=False, bint lazy=False):
         """The message that `data` holds; in strict mode bytes left over are an error."""
-        cdef Py_buffer view
-        cdef PyObject* kept
-        if lazy and not parts and type(data) is not bytes:
-            data = copy_of(data)
-        if type(data) is bytes and not parts:
-            kept = <PyObject*>data if lazy else NULL
-            return self.read_whole(
-                <const uint8_t*>BytesData(<PyObject*>data), BytesSize(<PyObject*>data), 0, strict, False, NULL, kept, NULL
-            )
-        whole = parts_of(data) if parts else None
-        kept = or_null(whole) if lazy else NULL
-        open_buffer(data if whole is None else whole, &view)
-        try:
-            return self.read_whole(
-                <const uint8_t*>view.buf, view.len, 0, strict, whole is None, or_null(whole), kept, NULL
-            )
-        finally:
-            PyBuffer_Release(&view)
+        return self.read_whole(data, 0, strict, parts, lazy, NULL)
 
     def decode_prefix(self, data, Py_ssize_t offset, bint strict, bint parts=False, bint lazy=False):
         """The message that starts at `offset`, and the offset of the byte after it."""
-        cdef Py_buffer view
         cdef Py_ssize_t end = 0
-        cdef bint shared = type(data) is not bytes and not parts and not lazy
-        cdef PyObject* kept = NULL
         if offset < 0:
             raise ValueError(f"offset {offset} is negative")
-        if parts:
-            data = parts_of(data)
-        elif lazy and type(data) is not bytes:
-            data = copy_of(data)
-        if lazy:
-            kept = <PyObject*>data
-        open_buffer(data, &view)
-        try:
-            message = self.read_whole(
-                <const uint8_t*>view.buf,
-                view.len,
-                min(offset, view.len),
-                strict,
-                shared,
-                <PyObject*>data if parts else NULL,
-                kept,
-                &end,
-            )
-            return message, end
-        finally:
-            PyBuffer_Release(&view)
+        message = self.read_whole(data, offset, strict, parts, lazy, &end)
+        return message, end
 
-    cdef read_whole(
-        self,
-        const uint8_t* data,
-        Py_ssize_t size,
-        Py_ssize_t offset,
-        bint strict,
-        bint shared,
-        PyObject* whole,
-        PyObject* kept,
-        Py_ssize_t* end,
-    ):
+    cdef inline read_whole(self, data, Py_ssize_t offset, bint strict, bint parts, bint lazy, Py_ssize_t* end):
+        cdef Input input
+        held = open_input(&input, data, parts, lazy)  # until it is closed
+        try:
+            return self.read(&input, offset, strict, end)
+        finally:
+            close_input(&input)
+
+    cdef inline read(self, Input* input, Py_ssize_t offset, bint strict, Py_ssize_t* end):
         cdef Cursor c
         cdef PyObject* raw
         cdef object message
-        open_cursor(&c, data, size, strict, shared)
-        c.whole = whole
-        defer_arrays(&c, kept, <PyObject*>self)
-        c.p += offset
+        open_cursor_at(&c, input, offset, strict, <PyObject*>self)
         raw = read_message(self.root, &c)
         if raw == NULL:
             self.raise_decode(&c)
@@ -696,15 +704,11 @@ cdef class Form:
         self.expected = 0
 
 
-cdef read_frame(
-    Form form, const uint8_t* data, Py_ssize_t size, bint strict, bint shared, PyObject* whole, PyObject* kept
-):
+cdef read_frame(Form form, Input* input, bint strict):
     """Header and message; None where the bytes are not such a frame: the twin says why."""
     cdef Cursor c
     cdef PyObject* raw
-    open_cursor(&c, data, size, strict, shared)
-    c.whole = whole
-    defer_arrays(&c, kept, <PyObject*>form.programs)
+    open_cursor_at(&c, input, 0, strict, <PyObject*>form.programs)
     raw = read_message(form.header, &c)
     if raw != NULL:
         header = <object>raw
@@ -767,76 +771,57 @@ cdef class Frames:
 
     def decode_request(self, body, *, family="kafka", bint strict=True, bytes="copy", bint lazy=False, registry=None):
         """Header and request of a frame body; see `codec.backend.Frames`."""
-        cdef Py_buffer view
-        cdef PyObject* kept
         result = None
-        if registry is not None:
-            return registry.frames.decode_request(body, family=family, strict=strict, bytes=bytes, lazy=lazy)
-        if BytesCheckExact(<PyObject*>body) and bytes is COPY:
-            kept = <PyObject*>body if lazy else NULL
-            result = self.read_request(
-                <const uint8_t*>BytesData(<PyObject*>body), BytesSize(<PyObject*>body), family, strict, False, NULL, kept
-            )
-        else:
-            whole = None
-            if wants_parts(bytes):
-                body = whole = parts_of(body)
-            elif lazy:
-                body = copy_of(body)
-            if opened(body, &view):
-                kept = <PyObject*>body if lazy else NULL
-                try:
-                    result = self.read_request(
-                        <const uint8_t*>view.buf, view.len, family, strict, whole is None, or_null(whole), kept
-                    )
-                finally:
-                    PyBuffer_Release(&view)
-        if result is None:
-            return self.twin.decode_request(body, family=family, strict=strict, bytes=bytes, lazy=lazy)
-        return result
+        if registry is None:
+            result = self.read_body(body, family, None, None, strict, bytes, lazy)
+        if result is not None:
+            return result
+        return (self.twin if registry is None else registry.frames).decode_request(
+            body, family=family, strict=strict, bytes=bytes, lazy=lazy
+        )
 
     def decode_response(self, body, api, version, *, bint strict=True, bytes="copy", bint lazy=False, registry=None):
         """Header and response of a frame body; see `codec.backend.Frames`."""
-        cdef Py_buffer view
-        cdef PyObject* kept
         result = None
-        if registry is not None:
-            return registry.frames.decode_response(body, api, version, strict=strict, bytes=bytes, lazy=lazy)
-        if BytesCheckExact(<PyObject*>body) and bytes is COPY:
-            kept = <PyObject*>body if lazy else NULL
-            result = self.read_response(
-                <const uint8_t*>BytesData(<PyObject*>body), BytesSize(<PyObject*>body), api, version, strict, False, NULL, kept
-            )
+        if registry is None:
+            result = self.read_body(body, None, api, version, strict, bytes, lazy)
+        if result is not None:
+            return result
+        return (self.twin if registry is None else registry.frames).decode_response(
+            body, api, version, strict=strict, bytes=bytes, lazy=lazy
+        )
+
+    cdef inline read_body(self, body, family, api, version, bint strict, bytes, bint lazy):
+        """As `read_frame`, of a request where `family` is not None."""
+        cdef Input input
+        cdef PyObject* found
+        if bytes is COPY and BytesCheckExact(<PyObject*>body):
+            held = open_input(&input, body, False, lazy)
         else:
-            whole = None
-            if wants_parts(bytes):
-                body = whole = parts_of(body)
-            elif lazy:
-                body = copy_of(body)
-            if opened(body, &view):
-                kept = <PyObject*>body if lazy else NULL
-                try:
-                    result = self.read_response(
-                        <const uint8_t*>view.buf, view.len, api, version, strict, whole is None, or_null(whole), kept
-                    )
-                finally:
-                    PyBuffer_Release(&view)
-        if result is None:
-            return self.twin.decode_response(body, api, version, strict=strict, bytes=bytes, lazy=lazy)
-        return result
+            held = try_input(&input, body, wants_parts(bytes), lazy)
+            if held is None:
+                return None
+        try:
+            if family is not None:
+                found = self.request_form(&input, family)
+            else:
+                found = self.response_form(&input, api, version)
+            if found == NULL or (<Form>found).body == NULL:
+                return None
+            return read_frame(<Form>found, &input, strict)
+        finally:
+            close_input(&input)
 
     def encode_request(
         self, request, version, *, correlation_id=0, client_id=None, header=None, bint drop=False, registry=None
     ):
         """The frame body of a request; see `codec.backend.Frames`."""
-        if registry is not None:
-            return registry.frames.encode_request(
-                request, version, correlation_id=correlation_id, client_id=client_id, header=header, drop=drop
-            )
-        data = None if drop else self.write_request(request, version, correlation_id, client_id, header, None, 0)
+        data = None
+        if registry is None and not drop:
+            data = self.write_request(request, version, correlation_id, client_id, header, None, 0)
         if data is not None:
             return data
-        return self.twin.encode_request(
+        return (self.twin if registry is None else registry.frames).encode_request(
             request, version, correlation_id=correlation_id, client_id=client_id, header=header, drop=drop
         )
 
@@ -886,14 +871,14 @@ cdef class Frames:
 
     def encode_response(self, response, version, *, correlation_id=0, header=None, bint drop=False, registry=None):
         """The frame body of a response; see `codec.backend.Frames`."""
-        if registry is not None:
-            return registry.frames.encode_response(
-                response, version, correlation_id=correlation_id, header=header, drop=drop
-            )
-        data = None if drop else self.write_response(response, version, correlation_id, header, None, 0)
+        data = None
+        if registry is None and not drop:
+            data = self.write_response(response, version, correlation_id, header, None, 0)
         if data is not None:
             return data
-        return self.twin.encode_response(response, version, correlation_id=correlation_id, header=header, drop=drop)
+        return (self.twin if registry is None else registry.frames).encode_response(
+            response, version, correlation_id=correlation_id, header=header, drop=drop
+        )
 
     def encode_response_into(
         self, response, version, buffer, *, offset=0, correlation_id=0, header=None, bint drop=False, registry=None
@@ -930,45 +915,23 @@ cdef class Frames:
                 found = table.add(api, version, Form(*form))
         return found
 
-    cdef read_request(
-        self, const uint8_t* data, Py_ssize_t size, family, bint strict, bint shared, PyObject* whole, PyObject* kept
-    ):
+    cdef PyObject* request_form(self, Input* input, family) except? NULL:
+        """As `form`, by the first bytes of the frame."""
+        cdef const uint8_t* data = input.data
         cdef PyObject* found = PyDict_GetItemWithError(self.read, family)
         if found == NULL:
             table = self.read.setdefault(family, Table() if self.twin.has_kafka_header(family) else None)
             found = <PyObject*>table
-        if found == Py_None or size < 4:
-            return None
-        found = self.form(<Table>found, "request", <int16_t>load16(data), <int16_t>load16(data + 2), family)
-        if found == NULL or (<Form>found).body == NULL:
-            return None
-        return read_frame(<Form>found, data, size, strict, shared, whole, kept)
+        if found == Py_None or input.size < 4:
+            return NULL
+        return self.form(<Table>found, "request", <int16_t>load16(data), <int16_t>load16(data + 2), family)
 
-    cdef read_response(
-        self,
-        const uint8_t* data,
-        Py_ssize_t size,
-        api,
-        version,
-        bint strict,
-        bint shared,
-        PyObject* whole,
-        PyObject* kept,
-    ):
+    cdef PyObject* response_form(self, Input* input, api, version) except? NULL:
+        """As `form`; not for what may be the answer of a broker that does not know the version."""
         cdef PyObject* found = self.form(self.responses, "response", api, version, "kafka")
-        if found == NULL or (<Form>found).body == NULL:
-            return None
-        if (<Form>found).falls_back and (size < 6 or load16(data + 4) == UNSUPPORTED_VERSION):
-            return None
-        return read_frame(<Form>found, data, size, strict, shared, whole, kept)
-
-
-cdef bint opened(body, Py_buffer* view) noexcept:
-    """Whether `body` has its bytes in one piece; the caller releases the view."""
-    if GetBuffer(<PyObject*>body, view, PyBUF_SIMPLE) == 0:
-        return True
-    PyErr_Clear()
-    return False
+        if found == NULL or not (<Form>found).falls_back:
+            return found
+        return found if input.size >= 6 and load16(input.data + 4) != UNSUPPORTED_VERSION else NULL
 
 
 cdef bint is_of(Form form, PyObject* header, PyObject** values, int n) noexcept:
