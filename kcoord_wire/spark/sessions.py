@@ -59,7 +59,7 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
 
     :param master: Spark's master URL
     :param conf: further settings, such as ``**{"spark.executor.memory": "2g"}``; they win over `spark_conf`
-    :raises FileNotFoundError: no Java was found
+    :raises FileNotFoundError: no Java of 17 or newer was found
     """
     running = SparkSession.getActiveSession()
     if running is not None:

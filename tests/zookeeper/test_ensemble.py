@@ -47,6 +47,7 @@ def test_nodes_that_end_at_once_are_an_error_with_their_log(monkeypatch: pytest.
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho no such option >&2\nexit 1\n")
     java.chmod(0o755)
+    (tmp_path / "release").write_text('JAVA_VERSION="17"\n')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(ensemble_module.tempfile, "tempdir", str(tmp_path))
     with pytest.raises(EnsembleError, match="no such option"):
