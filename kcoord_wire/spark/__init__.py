@@ -10,7 +10,8 @@ Spark (4.2 or newer), pyarrow and pandas come with the extra ``spark``. On a clu
 package, which `package_archive` writes into one file. Sources that fit one machine need no Spark: see
 `kcoord_wire.forensics.analysis`.
 
-Names are imported on first use. To add an option of a source: `sources`; of the decoding of a column: `decode`.
+Names are imported on first use. To add an option of a source: `sources`; of a stream: `streams`; of the decoding of a
+column: `decode`.
 """
 
 from __future__ import annotations
