@@ -52,7 +52,7 @@ def test_nodes_that_end_at_once_are_an_error_with_their_log(monkeypatch: pytest.
     monkeypatch.setattr(ensemble_module.tempfile, "tempdir", str(tmp_path))
     with pytest.raises(EnsembleError, match="no such option"):
         Ensemble(3).start()
-    assert os.listdir(tmp_path) == ["bin"]
+    assert sorted(os.listdir(tmp_path)) == ["bin", "release"]
 
 
 def test_without_pyspark_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
