@@ -44,7 +44,7 @@ from kcoord_wire.forensics.model import (
 from kcoord_wire.forensics.sources.files import Progress, ReadProgress, Stop, find_sources
 from kcoord_wire.forensics.sources.frames import read_frames, read_lines, read_log
 from kcoord_wire.forensics.wire.history import place_evidence, wire_history
-from kcoord_wire.forensics.wire.traffic import read_sightings
+from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.marshal.reader import ClaimRules
@@ -221,9 +221,7 @@ class Collected:
         found: list[GroupHistory] = []
         exchanges = rename_groups(name_topics(exchanges, topics), topics)
         for rows in by_group(exchanges, exchanges["group_id"]):
-            history = wire_history(rows, sightings)
-            history.findings = detect(history, rows, sightings.errors)
-            place_evidence(history, rows)
+            history = group_history([rows], sightings)
             if self._look is not None:
                 self._look(history, rows)
             found.append(history)
@@ -264,6 +262,21 @@ class Collected:
             wanted = pc.fill_null(pc.is_in(names, self._groups), False)
             names, rows = names.filter(wanted), rows.filter(wanted)
         yield from by_group(rows, names)
+
+
+def group_history(batches: Iterable[pa.RecordBatch | pa.Table], sightings: Sightings) -> GroupHistory:
+    """Return the history of one group on the wire, with its findings and the positions of its evidence.
+
+    :param batches: rows of `Exchange` of the group, with the names of topics (`name_topics`); their order has no effect
+    :param sightings: of all sources
+    """
+    rows = pa.concat_tables(
+        [batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch]) for batch in batches]
+    )
+    history = wire_history(rows, sightings)
+    history.findings = detect(history, rows, sightings.errors)
+    place_evidence(history, rows)
+    return history
 
 
 def add_lag(histories: Iterable[GroupHistory], rows: Iterable[Lag]) -> None:

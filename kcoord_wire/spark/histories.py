@@ -49,7 +49,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from kcoord_wire.forensics.analysis import TABLES
+from kcoord_wire.forensics.analysis import TABLES, group_history
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.exchanges.clusters import BROKER, names_by_cluster, read_clusters
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
@@ -70,7 +70,6 @@ from kcoord_wire.forensics.model import (
     table_of,
 )
 from kcoord_wire.forensics.records.reader import group_of, log_history
-from kcoord_wire.forensics.wire.history import place_evidence, wire_history
 from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings
 from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema
 
@@ -345,10 +344,7 @@ def _wire_history_of(topics: pa.Table) -> Callable[[pa.Table], pa.Table]:
     def history_of(exchanges: pa.Table) -> pa.Table:
         topics, sightings = _read_topics(encoded)
         exchanges = name_topics(exchanges, topics)
-        history = wire_history(exchanges, sightings)
-        history.findings = detect(history, exchanges, sightings.errors)
-        place_evidence(history, exchanges)
-        return _one(history)
+        return _one(group_history([exchanges], sightings))
 
     return history_of
 
