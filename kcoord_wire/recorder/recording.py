@@ -45,8 +45,12 @@ Side = Literal["client", "broker"]
 _MAGIC: Final = b"\x89kcrec\r\n"
 _VERSION: Final = 1
 _FILE_HEADER: Final = struct.Struct(">8sHHIqqI")
+FILE_HEADER_SIZE: Final = _FILE_HEADER.size
+"""Bytes of a file before its first record."""
 _MARKER: Final = b"\xf5KR\n"
 _RECORD: Final = struct.Struct(">4sIIIqIBB2xI")
+RECORD_HEADER_SIZE: Final = _RECORD.size
+"""Bytes of a record before its body."""
 _HEAD: Final = struct.Struct(">IIqIBB2x")  # what the header's own checksum is of
 _FRONT: Final = struct.Struct(">4sI")
 _CHECKSUM: Final = struct.Struct(">I")

@@ -12,7 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from kcoord_wire.forensics.model import Frame
 from kcoord_wire.forensics.sources.frames import read_frames
-from kcoord_wire.recorder.recording import RecordingWriter, recording_files
+from kcoord_wire.recorder.recording import RecordingWriter, read_recording, recording_files
+from kcoord_wire.spark import streams
 from kcoord_wire.spark.rows import spark_schema
 from kcoord_wire.spark.streams import DataLossError, RecordingStream
 
@@ -113,6 +114,167 @@ def test_a_torn_tail_waits_and_becomes_damage(tmp_path: Path) -> None:
     [damage] = [row for row in new if row["error"] is not None]
     assert damage["direction"] == "damage"
     assert damage["lost"] == len(cut.read_bytes()) - damage["position"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_batch_has_the_same_rows_whenever_it_is_read(tmp_path: Path, seed: int) -> None:
+    """The file is damaged, and its growth is cut anywhere; each batch is read at once, and again by a new worker when
+    all is there, as after a crash before its commit."""
+    chosen = random.Random(seed)
+    with RecordingWriter(tmp_path / "full") as writer:
+        record(writer, 0, 60)
+    [full] = recording_files(tmp_path / "full")
+    data = bytearray(full.read_bytes())
+    for _ in range(6):
+        data[chosen.randrange(40, len(data))] ^= 1 << chosen.randrange(8)
+    folder = tmp_path / "growing"
+    folder.mkdir()
+    growing = folder / full.name
+    batches = []
+    place = stream(folder).initialOffset()
+    for size in [*sorted(chosen.sample(range(len(data)), 40)), len(data)]:
+        growing.write_bytes(data[:size])
+        limit = chosen.choice([ALL, ReadMaxBytes(chosen.randrange(1, 200)), ReadMaxRows(chosen.randrange(1, 4))])
+        end, rows = follow(stream(folder), place, limit)
+        batches.append((place, end, rows))
+        place = end
+    with RecordingWriter(folder) as writer:
+        record(writer, 60, 5)
+    end, rows = follow(stream(folder), place, ALL)
+    batches.append((place, end, rows))
+    reader = stream(folder)
+    for start, end, rows in batches:
+        streams._cursors.clear()
+        again = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
+        assert [row for batch in again for row in batch.to_pylist()] == rows
+    assert [row for _, _, rows in batches for row in rows] == whole(folder)
+    assert any(row["direction"] == "damage" for row in whole(folder))
+
+
+def test_the_driver_reads_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for the offsets nor for the parts; only a limit of rows is counted."""
+    with RecordingWriter(tmp_path, max_file_bytes=900) as writer:
+        record(writer, 0, 40)
+    monkeypatch.setattr(streams, "read_recording", None)
+    reader = stream(tmp_path)
+    place = reader.initialOffset()
+    for limit in (ReadMaxBytes(700), ReadMaxFiles(1), ALL):
+        end = reader.latestOffset(place, limit)
+        assert reader.partitions(place, end)
+        place = end
+    assert place == reader.reportLatestOffset()
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(place, ALL) == place
+
+
+def test_a_worker_reads_each_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has read of a file is not read again for the names of the connections."""
+    read: list[int] = []
+
+    def counted(path: str, *, start: int) -> Any:
+        for found in read_recording(path, start=start):
+            read.append(found.position)
+            yield found
+
+    monkeypatch.setattr(streams, "read_recording", counted)
+    place, records = stream(tmp_path).initialOffset(), 0
+    with RecordingWriter(tmp_path) as writer:
+        for first in range(0, 100, 10):
+            record(writer, first, 10)
+            place, _ = follow(stream(tmp_path), place, ALL)
+            records = sum(1 for _ in read_recording(writer.path))
+    assert len(read) == len(set(read)) == records
+
+
+def test_a_writer_may_cut_off_what_never_was_whole(tmp_path: Path) -> None:
+    """Its disk is full: the offset is behind the place to which it cuts its file back."""
+    with RecordingWriter(tmp_path) as writer:
+        record(writer, 0, 10)
+    [path] = recording_files(tmp_path)
+    data = path.read_bytes()
+    path.write_bytes(data + data[40:60])
+    torn, rows = follow(stream(tmp_path), stream(tmp_path).initialOffset(), ALL)
+    path.write_bytes(data)
+    place, none = follow(stream(tmp_path), torn, ALL)
+    assert (none, place["files"][path.name]["position"]) == ([], len(data))
+    with RecordingWriter(tmp_path) as writer:
+        record(writer, 10, 10)
+    _, new = follow(stream(tmp_path), place, ALL)
+    assert [*rows, *new] == whole(tmp_path)
+
+
+def test_a_torn_header_waits(tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path) as writer:
+        record(writer, 0, 3)
+    [path] = recording_files(tmp_path)
+    data = path.read_bytes()
+    place = stream(tmp_path).initialOffset()
+    for size in (0, 7, 20):
+        path.write_bytes(data[:size])
+        assert follow(stream(tmp_path), place, ALL) == (place, [])
+    path.write_bytes(data)
+    assert follow(stream(tmp_path), place, ALL)[1] == whole(tmp_path)
+
+
+def by_source(rows: Rows) -> Rows:
+    return sorted(rows, key=lambda row: (row["source"], row["seq"]))
+
+
+@pytest.mark.parametrize("limit", [ALL, ReadMaxRows(5), ReadMaxBytes(300), ReadMaxFiles(2)], ids=repr)
+def test_recorders_that_come_later_and_go(tmp_path: Path, limit: ReadLimit) -> None:
+    """A pattern of folders, and one that comes after the stream has begun; a finished file is deleted."""
+    pattern = tmp_path / "recorder-*" / "frames"
+    place, rows = stream(pattern).initialOffset(), []
+    assert follow(stream(pattern), place, limit) == (place, [])
+    writers = [RecordingWriter(tmp_path / f"recorder-{number}" / "frames", max_file_bytes=1200) for number in (1, 2)]
+    (tmp_path / "notes").mkdir()
+    deleted: Rows = []
+    for turn in range(4):
+        if turn == 2:
+            writers.append(RecordingWriter(tmp_path / "recorder-0" / "frames", max_file_bytes=1200))
+        for writer in writers:
+            record(writer, 14 * turn, 14)
+        while True:
+            end, new = follow(stream(pattern), place, limit)
+            rows += new
+            if end == place:
+                break
+            place = end
+        if turn == 1:
+            first, *rest = recording_files(writers[0].folder)
+            assert rest
+            deleted = [row for row in whole(writers[0].folder) if row["source"] == str(first)]
+            first.unlink()
+    for writer in writers:
+        writer.close()
+    expected = [row for writer in writers for row in whole(writer.folder)]
+    assert by_source(rows) == by_source([*deleted, *expected])
+    assert {name.split("/")[0] for name in place["files"]} == {"recorder-0", "recorder-1", "recorder-2"}
+
+
+def test_a_busy_recorder_leaves_room_for_others(tmp_path: Path) -> None:
+    for name, count in (("a", 200), ("b", 20), ("c", 20)):
+        with RecordingWriter(tmp_path / name) as writer:
+            record(writer, 0, count)
+    for limit in (ReadMaxBytes(600), ReadMaxRows(9), ReadMaxFiles(3)):
+        reader = stream(tmp_path / "*")
+        end, rows = follow(reader, reader.initialOffset(), limit)
+        assert len(end["files"]) == len({row["source"] for row in rows}) == 3
+        if isinstance(limit, ReadMaxRows):
+            assert len(rows) == 9
+
+
+def test_offsets_of_other_versions(tmp_path: Path) -> None:
+    """Those of the first version had the number of rows, and none of their own."""
+    with RecordingWriter(tmp_path) as writer:
+        record(writer, 0, 9)
+        place, rows = follow(stream(tmp_path), stream(tmp_path).initialOffset(), ALL)
+        old = {"files": {name: {**item, "rows": len(rows)} for name, item in place["files"].items()}}
+        record(writer, 9, 9)
+    _, new = follow(stream(tmp_path), old, ALL)
+    assert [*rows, *new] == whole(tmp_path)
+    with pytest.raises(ValueError, match=r"offsets of version 3, and this kcoord_wire reads versions 1 and 2"):
+        stream(tmp_path).latestOffset({**place, "version": 3}, ALL)
 
 
 def test_a_finished_file_may_be_deleted(tmp_path: Path) -> None:
