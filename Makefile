@@ -15,6 +15,7 @@ FREE_THREADED ?=
 DEBUGGED ?= tests/codec
 TSAN_ROUNDS ?= 20
 PYTHONS ?= 3.12 3.13 3.14
+SPARKS ?= 3.5 4.0 4.1 4.2
 ROUNDS ?= 1000
 SANITIZED ?= tests/codec tests/fuzz
 QUICK ?=
@@ -69,7 +70,7 @@ CROWDED := tests/interop/test_explain_situations.py tests/interop/test_incidents
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central fuzz interop clients crowded short peers sanitize pythons free-threaded thread-sanitizer debug-python regen clean
+.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central fuzz interop clients crowded short peers sanitize pythons sparks oldest-sparks free-threaded thread-sanitizer debug-python regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -174,13 +175,16 @@ $(FUZZER)/.installed: fuzz/requirements.txt | $(PY)
 	$(FUZZER)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-interop: clients crowded short ## other implementations: brokers, clients, dissectors, type checkers, pip; installs what is missing
+interop: clients crowded oldest-sparks short ## other implementations: brokers, clients, dissectors, type checkers, pip; installs what is missing
 
 clients: setup peers
 	$(PYTEST) -n 2 $(OUTSIDE) $(addprefix --ignore=,$(CROWDED)) -o faulthandler_timeout=1860
 
 crowded: setup peers
 	$(PY) -m pytest $(CROWDED) -o faulthandler_timeout=1860
+
+oldest-sparks: # the suite has the newest
+	$(MAKE) sparks SPARKS='3.5 4.0'
 
 short: setup # what nothing else runs rots: the other targets, each in its shortest form
 	$(MAKE) fuzz FUZZ_SECONDS=2
@@ -202,6 +206,11 @@ sanitize: setup ## the codec's tests on a native module built with the address a
 
 pythons: setup peers ## the codec's tests on wheels for other versions of CPython (PYTHONS), fetched or compiled once
 	KCOORD_WIRE_PYTHONS='$(PYTHONS)' $(PY) -m pytest tests/test_packaging.py -k another_python -o faulthandler_timeout=1860
+
+sparks: setup ## tests/spark with other versions of Spark (SPARKS), each in an environment of its own
+	for version in $(SPARKS); do \
+		python="$$($(PY) -m tests.support.sparks $$version)" && "$$python" -m pytest tests/spark || exit 1; \
+	done
 
 debug-python: setup ## the codec's tests on a CPython that asserts and counts references (DEBUGGED: which tests), compiled once
 	python="$$($(PY) -m tests.support.pythons 3.13d)" && "$$python" -m venv build/debug-python

@@ -6,9 +6,9 @@
     decode_frames(frames, apis=["JoinGroup"], columns=["group_id", "reason"], flat=True).show()
     explain_rebalances(frames).select("group_id", "cause", "client_id", "detail").show(truncate=False)
 
-Spark (4.2 or newer), pyarrow and pandas come with the extra ``spark``. On a cluster every worker needs pyarrow and this
-package, which `package_archive` writes into one file. Sources that fit one machine need no Spark: see
-`kcoord_wire.forensics.analysis`.
+Spark, pyarrow and pandas come with the extra ``spark``; `versions` has what differs from Spark 3.5 to 4.3. On a cluster
+every worker needs pyarrow and this package, which `package_archive` writes into one file. Sources that fit one machine
+need no Spark: see `kcoord_wire.forensics.analysis`.
 
 Names are imported on first use. To add an option of a source: `sources`; of a stream: `streams`; of the decoding of a
 column: `decode`.

@@ -24,12 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StructField, StructType
 
 import kcoord_wire as kw
 from kcoord_wire.codec.columns import ColumnDecoder, Form
 from kcoord_wire.spark.rows import as_arrow, as_spark, spark_type
+from kcoord_wire.spark.versions import struct_expression
 
 GROUP_APIS: Final = (
     "OffsetCommit",
@@ -324,9 +324,8 @@ def from_kafka_wire(
     is_alone = plan.form == "response" and len(plan.messages) == 1
     key = kw.registry[plan.messages[0]].api_key if is_alone and keys is None else None
     function = _expression(plan, key, version, keys is not None, versions is not None)
-    decode = arrow_udf(function, plan.schema)  # type: ignore[call-overload]  # its overloads know no StructType here
-    made: Column = decode(*(c for c in (col, keys, versions) if c is not None))
-    return made
+    columns = [F.col(c) if isinstance(c, str) else c for c in (col, keys, versions) if c is not None]
+    return struct_expression(function, plan.schema, columns)
 
 
 def _checked_options(options: Mapping[str, Any]) -> tuple[DecodePlan, int | None]:
@@ -358,7 +357,6 @@ def _expression(
             as_spark(batch, known.arrow).columns, fields=fields, mask=pc.is_null(columns[0])
         )
 
-    from_kafka_wire.__annotations__ = {"columns": pa.Array, "return": pa.Array}
     return from_kafka_wire
 
 

@@ -72,6 +72,10 @@ from kcoord_wire.forensics.model import (
 from kcoord_wire.forensics.records.reader import group_of, log_history
 from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings
 from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema
+from kcoord_wire.spark.versions import SparkVersionError
+
+if not hasattr(DataFrame, "toArrow"):
+    raise SparkVersionError("the analysis of groups on Spark", "4.0")
 
 _PARTS: Final = 8192  # rows of a batch
 

@@ -17,10 +17,10 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from kcoord_wire.forensics.model import arrow_schema
+from kcoord_wire.spark.versions import arrow_schema_of, spark_schema_of
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ def spark_schema(row: type) -> StructType:
 
 def spark_type(schema: pa.Schema) -> StructType:
     """The Spark schema of an Arrow schema."""
-    return from_arrow_schema(pa.schema([_nullable(field) for field in schema]))
+    return spark_schema_of(pa.schema([_nullable(field) for field in schema]))
 
 
 @cache
@@ -44,7 +44,7 @@ def wire_schema(row: type) -> pa.Schema:
 
 def as_arrow(schema: StructType) -> pa.Schema:
     """The Arrow schema in which Spark exchanges rows of `schema`."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return arrow_schema_of(schema)
 
 
 def as_spark(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:

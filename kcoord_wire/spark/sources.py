@@ -24,7 +24,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kcoord_wire.forensics.lines.wrapping import parse_zone
@@ -32,8 +31,20 @@ from kcoord_wire.forensics.model import Frame, LogLine, LogRow
 from kcoord_wire.forensics.sources.files import find_sources
 from kcoord_wire.forensics.sources.frames import read_frames, read_lines, read_log
 from kcoord_wire.spark.rows import as_arrow, as_spark, spark_schema
-from kcoord_wire.spark.streams import STREAM_OPTIONS, RecordingStream
+from kcoord_wire.spark.versions import SparkVersionError
 
+try:
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+except ModuleNotFoundError:
+    raise SparkVersionError("the data source kcoord", "4.0") from None
+
+STREAM_OPTIONS: Final = (
+    "failOnDataLoss",
+    "maxBytesPerTrigger",
+    "maxFilesPerTrigger",
+    "maxRowsPerTrigger",
+    "startingOffsets",
+)
 OPTIONS: Final = ("mode", "path", "paths", "ports", "timezone")
 ROWS: Final[Mapping[str, type]] = {"frames": Frame, "records": LogRow, "lines": LogLine}
 _OF_KIND: Final = {"pcap": "frames", "recording": "frames", "log": "records", "text": "lines"}
@@ -76,6 +87,8 @@ class KcoordSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of a folder of recordings that grows."""
+        from kcoord_wire.spark.streams import RecordingStream  # which needs a newer Spark than the batch source
+
         return RecordingStream(dict(self.options), schema)
 
 

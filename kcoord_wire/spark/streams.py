@@ -32,14 +32,6 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxFiles,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from kcoord_wire.forensics.model import Frame, table_of
@@ -56,14 +48,21 @@ from kcoord_wire.recorder.recording import (
     refusal,
 )
 from kcoord_wire.spark.rows import as_arrow, as_spark
+from kcoord_wire.spark.sources import STREAM_OPTIONS
+from kcoord_wire.spark.versions import SparkVersionError
 
-STREAM_OPTIONS: Final = (
-    "failOnDataLoss",
-    "maxBytesPerTrigger",
-    "maxFilesPerTrigger",
-    "maxRowsPerTrigger",
-    "startingOffsets",
-)
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxFiles,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ModuleNotFoundError:  # a reader before 4.2 is not told where a batch begins, nor how large it may be
+    raise SparkVersionError("the stream source kcoord", "4.2") from None
+
 _VERSION: Final = 2  # of offsets
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _BATCH_ROWS: Final = 8192

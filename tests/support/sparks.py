@@ -1,0 +1,51 @@
+"""Other versions of Spark to test with: `python -m tests.support.sparks 4.0` prints the path of a Python that has one.
+
+It is an environment in ``build/`` of which everything but pyspark is that of this Python: a line in a .pth file adds
+the latter's packages, the checkout among them, behind its own. 400 MB a version.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import venv
+from importlib.metadata import version as version_of
+from pathlib import Path
+
+from tests.support.processes import locked
+
+SPARK = tuple(int(part) for part in version_of("pyspark").split(".")[:2])
+"""The version that these tests run with, as in ``(4, 3)``."""
+BUILD = Path(__file__).resolve().parents[2] / "build"
+_ASK = "import pyspark; print(pyspark.__version__)"
+
+
+def interpreter(version: str) -> Path:
+    """The program of an environment with the newest release of this version; installs what is missing.
+
+    :raises subprocess.CalledProcessError: pip does not find it
+    """
+    folder = BUILD / f"spark-{version}"
+    python = folder / "bin" / "python"
+    with locked(folder):
+        if not _has(python, version):
+            venv.create(folder, clear=True, symlinks=True, with_pip=True)
+            [site] = folder.glob("lib/python*/site-packages")
+            # A folder that is only named would be searched; its own .pth files, which lead to the checkout, not read.
+            (site / "beside.pth").write_text(f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n")
+            pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            subprocess.run([*pip, f"pyspark[connect]=={version}.*"], check=True, stdout=sys.stderr)
+            assert _has(python, version)
+    return python
+
+
+def _has(python: Path, version: str) -> bool:
+    if not python.exists():
+        return False
+    done = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, check=False)
+    return done.stdout.startswith(f"{version}.")
+
+
+if __name__ == "__main__":
+    print(interpreter(sys.argv[1]))
