@@ -10,8 +10,10 @@ Laws:
 * Captures and recordings have the rows of `Frame`, log segments those of `LogRow`, logs of brokers and clients those of
   `LogLine` (`kcoord_wire.forensics.model`). A path with several is rejected, because a table has one schema.
 * A file is a partition, because a frame is found only by reading all before it. Every executor needs access to the
-  files.
+  files, which may be in a store (`places`).
 * Unreadable bytes are a row with `error`; with mode FAILFAST they end the job.
+* A table (``CREATE TABLE t USING kcoord OPTIONS (path ...)``) reads its files like `load`. Spark gives the options of a
+  table to `schema`, once, and none to the reader, so that the schema brings them, in the metadata of its first column.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow
-from kcoord_wire.forensics.sources.files import find_sources
 from kcoord_wire.forensics.sources.frames import read_frames, read_lines, read_log
+from kcoord_wire.spark.places import Place, find_places, local_path
 from kcoord_wire.spark.rows import as_arrow, as_spark, spark_schema
 from kcoord_wire.spark.versions import SparkVersionError
 
@@ -48,6 +50,8 @@ STREAM_OPTIONS: Final = (
 OPTIONS: Final = ("mode", "path", "paths", "ports", "timezone")
 ROWS: Final[Mapping[str, type]] = {"frames": Frame, "records": LogRow, "lines": LogLine}
 _OF_KIND: Final = {"pcap": "frames", "recording": "frames", "log": "records", "text": "lines"}
+_KEPT: Final = "kcoord"  # the key of a table's options in the metadata
+_OF_TABLES: Final = frozenset({"comment", "is_managed_location", "location", "owner", "provider"})  # Spark's own
 _NAMES: Final = {"frames": "frames", "records": "records of a log", "lines": "lines of text"}
 
 
@@ -76,14 +80,16 @@ class KcoordSource(DataSource):
 
         :raises ValueError: there are files of several kinds, or none that can be read
         """
-        paths = _paths(self.options)
-        if all(Path(path).is_dir() and not any(Path(path).iterdir()) for path in paths):
-            return spark_schema(Frame)
-        return spark_schema(ROWS[_kind(paths)])
+        options = _of_table(self.options)
+        paths = _paths(self.options if options is None else options)
+        is_empty = all(_is_empty_folder(path) for path in paths)
+        schema = spark_schema(Frame if is_empty else ROWS[_kind(find_places(paths))])
+        return schema if options is None else _with_options(schema, options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the files that exist now."""
-        return _Reader(dict(self.options), schema)
+        kept: Mapping[str, str] = schema[0].metadata.get(_KEPT, {}) if len(schema) else {}
+        return _Reader({**kept, **self.options}, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of a folder of recordings that grows."""
@@ -100,10 +106,9 @@ def register(spark: SparkSession) -> None:
 class _File(InputPartition):
     """A file, read by one task."""
 
-    def __init__(self, path: str, kind: str) -> None:
-        super().__init__(path)
-        self.path = path
-        self.kind = kind
+    def __init__(self, place: Place) -> None:
+        super().__init__(place.name)
+        self.place = place
 
 
 class _Reader(DataSourceReader):
@@ -115,22 +120,33 @@ class _Reader(DataSourceReader):
         self.schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [_File(str(source.path), source.kind) for source in find_sources(self.paths)]
+        return [_File(place) for place in find_places(self.paths)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _File)
         wanted = as_arrow(self.schema)
-        for batch in self._batches(partition):
-            if self.fail_fast and batch["error"].null_count < len(batch):
-                raise UnreadableError(_damage_text(batch))
-            yield as_spark(batch, wanted)
+        place = partition.place
+        with place.local() as path:
+            for batch in self._batches(path, place.kind):
+                named = batch if str(path) == place.name else _renamed(batch, str(path), place.name)
+                if self.fail_fast and named["error"].null_count < len(named):
+                    raise UnreadableError(_damage_text(named))
+                yield as_spark(named, wanted)
 
-    def _batches(self, partition: _File) -> Iterator[pa.RecordBatch]:
-        if partition.kind == "log":
-            return read_log(partition.path)
-        if partition.kind == "text":
-            return read_lines(partition.path, timezone=self.timezone)
-        return read_frames(partition.path, ports=self.ports)
+    def _batches(self, path: Path, kind: str) -> Iterator[pa.RecordBatch]:
+        if kind == "log":
+            return read_log(path)
+        if kind == "text":
+            return read_lines(path, timezone=self.timezone)
+        return read_frames(path, ports=self.ports)
+
+
+def _renamed(batch: pa.RecordBatch, path: str, name: str) -> pa.RecordBatch:
+    """The rows of a copy, under the name of the file."""
+    schema = batch.schema
+    batch = batch.set_column(schema.get_field_index("source"), schema.field("source"), pa.repeat(name, len(batch)))
+    error = pc.replace_substring(batch["error"], path, name)
+    return batch.set_column(schema.get_field_index("error"), schema.field("error"), error)
 
 
 def _damage_text(batch: pa.RecordBatch) -> str:
@@ -138,22 +154,41 @@ def _damage_text(batch: pa.RecordBatch) -> str:
     return f"{row['source']} at {row['position']}: {row['error']}; mode PERMISSIVE has a row for it"
 
 
-def _kind(paths: Sequence[str]) -> str:
-    sources = find_sources(paths)
-    first: dict[str, Path] = {}
-    for source in sources:
-        first.setdefault(_OF_KIND[source.kind], source.path)
+def _kind(places: Sequence[Place]) -> str:
+    first: dict[str, str] = {}
+    for place in places:
+        first.setdefault(_OF_KIND[place.kind], place.name)
     if len(first) > 1:
-        found = " and ".join(f"{_NAMES[kind]} ({path})" for kind, path in first.items())
-        raise ValueError(f"{', '.join(paths)} has {found}; a table has one kind: load them separately")
+        found = " and ".join(f"{_NAMES[kind]} ({name})" for kind, name in first.items())
+        raise ValueError(f"there are {found}; a table has one kind: load them separately")
     return next(iter(first))
+
+
+def _is_empty_folder(path: str) -> bool:
+    local = local_path(path)
+    return local is not None and Path(local).is_dir() and not any(Path(local).iterdir())
+
+
+def _of_table(options: Mapping[str, str]) -> dict[str, str] | None:
+    """The options that a table is created with, without Spark's own; None if this is no table."""
+    lower = {name.lower(): value for name, value in options.items()}
+    if not {"provider", "owner"} <= lower.keys():
+        return None
+    return {name: lower[name] for name in lower if name not in _OF_TABLES and not name.startswith("option.")}
+
+
+def _with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    first, *others = schema.fields
+    return StructType([StructField(first.name, first.dataType, first.nullable, {_KEPT: dict(options)}), *others])
 
 
 def _paths(options: Mapping[str, str]) -> list[str]:
     if "paths" in options:  # load() was called with a list
         return [str(path) for path in json.loads(options["paths"])]
     if not options.get("path"):
-        raise ValueError('the source kcoord needs a path: .load("captures/")')
+        raise ValueError(
+            'the source kcoord needs a path: .load("captures/"); a table has it if its columns are not declared'
+        )
     return [options["path"]]
 
 

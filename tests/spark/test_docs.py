@@ -45,7 +45,7 @@ def test_the_snippets_run(spark: SparkSession, tmp_path: Path, capsys: pytest.Ca
     blocks = [block for block in BLOCKS if SPARK >= (4, 2) or STREAM not in block]
     program = "\n".join(blocks)
     for path in PATHS:
-        program, count = re.subn(f'"{re.escape(path)}"', f'"{tmp_path / path}"', program)
+        program, count = re.subn(rf"(['\"]){re.escape(path)}\1", rf"\g<1>{tmp_path / path}\1", program)
         assert count or len(blocks) < len(BLOCKS), f"{path} is not in docs/spark.md"
     names: dict[str, object] = {}
     exec(compile(program, "docs/spark.md", "exec"), names)

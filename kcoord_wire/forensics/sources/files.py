@@ -31,8 +31,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from glob import glob, has_magic
-from pathlib import Path
-from typing import IO, BinaryIO, Final, Literal, cast
+from pathlib import Path, PurePath
+from typing import IO, BinaryIO, Final, Literal, Protocol, cast
 
 from kcoord_wire.capture.pcap import PCAP_MAGIC, SECTION_MAGIC
 from kcoord_wire.forensics.model import Loss
@@ -61,12 +61,26 @@ class Content:
     lost: int = 0
 
 
-def plain_name(path: Path) -> str:
+class File(Protocol):
+    """What the kind of a file is found by; `pathlib.Path` has it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def parent(self) -> PurePath: ...
+
+    def is_file(self) -> bool: ...
+
+    def open(self, mode: Literal["rb"]) -> IO[bytes]: ...
+
+
+def plain_name(path: File) -> str:
     """Return the name of a file without the ``.gz`` of packed ones."""
     return path.name.removesuffix(".gz")
 
 
-def first_bytes(path: Path, count: int) -> bytes:
+def first_bytes(path: File, count: int) -> bytes:
     """Return the first bytes of a file's content, fewer where it ends or is damaged.
 
     :raises OSError: it cannot be read
@@ -128,7 +142,7 @@ def _unpack(file: BinaryIO, place: IO[bytes]) -> str | None:
 class _Pieces:
     """As much of a `BinaryIO` as `GzipFile` needs for reading: pieces of `_PACKED_PIECE` bytes at most."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
     def read(self, size: int = -1) -> bytes:
@@ -184,10 +198,18 @@ def kind_of(path: str | os.PathLike[str]) -> Kind:
     path = Path(path)
     if path.is_dir():
         raise SourceError(f"{path} is a folder: find_sources looks for files in it")
+    return kind_of_file(path)
+
+
+def kind_of_file(path: File) -> Kind:
+    """Return the kind of a file, wherever it is.
+
+    :raises SourceError: it is empty, unreadable, or of another kind
+    """
     try:
         start = first_bytes(path, _SNIFFED)
     except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}") from None
+        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from None
     if not start:
         raise SourceError(f"{path} is empty: nothing was captured or logged")
     if start[:4] == SECTION_MAGIC or start[:4] in PCAP_MAGIC:
@@ -208,7 +230,7 @@ def kind_of(path: str | os.PathLike[str]) -> Kind:
     )
 
 
-def _has_lines(path: Path) -> bool:
+def _has_lines(path: File) -> bool:
     from kcoord_wire.forensics.lines.extraction import holds_lines
 
     return holds_lines(first_bytes(path, _SEARCHED_TEXT))
@@ -252,7 +274,7 @@ def find_sources(paths: Sequence[str | os.PathLike[str]]) -> list[Source]:
                 )
             for source in sources:
                 found.setdefault(source.path.resolve(), source)
-    return sorted(found.values(), key=lambda source: _natural(source.path))
+    return sorted(found.values(), key=lambda source: natural_order(source.path))
 
 
 def _expand(given: str | os.PathLike[str]) -> list[Path]:
@@ -267,30 +289,39 @@ def _expand(given: str | os.PathLike[str]) -> list[Path]:
 
 
 def _in_folder(folder: Path) -> Iterator[Source]:
-    own_segments = not _OTHER_SEGMENT.fullmatch(folder.resolve().name)
+    top = folder.resolve().name
     for parent, _, names in os.walk(folder):
-        own = Path(parent) == folder and own_segments
-        is_known = own or bool(_KNOWN_LOGS.fullmatch(Path(parent).resolve().name))
         for name in names:
             path = Path(parent, name)
-            plain = plain_name(path)
-            kind = _SUFFIXES.get(Path(plain).suffix.rstrip("0123456789"))  # tcpdump -C numbers its files: trace.pcap1
-            if kind is not None:
+            kind = kind_in_folder(path, top if Path(parent) == folder else None)
+            if kind is not None and (kind != "log" or path.stat().st_size):
                 yield Source(path, kind)
-            elif _SEGMENT.fullmatch(plain):
-                if path.stat().st_size and (is_known or _has_marshal_text(path)):
-                    yield Source(path, "log")
-            elif _TEXT.fullmatch(plain) and path.is_file() and _has_lines(path):
-                yield Source(path, "text")
 
 
-def _has_marshal_text(path: Path) -> bool:
+def kind_in_folder(path: File, top: str | None) -> Kind | None:
+    """Return the kind of a file in a folder that the user named; None if it does not count.
+
+    :param top: the name of that folder if the file is directly in it
+    """
+    plain = plain_name(path)
+    kind = _SUFFIXES.get(PurePath(plain).suffix.rstrip("0123456789"))  # tcpdump -C numbers its files: trace.pcap1
+    if kind is not None:
+        return kind
+    if _SEGMENT.fullmatch(plain):
+        folder = path.parent.name if top is None else top
+        is_known = _KNOWN_LOGS.fullmatch(folder) or (top is not None and not _OTHER_SEGMENT.fullmatch(top))
+        return "log" if is_known or _has_marshal_text(path) else None
+    return "text" if _TEXT.fullmatch(plain) and path.is_file() and _has_lines(path) else None
+
+
+def _has_marshal_text(path: File) -> bool:
     from kcoord_wire.forensics.marshal.reader import holds_marshal_text
 
     return holds_marshal_text(first_bytes(path, _SEARCHED))
 
 
-def _natural(path: Path) -> list[tuple[int, int | str]]:
+def natural_order(path: str | os.PathLike[str]) -> list[tuple[int, int | str]]:
+    """Return a key by which paths are ordered, with numbers in them compared by value."""
     parts = re.split(r"(\d+)", os.fspath(path))
     return [(1, int(part)) if part.isdigit() else (0, part) for part in parts]
 
