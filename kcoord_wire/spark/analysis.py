@@ -14,11 +14,11 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +36,9 @@ from kcoord_wire.spark.histories import Histories, group_histories, match_exchan
 from kcoord_wire.spark.rows import instances
 from kcoord_wire.spark.sessions import session
 from kcoord_wire.spark.sources import register
+
+if TYPE_CHECKING:  # it imports what Connect needs and nothing else does
+    from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 
 _POLL_SECONDS: Final = 0.5
 
@@ -165,6 +168,10 @@ def _watched(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
     if progress is None:
         yield
         return
+    if not hasattr(spark, "sparkContext"):  # Spark Connect, whose server tells the client
+        with _told(spark, progress):
+            yield
+        return
     finished = threading.Event()
     tracker = spark.sparkContext.statusTracker()
 
@@ -183,3 +190,20 @@ def _watched(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
     finally:
         finished.set()
         watcher.join()
+
+
+@contextmanager
+def _told(spark: SparkSession, progress: Progress) -> Iterator[None]:
+    """Report the completed tasks of each query while the block runs."""
+
+    def report(stages: Iterable[StageInfo] | None, *rest: Any, **more: Any) -> None:
+        known = list(stages or ())
+        if known:
+            progress("Spark", sum(each.num_completed_tasks for each in known), sum(each.num_tasks for each in known))
+
+    handler = cast("ProgressHandler", report)
+    spark.registerProgressHandler(handler)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(handler)

@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -57,13 +57,15 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 def session(master: str = "local[*]", **conf: str) -> SparkSession:
     """A Spark session with the settings of `spark_conf`, or the running session as it is.
 
-    :param master: Spark's master URL
+    :param master: Spark's master URL, or ``sc://host:port`` of a Spark Connect server, for which no Java is needed
     :param conf: further settings, such as ``**{"spark.executor.memory": "2g"}``; they win over `spark_conf`
     :raises FileNotFoundError: no Java of 17 or newer was found
     """
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
+    if master.startswith("sc://"):
+        return _connected(master, conf)
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -79,6 +81,15 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
     with _interrupt_after_start():
         spark: SparkSession = builder.getOrCreate()
     return spark
+
+
+def _connected(url: str, conf: Mapping[str, str]) -> SparkSession:
+    """A session of a Connect server, whose own settings are beyond its clients: those of queries alone are set."""
+    settings = {name: value for name, value in spark_conf(url).items() if name.startswith("spark.sql.")}
+    builder = SparkSession.builder.remote(url).appName("kcoord_wire")
+    for name, value in {**settings, **conf}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 @contextmanager
