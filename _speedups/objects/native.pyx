@@ -96,9 +96,11 @@ set_constants()
 load_pools()
 
 
-def limit_pools(Py_ssize_t limit):
-    """Empty the pools (pools.h) and bound what they keep from now on, in bytes."""
-    set_pool_limit(limit)
+def limit_pools(Py_ssize_t pools, Py_ssize_t block):
+    """Drop what is kept, and bound it from now on, in bytes: the pools (pools.h), and the block of `encode_into` (sink.pxd)."""
+    set_pool_ceiling(pools)
+    drop_kept()
+    set_max_kept(block)
 
 
 def trim():

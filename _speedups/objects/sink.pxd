@@ -23,7 +23,6 @@ cdef extern from "Python.h":
 
 cdef enum:
     SMALL = 1024
-    MAX_KEPT = 1048576
     MAX_UVARINT = 5
 
 
@@ -31,6 +30,7 @@ cdef extern from *:
     """
     /* The block of the last large message that was written into a bytearray: one for the process. Who takes it has it alone. */
     static PyObject *kcoord_kept;
+    static Py_ssize_t kcoord_max_kept;  /* bytes */
     #ifdef Py_GIL_DISABLED
     #define kcoord_swap_kept(block) ((PyObject *)_Py_atomic_exchange_ptr(&kcoord_kept, block))
     #else
@@ -40,6 +40,7 @@ cdef extern from *:
         return other;
     }
     #endif
+    static void kcoord_set_max_kept(Py_ssize_t most) { kcoord_max_kept = most; }
     /* Free the block that is kept. Returns its bytes. */
     static Py_ssize_t kcoord_drop_kept(void) {
         PyObject *block = kcoord_swap_kept(NULL);
@@ -68,6 +69,8 @@ cdef extern from *:
     }
     """
     PyObject* swap_kept "kcoord_swap_kept"(PyObject*) noexcept
+    Py_ssize_t max_kept "kcoord_max_kept"
+    void set_max_kept "kcoord_set_max_kept"(Py_ssize_t) noexcept
     Py_ssize_t drop_kept "kcoord_drop_kept"() noexcept
     int copy_into "kcoord_copy_into"(PyObject*, Py_ssize_t, const void*, Py_ssize_t) except -1
 
@@ -137,7 +140,7 @@ cdef inline int room(Sink* s, Py_ssize_t n) except -1:
 
 
 cdef inline void close_sink(Sink* s) noexcept:
-    if s.keeps and s.owner != NULL and _bytes_size(s.owner) <= MAX_KEPT:
+    if s.keeps and s.owner != NULL and _bytes_size(s.owner) <= max_kept:
         s.owner = swap_kept(s.owner)
     Py_XDECREF(s.owner)
     s.owner = NULL

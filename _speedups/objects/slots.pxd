@@ -13,7 +13,7 @@ cdef extern from "pools.h":
     const bint POOLS_BY_DEFAULT "KCOORD_POOLS_BY_DEFAULT"
     void adopt "kcoord_adopt"(PyTypeObject* cls, PyTypeObject* plain) noexcept
     Py_ssize_t trim_pools "kcoord_trim"() noexcept
-    void set_pool_limit "kcoord_set_pool_limit"(Py_ssize_t) noexcept
+    void set_pool_ceiling "kcoord_set_pool_ceiling"(Py_ssize_t) noexcept
     void age_pools "kcoord_age_pools"() noexcept  # before each message
     int load_pools "kcoord_load_pools"() except -1
     PyObject* new_int "kcoord_new_int"(long long) noexcept

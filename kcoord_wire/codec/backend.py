@@ -31,7 +31,8 @@ Buffer = bytes | bytearray | memoryview
 BytesAs = Literal["copy", "view"]
 
 SOURCES: Final = Path(__file__).parents[2] / "_speedups"
-POOL_BYTES: Final = 512 << 10
+POOL_BYTES: Final = 4 << 20
+BLOCK_BYTES: Final = 1 << 20
 REBUILD: Final = "make native (in a checkout) or pip install --force-reinstall kcoord_wire"
 
 
@@ -381,9 +382,10 @@ def _main_interpreter() -> bool:
 def trim() -> int:
     """Give back all memory that the native codec keeps for messages to come; the number of bytes.
 
-    Of dropped messages it keeps at most `KCOORD_WIRE_POOL_BYTES` (environment; 512 KiB by default, 0 turns it off); of
-    messages that were written into a buffer, one block of at most 1 MiB. The codec in Python keeps none: 0. Worth
-    calling after a burst of large messages, or before memory is measured.
+    Of dropped messages it keeps as much as the next ones are likely to take, at most `KCOORD_WIRE_POOL_BYTES`
+    (environment; 4 MiB by default, 0 turns it off); of messages that were written into a buffer, one block of at most
+    1 MiB, or of that number if it is less. The codec in Python keeps none: 0. Worth calling after a burst of large
+    messages, or before memory is measured.
     """
     return _trim()
 
@@ -408,8 +410,10 @@ def _document(cls: type, protocol: type) -> None:
             getattr(cls, name).__doc__ = method.__doc__
 
 
-def _pool_limit(native: Any) -> int:
-    """The bytes that the pools may keep: `KCOORD_WIRE_POOL_BYTES`, or 512 KiB where nothing debugs memory.
+def _limits(native: Any) -> tuple[int, int]:
+    """The bytes that the pools may keep, and the block of `encode_into`: at most `KCOORD_WIRE_POOL_BYTES`.
+
+    Without it 4 MiB and 1 MiB; no pools where something debugs memory.
 
     :raises ImportError: the variable is not a number of bytes
     """
@@ -417,16 +421,16 @@ def _pool_limit(native: Any) -> int:
     if wanted:
         if not wanted.isascii() or not wanted.isdigit() or int(wanted) > sys.maxsize:
             raise ImportError(f"KCOORD_WIRE_POOL_BYTES is a number of bytes, not {wanted!r}")
-        return int(wanted)
+        return int(wanted), min(int(wanted), BLOCK_BYTES)
     # An allocator that finds uses of freed memory finds none in memory that a pool keeps.
     plain = os.environ.get("PYTHONMALLOC", "") in ("", "default", "pymalloc") and not sys.flags.dev_mode
-    return POOL_BYTES if native.POOLS and plain else 0
+    return POOL_BYTES if native.POOLS and plain else 0, BLOCK_BYTES
 
 
 def _choose() -> tuple[str, ProgramClass, DispatchClass, FramesClass, Callable[[], int]]:
     native = load_native("kcoord_wire._native")
     if native is not None:
-        native.limit_pools(_pool_limit(native))
+        native.limit_pools(*_limits(native))
         for ours, theirs in ((Dispatch, native.Dispatch), (Frames, native.Frames)):
             _document(theirs, ours)
         return "native", native.Program, native.Dispatch, native.Frames, native.trim

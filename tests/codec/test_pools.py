@@ -51,12 +51,14 @@ def gone(make):
     gc.collect()
     return alive() is None
 
-read()
+for _ in range(3):
+    read()
 assert kw.trim() > 100 * Member.__basicsize__
 read()
 """
 END = """
-assert read() == MESSAGE
+for _ in range(3):
+    assert read() == MESSAGE
 gc.collect()
 assert kw.trim() > 0
 assert kw.trim() == 0
@@ -448,10 +450,10 @@ def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def dedented(script: str) -> str:
+def dedented(script: str, indent: int = 8) -> str:
     lines = script.splitlines()
-    assert all(line[:8].isspace() for line in lines if line)
-    return "\n".join(line[8:] for line in lines)
+    assert all(line[:indent].isspace() for line in lines if line)
+    return "\n".join(line[indent:] for line in lines)
 
 
 @POOLED
@@ -464,20 +466,112 @@ def test_pooled(name: str, allocator: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-KEEP = "import sys, kcoord_wire as kw; [kw.encode(kw.HeartbeatRequest(), 4) for _ in range(9)]\n" + (
-    "data = kw.encode(kw.JoinGroupResponse(members=[kw.JoinGroupResponseMember() for _ in range(99_999)]), 7)\n"
-    "for _ in range(3): kw.decode(kw.JoinGroupResponse, data, 7)\n"
-    "print(kw.trim(), kw.trim())"
-)
+SIZES = """
+import kcoord_wire as kw
+from kcoord_wire import JoinGroupResponse as Root, JoinGroupResponseMember as Member
+
+def wire(members, byte=b"x", size=100):
+    return kw.encode(Root(members=[Member(metadata=byte * size) for _ in range(members)]), 7)
+
+def read(data, times=1):
+    for _ in range(times):
+        kw.decode(Root, data, 7)
+
+def keep(data, count):
+    kept = [kw.decode(Root, data, 7) for _ in range(count)]
+    kept.clear()
+
+SMALL, LARGE, HUGE = wire(1), wire(3000), wire(100_000)
+"""
+KEEP = SIZES + "read(LARGE, 3)\nprint(kw.trim(), kw.trim())"
+MADE = 3000 * (100 + 100)  # bytes of the members of LARGE, at least: an instance, a bytes object
+
+
+def printed(script: str, **environment: str) -> list[int]:
+    done = run(SIZES + script, **environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [int(word) for word in done.stdout.split()]
 
 
 @POOLED
 @pytest.mark.parametrize("limit", [0, 4096, 1 << 20])
 def test_the_bound_holds(limit: int) -> None:
-    kept, left = map(int, run(KEEP, KCOORD_WIRE_POOL_BYTES=str(limit)).stdout.split())
+    """Messages whose contents have other sizes, each of them smaller than the bound, together larger than any."""
+    script = """
+    for _ in range(9):
+        for size in range(20, 250, 5):
+            read(wire(limit // 1024, size=size))
+    print(kw.trim(), kw.trim())
+    """
+    kept, left = printed(f"limit = {limit}\n" + dedented(script, 4), KCOORD_WIRE_POOL_BYTES=str(limit))
     one = 1 << 10  # the object that reaches the bound is still kept
     assert limit <= kept <= limit + one * bool(limit)
     assert left == 0
+
+
+@POOLED
+def test_large_messages_earn_their_room() -> None:
+    script = """
+    read(SMALL, 50)
+    print(kw.trim())
+    read(SMALL)
+    read(LARGE, 2)
+    for _ in range(3):
+        print(kw.trim())
+        read(LARGE, 2)
+    keep(LARGE, 2)
+    keep(LARGE, 2)
+    read(SMALL)
+    print(kw.trim())
+    """
+    small, *large, two = printed(dedented(script, 4), KCOORD_WIRE_POOL_BYTES=str(4 << 20))
+    assert 0 < small < 1024
+    assert large[0] > MADE, "the second message was kept"
+    assert max(large) - min(large) <= 1024, "no more than one takes, however many are read"
+    assert two > 2 * MADE
+
+
+@POOLED
+@pytest.mark.parametrize("bulk", ["keep(LARGE, 20)", "read(HUGE)"])
+def test_what_is_dropped_together_is_freed_together(bulk: str) -> None:
+    script = f"""
+    read(LARGE, 3)
+    {bulk}
+    read(SMALL)
+    print(kw.trim())
+    for _ in range(5):
+        {bulk}
+    read(SMALL)
+    print(kw.trim())
+    read(LARGE, 3)
+    print(kw.trim())
+    """
+    once, often, again = printed(dedented(script, 4), KCOORD_WIRE_POOL_BYTES=str(4 << 20))
+    assert (once, often) == (0, 0)
+    assert again > MADE
+
+
+@POOLED
+def test_instances_made_and_dropped_without_reading_are_freed() -> None:
+    script = """
+    for _ in range(9):
+        [Member(member_id=str(i)) for i in range(1000)]
+    print(kw.trim())
+    """
+    assert printed(dedented(script, 4), KCOORD_WIRE_POOL_BYTES=str(4 << 20)) == [0]
+
+
+@pytest.mark.skipif(not NATIVE, reason="the pure codec keeps nothing")
+@pytest.mark.parametrize(("limit", "least"), [("", 9_000), ("10000", 9_000), ("9000", 0), ("0", 0)])
+def test_the_block_of_encode_into_obeys_the_bound(limit: str, least: int) -> None:
+    script = """
+    message, buffer = kw.OffsetCommitRequest(group_id="g" * 9_000), bytearray()
+    for _ in range(3):
+        kw.encode_into(message, 8, buffer)
+    print(kw.trim())
+    """
+    (kept,) = printed(dedented(script, 4), KCOORD_WIRE_POOL_BYTES=limit)
+    assert (kept > least) if least else kept == 0
 
 
 @POOLED
