@@ -9,8 +9,8 @@ Laws:
 
 * Captures and recordings have the rows of `Frame`, log segments those of `LogRow`, logs of brokers and clients those of
   `LogLine` (`kcoord_wire.forensics.model`). A path with several is rejected, because a table has one schema.
-* A file is a partition, because a frame is found only by reading all before it. Every executor needs access to the
-  files, which may be in a store (`places`).
+* Small files share a partition (`partitions`). Every executor needs access to the files, which may be in a store
+  (`places`).
 * Unreadable bytes are a row with `error`; with mode FAILFAST they end the job.
 * A table (``CREATE TABLE t USING kcoord OPTIONS (path ...)``) reads its files like `load`. Spark gives the options of a
   table to `schema`, once, and none to the reader, so that the schema brings them, in the metadata of its first column.
@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,13 +31,14 @@ from pyspark.sql.types import StructField, StructType
 
 from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow
-from kcoord_wire.forensics.sources.frames import read_frames, read_lines, read_log
 from kcoord_wire.spark.places import Place, find_places, local_path
 from kcoord_wire.spark.rows import as_arrow, as_spark, spark_schema
 from kcoord_wire.spark.versions import SparkVersionError
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+    from kcoord_wire.spark.partitions import FilePartition, Packing, byte_size, plan_partitions, read_partition
 except ModuleNotFoundError:
     raise SparkVersionError("the data source kcoord", "4.0") from None
 
@@ -47,7 +49,7 @@ STREAM_OPTIONS: Final = (
     "maxRowsPerTrigger",
     "startingOffsets",
 )
-OPTIONS: Final = ("mode", "path", "paths", "ports", "timezone")
+OPTIONS: Final = ("maxPartitionBytes", "mode", "openCostInBytes", "path", "paths", "ports", "timezone")
 ROWS: Final[Mapping[str, type]] = {"frames": Frame, "records": LogRow, "lines": LogLine}
 _OF_KIND: Final = {"pcap": "frames", "recording": "frames", "log": "records", "text": "lines"}
 _KEPT: Final = "kcoord"  # the key of a table's options in the metadata
@@ -64,9 +66,13 @@ class KcoordSource(DataSource):
 
     Options of a batch: ``path`` (a file, a folder or a pattern; `load` takes several), ``ports`` (of the brokers,
     separated by commas; without them the connections of a capture are recognised by their bytes), ``mode`` (PERMISSIVE
-    or FAILFAST), ``timezone`` (of lines whose time states none, UTC by default). `RecordingStream` lists those of a
-    stream.
+    or FAILFAST), ``timezone`` (of lines whose time states none, UTC by default), ``maxPartitionBytes`` and
+    ``openCostInBytes`` (of `Packing`, those of the session by default). `RecordingStream` lists those of a stream.
+
+    :cvar packing: of the session, when the source was registered
     """
+
+    packing: ClassVar[Packing] = Packing()
 
     @classmethod
     def name(cls) -> str:
@@ -89,7 +95,7 @@ class KcoordSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the files that exist now."""
         kept: Mapping[str, str] = schema[0].metadata.get(_KEPT, {}) if len(schema) else {}
-        return _Reader({**kept, **self.options}, schema)
+        return _Reader({**kept, **self.options}, schema, self.packing)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of a folder of recordings that grows."""
@@ -99,54 +105,34 @@ class KcoordSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``spark.read.format("kcoord")`` and ``spark.readStream.format("kcoord")`` with a session."""
-    spark.dataSource.register(KcoordSource)
+    """Register ``spark.read.format("kcoord")`` and ``spark.readStream.format("kcoord")`` with a session.
 
-
-class _File(InputPartition):
-    """A file, read by one task."""
-
-    def __init__(self, place: Place) -> None:
-        super().__init__(place.name)
-        self.place = place
+    The session's ``spark.sql.files.maxPartitionBytes``, ``openCostInBytes`` and number of cores are those of now.
+    """
+    # Spark plans in a process of its own, which has no session.
+    packing = {"packing": Packing.of_session(spark), "__module__": __name__}
+    spark.dataSource.register(type("KcoordSource", (KcoordSource,), packing))
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType, packing: Packing) -> None:
         self.fail_fast, self.ports = _checked(options)
         self.timezone = options.get("timezone", "UTC")
         parse_zone(self.timezone)
+        self.packing = _packed(options, packing)
         self.paths = _paths(options)
         self.schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [_File(place) for place in find_places(self.paths)]
+        return plan_partitions(find_places(self.paths), self.packing)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _File)
+        assert isinstance(partition, FilePartition)
         wanted = as_arrow(self.schema)
-        place = partition.place
-        with place.local() as path:
-            for batch in self._batches(path, place.kind):
-                named = batch if str(path) == place.name else _renamed(batch, str(path), place.name)
-                if self.fail_fast and named["error"].null_count < len(named):
-                    raise UnreadableError(_damage_text(named))
-                yield as_spark(named, wanted)
-
-    def _batches(self, path: Path, kind: str) -> Iterator[pa.RecordBatch]:
-        if kind == "log":
-            return read_log(path)
-        if kind == "text":
-            return read_lines(path, timezone=self.timezone)
-        return read_frames(path, ports=self.ports)
-
-
-def _renamed(batch: pa.RecordBatch, path: str, name: str) -> pa.RecordBatch:
-    """The rows of a copy, under the name of the file."""
-    schema = batch.schema
-    batch = batch.set_column(schema.get_field_index("source"), schema.field("source"), pa.repeat(name, len(batch)))
-    error = pc.replace_substring(batch["error"], path, name)
-    return batch.set_column(schema.get_field_index("error"), schema.field("error"), error)
+        for batch in read_partition(partition, ports=self.ports, timezone=self.timezone):
+            if self.fail_fast and batch["error"].null_count < len(batch):
+                raise UnreadableError(_damage_text(batch))
+            yield as_spark(batch, wanted)
 
 
 def _damage_text(batch: pa.RecordBatch) -> str:
@@ -195,7 +181,7 @@ def _paths(options: Mapping[str, str]) -> list[str]:
 def _checked(options: Mapping[str, Any]) -> tuple[bool, list[int] | None]:
     """Whether damage ends the job, and the ports of the brokers."""
     for name in options:
-        if name.lower() not in OPTIONS:
+        if name.lower() not in map(str.lower, OPTIONS):
             is_of_streams = name.lower() in map(str.lower, STREAM_OPTIONS)
             known = ", ".join(OPTIONS) + (f"; {name} is an option of streams" if is_of_streams else "")
             raise ValueError(f"the source kcoord has no option {name!r}; its options are {known}")
@@ -209,3 +195,12 @@ def _checked(options: Mapping[str, Any]) -> tuple[bool, list[int] | None]:
     except ValueError:
         raise ValueError(f"ports must be numbers separated by commas, not {options['ports']!r}") from None
     return mode.upper() == "FAILFAST", ports
+
+
+def _packed(options: Mapping[str, str], packing: Packing) -> Packing:
+    """The packing that the options ask for."""
+    lower = {name.lower(): value for name, value in options.items()}
+    for option, field in (("maxPartitionBytes", "max_bytes"), ("openCostInBytes", "open_cost")):
+        if (text := lower.get(option.lower())) is not None:
+            packing = replace(packing, **{field: byte_size(option, text)})
+    return packing

@@ -99,7 +99,21 @@ def test_failfast_names_the_damage(spark: SparkSession, tmp_path: Path) -> None:
         ({}, [], "the source kcoord needs a path"),
         ({"mode": "DROPMALFORMED"}, [CAPTURES[0]], "mode must be FAILFAST or PERMISSIVE, not 'DROPMALFORMED'"),
         ({"ports": "kafka"}, [CAPTURES[0]], "ports must be numbers separated by commas, not 'kafka'"),
-        ({"port": "9092"}, [CAPTURES[0]], "no option 'port'; its options are mode, path, paths, ports"),
+        (
+            {"port": "9092"},
+            [CAPTURES[0]],
+            "no option 'port'; its options are maxPartitionBytes, mode, openCostInBytes, path, paths, ports",
+        ),
+        (
+            {"maxPartitionBytes": "0"},
+            [CAPTURES[0]],
+            "maxPartitionBytes must be a number of bytes above 0, such as 128m",
+        ),
+        (
+            {"openCostInBytes": "4 MBit"},
+            [CAPTURES[0]],
+            "openCostInBytes must be a number of bytes above 0, such as 128m",
+        ),
         ({"maxBytesPerTrigger": "1"}, [CAPTURES[0]], "maxBytesPerTrigger is an option of streams"),
     ],
 )
