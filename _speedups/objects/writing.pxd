@@ -460,6 +460,8 @@ cdef inline uint8_t* put_small_ints(Field* field, PyObject* array, Sink* out) no
 cdef inline bint large_int(PyObject* value, long long* number) noexcept:
     """Whether a value is an int of 64 bits; no Python code runs."""
     cdef int overflow = 0
+    if wide_int(value, number):
+        return True
     if not LongCheck(value):
         return False
     number[0] = PyLong_AsLongLongAndOverflow(value, &overflow)

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kcoord_wire as kw
 from kcoord_wire.codec.registry import MessageCodec, compile_schemas, registry
 from kcoord_wire.schema.plan import Op, Presence, Step
 from tests.support.apis import drawn_versions, spoken
@@ -178,3 +179,20 @@ def test_prefixes_of_the_shortest_values(codec: MessageCodec) -> None:
             for strict in (True, False):
                 kind = read_alike(codec, version, data[:end], strict, slow=False)[0]
                 assert kind == "DecodeError" or not strict or end >= codec.plan(version).min_size, (version, end)
+
+
+def test_numbers_of_two_digits_and_their_neighbours() -> None:
+    """An int of CPython's has digits of 15 or of 30 bits; those of one and of two are read in place."""
+    codec = registry["OffsetCommitRequest"]
+    near = {sign * (2**bits) + d for bits in (15, 30, 45, 60, 63) for sign in (1, -1) for d in (-2, -1, 0, 1)}
+    for number in sorted(near):
+        partition = kw.messages.OffsetCommitRequestPartition(committed_offset=number)
+        request = kw.OffsetCommitRequest(topics=[kw.messages.OffsetCommitRequestTopic(partitions=[partition])])
+        if -(2**63) <= number < 2**63:
+            data = codec.encode(request, 8)
+            assert number.to_bytes(8, "big", signed=True) in data
+            assert codec.decode(data, 8) == request
+        else:
+            with pytest.raises(kw.EncodeError) as caught:
+                codec.encode(request, 8)
+            assert caught.value.kind == "range"
