@@ -765,12 +765,14 @@ cdef class Frames:
     cdef dict read  # by family: the forms of its requests by api key; None where its requests have another header
     cdef Table written  # the forms of requests, by class
     cdef Table responses  # the forms of responses, by class and by api key
+    cdef Table prefixed  # the programs of messages that follow their version, by class
 
     def __cinit__(self, twin):
         self.twin = twin
         self.read = {}
         self.written = Table()
         self.responses = Table()
+        self.prefixed = Table()
 
     def decode_request(self, body, *, family="kafka", bint strict=True, bytes="copy", bint lazy=False, registry=None):
         """Header and request of a frame body; see `codec.backend.Frames`."""
@@ -812,6 +814,41 @@ cdef class Frames:
             if found == NULL or (<Form>found).body == NULL:
                 return None
             return read_frame(<Form>found, &input, strict)
+        finally:
+            close_input(&input)
+
+    def decode_prefixed(self, cls, blob, *, bint strict=True, registry=None):
+        """Version and message of a blob that starts with its version; see `codec.backend.Frames`."""
+        result = None
+        if registry is None:
+            result = self.read_prefixed(cls, blob, strict)
+        if result is not None:
+            return result
+        return (self.twin if registry is None else registry.frames).decode_prefixed(cls, blob, strict=strict)
+
+    cdef inline read_prefixed(self, cls, blob, bint strict):
+        """Version and message; None where only the twin can say what the blob is, or what is wrong with it."""
+        cdef Input input
+        cdef PyObject* found
+        cdef object version
+        cdef Py_ssize_t end = 0
+        held = try_input(&input, blob, False, False)
+        if held is None:
+            return None
+        try:
+            if input.size < 2:
+                return None
+            version = <int16_t>load16(input.data)
+            found = self.prefixed.get(<PyObject*>cls, <PyObject*>version)
+            if found == NULL:
+                program = self.twin.prefixed(cls, version)
+                if program is None:
+                    return None
+                found = self.prefixed.add(cls, version, program)
+            if Py_TYPE(found) != <PyTypeObject*>Program:
+                return None
+            message = (<Program>found).read(&input, 2, strict, &end)
+            return (version, message) if not strict or end == input.size else None
         finally:
             close_input(&input)
 

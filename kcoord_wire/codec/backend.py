@@ -238,6 +238,18 @@ class Frames(Protocol):
         :raises TypeError: `api` is not the class of a response
         """
 
+    def decode_prefixed(
+        self, cls: type[M], blob: Buffer, *, strict: bool = True, registry: Registry | None = None
+    ) -> tuple[int, M]:
+        """Version and message of a blob that starts with its version as int16, as subscriptions and assignments do.
+
+        A version above our newest is read as our newest, and what follows it is left unread: newer versions may only
+        append (Kafka's ConsumerProtocol.java).
+
+        :raises DecodeError: the bytes are not such a blob; offsets count from its start
+        :raises TypeError: `cls` is not a message class of the registry, or `blob` not contiguous bytes
+        """
+
     def encode_request(
         self,
         request: object,
@@ -320,6 +332,9 @@ class Twin(Frames, Protocol):
 
     def form(self, kind: str, api: int | type, version: int, family: str = "kafka") -> Form | None:
         """See `codec.frames.Frames.form`."""
+
+    def prefixed(self, cls: type, version: int) -> Program | None:
+        """See `codec.frames.Frames.prefixed`."""
 
     def has_kafka_header(self, family: str) -> bool:
         """Whether Kafka's header precedes the requests of a family."""

@@ -154,6 +154,31 @@ class Frames:
         header, offset = self._response_header.decode_prefix(body, codec.header_version(version), strict=strict)
         return header, whole(codec, body, offset, version, strict, bytes, lazy)
 
+    def prefixed(self, cls: type, version: int) -> Program | None:
+        """What reads a message after the version that it starts with: always the same answer, to be kept.
+
+        None where the message has no such version, or is none of the registry.
+        """
+        try:
+            codec = self._registry.by_class(cls)
+        except TypeError:
+            return None
+        return codec.program(version) if version in codec.valid_versions else None
+
+    def decode_prefixed(
+        self, cls: type[M], blob: Buffer, *, strict: bool = True, registry: Registry | None = None
+    ) -> tuple[int, M]:
+        codec = (self._registry if registry is None else registry).by_class(cls)
+        blob = as_bytes(blob)
+        version = int16(blob, 0)
+        if len(blob) < 2:
+            raise DecodeError("truncated", 0, codec.name, "2 bytes of version are needed")
+        known = min(version, codec.valid_versions.stop - 1)
+        check_version(codec, known, 0)
+        if known == version:
+            return version, whole(codec, blob, 2, version, strict)
+        return version, codec.decode_prefix(blob, known, offset=2, strict=strict)[0]
+
     def encode_request(
         self,
         request: object,
@@ -243,6 +268,7 @@ class Frames:
         write = partial(self.encode_response, response, version, correlation_id=correlation_id)
         return encode_into(buffer, offset, partial(write, header=header, drop=drop, registry=registry))
 
+    decode_prefixed.__doc__ = backend.Frames.decode_prefixed.__doc__
     decode_request.__doc__ = backend.Frames.decode_request.__doc__
     decode_response.__doc__ = backend.Frames.decode_response.__doc__
     encode_request.__doc__ = backend.Frames.encode_request.__doc__

@@ -40,7 +40,7 @@ from kcoord_wire.codec.backend import (
     program_class,
 )
 from kcoord_wire.codec.frames import Frames as PythonFrames
-from kcoord_wire.codec.frames import as_bytes, check_version, int16, int16_bytes, whole
+from kcoord_wire.codec.frames import as_bytes, int16_bytes
 from kcoord_wire.codec.view import wants_parts
 from kcoord_wire.errors import DecodeError, EncodeError, SchemaError
 from kcoord_wire.messages._index import INDEX
@@ -542,6 +542,7 @@ def decode_text(value: Buffer, *, family: str = "marshal", registry: Registry = 
     return text.decode_text(value, registry.text_programs(family))
 
 
+decode_prefixed = registry.frames.decode_prefixed
 decode_request = registry.frames.decode_request
 decode_response = registry.frames.decode_response
 encode_request = registry.frames.encode_request
@@ -566,26 +567,6 @@ def peek_response(body: Buffer) -> ResponseHeader:
     """
     header: ResponseHeader = registry["ResponseHeader"].decode_prefix(as_bytes(body), 0)[0]
     return header
-
-
-def decode_prefixed(cls: type[M], blob: Buffer, *, strict: bool = True, registry: Registry = registry) -> tuple[int, M]:
-    """Version and message of a blob that starts with its version as int16, as subscriptions and assignments do.
-
-    A version above our newest is read as our newest, and what follows it is left unread: newer versions may only append
-    (Kafka's ConsumerProtocol.java).
-
-    :raises DecodeError: the bytes are not such a blob; offsets count from its start
-    """
-    codec = registry.by_class(cls)
-    blob = as_bytes(blob)
-    version = int16(blob, 0)
-    if len(blob) < 2:
-        raise DecodeError("truncated", 0, codec.name, "2 bytes of version are needed")
-    known = min(version, codec.valid_versions.stop - 1)
-    check_version(codec, known, 0)
-    if known == version:
-        return version, whole(codec, blob, 2, version, strict)
-    return version, codec.decode_prefix(blob, known, offset=2, strict=strict)[0]
 
 
 def encode_prefixed(message: object, version: int, *, drop: bool = False, registry: Registry = registry) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from importlib import import_module
@@ -29,6 +30,7 @@ from tests.support.strategies import filled, messages
 
 FRAMED = [c for c in registry.values() if c.header == "kafka" and c.type in ("request", "response")]
 KAFKA = [c for c in FRAMED if c.family == "kafka"]
+PREFIXED = [c for c in registry.values() if c.schema.encoding == "binary" and c.type not in ("request", "response")]
 TAGS = ((3, b"abc"), (70_000, b""))
 EXAMPLES = 8  # of each message
 SAMPLE = 6  # prefixes and changed bytes of each version; of its oldest and newest, the first bytes as well
@@ -315,3 +317,52 @@ def test_a_form_is_not_kept_for_what_a_peer_makes_up() -> None:
             outcome(frames.decode_request, body)
     assert asked.count(("request", 12, 4)) == 1
     assert asked.count(("request", 12, 99)) == asked.count(("request", 32767, 0)) == 2
+
+
+@pytest.mark.skipif("native" not in BACKENDS, reason="compares the native core with the pure codec")
+@each("codec", PREFIXED)
+def test_blobs_with_their_version_native_and_pure(codec: MessageCodec) -> None:
+    rng = random.Random(codec.name)
+    for version in (*codec.valid_versions, codec.valid_versions.stop, -1):
+        known = min(max(version, codec.valid_versions.start), codec.valid_versions[-1])
+        good = version.to_bytes(2, "big", signed=True) + codec.encode(filled(codec, known), known)
+        damaged = [good[: rng.randrange(len(good))] for _ in range(SAMPLE)]
+        for _ in range(SAMPLE):
+            at = rng.randrange(len(good))
+            damaged.append(good[:at] + bytes([rng.choice(REPLACEMENTS)]) + good[at + 1 :])
+        for blob in (good, good + b"?", good[:1], b"", *damaged):
+            for strict in (True, False):
+                expected = outcome(pure_frames().decode_prefixed, codec.cls, blob, strict=strict)
+                for data in (blob, bytearray(blob), memoryview(blob)):
+                    read = outcome(native_frames().decode_prefixed, codec.cls, data, strict=strict)
+                    assert read == expected or repr(read) == repr(expected), (version, blob, strict)
+        if version >= 0:
+            assert native_frames().decode_prefixed(codec.cls, good) == (version, codec.decode(good[2:], known))
+
+
+def test_blobs_that_are_none_of_the_registry(frames: Any) -> None:
+    blob = kw.encode_prefixed(kw.ConsumerProtocolAssignment(), 1)
+    for cls in (int, kw.messages.JoinGroupResponseMember, "ConsumerProtocolAssignment", []):
+        with pytest.raises(TypeError):
+            frames.decode_prefixed(cls, blob)
+    for data in (None, "text", memoryview(blob)[::2]):
+        with pytest.raises(TypeError):
+            frames.decode_prefixed(kw.ConsumerProtocolAssignment, data)
+
+
+def test_blobs_of_another_registry_and_of_a_subclass(frames: Any) -> None:
+    schema = {"type": "data", "name": "Pair", "validVersions": "0-1", "flexibleVersions": "none"}
+    fields = [{"name": "Left", "type": "int32", "versions": "0+"}]
+    compiled = kw.compile_schemas({"Pair.json": json.dumps({**schema, "fields": fields})})
+    pair = compiled["Pair"].cls(left=5)
+    blob = kw.encode_prefixed(pair, 1, registry=compiled)
+    assert frames.decode_prefixed(compiled["Pair"].cls, blob, registry=compiled) == (1, pair)
+    with pytest.raises(TypeError, match="registry"):
+        frames.decode_prefixed(compiled["Pair"].cls, blob)
+
+    class Mine(kw.ConsumerProtocolAssignment):
+        pass
+
+    mine = frames.decode_prefixed(Mine, kw.encode_prefixed(kw.ConsumerProtocolAssignment(user_data=b"u"), 1))[1]
+    assert type(mine) is Mine
+    assert mine.user_data == b"u"
