@@ -460,7 +460,7 @@ def assigned_not_read(seen: Seen) -> Iterator[DetectorResult]:
     assignment; the client has fetched or committed others of the same assignment in that time.
     """
     rounds = seen.assigned_rounds
-    left = list(_left(seen.history, rounds, _fetched_offsets(seen.exchanges))) if seen.exchanges is not None else []
+    left = list(_left(seen.history, rounds, _FetchedOffsets(seen.exchanges))) if seen.exchanges is not None else []
     stuck = {each.place for each in stuck_partitions(seen.history)}
     left = [item._replace(partitions=item.partitions - stuck) for item in left if item.partitions - stuck]
     if not left:
@@ -486,21 +486,48 @@ def assigned_not_read(seen: Seen) -> Iterator[DetectorResult]:
     )
 
 
-_FetchedOffsets = dict[tuple[str | None, str], list[tuple[int, frozenset[Partition]]]]
-"""By client id and host: when offsets were fetched or committed, and of which partitions."""
+_PARTITION_BITS: Final = 32
+_LEAST_PARTITION: Final = -(1 << 31)  # a damaged row may have a negative one
 
 
-def _fetched_offsets(exchanges: pa.Table) -> _FetchedOffsets:
-    wanted = pc.is_in(exchanges["api"], value_set=pa.array(["OffsetFetch", "OffsetCommit"]))
-    rows = exchanges.filter(wanted).select(["client_id", "client_host", "asked_ns", "offsets"]).to_pylist()
-    found: _FetchedOffsets = defaultdict(list)
-    for row in rows:
-        found[row["client_id"], row["client_host"]].append((row["asked_ns"], _places(row)))
-    return found
+class _FetchedOffsets:
+    """Which partitions each client fetched the offsets of, or committed, and when; in columns, by client and time.
 
+    :param exchanges: rows of `Exchange` of the group
+    """
 
-def _places(row: dict[str, Any]) -> frozenset[Partition]:
-    return frozenset((item["topic"], item["partition"]) for item in row["offsets"] or ())
+    def __init__(self, exchanges: pa.Table) -> None:
+        wanted = pc.is_in(exchanges["api"], value_set=pa.array(["OffsetFetch", "OffsetCommit"]))
+        wanted = pc.and_(wanted, pc.is_valid(exchanges["asked_ns"]))
+        rows = exchanges.select(["client_id", "client_host", "asked_ns", "offsets"]).filter(wanted).combine_chunks()
+        clients = [pc.dictionary_encode(rows[name], "encode").combine_chunks() for name in ("client_id", "client_host")]
+        names, hosts = (column.dictionary.to_pylist() for column in clients)
+        who = clients[0].indices.to_numpy().astype(np.int64) * max(len(hosts), 1) + clients[1].indices.to_numpy()
+        lists = rows["offsets"].combine_chunks()
+        row, flat = pc.list_parent_indices(lists).to_numpy(), pc.list_flatten(lists)
+        topics = pc.dictionary_encode(pc.struct_field(flat, "topic"), "encode")
+        partition = pc.fill_null(pc.struct_field(flat, "partition"), -1).to_numpy().astype(np.int64)
+        self._topics = topics.dictionary.to_pylist()
+        place = topics.indices.to_numpy().astype(np.int64) << _PARTITION_BITS | (partition - _LEAST_PARTITION)
+        asked = rows["asked_ns"].to_numpy()[row]
+        order = np.lexsort((asked, who[row]))
+        self._asked, self._place = asked[order], place[order]
+        found, starts, counts = np.unique(who[row][order], return_index=True, return_counts=True)
+        spans = zip(found.tolist(), starts.tolist(), (starts + counts).tolist(), strict=True)
+        self._spans = {
+            (names[client // len(hosts)], hosts[client % len(hosts)]): (start, end) for client, start, end in spans
+        }
+
+    def read(self, client_id: str | None, host: str, from_ns: int, to_ns: int) -> frozenset[Partition]:
+        """Return the partitions that a client read between two times, both included."""
+        start, end = self._spans.get((client_id, host), (0, 0))
+        asked = self._asked[start:end]
+        chosen = slice(start + np.searchsorted(asked, from_ns), start + np.searchsorted(asked, to_ns, "right"))
+        places = np.unique(self._place[chosen]).tolist()
+        number = (1 << _PARTITION_BITS) - 1
+        return frozenset(
+            (self._topics[place >> _PARTITION_BITS], (place & number) + _LEAST_PARTITION) for place in places
+        )
 
 
 def _left(history: GroupHistory, rounds: list[tuple[Round, int]], reads: _FetchedOffsets) -> Iterator[_Left]:
@@ -519,6 +546,5 @@ def _missing(each: Round, end_ns: int, life: MemberLife, reads: _FetchedOffsets)
     """Return the new partitions of a member that it does not read until the next generation."""
     given = (each.given or {})[life.member_id]
     new = given - each.claims[life.member_id].partitions if life.member_id in each.claims else frozenset()
-    times = reads.get((life.client_id, life.client_host or ""), [])
-    read = frozenset[Partition]().union(*(parts for at, parts in times if each.listed_ns <= at <= end_ns))
+    read = reads.read(life.client_id, life.client_host or "", each.listed_ns, end_ns)
     return new - read if read & given else frozenset()

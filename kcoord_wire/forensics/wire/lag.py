@@ -14,7 +14,7 @@ Laws:
   a group has some `MAX_ROWS` rows. Resets and states are found in all commits, whatever the intervals.
 * An answer to OffsetFetch counts as a change of the committed offset only if the last commit had been answered before
   it was asked for.
-* Commits are counted in columns: none becomes an object.
+* Commits and what else was seen are columns; `_AT_ONCE` events at most are objects at a time.
 
 The status of a partition follows from the rules of Burrow's wiki, "Consumer Lag Evaluation Rules", in its order, over a
 window of the last `WINDOW` commits, at most one per second:
@@ -35,7 +35,8 @@ from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -102,7 +103,6 @@ def lag_status(commits: Sequence[Committed], lag: int | None, now_ns: int) -> tu
     return LagStatus.WARN, window[0].time_ns
 
 
-_KEYS: Final = ("from", "topic", "partition")
 _INTERVALS: Final = ((1, 300), (10, 3_600))  # seconds, and up to which span of all commits; a minute beyond that
 
 
@@ -111,73 +111,98 @@ def commit_rows(group_id: str, commits: pa.Table) -> list[CommitRow]:
 
     :param commits: OffsetCommit exchanges in order of time
     """
-    table = flat_offsets(commits)
-    if table is None:
+    topics = _topics(commits)
+    flat = flat_offsets(commits, topics)
+    if not len(flat.row):
         return []
-    bounds = pc.min_max(table["asked"]).as_py()
-    span_s = (bounds["max"] - bounds["min"]) / NS_PER_S
+    asked = commits["asked_ns"].to_numpy()
+    span_s = int(asked[flat.row].max() - asked[flat.row].min()) / NS_PER_S
     interval_s = next((seconds for seconds, most in _INTERVALS if span_s <= most), 60)
-    size_ns = interval_s * NS_PER_S
-    table = table.append_column("from", pc.multiply(pc.divide(table["asked"], size_ns), size_ns))
-    table = table.sort_by([(name, "ascending") for name in _KEYS])  # which keeps the order within a key
-    ends = _ends(table)
-    lasts = table.take(pa.array(ends - 1)).to_pylist()
-    offsets, good = table["offset"], np.flatnonzero(table["good"].to_numpy())
-    upto = np.searchsorted(good, ends).tolist()  # how many good commits there are up to the end of each key
-    rows = []
-    for row, count, before, after in zip(lasts, np.diff(ends, prepend=0).tolist(), [0, *upto], upto, strict=False):
-        first, last = (offsets[good[at].item()].as_py() if after > before else -1 for at in (before, after - 1))
-        rows.append(
-            CommitRow(
-                group_id=group_id,
-                topic=row["topic"],
-                partition=row["partition"],
-                from_ns=row["from"],
-                commits=after - before,
-                errors=count - (after - before),
-                first_offset=first,
-                last_offset=last,
-                member_id=row["member"] or None,
-                interval_s=interval_s,
-            )
+    since = asked[flat.row] // (interval_s * NS_PER_S)
+    order = np.lexsort((flat.place, since))  # which keeps the order within a key
+    since, place = since[order], flat.place[order]
+    ends = np.append(np.flatnonzero((since[1:] != since[:-1]) | (place[1:] != place[:-1])) + 1, len(order))
+    good = order[~flat.is_bad[order]]
+    upto = np.searchsorted(np.flatnonzero(~flat.is_bad[order]), ends)  # good commits up to the end of each key
+    before = np.concatenate([[0], upto[:-1]])
+    offsets = np.append(flat.offset[good], -1)
+    firsts = offsets[np.where(upto > before, before, -1)]
+    lasts = offsets[np.where(upto > before, upto - 1, -1)]
+    members = commits["member_id"].take(pa.array(flat.row[order[ends - 1]]))
+    columns = (since[ends - 1] * (interval_s * NS_PER_S), place[ends - 1], np.diff(ends, prepend=0), upto - before)
+    numbers = zip(*(column.tolist() for column in (*columns, firsts, lasts)), members.to_pylist(), strict=True)
+    return [
+        CommitRow(
+            group_id=group_id,
+            topic=topics[at >> _PLACE_BITS],
+            partition=_partition(at),
+            from_ns=from_ns,
+            commits=accepted,
+            errors=count - accepted,
+            first_offset=first,
+            last_offset=last,
+            member_id=member_id or None,
+            interval_s=interval_s,
         )
-    return rows
+        for from_ns, at, count, accepted, first, last, member_id in numbers
+    ]
 
 
-def _ends(table: pa.Table) -> NDArray[np.int64]:
-    """Return behind which row each run of equal keys ends. (`Table.group_by` takes 0.3 s of CPU to load.)"""
-    changes = np.zeros(max(len(table) - 1, 0), dtype=bool)
-    for name in _KEYS:
-        column = table[name].combine_chunks()
-        changes |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
-    return np.append(np.flatnonzero(changes) + 1, len(table))
+_PLACE_BITS: Final = 32
+_LEAST_PARTITION: Final = -(1 << 31)  # partitions are int32, and those of a damaged row may be negative
 
 
-def flat_offsets(commits: pa.Table) -> pa.Table | None:
-    """Return a row per partition of each exchange, ``row`` is the number of the exchange; None if there is none."""
-    offsets = commits["offsets"].combine_chunks() if len(commits) else None
-    if offsets is None or not len(offsets):
-        return None
-    if isinstance(offsets, pa.ChunkedArray):
-        offsets = offsets.chunk(0)
-    parents = pc.list_parent_indices(offsets)
-    flat = pc.list_flatten(offsets)
-    if not len(flat):
-        return None
-    asked = pc.take(commits["asked_ns"].combine_chunks(), parents)
-    bad = pc.fill_null(pc.not_equal(flat.field("error_code"), 0), False)
-    return pa.table(
-        {
-            "row": parents,
-            "topic": pc.fill_null(flat.field("topic"), ""),
-            "partition": pc.fill_null(flat.field("partition"), -1),
-            "asked": asked,
-            "offset": pc.fill_null(flat.field("offset"), -1),
-            "bad": bad.cast(pa.int64()),
-            "good": pc.invert(bad).cast(pa.int64()),
-            "member": pc.take(commits["member_id"].combine_chunks(), parents),
-        }
-    )
+class Offsets(NamedTuple):
+    """The offsets of exchanges, one after the other.
+
+    :ivar row: number of the exchange
+    :ivar place: topic, as an index into a sorted list, and partition in one number that sorts as the two do
+    :ivar is_bad: whether it was refused
+    """
+
+    row: NDArray[np.int64]
+    place: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    is_bad: NDArray[np.bool_]
+
+
+def _places(topics: pa.Array, partitions: pa.Array, names: list[str]) -> NDArray[np.int64]:
+    ranks = pc.index_in(pc.fill_null(topics, ""), value_set=pa.array(names, topics.type)).to_numpy().astype(np.int64)
+    numbers = pc.fill_null(partitions, -1).to_numpy().astype(np.int64) - _LEAST_PARTITION
+    places: NDArray[np.int64] = ranks << _PLACE_BITS | numbers
+    return places
+
+
+def _partition(place: int) -> int:
+    return (place & (1 << _PLACE_BITS) - 1) + _LEAST_PARTITION
+
+
+def _flat(exchanges: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """Return the offsets of exchanges, and per offset the number of its exchange."""
+    lists = _whole(exchanges["offsets"])
+    return pc.list_flatten(lists), pc.list_parent_indices(lists)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+
+
+def _topics(*exchanges: pa.Table) -> list[str]:
+    """Return the topics that exchanges name, sorted."""
+    columns = (pc.struct_field(_flat(each)[0], "topic") for each in exchanges)
+    return sorted({name or "" for column in columns for name in pc.unique(column).to_pylist()})
+
+
+def flat_offsets(exchanges: pa.Table, topics: list[str]) -> Offsets:
+    """Return the offsets of exchanges.
+
+    :param topics: the names of topics, sorted; all that the exchanges name are among them
+    """
+    flat, row = _flat(exchanges)
+    place = _places(pc.struct_field(flat, "topic"), pc.struct_field(flat, "partition"), topics)
+    offset = pc.fill_null(pc.struct_field(flat, "offset"), -1).to_numpy()
+    is_bad = pc.fill_null(pc.not_equal(pc.struct_field(flat, "error_code"), 0), False)
+    return Offsets(row.to_numpy().astype(np.int64), place, offset, is_bad.to_numpy(zero_copy_only=False))
 
 
 MAX_ROWS: Final = 100_000
@@ -199,13 +224,100 @@ class _Event(NamedTuple):
     """Something that was seen of one partition.
 
     :ivar kind: _COMMIT (a good one), _ANSWER (of OffsetFetch) or _FETCHED (of Fetch or ListOffsets)
-    :ivar row: of the exchange or sighting
+    :ivar row: the columns of the exchange or sighting that a walk reads
     """
 
     time_ns: int
     kind: int
     offset: int | None
     row: dict[str, Any]
+
+
+_EXCHANGE_COLUMNS: Final = ("asked_ns", "answered_ns", "member_id", "generation_id", "client_id", "client_host")
+_SIGHTING_COLUMNS: Final = ("end_offset", "start_offset", "api", "error_code", "connection", "client_id")
+_AT_ONCE: Final = 1 << 14  # events that are objects at a time
+
+
+class _Events:
+    """What was seen of all partitions, in columns; only what is being walked through becomes objects.
+
+    :ivar topics: the names in `Offsets.place`
+    :ivar last_ns: the last time, 0 for none
+    """
+
+    def __init__(self, traffic: GroupTraffic, owned: Iterable[Partition]) -> None:
+        commits, positions = traffic.commits, traffic.positions
+        self.topics = sorted({*_topics(commits, positions), *(topic for topic, _ in owned)})
+        known = pc.is_in(traffic.fetched["topic"], value_set=pa.array(self.topics, pa.string()))
+        fetched = traffic.fetched.filter(known)
+        self._tables = (
+            commits.select(_EXCHANGE_COLUMNS),
+            positions.select(_EXCHANGE_COLUMNS),
+            fetched.select(_SIGHTING_COLUMNS),
+        )
+        committed = self._good(commits, commits["asked_ns"], 0)
+        answered = self._good(positions, positions["answered_ns"], None)
+        ranks = {name: rank for rank, name in enumerate(self.topics)}
+        held = [ranks[topic] << _PLACE_BITS | number - _LEAST_PARTITION for topic, number in owned]
+        wanted = np.concatenate([np.array(held, np.int64), committed.place, answered.place])
+        place = _places(_whole(fetched["topic"]), _whole(fetched["partition"]), self.topics)
+        row = np.flatnonzero(np.isin(place, wanted))
+        place = place[row]
+        kinds = [np.full(len(each), kind, np.int8) for kind, each in enumerate((committed.row, answered.row, row))]
+        place = np.concatenate([committed.place, answered.place, place])
+        at = [commits["asked_ns"].to_numpy()[committed.row], positions["answered_ns"].to_numpy()[answered.row]]
+        at.append(fetched["time_ns"].to_numpy()[row])
+        time, kind = np.concatenate(at).astype(np.int64), np.concatenate(kinds)
+        self.last_ns = int(time.max()) if len(time) else 0
+        self._order = np.lexsort((kind, time, place))
+        self._place, self._time, self._kind = place, time, kind
+        self._row = np.concatenate([committed.row, answered.row, row])
+        fetch_offset = fetched["fetch_offset"]
+        self._offset = np.concatenate(
+            [committed.offset, answered.offset, pc.fill_null(fetch_offset, 0).to_numpy()[row]]
+        ).astype(np.int64)
+        self._is_known = np.ones(len(time), np.bool_)
+        self._is_known[len(time) - len(row) :] = fetch_offset.is_valid().to_numpy()[row]
+
+    def _good(self, exchanges: pa.Table, times: pa.ChunkedArray, least: int | None) -> Offsets:
+        """Return the offsets that were not refused, of exchanges that have the time.
+
+        :param least: the least offset that is one; None: -1 is one, too: nothing is committed
+        """
+        flat = flat_offsets(exchanges, self.topics)
+        is_good = ~flat.is_bad & times.is_valid().to_numpy()[flat.row]
+        if least is not None:
+            is_good &= flat.offset >= least
+        return Offsets._make(column[is_good] for column in flat)
+
+    def count(self) -> int:
+        """Return of how many partitions something was seen."""
+        return len(np.unique(self._place))
+
+    def by_partition(self) -> Iterator[tuple[Partition, Iterator[_Event]]]:
+        """Yield the events of each partition, in order; take them before the next partition."""
+        for place, events in groupby(self._in_order(), itemgetter(0)):
+            yield (self.topics[place >> _PLACE_BITS], _partition(place)), (event for _, event in events)
+
+    def _in_order(self) -> Iterator[tuple[int, _Event]]:
+        for start in range(0, len(self._order), _AT_ONCE):
+            chosen = self._order[start : start + _AT_ONCE]
+            kinds, numbers = self._kind[chosen], self._row[chosen]
+            rows: list[dict[str, Any]] = [{}] * len(chosen)
+            known = self._is_known[chosen].tolist()
+            offsets = [
+                at if is_known else None for at, is_known in zip(self._offset[chosen].tolist(), known, strict=True)
+            ]
+            for kind, table in enumerate(self._tables):
+                places = np.flatnonzero(kinds == kind)
+                if not len(places):
+                    continue
+                unique, of_row = np.unique(numbers[places], return_inverse=True)
+                each = table.take(pa.array(unique)).to_pylist()
+                for place, number in zip(places.tolist(), of_row.tolist(), strict=True):
+                    rows[place] = each[number]
+            times, names = self._time[chosen].tolist(), self._place[chosen].tolist()
+            yield from zip(names, map(_Event, times, kinds.tolist(), offsets, rows), strict=True)
 
 
 def read_lag(traffic: GroupTraffic, ownership: Sequence[Ownership], members: Sequence[MemberLife]) -> GroupLag:
@@ -217,21 +329,14 @@ def read_lag(traffic: GroupTraffic, ownership: Sequence[Ownership], members: Seq
     owners: dict[Partition, list[Ownership]] = defaultdict(list)
     for holding in ownership:
         owners[holding.topic, holding.partition].append(holding)
-    events: dict[Partition, list[_Event]] = defaultdict(list)
-    for place, event in _commits(traffic.commits, _COMMIT, "asked_ns"):
-        events[place].append(event)
-    for place, event in _commits(traffic.positions, _ANSWER, "answered_ns"):
-        events[place].append(event)
-    for place, event in _fetched(traffic.fetched, {place[0] for place in (*owners, *events)}):
-        if place in owners or place in events:
-            events[place].append(event)
+    events = _Events(traffic, owners)
     hosts = {life.member_id: (life.client_id, life.client_host) for life in members}
-    now_ns = max([traffic.horizon_ns, *(each[-1].time_ns for each in events.values())])
-    interval_ns = max(NS_PER_S, (now_ns - traffic.first_ns) * len(events) // MAX_ROWS)
+    now_ns = max(traffic.horizon_ns, events.last_ns)
+    interval_ns = max(NS_PER_S, (now_ns - traffic.first_ns) * events.count() // MAX_ROWS)
     found = GroupLag()
-    for place in sorted(events):
+    for place, seen in events.by_partition():
         walk = _Walk(traffic.group_id, place, owners.get(place, []), hosts, bool(ownership))
-        walk.run(sorted(events[place], key=lambda event: (event.time_ns, event.kind)), interval_ns)
+        walk.run(seen, interval_ns)
         found.rows += walk.rows
         found.resets += walk.resets
         if walk.rows:
@@ -239,25 +344,6 @@ def read_lag(traffic: GroupTraffic, ownership: Sequence[Ownership], members: Seq
     found.rows.sort(key=lambda row: (row.time_ns, row.topic, row.partition))
     found.resets.sort(key=lambda row: (row.time_ns, row.topic, row.partition))
     return found
-
-
-def _commits(exchanges: pa.Table, kind: int, time: str) -> Iterator[tuple[Partition, _Event]]:
-    """Yield the offsets that were not refused. In an answer -1 is one, too: nothing is committed."""
-    flat = flat_offsets(exchanges)
-    if flat is None:
-        return
-    rows = exchanges.drop_columns(["offsets"]).to_pylist()
-    good = flat.filter(pc.equal(flat["bad"], 0)).select(["row", "topic", "partition", "offset"])
-    for number, topic, partition, offset in zip(*(column.to_pylist() for column in good.columns), strict=True):
-        row = rows[number]
-        if row[time] is not None and (offset >= 0 or kind == _ANSWER):
-            yield (topic, partition), _Event(row[time], kind, offset, row)
-
-
-def _fetched(fetched: pa.Table, topics: Iterable[str]) -> Iterator[tuple[Partition, _Event]]:
-    wanted = pc.is_in(fetched["topic"], value_set=pa.array(sorted(topics), pa.string()))
-    for row in fetched.filter(wanted).to_pylist():
-        yield (row["topic"], row["partition"]), _Event(row["time_ns"], _FETCHED, row["fetch_offset"], row)
 
 
 class _Walk:
@@ -287,7 +373,7 @@ class _Walk:
         self._window: deque[Committed] = deque(maxlen=WINDOW)
         self._most: int | None = None
 
-    def run(self, events: list[_Event], interval_ns: int) -> None:
+    def run(self, events: Iterable[_Event], interval_ns: int) -> None:
         """Take all events."""
         takers = {_COMMIT: self._commit, _ANSWER: self._answer, _FETCHED: self._see}
         slot = -1
