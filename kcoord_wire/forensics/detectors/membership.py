@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -424,9 +424,10 @@ def frozen_member(seen: Seen) -> Iterator[DetectorResult]:
     """
     if seen.exchanges is None:
         return
-    asked = seen.exchanges.filter(
-        pc.and_(pc.is_valid(seen.exchanges["asked_ns"]), pc.not_equal(seen.exchanges["member_id"], ""))
-    )
+    rows = seen.exchanges.select(["asked_ns", "answered_ns"])
+    rows = rows.append_column("member", seen.exchanges["member_id"].dictionary_encode())  # no name is copied
+    rows = rows.append_column("beats", pc.is_in(seen.exchanges["api"], value_set=pa.array(_BEATING)))
+    asked = rows.filter(pc.and_(pc.is_valid(rows["asked_ns"]), pc.not_equal(seen.exchanges["member_id"], "")))
     if not asked.num_rows:
         return
     times = np.sort(asked["asked_ns"].to_numpy())
@@ -445,14 +446,15 @@ def frozen_member(seen: Seen) -> Iterator[DetectorResult]:
 
 def _by_member(asked: pa.Table) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]]:
     """Return of each member when it asked, when that was answered (else asked), and which of it are heartbeats."""
-    rows = asked.select(["member_id", "asked_ns"])
-    rows = rows.append_column("done_ns", pc.coalesce(asked["answered_ns"], asked["asked_ns"]))
-    rows = rows.append_column("beats", pc.is_in(asked["api"], value_set=pa.array(_BEATING)))
-    rows = rows.sort_by([("member_id", "ascending"), ("asked_ns", "ascending")])
-    names, starts = np.unique(rows["member_id"].to_numpy(zero_copy_only=False).astype(str), return_index=True)
-    columns: list[Any] = [rows[name].to_numpy(zero_copy_only=False) for name in ("asked_ns", "done_ns", "beats")]
-    parts = zip(names.tolist(), *(np.split(column, starts[1:]) for column in columns), strict=True)
-    return {name: (asked_ns, done_ns, beats) for name, asked_ns, done_ns, beats in parts}
+    codes = asked["member"].unify_dictionaries().combine_chunks()
+    members, times = codes.indices.to_numpy(), asked["asked_ns"].to_numpy()
+    order = np.lexsort((times, members))
+    found, starts = np.unique(members[order], return_index=True)
+    done = pc.coalesce(asked["answered_ns"], asked["asked_ns"]).to_numpy()
+    beats = asked["beats"].to_numpy()
+    names = codes.dictionary.to_pylist()
+    columns = (np.split(column[order], starts[1:]) for column in (times, done, beats))
+    return {names[code]: parts for code, *parts in zip(found.tolist(), *columns, strict=True)}
 
 
 def _gaps(

@@ -134,7 +134,7 @@ def _suspects(history: GroupHistory, exchanges: pa.Table) -> list[dict[str, Any]
     up; that partition has no owner then.
     """
     columns = ["asked_ns", "source", "seq", "member_id", "client_id", "generation_id", "error_code", "offsets"]
-    commits = exchanges.filter(pc.equal(exchanges["api"], "OffsetCommit")).select(columns)
+    commits = exchanges.select(columns).filter(pc.equal(exchanges["api"], "OffsetCommit"))
     suspicious = pc.is_in(pc.fill_null(commits["error_code"], 0), pa.array(sorted(map(int, LOST_PLACE)), pa.int16()))
     for rebalance in history.rebalances:
         end = history.group.last_ns if rebalance.ended_ns is None else rebalance.ended_ns
@@ -159,8 +159,9 @@ def _held_by_others(held: list[Ownership], commits: pa.Table) -> NDArray[np.bool
     if not held or not len(offsets):
         return found
     commit_of = pc.list_parent_indices(lists).to_numpy()
-    topics = _numbered([row.topic for row in held], pc.fill_null(offsets.field("topic"), ""))
-    members = _numbered([row.member_id for row in held], commits["member_id"].take(commit_of).combine_chunks())
+    topics = _numbered([row.topic for row in held], pc.fill_null(offsets.field("topic"), "").dictionary_encode())
+    senders = pc.fill_null(commits["member_id"], "").combine_chunks().dictionary_encode()
+    members = _numbered([row.member_id for row in held], senders.take(pa.array(commit_of)))
     partitions = np.concatenate([[row.partition for row in held], pc.fill_null(offsets.field("partition"), -1)])
     place = topics.astype(np.int64) << 32 | partitions.astype(np.int64)
     at = np.concatenate([[row.from_ns for row in held], commits["asked_ns"].to_numpy()[commit_of]]).astype(np.int64)
@@ -176,10 +177,10 @@ def _held_by_others(held: list[Ownership], commits: pa.Table) -> NDArray[np.bool
 
 
 def _numbered(names: list[str], more: pa.Array) -> NDArray[np.int32]:
-    """Return a number for each of the names and of `more`, the same for the same name."""
-    both = pa.chunked_array([pa.array(names, pa.string()), more.cast(pa.string())])
-    numbers: NDArray[np.int32] = pc.dictionary_encode(both).combine_chunks().indices.to_numpy()
-    return numbers
+    """Return a number for each of the names and of the codes `more`, the same for the same name."""
+    known = pa.chunked_array([pa.array(names, pa.string()), more.dictionary])
+    numbers: NDArray[np.int32] = pc.dictionary_encode(known).combine_chunks().indices.to_numpy()
+    return np.concatenate([numbers[: len(names)], numbers[len(names) :][more.indices.to_numpy()]])
 
 
 def _found(history: GroupHistory, name: str, commits: _Commits, severity: str, outcome: str) -> DetectorResult:

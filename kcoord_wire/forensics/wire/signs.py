@@ -13,7 +13,7 @@ Laws:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -56,7 +56,7 @@ def end_of(time_ns: int) -> Moment:
 
 
 _NAMED: Final = ("api", "source", "connection", "client_id", "client_host", "member_id", "instance_id")
-_ORDER: Final = [(name, "ascending") for name in ("member_id", "asked_ns", "source", "seq", "connection")]
+_ORDER: Final = ("member_id", "asked_ns", "source", "seq", "connection")
 
 _VERSIONS: Final = 1 << 16
 _WIDE: Final = 1 << 31
@@ -217,9 +217,31 @@ def _ranked(table: pa.Table, chosen: pa.Array) -> tuple[Names, pa.Table]:
     for name in ("asked_ns", "seq", "api_version", "generation_id"):
         columns[name] = table[name].filter(chosen)
     columns["answered"] = pc.is_valid(table["error_code"]).filter(chosen)
-    rows = pa.table(columns)
-    rows = rows.filter(pc.not_equal(rows["member_id"], _rank(names["member_id"], "")))
-    return names, rows.sort_by(_ORDER).combine_chunks()
+    order = in_order(columns, _ORDER, pc.not_equal(columns["member_id"], _rank(names["member_id"], "")))
+    return names, pa.table({name: columns.pop(name).take(order) for name in list(columns)}).combine_chunks()
+
+
+def coded(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column of strings as numbers with a list of the strings."""
+    return _whole(column.dictionary_encode())
+
+
+def in_order(columns: Mapping[str, Any] | pa.Table, names: Sequence[str], chosen: pa.ChunkedArray) -> pa.Array:
+    """Return the numbers of the chosen rows, sorted by columns.
+
+    Strings are sorted by their rank, so that none is copied.
+
+    :param columns: none of those named has a null
+    """
+    rows = pc.indices_nonzero(chosen)
+    keys = {}
+    for name in names:
+        column = columns[name]
+        if pa.types.is_string(column.type):
+            ranks = pa.array(sorted(pc.unique(column).to_pylist()), column.type)
+            column = pc.index_in(column, value_set=ranks)
+        keys[name] = column.take(rows)
+    return rows.take(pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in names]))
 
 
 def _rank(names: list[str], name: str) -> int:
@@ -332,10 +354,12 @@ class Service:
     """
 
     def __init__(self, exchanges: pa.Table) -> None:
-        rows = exchanges.filter(pc.is_in(exchanges["api"], value_set=pa.array([*_PARKED, *_AT_ONCE])))
+        asked = pc.is_in(exchanges["api"], value_set=pa.array([*_PARKED, *_AT_ONCE]))
+        rows = _coded_rows(exchanges, asked)
         refused = pc.is_in(rows["error_code"], value_set=pa.array(sorted(REFUSALS), rows["error_code"].type))
-        served = rows.filter(pc.and_(pc.is_valid(rows["answered_ns"]), pc.invert(refused)))
-        served = served.select(["answered_ns", "connection"]).sort_by("answered_ns").combine_chunks()
+        served = rows.select(["answered_ns", "connection"])
+        served = served.filter(pc.and_(pc.is_valid(rows["answered_ns"]), pc.invert(refused)))
+        served = served.sort_by("answered_ns").combine_chunks()
         self._answered = longs(served["answered_ns"])
         self._connections = served["connection"]
         self.spans = answer_spans(served)
@@ -372,22 +396,30 @@ def answer_spans(served: pa.Table) -> dict[str, tuple[int, int]]:
     """Return by connection when its first and its last request were answered, of rows that were."""
     if not len(served):
         return {}
-    names = _whole(served["connection"]).dictionary_encode()
+    names = coded(served["connection"])
     rows = pa.table({"name": names.indices, "answered_ns": _whole(served["answered_ns"])})
     rows = rows.sort_by([("name", "ascending"), ("answered_ns", "ascending")])
     times = longs(rows["answered_ns"])
-    ends = pc.run_end_encode(_whole(rows["name"])).run_ends.to_pylist()
-    starts = [0, *ends[:-1]]
+    runs = pc.run_end_encode(_whole(rows["name"]))
+    ends = runs.run_ends.to_pylist()
+    connections = names.dictionary.take(runs.values).to_pylist()
     return {
-        name: (times[start], times[end - 1])
-        for name, start, end in zip(names.dictionary.to_pylist(), starts, ends, strict=True)
+        connection: (times[start], times[end - 1])
+        for connection, start, end in zip(connections, [0, *ends[:-1]], ends, strict=True)
     }
 
 
+def _coded_rows(exchanges: pa.Table, chosen: pa.ChunkedArray) -> pa.Table:
+    """Return what `Service` reads of the chosen rows, strings as codes."""
+    plain = ("asked_ns", "answered_ns", "seq", "error_code")
+    columns = {name: exchanges[name].filter(chosen) for name in plain}
+    return pa.table(columns | {name: coded(exchanges[name]).filter(chosen) for name in ("api", "source", "connection")})
+
+
 def _waits(rows: pa.Table) -> list[Wait]:
-    at_once = rows.filter(pc.is_in(rows["api"], value_set=pa.array(_AT_ONCE)))
-    took = pc.subtract(at_once["answered_ns"], at_once["asked_ns"])
-    late = at_once.filter(pc.fill_null(pc.greater_equal(took, LONG_NS), True))
+    took = pc.subtract(rows["answered_ns"], rows["asked_ns"])
+    is_late = pc.fill_null(pc.greater_equal(took, LONG_NS), True)
+    late = rows.filter(pc.and_(is_late, pc.is_in(rows["api"], value_set=pa.array(_AT_ONCE))))
     columns = (late[name].to_pylist() for name in ("asked_ns", "answered_ns", "source", "seq", "api", "connection"))
     return sorted(map(Wait._make, zip(*columns, strict=True)), key=lambda wait: (wait.asked_ns, wait.source, wait.seq))
 

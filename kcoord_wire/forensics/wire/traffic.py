@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.model import Sighting, SightingKind
-from kcoord_wire.forensics.wire.signs import UNKNOWN_SEQ, Heartbeats, Moment, Service, answer_spans
+from kcoord_wire.forensics.wire.signs import UNKNOWN_SEQ, Heartbeats, Moment, Service, answer_spans, coded, in_order
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -30,15 +30,20 @@ Partition = tuple[str, int]
 """Topic and partition number."""
 
 _QUIET_APIS: Final = ["Heartbeat", "OffsetCommit", "OffsetFetch"]
-_ORDER: Final = [(name, "ascending") for name in ("asked_ns", "source", "seq", "connection")]
+_ORDER: Final = ("asked_ns", "source", "seq", "connection")
 _SIGHTING_ORDER: Final = [
     (name, "ascending") for name in ("time_ns", "source", "connection", "kind", "topic", "partitions", "partition")
 ]
 _OF_LINKS: Final = frozenset({"opened", "closed", "reset", "refused", "hole"})
 _ENDS: Final = frozenset({SightingKind.CLOSED, SightingKind.RESET})
-_COMMIT_COLUMNS: Final = [
-    *("source", "seq", "connection", "asked_ns", "answered_ns", "error_code", "member_id", "generation_id", "offsets"),
-    *("client_id", "client_host"),
+_OFFSET_COLUMNS: Final = [
+    "asked_ns",
+    "answered_ns",
+    "generation_id",
+    "offsets",
+    "member_id",
+    "client_id",
+    "client_host",
 ]
 _FETCHED_COLUMNS: Final = [
     *("time_ns", "source", "connection", "client_id", "topic", "partition", "end_offset", "start_offset"),
@@ -213,7 +218,7 @@ class GroupTraffic:
     :ivar requests: those that may have changed something, in order of time
     :ivar heartbeats: the others
     :ivar service: when members were answered
-    :ivar commits: OffsetCommit requests, as columns, in order of time
+    :ivar commits: OffsetCommit requests, as columns (`_OFFSET_COLUMNS`), in order of time
     :ivar positions: answered OffsetFetch requests, in the same columns
     :ivar fetched: what Fetch and ListOffsets show, those of other groups included
     :ivar sightings: sizes of topics, in order of time
@@ -262,7 +267,7 @@ def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:
         if placed[name].null_count:
             placed = placed.set_column(placed.column_names.index(name), name, pc.fill_null(placed[name], default))
     quiet = pc.fill_null(_is_quiet(placed), False)
-    requests = [_request(item) for item in placed.filter(pc.invert(quiet)).sort_by(_ORDER).to_pylist()]
+    requests = [_request(item) for item in _sorted(placed.filter(pc.invert(quiet))).to_pylist()]
     _set_due(requests)
     times = [value for name in ("asked_ns", "answered_ns") for value in _bounds(placed[name])]
     groups = pc.drop_null(pc.unique(exchanges["group_id"]))
@@ -271,8 +276,8 @@ def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:
         requests=requests,
         heartbeats=Heartbeats(placed, quiet),
         service=Service(placed),
-        commits=placed.select(_COMMIT_COLUMNS).filter(pc.equal(placed["api"], "OffsetCommit")).sort_by(_ORDER),
-        positions=placed.select(_COMMIT_COLUMNS).filter(_has_positions(placed)).sort_by(_ORDER),
+        commits=_with_offsets(placed, pc.equal(placed["api"], "OffsetCommit")),
+        positions=_with_offsets(placed, _has_positions(placed)),
         fetched=topics.fetched,
         sightings=topics.sizes,
         closed=topics.closed,
@@ -283,8 +288,14 @@ def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:
         horizon_ns=max([*times, topics.last_ns]),
         count=len(exchanges),
         unplaced=len(exchanges) - len(placed),
-        answered_ns=answer_spans(placed.filter(pc.is_valid(placed["answered_ns"]))),
+        answered_ns=answer_spans(
+            placed.select(["answered_ns", "connection"]).filter(pc.is_valid(placed["answered_ns"]))
+        ),
     )
+
+
+def _sorted(table: pa.Table) -> pa.Table:
+    return table.sort_by([(name, "ascending") for name in _ORDER])
 
 
 def _is_quiet(table: pa.Table) -> pa.Array:
@@ -303,6 +314,16 @@ def _is_quiet(table: pa.Table) -> pa.Array:
 def _has_positions(table: pa.Table) -> pa.Array:
     """Mark OffsetFetch requests that were answered."""
     return pc.and_(pc.equal(table["api"], "OffsetFetch"), pc.is_valid(table["answered_ns"]))
+
+
+def _with_offsets(table: pa.Table, chosen: pa.ChunkedArray) -> pa.Table:
+    """Return the chosen rows with what is read of commits, in order of time; names of members and clients as codes."""
+    order = in_order(table, _ORDER, chosen)
+    columns = {
+        name: coded(table[name]).take(order) if pa.types.is_string(table[name].type) else table[name].take(order)
+        for name in _OFFSET_COLUMNS
+    }
+    return pa.table(columns)
 
 
 # ---- one request
