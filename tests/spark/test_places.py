@@ -160,17 +160,17 @@ def test_file_uris_are_local_paths(spark: SparkSession, archive: Path) -> None:
 def test_tables(spark: SparkSession, archive: Path, made: str) -> None:
     """The options of a table reach its tasks, too: no connection has these ports."""
     folder = archive / "captures" / "day=2"
-    spark.sql("CREATE TABLE captured USING kcoord " + made.format(folder))
+    spark.sql("CREATE TABLE tried USING kcoord " + made.format(folder))
     try:
-        rows = spark.sql("SELECT direction, source FROM captured").collect()
+        rows = spark.sql("SELECT direction, source FROM tried").collect()
         expected = spark.read.format("kcoord").option("ports", "1,2").load(str(folder))
         assert rows == expected.select("direction", "source").collect()
         assert len(rows) > 0
     finally:
-        spark.sql("DROP TABLE captured")
+        spark.sql("DROP TABLE tried")
 
 
 def test_views(spark: SparkSession, archive: Path) -> None:
-    spark.sql(f"CREATE TEMPORARY VIEW logged USING kcoord OPTIONS (path 'file:{archive}/logs')")
-    assert spark.sql("SELECT count(*) FROM logged WHERE source LIKE '%/logs/%'").first()[0] > 0
-    spark.catalog.dropTempView("logged")
+    spark.sql(f"CREATE TEMPORARY VIEW seen USING kcoord OPTIONS (path 'file:{archive}/logs')")
+    assert spark.sql("SELECT count(*) FROM seen WHERE source LIKE '%/logs/%'").first()[0] > 0
+    spark.catalog.dropTempView("seen")
