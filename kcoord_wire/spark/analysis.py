@@ -25,14 +25,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kcoord_wire.forensics.analysis import Analysis
-from kcoord_wire.forensics.detectors import history_of_clients
 from kcoord_wire.forensics.lines.history import join_witnesses
 from kcoord_wire.forensics.marshal.reader import ClaimRules
-from kcoord_wire.forensics.model import LogRow, Loss, SightingKind, arrow_schema
+from kcoord_wire.forensics.model import LogRow, Loss, arrow_schema
 from kcoord_wire.forensics.sources.files import Kind, Progress, Source, find_sources
 from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC, read_topic
-from kcoord_wire.forensics.wire.traffic import read_sightings
-from kcoord_wire.spark.histories import Histories, group_histories, match_exchanges
+from kcoord_wire.spark.histories import Histories, group_histories, history_of_others, match_exchanges
 from kcoord_wire.spark.rows import instances
 from kcoord_wire.spark.sessions import session
 from kcoord_wire.spark.sources import register
@@ -118,8 +116,7 @@ def _add_frames(analysis: Analysis, frames: DataFrame, groups: Collection[str] |
         analysis.counts["frames"] += counts["frames"]
         analysis.counts["exchanges"] += counts["exchanges"]
         _add(analysis, group_histories(matched, groups=groups))
-        errors = read_sightings(matched.topics.where(F.col("kind") == SightingKind.ERROR.value).toArrow()).errors
-        others = history_of_clients(analysis.histories, errors) if groups is None else None
+        others = history_of_others(matched, analysis.histories) if groups is None else None
         analysis.histories += [others] if others is not None else []
     finally:
         matched.unpersist()

@@ -9,9 +9,12 @@ Laws:
 * All work is done by the functions of `kcoord_wire.forensics`. Spark only groups their input: the frames of a
   connection in order (across all files of a recording), the exchanges or records of a group. Partitions, batches and
   the order of the rows do not change any table.
-* Frames cross to Python once, and so do exchanges: both results are persisted until `unpersist`.
-* A worker's memory has to hold the unanswered requests of a connection and the exchanges of a group. The driver's has
-  to hold the topics of all Metadata responses, which are sent to every group.
+* Frames cross to Python once, and so do exchanges: both results are persisted until `unpersist`. Exchanges and
+  sightings cross packed (`packing`).
+* A worker's memory has to hold the unanswered requests of a connection, and the exchanges of a bucket of groups with
+  the sightings that concern them (`sightings`).
+* The driver receives no row of the traffic: two sightings, the name of each topic id, and what is collected of the
+  histories. That does not grow with the frames.
 
 The coordination topic of Marshal on Spark: the claims of all groups, from an export, a live topic or a stream.
 
@@ -36,22 +39,24 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache, cached_property, lru_cache
-from typing import Any, Final
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
-from kcoord_wire.forensics.analysis import TABLES, group_history
-from kcoord_wire.forensics.detectors import detect
-from kcoord_wire.forensics.exchanges.clusters import BROKER, names_by_cluster, read_clusters
+from kcoord_wire.forensics.analysis import TABLES, by_group, group_history
+from kcoord_wire.forensics.detectors import detect, history_of_clients
+from kcoord_wire.forensics.exchanges.arrow import only_batch
+from kcoord_wire.forensics.exchanges.clusters import rename_groups
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
 from kcoord_wire.forensics.lines.history import text_history
@@ -67,12 +72,32 @@ from kcoord_wire.forensics.model import (
     Loss,
     Rebalance,
     Sighting,
+    arrow_schema,
     table_of,
 )
 from kcoord_wire.forensics.records.reader import group_of, log_history
-from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings
-from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema
+from kcoord_wire.forensics.wire.traffic import read_sightings
+from kcoord_wire.spark.packing import PACKED, Packer, packed_row, packed_values, split, unpack, unpacked
+from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, spark_type, wire_schema
+from kcoord_wire.spark.sightings import (
+    INTEREST,
+    KEYED,
+    Interests,
+    Overview,
+    buckets_by_key,
+    candidates,
+    is_error,
+    keyed,
+    named_interests,
+    overview_of,
+    received,
+    routed,
+)
 from kcoord_wire.spark.versions import SparkVersionError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 if not hasattr(DataFrame, "toArrow"):
     raise SparkVersionError("the analysis of groups on Spark", "4.0")
@@ -171,21 +196,23 @@ def _step(judge: ClaimRules) -> Callable[[Any, Iterator[pd.DataFrame], GroupStat
     return step
 
 
-_MATCHED: Final = StructType(
-    [
-        StructField("exchange", spark_schema(Exchange)),
-        StructField("topic", spark_schema(Sighting)),
-        StructField("loss", spark_schema(Loss)),
-        StructField("frames", LongType()),
-    ]
-)
+EXCHANGES, SIGHTINGS, INTERESTS, LOSSES, FRAMES = "exchanges", "sightings", "interests", "losses", "frames"
+"""Kinds of `PACKED`; frames are only counted."""
+
+_SIGHTING: Final = arrow_schema(Sighting)
+_KINDS: Final[Mapping[str, pa.Schema]] = {
+    EXCHANGES: arrow_schema(Exchange),
+    SIGHTINGS: _SIGHTING,
+    INTERESTS: INTEREST,
+    LOSSES: arrow_schema(Loss),
+}
 
 
 @dataclass(frozen=True)
 class Matched:
     """Requests with their responses, and the topics and losses found on the way.
 
-    :ivar rows: persisted; in each row one column is set: an `Exchange`, a `Sighting`, a `Loss` or a frame count
+    :ivar rows: persisted: rows of `PACKED`, which the properties unpack
     """
 
     rows: DataFrame
@@ -193,30 +220,40 @@ class Matched:
     @property
     def exchanges(self) -> DataFrame:
         """Rows of `Exchange`."""
-        return self._of("exchange")
+        return self._unpacked(EXCHANGES, Exchange)
 
     @property
     def topics(self) -> DataFrame:
         """Rows of `Sighting`."""
-        return self._of("topic")
+        return self._unpacked(SIGHTINGS, Sighting)
 
     @property
     def losses(self) -> DataFrame:
         """Rows of `Loss`."""
-        return self._of("loss")
+        return self._unpacked(LOSSES, Loss)
 
     @property
     def counts(self) -> dict[str, int]:
         """The number of ``frames`` read and of ``exchanges`` found."""
-        [row] = self.rows.agg(F.sum("frames").alias("frames"), F.count("exchange").alias("exchanges")).collect()
-        return {"frames": row["frames"] or 0, "exchanges": row["exchanges"]}
+        sums = self.rows.groupBy("kind").agg(F.sum("rows").alias("rows")).collect()
+        found = {row["kind"]: row["rows"] for row in sums}
+        return {name: found.get(name, 0) for name in (FRAMES, EXCHANGES)}
 
     def unpersist(self) -> None:
         """Release the persisted rows."""
         self.rows.unpersist()
 
-    def _of(self, kind: str) -> DataFrame:
-        return self.rows.where(F.col(kind).isNotNull()).select(f"{kind}.*")
+    def of_kind(self, *kinds: str) -> DataFrame:
+        """The packed rows of some kinds."""
+        return self.rows.where(F.col("kind").isin(*kinds))
+
+    def _unpacked(self, kind: str, row: type) -> DataFrame:
+        return self.of_kind(kind).mapInArrow(partial(_unpack, kind, row), spark_schema(row))
+
+
+def _unpack(kind: str, row: type, packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in unpacked(packed, kind, _KINDS[kind]):
+        yield as_spark(batch, wire_schema(row))
 
 
 @dataclass(frozen=True)
@@ -261,37 +298,30 @@ def match_exchanges(frames: DataFrame) -> Matched:
     recording = F.regexp_replace("source", RECORDING_FILE, "")  # a connection goes on in the next file of it
     apart = frames.select(*names, recording.alias("_recording")).repartition("_recording", "connection")
     in_order = apart.sortWithinPartitions("_recording", "connection", F.length("source"), "source", "seq")
-    return Matched(in_order.select(names).mapInArrow(_match, _MATCHED).persist(StorageLevel.MEMORY_AND_DISK))
+    return Matched(in_order.select(names).mapInArrow(match_packed, PACKED).persist(StorageLevel.MEMORY_AND_DISK))
 
 
-def _match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    matcher = Matcher()
+def match_packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Match the frames of whole connections, and yield rows of `PACKED`."""
+    matcher, interests = Matcher(), Interests()
+    exchanges = Packer(EXCHANGES, _KINDS[EXCHANGES], "group_id", interests.note)
+    sightings = Packer(SIGHTINGS, _SIGHTING)
+    noted = Packer(INTERESTS, INTEREST)
     for batch in batches:
-        exchanges, topics = matcher.feed(batch)
-        yield from _in_column("exchange", exchanges)
-        yield from _in_column("topic", topics)
-    exchanges, topics = matcher.finish()
-    yield from _in_column("exchange", exchanges)
-    yield from _in_column("topic", topics)
-    yield from _in_column("loss", table_of(Loss, matcher.losses).combine_chunks())
-    yield from _in_column("frames", pa.table({"frames": pa.array([matcher.counts["frames"]], pa.int64())}))
-
-
-def _in_column(kind: str, rows: pa.RecordBatch | pa.Table) -> Iterator[pa.RecordBatch]:
-    """Put rows into the column of their kind; the other columns are null."""
-    schema = _matched_arrow()
-    for batch in rows.to_batches() if isinstance(rows, pa.Table) else [rows]:
-        if batch.num_rows:
-            inner = schema.field(kind).type
-            is_struct = pa.types.is_struct(inner)
-            column = as_spark(batch, pa.schema(list(inner))).to_struct_array() if is_struct else batch.column(0)
-            columns = [column if field.name == kind else pa.nulls(batch.num_rows, field.type) for field in schema]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-@cache
-def _matched_arrow() -> pa.Schema:
-    return as_arrow(_MATCHED)
+        found, topics = matcher.feed(batch)
+        yield from exchanges.add(found)
+        yield from sightings.add(topics)
+        for rows in interests.taken():
+            yield from noted.add(rows)
+    found, topics = matcher.finish()
+    losses = Packer(LOSSES, _KINDS[LOSSES])
+    for packer, rows in ((exchanges, found), (sightings, topics), (losses, only_batch(table_of(Loss, matcher.losses)))):
+        yield from packer.add(rows)
+        yield from packer.flush()
+    for rows in interests.taken(at_least=1):
+        yield from noted.add(rows)
+    yield from noted.flush()
+    yield packed_row(FRAMES, 0, matcher.counts["frames"])
 
 
 def group_histories(
@@ -311,53 +341,129 @@ def group_histories(
         return _record_histories(rows, groups, judge or ClaimRules())
     if isinstance(rows, DataFrame) and {"kind", "program", "text"} <= set(rows.columns):
         return _text_histories(rows.select(_checked_names(rows, LogLine)), groups)
-    matched = match_exchanges(rows) if isinstance(rows, DataFrame) else rows
-    topics = matched.topics.toArrow()
-    exchanges = _by_cluster(_only(matched.exchanges, groups), topics)
-    histories = exchanges.groupBy("group_id").applyInArrow(_wire_history_of(topics), spark_schema(GroupHistory))
+    return _wire_histories(match_exchanges(rows) if isinstance(rows, DataFrame) else rows, groups)
+
+
+# ---- histories of exchanges
+
+_ROUTED: Final = "routed"
+_BY_BUCKET: Final = ("bucket", "kind")
+
+
+def _wire_histories(matched: Matched, groups: Collection[str] | None) -> Histories:
+    overview = read_overview(matched)
+    seen = matched.of_kind(INTERESTS, SIGHTINGS).mapInArrow(partial(_pack_by_key, overview.by_id), PACKED)
+    # "interests" sorts before "sightings": a task knows who is interested in a key before the sightings come.
+    met = seen.repartition("bucket").sortWithinPartitions(*_BY_BUCKET).mapInArrow(_route, PACKED)
+    rows = matched.of_kind(EXCHANGES).union(met).repartition("bucket").sortWithinPartitions(*_BY_BUCKET)
+    only = None if groups is None else sorted(groups)
+    histories = rows.mapInArrow(partial(_histories_of, overview, only), spark_schema(GroupHistory))
     return Histories(histories.persist(StorageLevel.MEMORY_AND_DISK), matched.losses)
 
 
-def _by_cluster(exchanges: DataFrame, topics: pa.Table) -> DataFrame:
-    """Put the cluster into the names of groups that are in several, as `rename_groups` does."""
-    clusters = read_clusters(topics)
-    if not clusters.are_several:
-        return exchanges
-    places = exchanges.select(
-        "group_id", "source", F.regexp_extract("connection", BROKER, 1).alias("broker")
-    ).distinct()
-    keys = [(row["group_id"], (row["source"], row["broker"])) for row in places.collect()]
-    names = names_by_cluster(keys, clusters)
-    if not names:
-        return exchanges
-    rows = [(group_id, *place, name) for (group_id, place), name in names.items()]
-    new = exchanges.sparkSession.createDataFrame(rows, "group_id string, source string, _broker string, _name string")
-    marked = exchanges.withColumn("_broker", F.regexp_extract("connection", BROKER, 1))
-    joined = marked.join(F.broadcast(new), ["group_id", "source", "_broker"], "left")
-    renamed = joined.withColumn("group_id", F.coalesce("_name", "group_id"))
-    return renamed.select(exchanges.columns)
+def read_overview(matched: Matched) -> Overview:
+    """Bring to the driver what the history of every group needs of all sightings: two rows, and a row a topic id."""
+    schema = spark_type(KEYED)
+    found = matched.of_kind(SIGHTINGS).mapInArrow(_candidates, schema)
+    chosen = found.groupBy("key", F.when(F.col("key") == "name", F.col("topic_id")).alias("id"))
+    rows = chosen.agg(F.max_by(F.struct(*schema.names), "time_ns").alias("row")).select("row.*")
+    return overview_of(rows.toArrow())
 
 
-def _wire_history_of(topics: pa.Table) -> Callable[[pa.Table], pa.Table]:
-    """A function from the exchanges of a group to its history. It carries the topics as Arrow bytes."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, topics.schema) as stream:
-        stream.write_table(topics)
-    encoded = sink.getvalue().to_pybytes()
-
-    def history_of(exchanges: pa.Table) -> pa.Table:
-        topics, sightings = _read_topics(encoded)
-        exchanges = name_topics(exchanges, topics)
-        return _one(group_history([exchanges], sightings))
-
-    return history_of
+def _candidates(packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in unpacked(packed, SIGHTINGS, _SIGHTING):
+        yield as_spark(candidates(batch), as_arrow(spark_type(KEYED)))
 
 
-@lru_cache(maxsize=1)
-def _read_topics(encoded: bytes) -> tuple[pa.Table, Sightings]:
-    """Decode the topics once per worker, not once per group."""
-    topics = pa.ipc.open_stream(encoded).read_all()
-    return topics, read_sightings(topics)
+def _pack_by_key(by_id: Mapping[str, str], packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pack interests and sightings again, by their keys."""
+    interests, sightings = Packer(INTERESTS, INTEREST, "key"), Packer(SIGHTINGS, KEYED, "key")
+    for batch in packed:
+        for rows in unpacked([batch], INTERESTS, INTEREST):
+            yield from interests.add(named_interests(rows, by_id))
+        for rows in unpacked([batch], SIGHTINGS, _SIGHTING):
+            yield from sightings.add(keyed(rows, by_id))
+    yield from interests.flush()
+    yield from sightings.flush()
+
+
+def _route(packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Copy sightings to the buckets that are interested in their keys."""
+    pairs: list[pa.RecordBatch] = []
+    wanted: dict[str, NDArray[np.int64]] = {}
+    of = -1
+    for bucket, kind, data in packed_values(packed):
+        if bucket != of:
+            of, pairs, wanted = bucket, [], {}
+        if kind == INTERESTS:
+            pairs.append(unpack(data, INTEREST))
+            continue
+        if pairs:
+            wanted, pairs = buckets_by_key(pairs), []
+        for to, rows in split(*routed(unpack(data, KEYED), wanted)):
+            yield packed_row(_ROUTED, to, len(rows), rows.serialize().to_pybytes())
+
+
+def _histories_of(
+    overview: Overview, groups: Collection[str] | None, packed: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Build the histories of one bucket after the other, of which the exchanges come first."""
+    exchanges: list[pa.RecordBatch] = []
+    sightings: list[pa.RecordBatch] = []
+    of = -1
+    for bucket, kind, data in packed_values(packed):
+        if bucket != of:
+            yield from _of_bucket(overview, groups, exchanges, sightings)
+            of, exchanges, sightings = bucket, [], []
+        if kind == EXCHANGES:
+            exchanges.append(unpack(data, _KINDS[EXCHANGES]))
+        else:
+            sightings.append(unpack(data, KEYED))
+    yield from _of_bucket(overview, groups, exchanges, sightings)
+
+
+def _of_bucket(
+    overview: Overview,
+    groups: Collection[str] | None,
+    exchanges: list[pa.RecordBatch],
+    sightings: list[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    if not exchanges:
+        return
+    rows = pa.Table.from_batches(exchanges)
+    exchanges.clear()
+    hosts = frozenset(rows["client_host"].unique().to_pylist())
+    seen = received(pa.Table.from_batches(sightings, KEYED), hosts, overview)
+    if groups is not None:
+        rows = rows.filter(pc.is_in(rows["group_id"], pa.array(groups, pa.string())))
+    rows = rename_groups(name_topics(rows, overview.names), seen)
+    read = read_sightings(seen)
+    for of_group in by_group(rows, rows["group_id"]):
+        yield from _one(group_history([of_group], read)).to_batches()
+
+
+def history_of_others(matched: Matched, histories: Sequence[GroupHistory]) -> GroupHistory | None:
+    """Return the history of the clients that belong to no group, as `history_of_clients` does.
+
+    One task reads all errors outside groups; the driver receives what it found.
+    """
+    overview = read_overview(matched)
+    members = [GroupHistory(history.group, members=history.members) for history in histories]
+
+    def others(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = pa.Table.from_batches(batches, wire_schema(Sighting)).cast(_SIGHTING)
+        found = history_of_clients(members, read_sightings(pa.concat_tables([rows, overview.names])).errors)
+        if found is not None:
+            yield from _one(found).to_batches()
+
+    errors = matched.of_kind(SIGHTINGS).mapInArrow(_errors, spark_schema(Sighting))
+    [*found] = instances(GroupHistory, errors.repartition(1).mapInArrow(others, spark_schema(GroupHistory)).toArrow())
+    return found[0] if found else None
+
+
+def _errors(packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in unpacked(packed, SIGHTINGS, _SIGHTING):
+        yield as_spark(batch.filter(is_error(batch)), wire_schema(Sighting))
 
 
 def _record_histories(records: DataFrame, groups: Collection[str] | None, judge: ClaimRules) -> Histories:

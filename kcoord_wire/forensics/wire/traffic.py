@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Partition = tuple[str, int]
 """Topic and partition number."""
 
+_NO_FRAME: Final = -1  # a size was known before a frame of the same time, however many sightings there are
 _QUIET_APIS: Final = ["Heartbeat", "OffsetCommit", "OffsetFetch"]
 _ORDER: Final = ("asked_ns", "source", "seq", "connection")
 _SIGHTING_ORDER: Final = [
@@ -445,7 +446,7 @@ def read_sightings(topics: pa.Table) -> Sightings:
     for name in ("time_ns", "connection", "topic", "partition", "end_offset"):
         fetched = fetched.filter(pc.is_valid(fetched[name]))
     fetched = _with_names(fetched, topics)
-    for number, item in enumerate(topics.filter(pc.invert(is_fetched)).to_pylist()):
+    for item in topics.filter(pc.invert(is_fetched)).to_pylist():
         time_ns, connection = item["time_ns"], item["connection"] or ""
         if time_ns is None:
             continue
@@ -459,7 +460,7 @@ def read_sightings(topics: pa.Table) -> Sightings:
             if kind in _ENDS:
                 closed[connection] = time_ns
         elif kind == SightingKind.TOPIC and item["partitions"] is not None:
-            at = Moment(time_ns, item["source"] or "", number)
+            at = Moment(time_ns, item["source"] or "", _NO_FRAME)
             sizes.append(TopicSize(at, item["client_id"], connection, item["topic"] or "", item["partitions"]))
         elif kind == SightingKind.ERROR:
             errors.append(Sighting(**item))

@@ -1,0 +1,127 @@
+"""Rows that only Python reads, as they travel through Spark: many in one binary value.
+
+    packer = Packer("exchanges", arrow_schema(Exchange), "group_id")
+    yield from packer.add(batch)           # rows of `PACKED`, whenever there is enough
+    yield from packer.flush()
+
+Laws:
+
+* A packed row holds rows of one kind and one bucket as a message of Arrow IPC without its schema, which both sides
+  know. Spark does not look into it, so that nested rows cost the JVM no more than their bytes.
+* A bucket follows from the key alone (CRC-32), in any process: all rows of a key are in one bucket.
+* A packer holds `FLUSHED_BYTES` and a batch at most.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+
+from kcoord_wire.forensics.exchanges.arrow import only_batch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BUCKETS: Final = 1024
+"""Into how many buckets keys are spread; one without rows costs nothing."""
+
+FLUSHED_BYTES: Final = 32 << 20
+"""Bytes of rows after which they are packed: a message of exchanges has some 5 kB besides its rows."""
+
+PACKED: Final = StructType(
+    [
+        StructField("kind", StringType()),
+        StructField("bucket", IntegerType()),
+        StructField("rows", LongType()),
+        StructField("data", BinaryType()),
+    ]
+)
+"""``rows``: how many rows `data` has; a kind that is only counted has no `data`."""
+
+_ARROW: Final = pa.schema([("kind", pa.string()), ("bucket", pa.int32()), ("rows", pa.int64()), ("data", pa.binary())])
+
+Look = Callable[[pa.RecordBatch, "NDArray[np.int64]"], None]
+
+
+class Packer:
+    """Packs rows of one kind.
+
+    :param kind: name of the kind
+    :param schema: of the rows
+    :param key: the column whose values are kept together; None has all rows in bucket 0
+    :param look: called with rows and their buckets, before they are packed
+    """
+
+    def __init__(self, kind: str, schema: pa.Schema, key: str | None = None, look: Look | None = None) -> None:
+        self._kind, self._schema, self._key, self._look = kind, schema, key, look
+        self._held: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take rows, and yield packed ones if there is enough."""
+        if rows.num_rows:
+            self._held.append(rows)
+            self._bytes += rows.nbytes
+        if self._bytes >= FLUSHED_BYTES:
+            yield from self.flush()
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield what is left."""
+        if not self._held:
+            return
+        rows = only_batch(pa.Table.from_batches(self._held, self._schema))
+        self._held, self._bytes = [], 0
+        buckets = np.zeros(len(rows), np.int64) if self._key is None else buckets_of(rows.column(self._key))
+        if self._look is not None:
+            self._look(rows, buckets)
+        for bucket, part in split(rows, buckets):
+            yield packed_row(self._kind, bucket, len(part), part.serialize().to_pybytes())
+
+
+def split(rows: pa.RecordBatch, buckets: NDArray[np.int64]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of each bucket, in their order."""
+    order = np.argsort(buckets, kind="stable")
+    found, starts = np.unique(buckets[order], return_index=True)
+    if len(found) > 1:
+        rows = rows.take(pa.array(order))
+    for bucket, start, end in zip(found.tolist(), starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
+        yield bucket, rows.slice(start, end - start)
+
+
+def packed_row(kind: str, bucket: int, rows: int, data: bytes | None = None) -> pa.RecordBatch:
+    """Return one row of `PACKED`."""
+    return pa.RecordBatch.from_pydict({"kind": [kind], "bucket": [bucket], "rows": [rows], "data": [data]}, _ARROW)
+
+
+def packed_values(packed: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, str, pa.Scalar]]:
+    """Yield bucket, kind and data of rows of `PACKED`."""
+    for batch in packed:
+        yield from zip(
+            batch.column("bucket").to_pylist(), batch.column("kind").to_pylist(), batch.column("data"), strict=True
+        )
+
+
+def unpacked(packed: Iterable[pa.RecordBatch], kind: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a kind in rows of `PACKED`; others are passed over."""
+    for _, name, data in packed_values(packed):
+        if name == kind:
+            yield unpack(data, schema)
+
+
+def unpack(data: pa.Scalar, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows in a value of the column `data`."""
+    # A copy: in a column of several values this one may begin at any byte, and Arrow wants 8 of them aligned.
+    return pa.ipc.read_record_batch(pa.py_buffer(data.as_py()), schema)
+
+
+def buckets_of(keys: pa.Array) -> NDArray[np.int64]:
+    """Return the bucket of each key, a string."""
+    encoded = keys.dictionary_encode()
+    of_name = np.array([zlib.crc32(name.encode()) % BUCKETS for name in encoded.dictionary.to_pylist()], np.int64)
+    found: NDArray[np.int64] = of_name[encoded.indices.to_numpy(zero_copy_only=False)]
+    return found
