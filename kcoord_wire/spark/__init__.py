@@ -28,12 +28,12 @@ if TYPE_CHECKING:
         Histories,
         Matched,
         coordination_claims,
-        coordination_stream,
         explain_rebalances,
         group_histories,
         kafka_records,
         match_exchanges,
     )
+    from kcoord_wire.spark.live import coordination_stream, rebalance_stream
     from kcoord_wire.spark.sessions import session, spark_conf
     from kcoord_wire.spark.sources import register
 
@@ -52,6 +52,7 @@ __all__ = [
     "kafka_records",
     "match_exchanges",
     "package_archive",
+    "rebalance_stream",
     "register",
     "session",
     "spark_conf",
@@ -67,9 +68,10 @@ __getattr__, __dir__ = lazy_names(
         "decode": ("BadFrameError", "decode_frames", "from_kafka_wire"),
         "files": ("convert_parquet", "decode_parquet", "package_archive", "submit_conf"),
         "histories": (
-            *("Histories", "Matched", "coordination_claims", "coordination_stream", "explain_rebalances"),
+            *("Histories", "Matched", "coordination_claims", "explain_rebalances"),
             *("group_histories", "kafka_records", "match_exchanges"),
         ),
+        "live": ("coordination_stream", "rebalance_stream"),
         "sessions": ("session", "spark_conf"),
         "sources": ("register",),
     },

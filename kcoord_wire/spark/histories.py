@@ -16,41 +16,31 @@ Laws:
 * The driver receives no row of the traffic: two sightings, the name of each topic id, and what is collected of the
   histories. That does not grow with the frames.
 
-The coordination topic of Marshal on Spark: the claims of all groups, from an export, a live topic or a stream.
+The coordination topic of Marshal on Spark: the claims of all groups, from an export or a topic.
 
     records = spark.read.format("kcoord").load("kafka-logs/")        # __marshal-*/*.log
     coordination_claims(records).where("ended = 'stale'").show()
     group_histories(records).tables["findings"].show()
 
-    topic = spark.readStream.format("kafka").option("subscribe", "__marshal")...load()
-    events = coordination_stream(kafka_records(topic))               # claims, pauses, findings as they become final
-    events.where("finding is not null").select("finding.*").writeStream...
-
 * All work is done by `kcoord_wire.forensics.marshal`. Spark only brings the records of a coordination partition
   together, in the order of their offsets. Partitions, batches and the order of the rows do not change any table.
-* A worker holds the live claims and the members of a coordination partition, and of a stream the records of one batch;
-  never all its records.
-* The state of a stream is in the checkpoint, pickled, so that it is read by the version of this package that wrote it.
-  After a restart the query goes on where it was, and its rows are those of a query that never stopped; what a sink does
-  with them is the sink's guarantee.
+* A worker holds the live claims and the members of a coordination partition, never all its records.
+
+Logs that grow: see `live`.
 """
 
 from __future__ import annotations
 
-import json
-import pickle
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kcoord_wire.forensics.analysis import TABLES, by_group, group_history
@@ -61,7 +51,6 @@ from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
 from kcoord_wire.forensics.lines.history import text_history
 from kcoord_wire.forensics.marshal.claims import ORDER, marshal_history, read_parts
-from kcoord_wire.forensics.marshal.live import LiveReader
 from kcoord_wire.forensics.marshal.reader import COLUMNS, MARSHAL_PATTERN, ClaimRules, Part
 from kcoord_wire.forensics.model import (
     Exchange,
@@ -77,6 +66,7 @@ from kcoord_wire.forensics.model import (
 )
 from kcoord_wire.forensics.records.reader import group_of, log_history
 from kcoord_wire.forensics.wire.traffic import read_sightings
+from kcoord_wire.spark.live import rebalance_stream
 from kcoord_wire.spark.packing import PACKED, Packer, packed_row, packed_values, split, unpack, unpacked
 from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, spark_type, wire_schema
 from kcoord_wire.spark.sightings import (
@@ -163,37 +153,6 @@ def _parts_of(judge: ClaimRules, has_commits: bool) -> Callable[[Iterator[pa.Rec
 def _batches(parts: list[Part]) -> Iterator[pa.RecordBatch]:
     for batch in table_of(Part, parts).to_batches():
         yield as_spark(batch, wire_schema(Part))
-
-
-_STATE: Final = "reader binary"
-_ROW: Final = "row string"  # JSON: a nested row would have to be a data frame of pandas
-
-
-def coordination_stream(records: DataFrame, judge: ClaimRules | None = None) -> DataFrame:
-    """What a growing coordination topic shows, in rows of `Part` with one column set; for the output mode append.
-
-    :param records: rows of `LogRow`, those of a coordination partition in order: what has come in a batch is before
-        what comes in later ones
-    :param judge: the rules; those of the document if left out
-    """
-    sound = records.where(F.col("error").isNull()).select("partition", *COLUMNS)
-    rows = sound.groupBy("partition").applyInPandasWithState(
-        _step(judge or ClaimRules()), _ROW, _STATE, "append", GroupStateTimeout.NoTimeout
-    )
-    return rows.select(F.from_json("row", spark_schema(Part)).alias("part")).select("part.*")
-
-
-def _step(judge: ClaimRules) -> Callable[[Any, Iterator[pd.DataFrame], GroupState], Iterator[pd.DataFrame]]:
-    def step(key: Any, batches: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-        reader = pickle.loads(state.get[0]) if state.exists else LiveReader(int(key[0]), judge)
-        rows = pd.concat(list(batches)).sort_values(["offset", "time_ns", "source"])
-        for row in zip(*(rows[name].tolist() for name in COLUMNS), strict=True):
-            reader.read(*row)
-        found = [json.dumps(asdict(part)) for part in reader.events()]
-        state.update((pickle.dumps(reader),))
-        yield pd.DataFrame({"row": found})
-
-    return step
 
 
 EXCHANGES, SIGHTINGS, INTERESTS, LOSSES, FRAMES = "exchanges", "sightings", "interests", "losses", "frames"
@@ -561,8 +520,12 @@ def _checked_names(rows: DataFrame, row: type) -> list[str]:
 def explain_rebalances(rows: DataFrame | Matched | Histories) -> DataFrame:
     """Explain each rebalance: rows of `Rebalance`, with the findings about it in ``findings``.
 
-    :param rows: the input of `group_histories`, or its result
+    :param rows: the input of `group_histories`, or its result; or a stream of records of ``__consumer_offsets``, whose
+        rebalances come when they are final, see `rebalance_stream`
+    :raises ValueError: as `group_histories`; a stream of other rows
     """
+    if isinstance(rows, DataFrame) and rows.isStreaming:
+        return rebalance_stream(rows.select(_checked_names(rows, LogRow)))
     histories = rows if isinstance(rows, Histories) else group_histories(rows)
     names = [f"rebalance.{name}" for name in spark_schema(Rebalance).names]
 

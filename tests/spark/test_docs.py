@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from kcoord_wire.forensics.sources.frames import read_frames
 from tests.support.marshal_rows import generated_log, write_segments
@@ -17,6 +18,7 @@ from tests.support.sparks import SPARK
 
 ROOT = Path(__file__).parents[2]
 CAPTURE = ROOT / "tests" / "data" / "captures" / "cooperative.pcap"
+OFFSETS = ROOT / "tests" / "data" / "consumer_groups" / "kafka-4.0.0" / "__consumer_offsets-0"
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "spark.md").read_text("utf-8"), re.DOTALL)
 STREAM = 'readStream.format("kcoord")'
 PATHS = (
@@ -25,6 +27,10 @@ PATHS = (
     "exported/",
     "claims-checkpoint/",
     "claims/",
+    "offsets-log/",
+    "offsets/",
+    "rebalances-checkpoint/",
+    "rebalances/",
     "recording/",
     "checkpoint/",
     "rows/",
@@ -39,6 +45,7 @@ def test_the_snippets_run(spark: SparkSession, tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "captures" / CAPTURE.name).write_bytes(CAPTURE.read_bytes())
     write_segments(tmp_path / "kafka-logs", generated_log(2))
     record_capture(tmp_path / "recording", CAPTURE)
+    shutil.copytree(OFFSETS, tmp_path / "offsets-log" / OFFSETS.name)
     rows = [row for batch in read_frames(CAPTURE) for row in batch.to_pylist()]
     frames = [row["frame"] for row in rows if row["direction"] == "request"]
     pq.write_table(pa.table({"frame": pa.array(frames, pa.binary())}), tmp_path / "frames.parquet")
@@ -51,6 +58,9 @@ def test_the_snippets_run(spark: SparkSession, tmp_path: Path, capsys: pytest.Ca
     exec(compile(program, "docs/spark.md", "exec"), names)
     assert names["spark"] is spark
     assert names["written"] == sum(frame.startswith(b"\0\x0b") for frame in frames) > 3
+    live = names["live"]
+    assert isinstance(live, DataFrame)
+    assert live.count() > 10
     out = capsys.readouterr().out
     assert "second round of a cooperative rebalance" in out
     assert "spark.archives" in out

@@ -7,7 +7,7 @@ Laws:
   next claim begins, a loss with the first value of its kind.
 * A finding about a free partition comes when it was free for one interval, while another of its topic was claimed; one
   about an instance, when that instance has ended. The texts are those of `kcoord_wire.forensics.detectors`.
-* The state can be pickled, and goes on in another process.
+* The state is bytes, and goes on in another process; `LiveReader.restored` refuses a layout that it does not know.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Final
 
 from kcoord_wire.forensics.detectors import findings_of
 from kcoord_wire.forensics.detectors.finding import finding_of
@@ -22,7 +23,10 @@ from kcoord_wire.forensics.detectors.marshal import Gap, free_partitions
 from kcoord_wire.forensics.marshal.claims import member_life
 from kcoord_wire.forensics.marshal.reader import MS_PER_S, ClaimRules, Part, PartitionReader, Sighting
 from kcoord_wire.forensics.model import NS_PER_MS, ClaimRow, Finding, GroupHistory, GroupSummary, Pause
+from kcoord_wire.forensics.state import pack_state, unpack_state
 
+_KIND: Final = "LiveReader"
+_LAYOUT: Final = 1  # of the state, which has the classes of this folder in it: another number with each change of them
 _Place = tuple[str, str, int]
 
 
@@ -36,6 +40,20 @@ class LiveReader:
         self._free: dict[_Place, ClaimRow] = {}
         self._reported: set[_Place] = set()
         self._paused: dict[str, list[tuple[int, int]]] = {}
+
+    @classmethod
+    def restored(cls, state: bytes) -> LiveReader:
+        """Return a reader that goes on from a `state`.
+
+        :raises ValueError: another version wrote it, in a layout that this one does not know
+        """
+        reader: LiveReader = unpack_state(_KIND, _LAYOUT, state)
+        return reader
+
+    @property
+    def state(self) -> bytes:
+        """What `restored` goes on from."""
+        return pack_state(_KIND, _LAYOUT, self)
 
     def read(
         self, offset: int, time_ns: int, is_append_time: bool, value: bytes | None, source: str, position: int

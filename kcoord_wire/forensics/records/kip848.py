@@ -137,6 +137,10 @@ class ConsumerRecords:
             if item.member_id in self._members:
                 self._members[item.member_id].held |= {place}
 
+    def settle(self) -> None:
+        """Take what has changed since the last epoch for known."""
+        self._changes = _Changes()
+
     def close(self) -> None:
         """Note what is still unknown after the last record."""
         unnamed = {topic for topic, _ in self._ledger.owners() if topic.startswith("id:")}

@@ -80,8 +80,11 @@ NO_ENDS: Final = "A log has commits and not the ends of partitions: the lag is n
 _NO_GROUP: Final = ("Only offsets are in the log: the group has no members there, as one that assigns by hand.",)
 
 
-class _Key(NamedTuple):
-    """A record key: its kind as `OffsetsRecord` has it, ``share`` or ``streams``, or empty where it is torn."""
+class RecordKey(NamedTuple):
+    """A record key: its kind as `OffsetsRecord` has it, ``share`` or ``streams``, or empty where it is torn.
+
+    :ivar number: the record type of a commit
+    """
 
     kind: str
     group: str | None
@@ -89,8 +92,17 @@ class _Key(NamedTuple):
     topic: str = ""
     partition: int = -1
 
+    @property
+    def is_commit(self) -> bool:
+        return self.kind.endswith(_COMMIT)
 
-_TORN: Final = _Key("", None)
+    @property
+    def is_read(self) -> bool:
+        """Whether it is of a record that describes a group of a protocol that is read."""
+        return self.group is not None and not self.is_commit and self.kind not in _UNREAD
+
+
+TORN: Final = RecordKey("", None)
 
 
 def group_of(keys: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -99,7 +111,7 @@ def group_of(keys: pa.Array | pa.ChunkedArray) -> pa.Array:
     :param keys: binary or large_binary, as `LogRow.key`
     """
     encoded = _encoded(keys)
-    names = pa.array([_key(key.as_py()).group for key in encoded.dictionary], pa.string())
+    names = pa.array([read_key(key.as_py()).group for key in encoded.dictionary], pa.string())
     return names.take(encoded.indices)
 
 
@@ -125,7 +137,7 @@ def log_histories(records: pa.Table) -> list[GroupHistory]:
     if not rows.num_rows:
         return []
     encoded = _encoded(rows["key"])
-    keys = [_key(key.as_py()) for key in encoded.dictionary]
+    keys = [read_key(key.as_py()) for key in encoded.dictionary]
     names = pa.array([key.group for key in keys], pa.string()).dictionary_encode()
     index = pa.table(
         {
@@ -137,7 +149,7 @@ def log_histories(records: pa.Table) -> list[GroupHistory]:
     )
     index = index.filter(pc.is_valid(index["group"]))
     kind = pa.array([key.kind for key in keys], pa.string()).take(index["key"].combine_chunks())
-    groups = [_LogGroup(name) for name in names.dictionary.to_pylist()]
+    groups = [LogGroup(name) for name in names.dictionary.to_pylist()]
     for span in _grouped(index, ["group"], [("time", "min"), ("time", "max")]):
         groups[span["group"]].span = (span["time_min"], span["time_max"])
     for unread, note in _UNREAD.items():
@@ -150,7 +162,7 @@ def log_histories(records: pa.Table) -> list[GroupHistory]:
     return [group.history() for group in sorted(groups, key=lambda group: group.name)]
 
 
-class _LogGroup:
+class LogGroup:
     """What was read of one group.
 
     :ivar span: times of its first and its last record
@@ -159,10 +171,12 @@ class _LogGroup:
     :ivar times: when its partitions were committed
     :ivar names: of topics, by the bytes of their ids
     :ivar notes: sentences for `GroupSummary.blind`, with how often each applies
+    :ivar base: offset up to which the records are what compaction has left: they say what is, not what has changed
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.base = -1
         self.span = (0, 0)
         self.entries: list[Entry] = []
         self.commits: list[CommitRow] = []
@@ -170,12 +184,27 @@ class _LogGroup:
         self.names: dict[bytes, str] = {}
         self.notes: dict[str, int] = defaultdict(int)
 
+    def read(self, time_ns: int, source: str, offset: int, key: bytes, value: bytes | None) -> None:
+        """Take in the next record, but for commits."""
+        try:
+            record = decode_offsets_record(key, value, strict=False)
+        except DecodeError:
+            self.notes[_BAD] += 1
+            return
+        at = max(time_ns, self.entries[-1].at) if self.entries else time_ns
+        self.entries.append(Entry(at, source, offset, record))
+        if record.kind == _PARTITION_METADATA and record.value is not None:
+            self.names.update((item.topic_id.bytes, item.topic_name) for item in record.value.topics)
+
     def history(self) -> GroupHistory:
+        """The tables so far, without findings."""
         infer_topic_names(self.entries, self.names)
         ledger = Ledger(self.name, self.times)
         both = _BothProtocols(ledger, self.names)
         for entry, following in zip_longest(self.entries, self.entries[1:]):
             both.read(entry, following)
+            if entry.offset <= self.base:
+                both.settle()
         both.close()
         ledger.notes.update(self.notes)
         blind = _NO_GROUP if not self.entries and self.commits else both.blind
@@ -210,6 +239,10 @@ class _BothProtocols:
         else:
             self.blind = self.blind or (_CLASSIC_BLIND if is_classic else _CONSUMER_BLIND)
             (self._classic if is_classic else self._consumer).read(entry)
+
+    def settle(self) -> None:
+        """Take what was read so far for known, not for a reason of what follows."""
+        self._consumer.settle()
 
     def close(self) -> None:
         """Note what is still unknown after the last record."""
@@ -270,24 +303,26 @@ def _encoded(keys: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
     return encoded
 
 
-def _key(key: bytes) -> _Key:
+def read_key(key: bytes) -> RecordKey:
+    """Return what a record key says; `TORN` for one that cannot be read, and for a record type of no group."""
     unread = _TYPES.get(int.from_bytes(key[:_TYPE_SIZE], "big"))
     if unread is not None:
         start = 2 * _TYPE_SIZE
         end = start + int.from_bytes(key[_TYPE_SIZE:start], "big", signed=True)
         try:
-            return _Key(unread, key[start:end].decode()) if start <= end <= len(key) else _TORN
+            return RecordKey(unread, key[start:end].decode()) if start <= end <= len(key) else TORN
         except UnicodeDecodeError:
-            return _TORN
+            return TORN
     try:
         record = decode_offsets_record(key, None)
     except DecodeError:
-        return _TORN
+        return TORN
     if record.key is None:
-        return _TORN
+        return TORN
     if record.kind.endswith(_COMMIT):
-        return _Key(record.kind, record.key.group, record.record_type, record.key.topic, record.key.partition)
-    return _Key(record.kind, record.key.group if record.kind == _CLASSIC else record.key.group_id, record.record_type)
+        return RecordKey(record.kind, record.key.group, record.record_type, record.key.topic, record.key.partition)
+    group = record.key.group if record.kind == _CLASSIC else record.key.group_id
+    return RecordKey(record.kind, group, record.record_type)
 
 
 def _grouped(rows: pa.Table, by: Sequence[str], aggregates: Sequence[tuple[str, str]]) -> Iterator[dict[str, Any]]:
@@ -300,20 +335,11 @@ def _grouped(rows: pa.Table, by: Sequence[str], aggregates: Sequence[tuple[str, 
 # ---- records of groups
 
 
-def _read_records(rows: pa.Table, index: pa.Table, groups: Sequence[_LogGroup]) -> None:
+def _read_records(rows: pa.Table, index: pa.Table, groups: Sequence[LogGroup]) -> None:
     """Decode the records of `index`, a table of row, key, group and time, and hand them to their groups."""
     wanted = rows.take(index["row"])
-    latest: dict[int, int] = {}
     for group, row in zip(index["group"].to_pylist(), _pylist(wanted), strict=True):
-        try:
-            record = decode_offsets_record(row["key"], row["value"], strict=False)
-        except DecodeError:
-            groups[group].notes[_BAD] += 1
-            continue
-        at = latest[group] = max(latest.get(group, row["time_ns"]), row["time_ns"])
-        groups[group].entries.append(Entry(at, row["source"], row["offset"], record))
-        if record.kind == _PARTITION_METADATA and record.value is not None:
-            groups[group].names.update((item.topic_id.bytes, item.topic_name) for item in record.value.topics)
+        groups[group].read(row["time_ns"], row["source"], row["offset"], row["key"], row["value"])
 
 
 def _pylist(rows: pa.Table) -> Iterator[dict[str, Any]]:
@@ -327,10 +353,24 @@ def _pylist(rows: pa.Table) -> Iterator[dict[str, Any]]:
 _VALUES: Final = ("OffsetCommitValue", "LegacyOffsetCommitValue")
 _COMMITS: Final = ColumnDecoder(_VALUES, form="prefixed", columns=["offset", "topic_id"], strict=False)
 _NEWEST: Final = registry[_VALUES[0]].valid_versions[-1]
-_NO_ID: Final = bytes(16)
+NO_ID: Final = bytes(16)
+"""The id of a topic that has none."""
 
 
-def _count_commits(rows: pa.Table, index: pa.Table, keys: Sequence[_Key], groups: Sequence[_LogGroup]) -> None:
+def decode_commits(values: pa.Array, numbers: pa.Array) -> pa.RecordBatch:
+    """Return ``offset``, ``topic_id`` and ``is_bad`` of the values of commits, none of them null.
+
+    :param numbers: the record type of each
+    """
+    decoded = _COMMITS.decode(values, keys=numbers)
+    offsets = pc.coalesce(*(pc.struct_field(decoded[name], "offset") for name in _VALUES))
+    is_newer = pc.greater(decoded["version"], _NEWEST)  # it was decoded as the newest known version, which is a guess
+    is_bad = pc.or_(pc.is_valid(decoded["error"]), pc.fill_null(is_newer, True))
+    columns = {"offset": offsets, "topic_id": pc.struct_field(decoded[_VALUES[0]], "topic_id"), "is_bad": is_bad}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _count_commits(rows: pa.Table, index: pa.Table, keys: Sequence[RecordKey], groups: Sequence[LogGroup]) -> None:
     """Count the commits of `index` by partition and minute, with their times for the groups that have members."""
     if not index.num_rows:
         return
@@ -340,24 +380,22 @@ def _count_commits(rows: pa.Table, index: pa.Table, keys: Sequence[_Key], groups
         groups[item["group"]].notes[_FORGOTTEN] += item["time_count"]
     index, values = index.filter(pc.invert(is_deleted)), values.filter(pc.invert(is_deleted))
     numbers = pa.array([key.number for key in keys], pa.int64()).take(index["key"].combine_chunks())
-    decoded = _COMMITS.decode(values, keys=numbers)
-    offsets = pc.coalesce(*(pc.struct_field(decoded[name], "offset") for name in _VALUES))
-    is_newer = pc.greater(decoded["version"], _NEWEST)  # it was decoded as the newest known version, which is a guess
-    is_bad = pc.or_(pc.is_valid(decoded["error"]), pc.fill_null(is_newer, True))
+    decoded = decode_commits(values, numbers)
+    is_bad = decoded["is_bad"]
     for item in _grouped(index.filter(is_bad), ["group"], [("time", "count")]):
         groups[item["group"]].notes[_BAD] += item["time_count"]
     minute = pc.multiply(pc.divide(index["time"], _MINUTE_NS), _MINUTE_NS)
-    counts = index.append_column("minute", minute).append_column("offset", offsets)
-    counts = counts.append_column("id", pc.struct_field(decoded[_VALUES[0]], "topic_id")).filter(pc.invert(is_bad))
+    counts = index.append_column("minute", minute).append_column("offset", decoded["offset"])
+    counts = counts.append_column("id", decoded["topic_id"]).filter(pc.invert(is_bad))
     _add_commits(counts, keys, groups)
-    is_named = pc.and_(pc.is_valid(counts["id"]), pc.not_equal(counts["id"], pa.scalar(_NO_ID, pa.binary(16))))
+    is_named = pc.and_(pc.is_valid(counts["id"]), pc.not_equal(counts["id"], pa.scalar(NO_ID, pa.binary(16))))
     for item in _grouped(counts.filter(is_named), ["group", "key", "id"], []):
         groups[item["group"]].names.setdefault(item["id"], keys[item["key"]].topic)
     has_members = pa.array([bool(group.entries) for group in groups], pa.bool_()).take(counts["group"].combine_chunks())
     _add_times(counts.select(["key", "group", "time"]).filter(has_members), keys, groups)
 
 
-def _add_commits(counts: pa.Table, keys: Sequence[_Key], groups: Sequence[_LogGroup]) -> None:
+def _add_commits(counts: pa.Table, keys: Sequence[RecordKey], groups: Sequence[LogGroup]) -> None:
     columns = [("offset", "count"), ("offset", "first"), ("offset", "last")]
     for item in _grouped(counts, ["group", "key", "minute"], columns):
         group, key = groups[item["group"]], keys[item["key"]]
@@ -369,7 +407,7 @@ def _add_commits(counts: pa.Table, keys: Sequence[_Key], groups: Sequence[_LogGr
         group.commits.sort(key=lambda row: (row.from_ns, row.topic, row.partition))
 
 
-def _add_times(counts: pa.Table, keys: Sequence[_Key], groups: Sequence[_LogGroup]) -> None:
+def _add_times(counts: pa.Table, keys: Sequence[RecordKey], groups: Sequence[LogGroup]) -> None:
     """Give the groups the times of their commits: one sorted column for all, of which each partition has a range."""
     if not counts.num_rows:
         return
