@@ -70,7 +70,7 @@ CROWDED := tests/interop/test_explain_situations.py tests/interop/test_incidents
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central fuzz interop clients crowded short peers sanitize pythons sparks oldest-sparks free-threaded thread-sanitizer debug-python regen clean
+.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central fuzz interop clients crowded short peers sanitize pythons sparks free-threaded thread-sanitizer debug-python regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -175,16 +175,13 @@ $(FUZZER)/.installed: fuzz/requirements.txt | $(PY)
 	$(FUZZER)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-interop: clients crowded oldest-sparks short ## other implementations: brokers, clients, dissectors, type checkers, pip; installs what is missing
+interop: clients crowded short ## other implementations: brokers, clients, dissectors, type checkers, pip; installs what is missing
 
 clients: setup peers
 	$(PYTEST) -n 2 $(OUTSIDE) $(addprefix --ignore=,$(CROWDED)) -o faulthandler_timeout=1860
 
 crowded: setup peers
 	$(PY) -m pytest $(CROWDED) -o faulthandler_timeout=1860
-
-oldest-sparks: # the suite has the newest
-	$(MAKE) sparks SPARKS='3.5 4.0'
 
 short: setup # what nothing else runs rots: the other targets, each in its shortest form
 	$(MAKE) fuzz FUZZ_SECONDS=2
