@@ -198,6 +198,15 @@ class Matched:
         found = {row["kind"]: row["rows"] for row in sums}
         return {name: found.get(name, 0) for name in (FRAMES, EXCHANGES)}
 
+    @cached_property
+    def overview(self) -> Overview:
+        """What the history of every group needs of all sightings: one job brings two rows, and a row a topic id."""
+        schema = spark_type(KEYED)
+        found = self.of_kind(SIGHTINGS).mapInArrow(_candidates, schema)
+        chosen = found.groupBy("key", F.when(F.col("key") == "name", F.col("topic_id")).alias("id"))
+        rows = chosen.agg(F.max_by(F.struct(*schema.names), "time_ns").alias("row")).select("row.*")
+        return overview_of(rows.toArrow())
+
     def unpersist(self) -> None:
         """Release the persisted rows."""
         self.rows.unpersist()
@@ -310,7 +319,7 @@ _BY_BUCKET: Final = ("bucket", "kind")
 
 
 def _wire_histories(matched: Matched, groups: Collection[str] | None) -> Histories:
-    overview = read_overview(matched)
+    overview = matched.overview
     seen = matched.of_kind(INTERESTS, SIGHTINGS).mapInArrow(partial(_pack_by_key, overview.by_id), PACKED)
     # "interests" sorts before "sightings": a task knows who is interested in a key before the sightings come.
     met = seen.repartition("bucket").sortWithinPartitions(*_BY_BUCKET).mapInArrow(_route, PACKED)
@@ -318,15 +327,6 @@ def _wire_histories(matched: Matched, groups: Collection[str] | None) -> Histori
     only = None if groups is None else sorted(groups)
     histories = rows.mapInArrow(partial(_histories_of, overview, only), spark_schema(GroupHistory))
     return Histories(histories.persist(StorageLevel.MEMORY_AND_DISK), matched.losses)
-
-
-def read_overview(matched: Matched) -> Overview:
-    """Bring to the driver what the history of every group needs of all sightings: two rows, and a row a topic id."""
-    schema = spark_type(KEYED)
-    found = matched.of_kind(SIGHTINGS).mapInArrow(_candidates, schema)
-    chosen = found.groupBy("key", F.when(F.col("key") == "name", F.col("topic_id")).alias("id"))
-    rows = chosen.agg(F.max_by(F.struct(*schema.names), "time_ns").alias("row")).select("row.*")
-    return overview_of(rows.toArrow())
 
 
 def _candidates(packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -406,7 +406,7 @@ def history_of_others(matched: Matched, histories: Sequence[GroupHistory]) -> Gr
 
     One task reads all errors outside groups; the driver receives what it found.
     """
-    overview = read_overview(matched)
+    overview = matched.overview
     members = [GroupHistory(history.group, members=history.members) for history in histories]
 
     def others(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
