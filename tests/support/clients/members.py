@@ -54,8 +54,8 @@ KAFKA_PYTHON = _python(
         "Metadata refresh: failed Cancelled": "closing it cancels a refresh of metadata that is under way",
         "No partition metadata for topic": "a leader that assigns before its metadata of the topic has come, and joins"
         " again when it has",
-        r"<KafkaTCPTransport \[none\] \(closed\)>: Error receiving network data": "it closed the connection itself while a"
-        " read of it was due, and then reads without a socket (3.0.12, transport.py, _read_from_sock after _close)",
+        r"<KafkaTCPTransport \[none\] \(closed\)>: Error receiving network data": "it closed it itself while"
+        " a read of it was due, and then reads without a socket (3.0.12, transport.py, _read_from_sock after _close)",
     },
     settles=0.5,  # a poll that began while a join was under way may begin another one, on Kafka's own broker too
 )
