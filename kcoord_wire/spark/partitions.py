@@ -1,7 +1,7 @@
 """What one task of the source ``kcoord`` reads: several small files, or one large one.
 
     for partition in plan_partitions(find_places(["captures/"]), Packing(min_partitions=8)):
-        for batch in read_partition(partition): ...                 # what a task does; it needs no session
+        for place, batch in read_partition(partition): ...          # what a task does; it needs no session
 
 Laws:
 
@@ -106,8 +106,8 @@ def plan_partitions(places: Sequence[Place], packing: Packing) -> list[FileParti
 
 def read_partition(
     partition: FilePartition, *, ports: Collection[int] | None = None, timezone: str = "UTC"
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition: of `Frame`, `LogRow` or `LogLine`, by the kind of its files.
+) -> Iterator[tuple[Place, pa.RecordBatch]]:
+    """Yield each file's rows with it: of `Frame`, `LogRow` or `LogLine`, by its kind; a batch has rows of one file.
 
     :param ports: the brokers' ports, for captures; None to detect them
     :param timezone: of lines whose time states none
@@ -117,7 +117,7 @@ def read_partition(
     for place in partition.places:
         with place.local() as path:
             for batch in _read_file(path, place.kind, ports, timezone):
-                yield batch if str(path) == place.name else _renamed(batch, str(path), place.name)
+                yield place, batch if str(path) == place.name else _renamed(batch, str(path), place.name)
 
 
 def _read_file(path: Path, kind: Kind, ports: Collection[int] | None, timezone: str) -> Iterator[pa.RecordBatch]:

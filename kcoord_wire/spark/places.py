@@ -24,9 +24,10 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import cache
 from glob import has_magic
@@ -52,6 +53,7 @@ SCHEMES: Final = ("abfs", "abfss", "file", "gs", "hdfs", "s3", "s3a", "viewfs")
 
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://([^/?]*)(.*)", re.DOTALL)
 _QUERY: Final = re.compile(r"\?(\w+=[^&*]*(?:&\w+=[^&*]*)*)$")  # else the question mark belongs to a pattern
+_BRACES: Final = re.compile(r"\{([^{}]*)\}")
 _FILE_URI: Final = re.compile(r"file:(?://(?:localhost)?)?(/(?!/).*)", re.DOTALL | re.IGNORECASE)
 _HARMLESS: Final = ("endpoint_override", "region", "scheme")  # options without secrets
 _PIECE: Final = 4 << 20
@@ -201,6 +203,65 @@ class Place:
                 yield path
 
 
+@dataclass(frozen=True)
+class Selection:
+    """Which files count, of those that paths stand for; the options are those of Spark's own file sources.
+
+    :ivar recursive: ``recursiveFileLookup``: whether files in the folders of a folder count
+    :ivar names: ``pathGlobFilter``: patterns of a file's name, one of which has to match; empty: any name
+    :ivar after_ns: ``modifiedAfter``: only files written later, in nanoseconds of the epoch
+    :ivar before_ns: ``modifiedBefore``: only files written earlier
+    """
+
+    recursive: bool = True
+    names: tuple[str, ...] = ()
+    after_ns: int | None = None
+    before_ns: int | None = None
+
+    def has(self, place: Place) -> bool:
+        """Whether a file counts, by its own name and time."""
+        name = place.name.rpartition("/")[2]
+        return (
+            (not self.names or any(fnmatchcase(name, pattern) for pattern in self.names))
+            and (self.after_ns is None or place.modified_ns > self.after_ns)
+            and (self.before_ns is None or place.modified_ns < self.before_ns)
+        )
+
+
+def selection(options: Mapping[str, str]) -> Selection:
+    """What options select.
+
+    :param options: by names in lower case
+    :raises ValueError: a value is wrong
+    """
+    recursive = options.get("recursivefilelookup", "true").lower()
+    if recursive not in ("true", "false"):
+        raise ValueError(f"recursiveFileLookup must be true or false, not {recursive!r}")
+    names = _alternatives(options["pathglobfilter"]) if "pathglobfilter" in options else []
+    after, before = (_time_ns(name, options.get(name.lower())) for name in ("modifiedAfter", "modifiedBefore"))
+    return Selection(recursive == "true", tuple(names), after, before)
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """A pattern of Hadoop as patterns of `fnmatch`: without ``{a,b}``, and with ``[!a]`` for ``[^a]``."""
+    found = _BRACES.search(pattern)
+    if found is None:
+        return [pattern.replace("[^", "[!")]
+    start, end = pattern[: found.start()], pattern[found.end() :]
+    return [whole for choice in found[1].split(",") for whole in _alternatives(start + choice + end)]
+
+
+def _time_ns(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{name} must be a time such as 2024-05-01T12:00:00, not {text!r}") from None
+    since = (time if time.tzinfo else time.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return since // timedelta(microseconds=1) * 1000
+
+
 def local_path(given: str) -> str | None:
     """The local path that a path of the user means; None if it is in a store.
 
@@ -217,27 +278,31 @@ def local_path(given: str) -> str | None:
     return None
 
 
-def find_places(paths: Sequence[str]) -> list[Place]:
+def find_places(paths: Sequence[str], selected: Selection = Selection()) -> list[Place]:
     """The files that paths stand for: files, folders with everything below, patterns; each once, in natural order.
 
-    :raises SourceError: a path does not exist, or contains nothing that can be read
+    :raises SourceError: a path does not exist, or contains nothing that can be read or is selected
     :raises StoreError: a store cannot be asked
     """
     given = [(path, local_path(path)) for path in paths]
     places = []
     if own := [local for _, local in given if local is not None]:
-        for source in find_sources(own):
+        for source in find_sources(own, recursive=selected.recursive):
             stat = source.path.stat()
             places.append(Place(str(source.path), source.kind, stat.st_size, stat.st_mtime_ns))
     found: dict[_Stored, Place] = {}
     for path, local in given:
         if local is None:
-            for place in _in_store(path):
+            for place in _in_store(path, selected.recursive):
                 found.setdefault(cast(_Stored, place.stored), place)
-    return sorted([*places, *found.values()], key=lambda place: natural_order(place.name))
+    every = [*places, *found.values()]
+    chosen = [place for place in every if selected.has(place)]
+    if not chosen:
+        raise SourceError(f"none of {len(every)} files is selected by pathGlobFilter, modifiedAfter and modifiedBefore")
+    return sorted(chosen, key=lambda place: natural_order(place.name))
 
 
-def _in_store(given: str) -> Iterator[Place]:
+def _in_store(given: str, recursive: bool) -> Iterator[Place]:
     start = _parsed(given)
     matches = _matches(start)
     if not matches:
@@ -247,7 +312,7 @@ def _in_store(given: str) -> Iterator[Place]:
         if info.type == fs.FileType.File:
             yield _place(match, kind_of_file(match), info)
         elif info.type == fs.FileType.Directory:
-            places = list(_in_folder(match))
+            places = list(_in_folder(match, recursive))
             if not places:
                 raise SourceError(f"{match} has no capture, recording, log segment or log with a line about a group")
             yield from places
@@ -298,8 +363,8 @@ def _is_folder(info: fs.FileInfo) -> bool:
     return bool(info.type == fs.FileType.Directory)
 
 
-def _in_folder(folder: _Stored) -> Iterator[Place]:
-    for info in folder.infos(below=True, recursive=True):
+def _in_folder(folder: _Stored, recursive: bool) -> Iterator[Place]:
+    for info in folder.infos(below=True, recursive=recursive):
         if info.type == fs.FileType.File:
             file = folder.at(info)
             kind = kind_in_folder(file, folder.name if file.parent == folder.parts else None)

@@ -11,7 +11,7 @@ Laws:
   `LogLine` (`kcoord_wire.forensics.model`). A path with several is rejected, because a table has one schema.
 * Small files share a partition (`partitions`). Every executor needs access to the files, which may be in a store
   (`places`).
-* Unreadable bytes are a row with `error`; with mode FAILFAST they end the job.
+* Unreadable bytes are a row with `error`; mode DROPMALFORMED leaves such rows out, FAILFAST ends the job.
 * A table (``CREATE TABLE t USING kcoord OPTIONS (path ...)``) reads its files like `load`. Spark gives the options of a
   table to `schema`, once, and none to the reader, so that the schema brings them, in the metadata of its first column.
 """
@@ -22,16 +22,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow
-from kcoord_wire.spark.places import Place, find_places, local_path
+from kcoord_wire.spark.places import Place, find_places, local_path, selection
 from kcoord_wire.spark.rows import as_arrow, as_spark, spark_schema
 from kcoord_wire.spark.versions import SparkVersionError
 
@@ -49,7 +49,23 @@ STREAM_OPTIONS: Final = (
     "maxRowsPerTrigger",
     "startingOffsets",
 )
-OPTIONS: Final = ("maxPartitionBytes", "mode", "openCostInBytes", "path", "paths", "ports", "timezone")
+OPTIONS: Final = (
+    *("maxPartitionBytes", "mode", "openCostInBytes", "path", "paths", "ports", "timezone"),
+    *("metadata", "modifiedAfter", "modifiedBefore", "pathGlobFilter", "recursiveFileLookup"),
+)
+MODES: Final = ("DROPMALFORMED", "FAILFAST", "PERMISSIVE")
+METADATA: Final = StructField(
+    "_metadata",
+    StructType(
+        [
+            StructField("file_path", StringType()),
+            StructField("file_name", StringType()),
+            StructField("file_size", LongType()),
+            StructField("file_modification_time", TimestampType()),
+        ]
+    ),
+)
+"""The column of the option ``metadata``: which file a row is from, in the names of Spark's own file sources."""
 ROWS: Final[Mapping[str, type]] = {"frames": Frame, "records": LogRow, "lines": LogLine}
 _OF_KIND: Final = {"pcap": "frames", "recording": "frames", "log": "records", "text": "lines"}
 _KEPT: Final = "kcoord"  # the key of a table's options in the metadata
@@ -65,9 +81,10 @@ class KcoordSource(DataSource):
     """The data source behind ``format("kcoord")``.
 
     Options of a batch: ``path`` (a file, a folder or a pattern; `load` takes several), ``ports`` (of the brokers,
-    separated by commas; without them the connections of a capture are recognised by their bytes), ``mode`` (PERMISSIVE
-    or FAILFAST), ``timezone`` (of lines whose time states none, UTC by default), ``maxPartitionBytes`` and
-    ``openCostInBytes`` (of `Packing`, those of the session by default). `RecordingStream` lists those of a stream.
+    separated by commas; without them the connections of a capture are recognised by their bytes), ``mode`` (PERMISSIVE,
+    DROPMALFORMED or FAILFAST), ``timezone`` (of lines whose time states none, UTC by default), ``maxPartitionBytes``
+    and ``openCostInBytes`` (of `Packing`, those of the session by default), ``metadata`` (``true`` adds the column
+    `METADATA`), and those of `Selection`. `RecordingStream` lists those of a stream.
 
     :cvar packing: of the session, when the source was registered
     """
@@ -86,11 +103,14 @@ class KcoordSource(DataSource):
 
         :raises ValueError: there are files of several kinds, or none that can be read
         """
-        options = _of_table(self.options)
-        paths = _paths(self.options if options is None else options)
+        kept = _of_table(self.options)
+        options = _lower(self.options) if kept is None else kept
+        paths = _paths(options)
         is_empty = all(_is_empty_folder(path) for path in paths)
-        schema = spark_schema(Frame if is_empty else ROWS[_kind(find_places(paths))])
-        return schema if options is None else _with_options(schema, options)
+        schema = spark_schema(Frame if is_empty else ROWS[_kind(find_places(paths, selection(options)))])
+        if _has_metadata(options):
+            schema = StructType([*schema.fields, METADATA])
+        return schema if kept is None else _with_options(schema, kept)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the files that exist now."""
@@ -116,7 +136,9 @@ def register(spark: SparkSession) -> None:
 
 class _Reader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType, packing: Packing) -> None:
-        self.fail_fast, self.ports = _checked(options)
+        self.mode, self.ports = _checked(options)
+        options = _lower(options)
+        self.selected = selection(options)
         self.timezone = options.get("timezone", "UTC")
         parse_zone(self.timezone)
         self.packing = _packed(options, packing)
@@ -124,15 +146,44 @@ class _Reader(DataSourceReader):
         self.schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        return plan_partitions(find_places(self.paths), self.packing)
+        places = find_places(self.paths, self.selected)
+        _check_columns(self.schema, ROWS[_kind(places)])
+        return plan_partitions(places, self.packing)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, FilePartition)
         wanted = as_arrow(self.schema)
-        for batch in read_partition(partition, ports=self.ports, timezone=self.timezone):
-            if self.fail_fast and batch["error"].null_count < len(batch):
-                raise UnreadableError(_damage_text(batch))
+        for place, batch in read_partition(partition, ports=self.ports, timezone=self.timezone):
+            if self.mode != "PERMISSIVE" and batch["error"].null_count < len(batch):
+                if self.mode == "FAILFAST":
+                    raise UnreadableError(_damage_text(batch))
+                batch = batch.filter(batch["error"].is_null())
+            if METADATA.name in wanted.names:
+                batch = batch.append_column(METADATA.name, _metadata(place, len(batch)))
             yield as_spark(batch, wanted)
+
+
+def _metadata(place: Place, rows: int) -> pa.Array:
+    path = Path(place.name)
+    value = {
+        "file_path": path.absolute().as_uri() if place.stored is None else place.name,
+        "file_name": path.name,
+        "file_size": place.size,
+        "file_modification_time": place.modified_ns // 1000,
+    }
+    (kind,) = as_arrow(StructType([METADATA])).types
+    return pa.repeat(pa.scalar(value, kind), rows)
+
+
+def _check_columns(schema: StructType, row: type) -> None:
+    """Refuse a schema of the user that is not a choice of the source's columns, in any order."""
+    known = {field.name: field.dataType for field in (*spark_schema(row).fields, METADATA)}
+    for field in schema.fields:
+        if field.name not in known:
+            raise ValueError(f"there is no column {field.name!r}; the columns are {', '.join(known)}")
+        if field.dataType != known[field.name]:
+            expected, given = known[field.name].simpleString(), field.dataType.simpleString()
+            raise ValueError(f"the column {field.name} is of type {expected}, not {given}")
 
 
 def _damage_text(batch: pa.RecordBatch) -> str:
@@ -157,7 +208,7 @@ def _is_empty_folder(path: str) -> bool:
 
 def _of_table(options: Mapping[str, str]) -> dict[str, str] | None:
     """The options that a table is created with, without Spark's own; None if this is no table."""
-    lower = {name.lower(): value for name, value in options.items()}
+    lower = _lower(options)
     if not {"provider", "owner"} <= lower.keys():
         return None
     return {name: lower[name] for name in lower if name not in _OF_TABLES and not name.startswith("option.")}
@@ -178,29 +229,40 @@ def _paths(options: Mapping[str, str]) -> list[str]:
     return [options["path"]]
 
 
-def _checked(options: Mapping[str, Any]) -> tuple[bool, list[int] | None]:
-    """Whether damage ends the job, and the ports of the brokers."""
+def _lower(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in options.items()}
+
+
+def _has_metadata(options: Mapping[str, str]) -> bool:
+    value = options.get("metadata", "false").lower()
+    if value not in ("true", "false"):
+        raise ValueError(f"metadata must be true or false, not {value!r}")
+    return value == "true"
+
+
+def _checked(options: Mapping[str, str]) -> tuple[str, list[int] | None]:
+    """The mode, and the ports of the brokers."""
     for name in options:
         if name.lower() not in map(str.lower, OPTIONS):
             is_of_streams = name.lower() in map(str.lower, STREAM_OPTIONS)
             known = ", ".join(OPTIONS) + (f"; {name} is an option of streams" if is_of_streams else "")
             raise ValueError(f"the source kcoord has no option {name!r}; its options are {known}")
-    mode = options.get("mode", "PERMISSIVE")
-    if mode.upper() not in ("FAILFAST", "PERMISSIVE"):
-        raise ValueError(f"mode must be FAILFAST or PERMISSIVE, not {mode!r}")
+    options = _lower(options)
+    mode = options.get("mode", "PERMISSIVE").upper()
+    if mode not in MODES:
+        raise ValueError(f"mode must be {', '.join(MODES[:-1])} or {MODES[-1]}, not {options['mode']!r}")
     if "ports" not in options:
-        return mode.upper() == "FAILFAST", None
+        return mode, None
     try:
         ports = [int(port) for port in options["ports"].split(",")]
     except ValueError:
         raise ValueError(f"ports must be numbers separated by commas, not {options['ports']!r}") from None
-    return mode.upper() == "FAILFAST", ports
+    return mode, ports
 
 
 def _packed(options: Mapping[str, str], packing: Packing) -> Packing:
-    """The packing that the options ask for."""
-    lower = {name.lower(): value for name, value in options.items()}
+    """The packing that the options, by names in lower case, ask for."""
     for option, field in (("maxPartitionBytes", "max_bytes"), ("openCostInBytes", "open_cost")):
-        if (text := lower.get(option.lower())) is not None:
+        if (text := options.get(option.lower())) is not None:
             packing = replace(packing, **{field: byte_size(option, text)})
     return packing

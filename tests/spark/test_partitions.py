@@ -84,8 +84,9 @@ def test_a_partition_is_read_in_order_without_a_session(tmp_path: Path) -> None:
     found = [
         row
         for partition in plan_partitions(sources, Packing(300_000, 1))
-        for batch in read_partition(partition)
+        for place, batch in read_partition(partition)
         for row in instances(Frame, batch)
+        if row.source == place.name
     ]
     plain = [row for source in sources for batch in read_frames(source.name) for row in instances(Frame, batch)]
     assert found == plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -10,14 +11,16 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 from pyarrow import fs
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from kcoord_wire.forensics.model import Frame, LogRow
 from kcoord_wire.forensics.sources.files import SourceError, find_sources
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.spark import places
-from kcoord_wire.spark.places import Place, StoreError, find_places, local_path
-from kcoord_wire.spark.rows import instances
+from kcoord_wire.spark.places import Place, Selection, StoreError, find_places, local_path, selection
+from kcoord_wire.spark.rows import instances, spark_schema
+from kcoord_wire.spark.sources import METADATA, KcoordSource
 
 DATA = Path(__file__).parents[1] / "data"
 CAPTURES = sorted((DATA / "captures").glob("*.pcap"))[:2]
@@ -174,3 +177,110 @@ def test_views(spark: SparkSession, archive: Path) -> None:
     spark.sql(f"CREATE TEMPORARY VIEW seen USING kcoord OPTIONS (path 'file:{archive}/logs')")
     assert spark.sql("SELECT count(*) FROM seen WHERE source LIKE '%/logs/%'").first()[0] > 0
     spark.catalog.dropTempView("seen")
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"recursivefilelookup": "false"}, ["top.pcap", "top.pcap1", "top.pcap2"]),
+        ({"pathglobfilter": "*.pcap"}, [*("aiokafka.pcap", "cooperative.pcap") * 3, "top.pcap"]),
+        ({"pathglobfilter": "{aio,co[!o]}*.pcap{,1}"}, ["aiokafka.pcap"] * 3),
+        ({"pathglobfilter": "[^a]*.pcap", "recursivefilelookup": "false"}, ["top.pcap"]),
+        ({"modifiedafter": "2024-05-01T12:00:00", "pathglobfilter": "top*"}, ["top.pcap1"]),
+        ({"modifiedbefore": "2024-05-01T12:00:00"}, ["top.pcap2"]),
+        ({"modifiedbefore": "2024-05-01T14:00:01+02:00"}, ["top.pcap", "top.pcap2"]),
+    ],
+    ids=repr,
+)
+def test_files_are_selected_as_by_sparks_own_sources(store: Path, options: dict[str, str], names: list[str]) -> None:
+    """In folders and in stores. One file is of 2024-05-01T12:00:00Z, one of a second before, all others are of now."""
+    folder = store / "captures"
+    for name in ("top.pcap", "top.pcap1", "top.pcap2"):
+        shutil.copy(CAPTURES[0], folder / name)
+    os.utime(folder / "top.pcap", (1_714_564_800, 1_714_564_800))
+    os.utime(folder / "top.pcap2", (1_714_564_799, 1_714_564_799))
+    for path in (str(folder), "s3://bucket/captures"):
+        found = find_places([path], selection(options))
+        assert sorted(place.name.rpartition("/")[2] for place in found) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"recursivefilelookup": "no"}, "recursiveFileLookup must be true or false, not 'no'"),
+        ({"modifiedafter": "May"}, "modifiedAfter must be a time such as 2024-05-01T12:00:00, not 'May'"),
+        ({"pathglobfilter": "none"}, "none of 6 files is selected by pathGlobFilter, modifiedAfter and modifiedBefore"),
+    ],
+)
+def test_wrong_selections_are_named(store: Path, options: dict[str, str], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        find_places([str(store / "captures")], selection(options))
+    assert selection({}) == Selection()
+
+
+def test_a_selection_decides_the_kind(archive: Path) -> None:
+    """Of a folder with captures and segments."""
+    source = KcoordSource({"path": str(archive), "pathGlobFilter": "*.log"})
+    assert source.schema() == spark_schema(LogRow)
+    assert len(source.reader(source.schema()).partitions()) > 0
+    with pytest.raises(ValueError, match="a table has one kind: load them separately"):
+        KcoordSource({"path": str(archive)}).schema()
+
+
+def test_metadata_and_a_choice_of_columns(spark: SparkSession, archive: Path) -> None:
+    path = archive / "captures" / "day=1" / CAPTURES[0].name
+    reader = spark.read.format("kcoord").option("Metadata", "true").option("PathGlobFilter", CAPTURES[0].name)
+    df = reader.load(str(path.parent))
+    assert df.schema.fields == [*spark_schema(Frame).fields, METADATA]
+    stat = path.stat()
+    names = ("file_path", "file_name", "file_size")
+    [row] = df.select(*(f"_metadata.{name}" for name in names)).distinct().collect()
+    assert tuple(row) == (path.as_uri(), path.name, stat.st_size)
+    times = df.selectExpr("unix_micros(_metadata.file_modification_time) time").distinct().collect()
+    assert [row.time for row in times] == [stat.st_mtime_ns // 1000]
+    chosen = spark.read.format("kcoord").schema("time_ns long, seq long").load(str(path))
+    expected = [(row.time_ns, row.seq) for batch in read_frames(path) for row in instances(Frame, batch)]
+    assert [tuple(row) for row in chosen.collect()] == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ("time_ns long, topic string", "there is no column 'topic'; the columns are source, seq, "),
+        ("time_ns string", "the column time_ns is of type bigint, not string"),
+    ],
+)
+def test_columns_that_the_source_does_not_have(spark: SparkSession, archive: Path, schema: str, text: str) -> None:
+    df = spark.read.format("kcoord").schema(schema).load(str(archive / "captures"))
+    with pytest.raises(AnalysisException, match=text):
+        df.collect()
+
+
+@pytest.mark.parametrize("from_store", [False, True])
+def test_rows_of_a_packed_partition_name_their_own_file(store: Path, from_store: bool) -> None:
+    """Also under DROPMALFORMED, which shortens the batches, and where every row of a file is left out."""
+    folder = store / "captures" / "day=1"
+    torn = folder / "torn.pcap"
+    torn.write_bytes(CAPTURES[0].read_bytes()[:-7])
+    (folder / "only.pcap").write_bytes(CAPTURES[0].read_bytes()[:30])
+    top = "s3://bucket/captures/day=1" if from_store else str(folder)
+    files = {place.name: place for place in find_places([top])}
+    for mode in ("PERMISSIVE", "dropMalformed"):
+        source = KcoordSource({"path": top, "mode": mode, "metadata": "true"})
+        reader = source.reader(source.schema())
+        [partition] = reader.partitions()
+        table = pa.Table.from_batches(reader.read(partition))
+        found = [(row["source"], row["seq"], row["error"]) for row in table.to_pylist()]
+        every = [
+            (name, row.seq, row.error is not None)
+            for name, place in files.items()
+            for batch in read_frames(folder / Path(place.name).name)
+            for row in instances(Frame, batch)
+        ]
+        kept = [item for item in every if mode == "PERMISSIVE" or not item[2]]
+        assert [(name, seq, error is not None) for name, seq, error in found] == kept
+        assert 0 < len([item for item in every if item[2]]) < len(every)
+        for row in table.to_pylist():
+            place, metadata = files[row["source"]], row["_metadata"]
+            assert metadata["file_path"] == (place.name if from_store else Path(place.name).as_uri())
+            assert (metadata["file_name"], metadata["file_size"]) == (Path(place.name).name, place.size)

@@ -97,7 +97,7 @@ def test_failfast_names_the_damage(spark: SparkSession, tmp_path: Path) -> None:
         ({}, [DATA / "none"], "none"),
         ({}, [Path(__file__)], "is text, not a capture"),
         ({}, [], "the source kcoord needs a path"),
-        ({"mode": "DROPMALFORMED"}, [CAPTURES[0]], "mode must be FAILFAST or PERMISSIVE, not 'DROPMALFORMED'"),
+        ({"mode": "DROP"}, [CAPTURES[0]], "mode must be DROPMALFORMED, FAILFAST or PERMISSIVE, not 'DROP'"),
         ({"ports": "kafka"}, [CAPTURES[0]], "ports must be numbers separated by commas, not 'kafka'"),
         (
             {"port": "9092"},

@@ -252,7 +252,7 @@ def _is_text(start: bytes) -> bool:
     return all(character.isprintable() or character in "\t\r\n" for character in text)
 
 
-def find_sources(paths: Sequence[str | os.PathLike[str]]) -> list[Source]:
+def find_sources(paths: Sequence[str | os.PathLike[str]], *, recursive: bool = True) -> list[Source]:
     """Return the files that paths stand for: files, folders with everything below, patterns (``captures/*.pcap``).
 
     In a folder, the files ``*.pcap``, ``*.pcapng``, ``*.cap`` and ``*.kcrec`` count, with or without a number appended,
@@ -260,13 +260,14 @@ def find_sources(paths: Sequence[str | os.PathLike[str]]) -> list[Source]:
     itself, and all with text of Marshal, and logs with a line about a group (``*.log``, ``*.txt``, ``*.json`` and the
     like, rotated ones too); each with or without ``.gz``. Empty segments are left out.
 
+    :param recursive: whether files in the folders of a folder count
     :return: each file once, ordered by path, with numbers in a path compared by value
     :raises SourceError: a path does not exist, or contains nothing that can be read
     """
     found: dict[Path, Source] = {}
     for given in paths:
         for path in _expand(given):
-            sources = list(_in_folder(path)) if path.is_dir() else [Source(path, kind_of(path))]
+            sources = list(_in_folder(path, recursive)) if path.is_dir() else [Source(path, kind_of(path))]
             if not sources:
                 raise SourceError(
                     f"{path} has no source in it: no *.pcap, *.pcapng, *.cap, *.kcrec, no segment in a folder"
@@ -288,7 +289,7 @@ def _expand(given: str | os.PathLike[str]) -> list[Path]:
     return matches
 
 
-def _in_folder(folder: Path) -> Iterator[Source]:
+def _in_folder(folder: Path, recursive: bool) -> Iterator[Source]:
     top = folder.resolve().name
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -296,6 +297,8 @@ def _in_folder(folder: Path) -> Iterator[Source]:
             kind = kind_in_folder(path, top if Path(parent) == folder else None)
             if kind is not None and (kind != "log" or path.stat().st_size):
                 yield Source(path, kind)
+        if not recursive:
+            break
 
 
 def kind_in_folder(path: File, top: str | None) -> Kind | None:
