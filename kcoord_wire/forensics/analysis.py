@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kcoord_wire.forensics.coded import CodedExchanges, coded, names_of, ranked, whole
 from kcoord_wire.forensics.detectors import detect, history_of_clients
 from kcoord_wire.forensics.exchanges.clusters import rename_groups
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import (
-    Exchange,
     GroupHistory,
     GroupSummary,
     Lag,
@@ -54,7 +54,7 @@ TABLES: Final[Mapping[str, type]] = {"groups": GroupSummary, **_LISTS}
 """The tables of a report: name, which is that of the Parquet file, and row type. ``losses`` is one more."""
 
 Look = Callable[[GroupHistory, pa.Table], None]
-"""Called with the history of a group, and its rows of `Exchange`."""
+"""Called with the history of a group, and its rows of `Exchange`, whose strings are dictionary arrays."""
 
 
 @dataclass(slots=True)
@@ -174,7 +174,7 @@ class Collected:
         self._look = look
         self._judge = judge
         self._groups = None if groups is None else pa.array(sorted(groups), pa.string())
-        self._exchanges: list[pa.RecordBatch] = []
+        self._exchanges = CodedExchanges()
         self._topics: list[pa.RecordBatch] = []
         self._records: list[pa.RecordBatch] = []
         self._lines: list[pa.RecordBatch] = []
@@ -184,7 +184,7 @@ class Collected:
         """Add what `Matcher.feed` and `Matcher.finish` return."""
         if self._groups is not None:
             exchanges = exchanges.filter(pc.is_in(exchanges["group_id"], self._groups))
-        self._exchanges.append(exchanges)
+        self._exchanges.add(exchanges)
         self._topics.append(topics)
 
     def add_records(self, records: pa.RecordBatch) -> None:
@@ -203,7 +203,7 @@ class Collected:
 
     def analysis(self) -> Analysis:
         """Return all histories, with their findings."""
-        exchanges = pa.Table.from_batches(self._exchanges, arrow_schema(Exchange))
+        exchanges = self._exchanges.table()
         records = pa.Table.from_batches(self._records, arrow_schema(LogRow))
         lines = pa.Table.from_batches(self._lines, arrow_schema(LogLine))
         histories = [*self._of_wire(exchanges), *self._of_records(records)]
@@ -270,9 +270,7 @@ def group_history(batches: Iterable[pa.RecordBatch | pa.Table], sightings: Sight
     :param batches: rows of `Exchange` of the group, with the names of topics (`name_topics`); their order has no effect
     :param sightings: of all sources
     """
-    rows = pa.concat_tables(
-        [batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch]) for batch in batches]
-    )
+    rows = coded(batches)
     history = wire_history(rows, sightings)
     history.findings = detect(history, rows, sightings.errors)
     place_evidence(history, rows)
@@ -319,9 +317,14 @@ def by_group(rows: pa.Table, groups: pa.Array | pa.ChunkedArray) -> Iterator[pa.
 
     :param groups: per row, its group; rows of null are left out
     """
-    order = pc.sort_indices(pa.table({"group": groups}), sort_keys=[("group", "ascending")])
+    names = names_of(groups)
+    if len(names) == 1 and not groups.null_count:
+        yield rows
+        return
+    ranks = whole(ranked(groups, names))
+    order = pc.sort_indices(ranks)  # nulls last
     start = 0
-    for run in groups.take(order).value_counts().to_pylist():  # in order of first appearance
+    for run in ranks.take(order).value_counts().to_pylist():  # in order of first appearance
         if run["values"] is not None:
             yield rows.take(order.slice(start, run["counts"]))
         start += run["counts"]

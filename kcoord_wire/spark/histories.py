@@ -44,6 +44,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kcoord_wire.forensics.analysis import TABLES, by_group, group_history
+from kcoord_wire.forensics.coded import CodedExchanges
 from kcoord_wire.forensics.detectors import detect, history_of_clients
 from kcoord_wire.forensics.exchanges.arrow import only_batch
 from kcoord_wire.forensics.exchanges.clusters import rename_groups
@@ -314,6 +315,11 @@ def group_histories(
 
 # ---- histories of exchanges
 
+MAX_GROUP_EXCHANGES: Final = 20_000_000
+"""Exchanges that a group may have: 8 GB in a worker. The setting `GROUP_SETTING` of the session overrides it."""
+
+GROUP_SETTING: Final = "spark.kcoord.maxGroupExchanges"
+
 _ROUTED: Final = "routed"
 _BY_BUCKET: Final = ("bucket", "kind")
 
@@ -325,7 +331,8 @@ def _wire_histories(matched: Matched, groups: Collection[str] | None) -> Histori
     met = seen.repartition("bucket").sortWithinPartitions(*_BY_BUCKET).mapInArrow(_route, PACKED)
     rows = matched.of_kind(EXCHANGES).union(met).repartition("bucket").sortWithinPartitions(*_BY_BUCKET)
     only = None if groups is None else sorted(groups)
-    histories = rows.mapInArrow(partial(_histories_of, overview, only), spark_schema(GroupHistory))
+    most = int(rows.sparkSession.conf.get(GROUP_SETTING, str(MAX_GROUP_EXCHANGES)) or MAX_GROUP_EXCHANGES)
+    histories = rows.mapInArrow(partial(_histories_of, overview, only, most), spark_schema(GroupHistory))
     return Histories(histories.persist(StorageLevel.MEMORY_AND_DISK), matched.losses)
 
 
@@ -364,37 +371,33 @@ def _route(packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _histories_of(
-    overview: Overview, groups: Collection[str] | None, packed: Iterator[pa.RecordBatch]
+    overview: Overview, groups: Collection[str] | None, most: int, packed: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Build the histories of one bucket after the other, of which the exchanges come first."""
-    exchanges: list[pa.RecordBatch] = []
+    only = None if groups is None else pa.array(groups, pa.string())
+    exchanges = CodedExchanges(most=most, setting=GROUP_SETTING)
     sightings: list[pa.RecordBatch] = []
     of = -1
     for bucket, kind, data in packed_values(packed):
         if bucket != of:
-            yield from _of_bucket(overview, groups, exchanges, sightings)
-            of, exchanges, sightings = bucket, [], []
+            yield from _of_bucket(overview, exchanges, sightings)
+            of, exchanges, sightings = bucket, CodedExchanges(most=most, setting=GROUP_SETTING), []
         if kind == EXCHANGES:
-            exchanges.append(unpack(data, _KINDS[EXCHANGES]))
+            found = unpack(data, _KINDS[EXCHANGES])
+            exchanges.add(found if only is None else found.filter(pc.is_in(found.column("group_id"), only)))
         else:
             sightings.append(unpack(data, KEYED))
-    yield from _of_bucket(overview, groups, exchanges, sightings)
+    yield from _of_bucket(overview, exchanges, sightings)
 
 
 def _of_bucket(
-    overview: Overview,
-    groups: Collection[str] | None,
-    exchanges: list[pa.RecordBatch],
-    sightings: list[pa.RecordBatch],
+    overview: Overview, exchanges: CodedExchanges, sightings: list[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    if not exchanges:
+    if not exchanges.rows:
         return
-    rows = pa.Table.from_batches(exchanges)
-    exchanges.clear()
+    rows = exchanges.table()
     hosts = frozenset(rows["client_host"].unique().to_pylist())
     seen = received(pa.Table.from_batches(sightings, KEYED), hosts, overview)
-    if groups is not None:
-        rows = rows.filter(pc.is_in(rows["group_id"], pa.array(groups, pa.string())))
     rows = rename_groups(name_topics(rows, overview.names), seen)
     read = read_sightings(seen)
     for of_group in by_group(rows, rows["group_id"]):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from kcoord_wire.forensics.analysis import TABLES, Analysis, analyze, analyze_records
@@ -25,6 +26,7 @@ from kcoord_wire.forensics.records.reader import log_histories
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.forensics.wire.history import place_evidence, wire_history
 from kcoord_wire.spark import coordination_claims, explain_rebalances, group_histories, match_exchanges
+from kcoord_wire.spark.histories import GROUP_SETTING
 from kcoord_wire.spark.rows import spark_schema
 from tests.support.marshal_rows import generated_log, live_log, table
 from tests.support.offsets_log import generation
@@ -190,6 +192,17 @@ def test_tables_and_causes_are_those_of_the_history(spark: SparkSession, plain: 
         for rebalance in history.rebalances
     ]
     histories.unpersist()
+
+
+def test_a_group_that_is_too_large_is_refused_by_name(spark: SparkSession, frames: pa.Table) -> None:
+    matched = match_exchanges(spread(spark, frames, random.Random(1)))
+    spark.conf.set(GROUP_SETTING, "5")
+    try:
+        with pytest.raises(PySparkException, match=f"has more than 5 exchanges.*raise {GROUP_SETTING}"):
+            group_histories(matched).histories.count()
+    finally:
+        spark.conf.unset(GROUP_SETTING)
+        matched.unpersist()
 
 
 def test_other_columns_are_rejected(spark: SparkSession) -> None:

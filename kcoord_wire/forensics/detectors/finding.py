@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from kcoord_wire.clients.bugs import CLIENT_BUGS, ClientBug, is_affected
+from kcoord_wire.forensics.coded import coded
 from kcoord_wire.forensics.detectors.rounds import Round, read_rounds
 from kcoord_wire.forensics.model import NS_PER_MS, SEVERITIES, Evidence, Finding, GroupHistory, MemberLife, Rebalance
 from kcoord_wire.protocol.error_codes import describe_error
@@ -47,12 +48,12 @@ T = TypeVar("T")
 class Seen:
     """What the detectors of one group read.
 
-    :ivar exchanges: rows of `Exchange`; None where the source is a log, or has none
+    :ivar exchanges: rows of `Exchange`, coded; None where the source is a log, or has none
     """
 
     def __init__(self, history: GroupHistory, exchanges: pa.Table | None) -> None:
         self.history = history
-        self.exchanges = exchanges if exchanges is not None and exchanges.num_rows else None
+        self.exchanges = coded(exchanges) if exchanges is not None and exchanges.num_rows else None
 
     @cached_property
     def rounds(self) -> list[Round]:

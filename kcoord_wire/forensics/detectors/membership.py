@@ -425,7 +425,7 @@ def frozen_member(seen: Seen) -> Iterator[DetectorResult]:
     if seen.exchanges is None:
         return
     rows = seen.exchanges.select(["asked_ns", "answered_ns"])
-    rows = rows.append_column("member", seen.exchanges["member_id"].dictionary_encode())  # no name is copied
+    rows = rows.append_column("member", seen.exchanges["member_id"])
     rows = rows.append_column("beats", pc.is_in(seen.exchanges["api"], value_set=pa.array(_BEATING)))
     asked = rows.filter(pc.and_(pc.is_valid(rows["asked_ns"]), pc.not_equal(seen.exchanges["member_id"], "")))
     if not asked.num_rows:

@@ -58,7 +58,8 @@ def read_clusters(sightings: pa.Table) -> Clusters:
 
 
 def _places(rows: pa.Table) -> Iterator[Place]:
-    brokers = pc.struct_field(pc.extract_regex(rows["connection"], BROKER.replace("(", "(?P<broker>")), "broker")
+    connections = rows["connection"].combine_chunks().cast(pa.string())
+    brokers = pc.struct_field(pc.extract_regex(connections, BROKER.replace("(", "(?P<broker>")), "broker")
     return zip(rows["source"].to_pylist(), (name or "" for name in brokers.to_pylist()), strict=True)
 
 
@@ -91,6 +92,9 @@ def rename_groups(exchanges: pa.Table, sightings: pa.Table) -> pa.Table:
     names = names_by_cluster(keys, clusters)
     if not names:
         return exchanges
+    renamed = pa.array([names.get(key, key[0]) for key in keys], pa.string())
+    kind = exchanges["group_id"].type
     index = exchanges.schema.get_field_index("group_id")
-    renamed = pa.array([names.get(key, key[0]) for key in keys], exchanges.schema.field(index).type)
-    return exchanges.set_column(index, exchanges.schema.field(index), renamed)
+    return exchanges.set_column(
+        index, "group_id", renamed.dictionary_encode() if pa.types.is_dictionary(kind) else renamed
+    )

@@ -24,6 +24,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kcoord_wire.forensics.coded import coded
 from kcoord_wire.forensics.history import HistoryBuilder, add_pauses, state_intervals
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
@@ -72,8 +73,9 @@ def wire_history(exchanges: pa.Table, topics: pa.Table | Sightings) -> GroupHist
 def explain_group(exchanges: pa.Table, topics: pa.Table | Sightings) -> tuple[GroupHistory, dict[int, str]]:
     """Return the same, and the rule that explained each rebalance, by its number; KIP-848 has none."""
     sightings = topics if isinstance(topics, Sightings) else read_sightings(topics)
+    exchanges = coded(exchanges)
     traffic = read_traffic(exchanges, sightings)
-    of_design = pc.is_in(exchanges["api"], value_set=pa.array(list(_UNEXPLAINED), exchanges["api"].type))
+    of_design = pc.is_in(exchanges["api"], value_set=pa.array(list(_UNEXPLAINED)))
     if pc.any(of_design).as_py():
         return _unexplained(traffic, sorted(exchanges["api"].filter(of_design).unique().to_pylist())), {}
     group = _WireGroup(traffic)

@@ -13,14 +13,19 @@ Laws:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kcoord_wire.forensics.coded import names_of, ranked, whole
 from kcoord_wire.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 NS_PER_S: Final = 1_000_000_000
 
@@ -55,16 +60,11 @@ def end_of(time_ns: int) -> Moment:
     return Moment(time_ns, _AFTER_ALL_SOURCES, UNKNOWN_SEQ)
 
 
-_NAMED: Final = ("api", "source", "connection", "client_id", "client_host", "member_id", "instance_id")
+_SIGN: Final = ["asked_ns", "source", "seq", "generation_id", "instance_id", "client_id", "client_host"]
 _ORDER: Final = ("member_id", "asked_ns", "source", "seq", "connection")
 
-_VERSIONS: Final = 1 << 16
-_WIDE: Final = 1 << 31
 _RHYTHM: Final = 3
 _LATEST: Final = 20
-
-Names = dict[str, list[str]]
-"""The strings of each column, sorted: a number in that column is an index into its list."""
 
 
 class FirstSign(NamedTuple):
@@ -94,16 +94,19 @@ class Heartbeats:
     """
 
     def __init__(self, table: pa.Table, chosen: pa.Array) -> None:
-        names, rows = _ranked(table, chosen)
-        answered = rows["answered"]
-        beats = pc.and_(answered, pc.equal(rows["api"], _rank(names["api"], "Heartbeat")))
-        calm = rows["asked_ns"].filter(beats).combine_chunks()
-        self.calm = longs(calm.take(pc.sort_indices(calm)))
-        self.answered = Times(rows.filter(answered), names)
-        self.unanswered = Times(rows.filter(pc.invert(answered)), names)
-        self.first = _first_signs(rows, names)
-        self.connections = _connections(rows, names)
-        self.versions = _highest_versions(rows, names)
+        chosen = pc.and_(chosen, pc.not_equal(table["member_id"], ""))
+        answered = pc.is_valid(table["error_code"])
+        names = names_of(table["member_id"])
+        rows = in_order(table, _ORDER, chosen).to_numpy()
+        members = whole(ranked(table["member_id"], names)).to_numpy()[rows]
+        is_answered = answered.to_numpy()[rows]
+        self.answered = Times(table, rows[is_answered], members[is_answered], names)
+        self.unanswered = Times(table, rows[~is_answered], members[~is_answered], names)
+        self.first = _first_signs(table, rows, members, names)
+        calm = pc.and_(pc.and_(chosen, answered), pc.equal(table["api"], "Heartbeat"))
+        self.calm = longs(pa.array(np.sort(table["asked_ns"].filter(calm).to_numpy())))
+        self.connections = _connections(table, chosen)
+        self.versions = _highest_versions(table, chosen)
         self.modern = {member_id for member_id, api, _ in self.versions if api == "ConsumerGroupHeartbeat"}
 
     def last(self, member_id: str) -> int | None:
@@ -146,13 +149,17 @@ class Heartbeats:
 
 
 class Times:
-    """The times of each member's rows, in one column sorted by member and time."""
+    """The times of each member's rows, in one column sorted by member and time.
 
-    def __init__(self, table: pa.Table, names: Names) -> None:
-        self._table = table.select(["source", "seq", "member_id", "asked_ns"]).combine_chunks()
-        self._names = names
-        self._at = longs(self._table["asked_ns"])
-        self._slices = _slices(self._table, names)
+    :param table: a coded table of `model.Exchange`
+    :param rows: numbers of rows in it, by member and time
+    :param members: per row, its member as an index into `names`
+    """
+
+    def __init__(self, table: pa.Table, rows: NDArray[np.int64], members: NDArray[np.int32], names: list[str]) -> None:
+        self._table, self._rows = table, rows.astype(np.uint32)
+        self._at = memoryview(whole(table["asked_ns"]).to_numpy()[rows])
+        self._slices = _slices(members, names)
 
     def ends(self, member_id: str) -> tuple[int, ...]:
         span = self._slices.get(member_id)
@@ -177,8 +184,8 @@ class Times:
         at = end if until_ns is None else bisect_right(self._at, until_ns, start, end)
         if at <= start:
             return None
-        row = self._table.slice(at - 1, 1)
-        return Moment(self._at[at - 1], self._names["source"][row["source"][0].as_py()], row["seq"][0].as_py())
+        row = int(self._rows[at - 1])
+        return Moment(self._at[at - 1], self._table["source"][row].as_py(), self._table["seq"][row].as_py())
 
     def rhythms(self, until_ns: int) -> dict[str, tuple[int, int]]:
         """The last row of each member up to a time, and the usual interval between its rows until then.
@@ -196,122 +203,95 @@ class Times:
 
     def gaps(self, least_ns: int) -> dict[str, list[int]]:
         """The times on both sides of each gap of at least this length, by member."""
-        at, who = _whole(self._table["asked_ns"]), _whole(self._table["member_id"])
-        if not len(at):
-            return {}
-        wide = pc.greater(pc.subtract(at[1:], at[:-1]), least_ns)
-        same = pc.equal(who[1:], who[:-1])
+        wide = np.diff(np.asarray(self._at)) > least_ns
         found: dict[str, list[int]] = {}
-        for index in pc.indices_nonzero(pc.and_(wide, same)).to_pylist():
-            name = self._names["member_id"][who[index].as_py()]
-            found.setdefault(name, []).extend((self._at[index], self._at[index + 1]))
+        for member_id, (start, end) in self._slices.items():
+            for index in (np.flatnonzero(wide[start : end - 1]) + start).tolist():
+                found.setdefault(member_id, []).extend((self._at[index], self._at[index + 1]))
         return found
 
 
-def _ranked(table: pa.Table, chosen: pa.Array) -> tuple[Names, pa.Table]:
-    """Return the strings, and the chosen rows that have a member id, with ranks for strings, by member and time."""
-    names, columns = {}, {}
-    for name in _NAMED:
-        names[name] = sorted(pc.drop_null(pc.unique(table[name])).to_pylist())
-        columns[name] = pc.index_in(table[name], value_set=pa.array(names[name], table[name].type)).filter(chosen)
-    for name in ("asked_ns", "seq", "api_version", "generation_id"):
-        columns[name] = table[name].filter(chosen)
-    columns["answered"] = pc.is_valid(table["error_code"]).filter(chosen)
-    order = in_order(columns, _ORDER, pc.not_equal(columns["member_id"], _rank(names["member_id"], "")))
-    return names, pa.table({name: columns.pop(name).take(order) for name in list(columns)}).combine_chunks()
-
-
-def coded(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column of strings as numbers with a list of the strings."""
-    return _whole(column.dictionary_encode())
-
-
-def in_order(columns: Mapping[str, Any] | pa.Table, names: Sequence[str], chosen: pa.ChunkedArray) -> pa.Array:
-    """Return the numbers of the chosen rows, sorted by columns.
+def in_order(columns: pa.Table, names: Sequence[str], chosen: pa.ChunkedArray | None = None) -> pa.Array:
+    """Return the numbers of the chosen rows, or of all, sorted by columns.
 
     Strings are sorted by their rank, so that none is copied.
 
     :param columns: none of those named has a null
     """
-    rows = pc.indices_nonzero(chosen)
+    rows = pa.array(np.arange(len(columns))) if chosen is None else pc.indices_nonzero(chosen)
     keys = {}
     for name in names:
         column = columns[name]
-        if pa.types.is_string(column.type):
-            ranks = pa.array(sorted(pc.unique(column).to_pylist()), column.type)
-            column = pc.index_in(column, value_set=ranks)
-        keys[name] = column.take(rows)
-    return rows.take(pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in names]))
+        if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
+            known = names_of(column)
+            if len(known) == 1:
+                continue
+            column = ranked(column, known)
+        keys[name] = whole(column).take(rows)
+    return rows.take(pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys]))
 
 
-def _rank(names: list[str], name: str) -> int:
-    at = bisect_left(names, name)
-    return at if at < len(names) and names[at] == name else -1
-
-
-def _slices(rows: pa.Table, names: Names) -> dict[str, tuple[int, int]]:
+def _slices(members: NDArray[np.int32], names: list[str]) -> dict[str, tuple[int, int]]:
     """Where the rows of each member begin and end."""
-    slices = {}
-    start = 0
-    if len(rows):
-        runs = pc.run_end_encode(_whole(rows["member_id"]))
-        for rank, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            slices[names["member_id"][rank]] = (start, end)
-            start = end
-    return slices
+    if not len(members):
+        return {}
+    starts = [0, *(np.flatnonzero(np.diff(members)) + 1).tolist()]
+    ranks = members[starts].tolist()
+    return dict(zip((names[rank] for rank in ranks), pairwise([*starts, len(members)]), strict=True))
 
 
-def _first_signs(rows: pa.Table, names: Names) -> dict[str, FirstSign]:
-    """By member id, in order of time."""
-    starts = {member_id: start for member_id, (start, _) in _slices(rows, names).items()}
-    firsts = rows.take(pa.array(list(starts.values()), pa.int64())).to_pylist()
-
-    def name(item: dict[str, Any], column: str) -> str | None:
-        return None if item[column] is None else names[column][item[column]]
-
+def _first_signs(
+    table: pa.Table, rows: NDArray[np.int64], members: NDArray[np.int32], names: list[str]
+) -> dict[str, FirstSign]:
+    """By member id, in order of time. Parameters as in `Times`."""
+    starts = {member_id: start for member_id, (start, _) in _slices(members, names).items()}
+    firsts = table.select(_SIGN).take(pa.array(rows[list(starts.values())], pa.int64())).to_pylist()
     found = {
         member_id: FirstSign(
-            Moment(item["asked_ns"], name(item, "source") or "", item["seq"]),
+            Moment(item["asked_ns"], item["source"] or "", item["seq"]),
             item["generation_id"],
-            name(item, "instance_id"),
-            name(item, "client_id"),
-            name(item, "client_host") or "",
+            item["instance_id"],
+            item["client_id"],
+            item["client_host"] or "",
         )
         for member_id, item in zip(starts, firsts, strict=True)
     }
     return dict(sorted(found.items(), key=lambda entry: entry[1].at))
 
 
-def _connections(rows: pa.Table, names: Names) -> dict[str, set[str]]:
+def _connections(table: pa.Table, chosen: pa.ChunkedArray) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for member, connection in _distinct(rows["member_id"], rows["connection"]):
-        found.setdefault(names["member_id"][member], set()).add(names["connection"][connection])
+    for member, connection in _distinct(table, chosen, ["member_id", "connection"]):
+        found.setdefault(member, set()).add(connection)
     return found
 
 
-def _highest_versions(rows: pa.Table, names: Names) -> list[tuple[str, str, int]]:
-    kinds = pc.add(pc.multiply(rows["api"].cast(pa.int64()), _VERSIONS), pc.fill_null(rows["api_version"], 0))
-    highest: dict[tuple[int, int], int] = {}
-    for member, kind in sorted(_distinct(rows["member_id"], kinds)):
-        api, version = divmod(kind, _VERSIONS)
-        highest[member, api] = version
-    return sorted((names["member_id"][member], names["api"][api], most) for (member, api), most in highest.items())
+def _highest_versions(table: pa.Table, chosen: pa.ChunkedArray) -> list[tuple[str, str, int]]:
+    highest: dict[tuple[str, str], int] = {}
+    for member, api, version in _distinct(table, chosen, ["member_id", "api", "api_version"]):
+        highest[member, api] = max(version or 0, highest.get((member, api), 0))
+    return sorted((member, api, version) for (member, api), version in highest.items())
 
 
-def _distinct(first: pa.ChunkedArray, second: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of numbers below 2**31 that stand side by side. (`Table.group_by` takes 0.3 s of CPU to load.)"""
-    pairs = pc.add(pc.multiply(first.cast(pa.int64()), _WIDE), second.cast(pa.int64()))
-    return (divmod(pair, _WIDE) for pair in pc.unique(pairs).to_pylist())
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) and whole.num_chunks else whole
+def _distinct(table: pa.Table, chosen: pa.ChunkedArray, names: list[str]) -> set[tuple[Any, ...]]:
+    """Return the combinations of values in the chosen rows. (`Table.group_by` takes 0.3 s of CPU to load.)"""
+    found: set[tuple[Any, ...]] = set()
+    at = 0
+    for batch in table.select(names).to_batches():
+        rows = np.flatnonzero(chosen.slice(at, len(batch)).to_numpy())
+        at += len(batch)
+        codes = np.zeros(len(rows), np.int64)
+        for column in batch.columns:
+            numbers = (column.indices if pa.types.is_dictionary(column.type) else pc.fill_null(column, 0)).to_numpy()
+            codes = codes * (int(numbers.max(initial=0)) + 1) + numbers[rows]
+        _, firsts = np.unique(codes, return_index=True)
+        found.update(map(tuple, (each.values() for each in batch.take(pa.array(rows[firsts])).to_pylist())))
+    return found
 
 
 def longs(column: Any) -> Any:
     """View an int64 column without nulls as a sequence, without copying."""
-    array = _whole(column) if isinstance(column, pa.ChunkedArray) else column
+    array = whole(column) if isinstance(column, pa.ChunkedArray) else column
     if not len(array):
         return memoryview(b"").cast("q")
     return memoryview(array.buffers()[1]).cast("q")[array.offset : array.offset + len(array)]
@@ -326,6 +306,7 @@ LONG_NS: Final = 2 * NS_PER_S
 
 _SILENCE_NS: Final = 5 * NS_PER_S  # shorter than this, members may just have nothing to ask
 _PARKED: Final = ["JoinGroup", "SyncGroup"]
+_SERVICE: Final = ["asked_ns", "answered_ns", "seq", "error_code", "api", "source", "connection"]
 _AT_ONCE: Final = ["Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch", "ConsumerGroupHeartbeat"]
 
 
@@ -354,15 +335,14 @@ class Service:
     """
 
     def __init__(self, exchanges: pa.Table) -> None:
-        asked = pc.is_in(exchanges["api"], value_set=pa.array([*_PARKED, *_AT_ONCE]))
-        rows = _coded_rows(exchanges, asked)
+        rows = exchanges.select(_SERVICE).filter(pc.is_in(exchanges["api"], value_set=pa.array([*_PARKED, *_AT_ONCE])))
         refused = pc.is_in(rows["error_code"], value_set=pa.array(sorted(REFUSALS), rows["error_code"].type))
-        served = rows.select(["answered_ns", "connection"])
-        served = served.filter(pc.and_(pc.is_valid(rows["answered_ns"]), pc.invert(refused)))
-        served = served.sort_by("answered_ns").combine_chunks()
+        is_served = pc.and_(pc.is_valid(rows["answered_ns"]), pc.invert(refused))
+        served = rows.select(["answered_ns", "connection"]).filter(is_served)
+        self.spans = answer_spans(served["answered_ns"], served["connection"])
+        served = served.take(in_order(served, ["answered_ns", "connection"]))
         self._answered = longs(served["answered_ns"])
         self._connections = served["connection"]
-        self.spans = answer_spans(served)
         self.waits = _waits(rows)
         self.silences = list(_silences(rows))
 
@@ -392,28 +372,23 @@ def broker_address(connection: str) -> str:
     return connection.partition("-")[2].rpartition("#")[0]
 
 
-def answer_spans(served: pa.Table) -> dict[str, tuple[int, int]]:
-    """Return by connection when its first and its last request were answered, of rows that were."""
-    if not len(served):
+def answer_spans(answered: pa.ChunkedArray, connections: pa.ChunkedArray) -> dict[str, tuple[int, int]]:
+    """Return by connection when its first and its last request were answered; requests without an answer do not count.
+
+    :param answered: times of the answers
+    :param connections: of the same rows, coded
+    """
+    if not len(answered):
         return {}
-    names = coded(served["connection"])
-    rows = pa.table({"name": names.indices, "answered_ns": _whole(served["answered_ns"])})
-    rows = rows.sort_by([("name", "ascending"), ("answered_ns", "ascending")])
-    times = longs(rows["answered_ns"])
-    runs = pc.run_end_encode(_whole(rows["name"]))
-    ends = runs.run_ends.to_pylist()
-    connections = names.dictionary.take(runs.values).to_pylist()
-    return {
-        connection: (times[start], times[end - 1])
-        for connection, start, end in zip(connections, [0, *ends[:-1]], ends, strict=True)
-    }
-
-
-def _coded_rows(exchanges: pa.Table, chosen: pa.ChunkedArray) -> pa.Table:
-    """Return what `Service` reads of the chosen rows, strings as codes."""
-    plain = ("asked_ns", "answered_ns", "seq", "error_code")
-    columns = {name: exchanges[name].filter(chosen) for name in plain}
-    return pa.table(columns | {name: coded(exchanges[name]).filter(chosen) for name in ("api", "source", "connection")})
+    names = connections.chunk(0).dictionary.to_pylist()
+    first, last = np.full(len(names), NEVER_NS), np.full(len(names), -NEVER_NS)
+    for batch in pa.table([answered, connections], ["answered", "connection"]).to_batches():
+        seen = batch.filter(pc.is_valid(batch.column(0)))
+        times, codes = seen.column(0).to_numpy(), seen.column(1).indices.to_numpy()
+        np.minimum.at(first, codes, times)
+        np.maximum.at(last, codes, times)
+    spans = zip(names, first.tolist(), last.tolist(), strict=True)
+    return {name: (begin, end) for name, begin, end in spans if begin <= end}
 
 
 def _waits(rows: pa.Table) -> list[Wait]:
@@ -426,13 +401,16 @@ def _waits(rows: pa.Table) -> list[Wait]:
 
 def _silences(rows: pa.Table) -> list[tuple[int, int | None]]:
     """Two files may be of two days: what is between them is not known."""
-    asked = rows.select(["asked_ns", "source"]).sort_by("asked_ns").combine_chunks()
-    times = asked["asked_ns"].combine_chunks()
+    times = whole(rows["asked_ns"]).to_numpy()
     if not len(times):
         return []
-    wide = pc.indices_nonzero(pc.greater(pc.subtract(times[1:], times[:-1]), _SILENCE_NS)).to_pylist()
-    sources = asked["source"]
+    order = np.argsort(times, kind="stable")
+    wide = np.flatnonzero(np.diff(times[order]) > _SILENCE_NS).tolist()
+    pairs = [(int(order[at]), int(order[at + 1])) for at in wide]
+    sources = rows["source"]
     found: list[tuple[int, int | None]] = [
-        (times[at].as_py(), times[at + 1].as_py()) for at in wide if sources[at] == sources[at + 1]
+        (int(times[before]), int(times[after]))
+        for before, after in pairs
+        if sources[before].as_py() == sources[after].as_py()
     ]
-    return [*found, (times[-1].as_py(), None)]
+    return [*found, (int(times[order[-1]]), None)]

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kcoord_wire.forensics.coded import coded, whole
 from kcoord_wire.forensics.model import Sighting, SightingKind
-from kcoord_wire.forensics.wire.signs import UNKNOWN_SEQ, Heartbeats, Moment, Service, answer_spans, coded, in_order
+from kcoord_wire.forensics.wire.signs import UNKNOWN_SEQ, Heartbeats, Moment, Service, answer_spans, in_order
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -261,12 +262,12 @@ def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:
 
     :param exchanges: a table of `model.Exchange`
     """
-    placed = exchanges
+    placed = exchanges = coded(exchanges)
     if exchanges["asked_ns"].null_count:
         placed = exchanges.filter(pc.is_valid(exchanges["asked_ns"]))
     for name, default in _DEFAULTS:
         if placed[name].null_count:
-            placed = placed.set_column(placed.column_names.index(name), name, pc.fill_null(placed[name], default))
+            placed = placed.set_column(placed.column_names.index(name), name, _filled(placed[name], default))
     quiet = pc.fill_null(_is_quiet(placed), False)
     requests = [_request(item) for item in _sorted(placed.filter(pc.invert(quiet))).to_pylist()]
     _set_due(requests)
@@ -289,20 +290,23 @@ def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:
         horizon_ns=max([*times, topics.last_ns]),
         count=len(exchanges),
         unplaced=len(exchanges) - len(placed),
-        answered_ns=answer_spans(
-            placed.select(["answered_ns", "connection"]).filter(pc.is_valid(placed["answered_ns"]))
-        ),
+        answered_ns=answer_spans(placed["answered_ns"], placed["connection"]),
     )
 
 
+def _filled(column: pa.ChunkedArray, default: str | int) -> pa.ChunkedArray:
+    filled = pc.fill_null(column, default)
+    return filled.unify_dictionaries() if pa.types.is_dictionary(column.type) else filled
+
+
 def _sorted(table: pa.Table) -> pa.Table:
-    return table.sort_by([(name, "ascending") for name in _ORDER])
+    return table.take(in_order(table, _ORDER))
 
 
 def _is_quiet(table: pa.Table) -> pa.Array:
     """Mark heartbeats and commits that change nothing, or have no response that says whether they do."""
     succeeded = pc.fill_null(pc.equal(table["error_code"], 0), True)
-    classic = pc.is_in(table["api"], value_set=pa.array(_QUIET_APIS, table["api"].type))
+    classic = pc.is_in(table["api"], value_set=pa.array(_QUIET_APIS))
     silent = pc.is_null(table["assignment"])
     for name in ("owned", "topics", "topic_regex"):
         silent = pc.and_(silent, pc.is_null(table[name]))
@@ -320,11 +324,7 @@ def _has_positions(table: pa.Table) -> pa.Array:
 def _with_offsets(table: pa.Table, chosen: pa.ChunkedArray) -> pa.Table:
     """Return the chosen rows with what is read of commits, in order of time; names of members and clients as codes."""
     order = in_order(table, _ORDER, chosen)
-    columns = {
-        name: coded(table[name]).take(order) if pa.types.is_string(table[name].type) else table[name].take(order)
-        for name in _OFFSET_COLUMNS
-    }
-    return pa.table(columns)
+    return pa.table({name: whole(table[name]).take(order) for name in _OFFSET_COLUMNS})
 
 
 # ---- one request
