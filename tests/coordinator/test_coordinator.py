@@ -6,7 +6,7 @@ import asyncio
 import re
 import socket
 import threading
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -98,25 +98,32 @@ def test_wrong_faults_and_settings_are_rejected(coordinator: StartCoordinator) -
 
 
 def test_the_callers_event_loop_goes_on() -> None:
-    """A loop that turns while the coordinator starts and stops, and a blocking client within its own thread."""
+    """Start and stop wait for a turn of the caller's loop: one that blocked it would never come."""
 
-    async def main() -> int:
-        turns = 0
+    class Awaited(Coordinator):
+        def __init__(self, loop: asyncio.AbstractEventLoop, topics: dict[str, int]) -> None:
+            super().__init__(topics)
+            self._loop = loop
 
-        async def turn() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
+        def _await_a_turn(self) -> None:
+            turned = threading.Event()
+            self._loop.call_soon_threadsafe(turned.set)
+            assert turned.wait(30), "the caller's loop stands still"
 
-        turning = asyncio.create_task(turn())
-        async with Coordinator({"orders": 12}) as c:
+        def start(self) -> Self:
+            self._await_a_turn()
+            return super().start()
+
+        def stop(self) -> None:
+            self._await_a_turn()
+            super().stop()
+
+    async def main() -> None:
+        async with Awaited(asyncio.get_running_loop(), {"orders": 12}) as c:
             with Wire(c.address) as wire:
                 assert wire.call(VERSIONS, 3).error_code == 0
-        turning.cancel()
-        return turns
 
-    assert asyncio.run(main()) > 10
+    asyncio.run(main())
 
 
 def test_topics_can_be_made_while_it_runs(coordinator: StartCoordinator) -> None:
