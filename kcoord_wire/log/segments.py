@@ -2,8 +2,8 @@
 
 Laws:
 
-* Size, checksum, offset and leader epoch of each batch are checked. The first that is not right is a fault, and nothing
-  behind it is read as a batch.
+* Size, checksum, offsets and leader epoch of each batch are checked. The first that is not right is a fault, and
+  nothing behind it is read as a batch.
 * A fault is torn if a crash can have left it of the last write: no whole batch of a later offset follows. Any sectors
   may be missing, even the first, which has the length. Whatever else is wrong is damage.
 * One batch is in memory at a time, and the end of a file from the fault on. Nothing is read for a wild length.
@@ -143,6 +143,8 @@ class SegmentScan:
             return "a batch with a wrong checksum"
         if head.base_offset != self.end:
             return f"a batch of offset {head.base_offset} where {self.end} is due"
+        if head.last_offset_delta < 0:  # where there are no records, decoding does not notice
+            return f"a batch with a last offset delta of {head.last_offset_delta}"
         if head.leader_epoch < self._least_epoch:
             return f"a batch of leader epoch {head.leader_epoch} after one of {self._least_epoch}"
         if head.leader_epoch > self._greatest_epoch:

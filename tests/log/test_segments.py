@@ -24,6 +24,7 @@ from kcoord_wire.records import (
     encode_message_set,
     encode_offsets_record,
 )
+from kcoord_wire.records.batch import AT_CHECKED, HEADER_SIZE, LENGTH_FROM, UNCHECKED, crc32c
 from tests.support.logs import (
     FIRST,
     NOW,
@@ -167,6 +168,13 @@ def raw(*records: tuple[bytes | None, bytes | None], **options: int) -> bytes:
     return encode_batch(placed, **{"base_offset": 0, "partition_leader_epoch": 0, **options})  # type: ignore[arg-type]
 
 
+def ending_at(last_offset_delta: int) -> bytes:
+    """A batch of offset 0 without records, which no encoder makes."""
+    checked = bytearray(encode_batch([], base_offset=0, partition_leader_epoch=0)[AT_CHECKED:])
+    checked[2:6] = last_offset_delta.to_bytes(4, "big", signed=True)
+    return UNCHECKED.pack(0, HEADER_SIZE - LENGTH_FROM, 0, 2, crc32c(bytes(checked))) + checked
+
+
 KEY, VALUE = encode_offsets_record(*commit("a", 0, 1))
 assert VALUE is not None
 
@@ -180,12 +188,14 @@ assert VALUE is not None
         (raw((None, VALUE)), "key"),
         (raw((KEY, VALUE), partition_leader_epoch=1), "leader epoch 1"),
         (raw((KEY, VALUE), base_offset=1), "offset 1 where 0 is due"),
+        (ending_at(-1), "last offset delta of -1"),
+        (ending_at(-(1 << 31)), "last offset delta of -2147483648"),
         (raw((KEY, VALUE), producer_id=5, producer_epoch=0), "kind"),
         (raw((KEY, VALUE), compression=Compression.GZIP), "kind"),
         (raw((KEY, VALUE), transactional=True), "kind"),
         (encode_message_set([Record(KEY, VALUE, NOW, 0)]), "kind"),
     ],
-    ids=range(10),
+    ids=range(12),
 )
 @pytest.mark.parametrize("last", [True, False])
 def test_a_whole_batch_that_this_log_does_not_have(batch: bytes, reason: str, last: bool) -> None:
