@@ -7,15 +7,10 @@ internal topics out, without a word, unless spark.sql.streaming.kafka.useDepreca
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyspark
@@ -25,7 +20,7 @@ from confluent_kafka import Consumer, TopicPartition
 from kcoord_wire.forensics.model import LogRow, table_of
 from kcoord_wire.forensics.records.reader import group_of, log_histories
 from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics, tool
-from tests.support.waiting import eventually
+from tests.support.spark_job import Job
 
 JARS = Path(__file__).resolve().parents[2] / "build" / "interop" / "jars"
 RELEASES = [(pyspark.__version__, pyspark.__version__), ("4.2.0", "4.0.0")]
@@ -106,44 +101,6 @@ def spark_jars() -> str:
     return ",".join(str(path) for path in sorted(folder.glob("*.jar")))
 
 
-class Job:
-    """The query in a process session that can be killed as one."""
-
-    def __init__(self, address: str, folder: Path, at_once: int) -> None:
-        script = folder / "job.py"
-        script.write_text(JOB)
-        self.log = folder / "job.log"
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, str(script), address, str(folder), spark_jars(), str(at_once)],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def kill(self) -> None:
-        """All of it at once: driver, JVM, workers."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def until(self, condition: Callable[[], Any], seconds: float = 300) -> None:
-        """Wait while the job runs."""
-
-        def asked() -> Any:
-            found = condition()
-            assert found or self.process.poll() is None, self.written()
-            return found
-
-        eventually(asked, self.written, seconds=seconds)
-
-    def written(self) -> str:
-        """The end of its log."""
-        return self.log.read_text(errors="replace")[-6000:]
-
-
 class Clients:
     """Consumers that join, commit and leave, one after the other and two at a time, until the block is left."""
 
@@ -211,33 +168,27 @@ def as_hex(data: bytes | None) -> str | None:
 
 @pytest.mark.slow
 def test_a_killed_query_goes_on_where_it_was(tmp_path: Path) -> None:
-    commits = tmp_path / "checkpoint" / "commits"
-
-    def committed() -> int:
-        return len(list(commits.glob("[0-9]*"))) if commits.exists() else 0
-
     properties = {"auto.create.topics.enable": "true", "group.initial.rebalance.delay.ms": "0"}
     with KafkaBroker(tmp_path / "kafka", properties) as broker:
         create_topics(broker.address, ["orders"])
         with Clients(broker.address) as clients:
-            job = Job(broker.address, tmp_path, 40)
+            arguments = broker.address, str(tmp_path), spark_jars()
+            job = Job(JOB, tmp_path, *arguments, "40")
             try:
-                job.until(lambda: committed() >= 3)
-                # In the middle of a batch: it is planned, and not committed.
-                offsets = tmp_path / "checkpoint" / "offsets"
-                job.until(lambda: len(list(offsets.glob("[0-9]*"))) > committed())
+                job.until(lambda: job.committed() >= 3)
+                job.until(lambda: job.planned() > job.committed())  # in the middle of a batch
             finally:
                 job.kill()
-            killed_at, before = committed(), clients.commits
-            job = Job(broker.address, tmp_path, 400)
+            killed_at, before = job.committed(), clients.commits
+            job = Job(JOB, tmp_path, *arguments, "400")
             try:
-                job.until(lambda: committed() >= killed_at + 2)
+                job.until(lambda: job.committed() >= killed_at + 2)
                 clients.__exit__()
                 (tmp_path / "stop").touch()
                 job.process.wait(100)
             finally:
                 job.kill()
-        assert job.process.returncode == 0, job.log.read_text(errors="replace")[-6000:]
+        assert job.process.returncode == 0, job.written()
         every = read_plainly(broker.address)
     found = json.loads((tmp_path / "found.json").read_text())
     rows = sorted(found["rows"], key=lambda row: row[1])

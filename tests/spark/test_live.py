@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from kcoord_wire import messages as m
 from kcoord_wire.forensics.marshal.live import LiveReader
 from kcoord_wire.forensics.marshal.reader import ClaimRules
-from kcoord_wire.forensics.model import Frame, LogRow, table_of
-from kcoord_wire.forensics.records.reader import group_of
-from kcoord_wire.forensics.sources.frames import read_log
-from kcoord_wire.records import encode_offsets_record
+from kcoord_wire.forensics.model import Frame, LogRow
 from kcoord_wire.spark import coordination_stream, explain_rebalances, rebalance_stream
 from kcoord_wire.spark.rows import spark_schema
 from tests.support.marshal_rows import generated_log, table
-from tests.support.offsets_log import CONSUMER_GROUPS
-
-[LOG] = (CONSUMER_GROUPS / "kafka-4.0.0").rglob("*.log")
-DAY_NS = 86_400_000_000_000
+from tests.support.offsets_topic import offsets_topic, write_in_pieces
 
 
 def run(spark: SparkSession, folder: Path, events: DataFrame) -> None:
@@ -72,38 +63,6 @@ def test_a_query_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path
     assert found == expected(rows)
     kinds = {name for line in found for name in json.loads(line)}
     assert kinds >= {"claim", "commit", "sighting", "unowned", "finding", "loss"}
-
-
-def offsets_topic() -> pa.Table:
-    """The log of a broker with its groups in three partitions, each with a record of another group a day later."""
-    rows = pa.Table.from_batches(read_log(LOG))
-    names = group_of(rows["key"]).to_pylist()
-    places = {name: number % 3 for number, name in enumerate(sorted(filter(None, names)))}
-    key, value = encode_offsets_record(m.GroupMetadataKey(group="later"), None)
-    topic = [
-        LogRow(**{**row, "partition": places[name]})
-        for row, name in zip(rows.to_pylist(), names, strict=True)
-        if name is not None
-    ]
-    last = topic[-1]
-    end = {"offset": last.offset + 1, "time_ns": last.time_ns + DAY_NS, "key": key, "value": value}
-    topic += [replace(last, partition=partition, **end) for partition in range(3)]
-    return table_of(LogRow, sorted(topic, key=lambda row: (row.partition, row.offset)))
-
-
-def write_in_pieces(rows: pa.Table, folder: Path, count: int) -> None:
-    """Files for a stream, each with the next records of every partition."""
-    folder.mkdir()
-    for number in range(count):
-        picked = [rows.slice(at, 1) for at in range(rows.num_rows) if _piece(rows, at, count) == number]
-        pq.write_table(pa.concat_tables(picked), folder / f"{number:03}.parquet")
-        os.utime(folder / f"{number:03}.parquet", (number + 1, number + 1))  # Spark takes the oldest file first
-
-
-def _piece(rows: pa.Table, at: int, count: int) -> int:
-    partition = rows["partition"][at].as_py()
-    place = rows["partition"].slice(0, at).to_pylist().count(partition)
-    return place * count // rows["partition"].to_pylist().count(partition)
 
 
 def explained(rows: DataFrame) -> list[Row]:

@@ -1,0 +1,82 @@
+"""A query of Spark in a process session of its own, so that its driver and its JVM can be killed at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from tests.support.waiting import eventually
+
+_TAIL: Final = 6_000
+
+
+class Job:
+    """A script that runs in `folder`; its checkpoint is in ``folder/checkpoint``.
+
+    :param script: text of the program
+    :param arguments: of the program
+    """
+
+    def __init__(self, script: str, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        program = folder / "job.py"
+        program.write_text(script)
+        with (folder / "job.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(program), *arguments],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """Driver and JVM at once; the workers end when they find themselves alone."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def until(self, condition: Callable[[], Any], seconds: float = 300) -> None:
+        """Wait while the job runs."""
+
+        def asked() -> Any:
+            found = condition()
+            assert found or self.process.poll() is None, self.written()
+            return found
+
+        eventually(asked, self.written, seconds=seconds)
+
+    def written(self) -> str:
+        """The end of its log."""
+        return (self.folder / "job.log").read_text(errors="replace")[-_TAIL:]
+
+    def planned(self) -> int:
+        """How many batches are planned, of all runs with this checkpoint."""
+        return _entries(self.folder / "checkpoint" / "offsets")
+
+    def committed(self) -> int:
+        """How many of them are complete."""
+        return _entries(self.folder / "checkpoint" / "commits")
+
+    def workers(self) -> set[int]:
+        """The process ids of the Python workers that Spark has forked from its daemon."""
+        found: dict[int, int] = {}
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                is_python = b"pyspark.daemon" in (path / "cmdline").read_bytes()
+                parent, _, session = (path / "stat").read_text().rpartition(")")[2].split()[1:4]
+            except OSError:  # it has ended meanwhile
+                continue
+            if is_python and int(session) == self.process.pid:
+                found[int(path.name)] = int(parent)
+        return {pid for pid, parent in found.items() if parent in found}
+
+
+def _entries(folder: Path) -> int:
+    return len(list(folder.glob("[0-9]*")))
