@@ -5,6 +5,7 @@ PY := $(VENV)/bin/python
 RIVALS := .venv-bench
 FUZZER := .venv-fuzz
 JOBS ?= 3
+PYTEST_FLAGS ?=
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 FUZZ_FRESH ?=
@@ -27,7 +28,7 @@ PEERS := tshark:tshark javac:default-jdk-headless mvn:maven node:nodejs npm:npm 
 SPEEDUPS := $(wildcard _speedups/*.h _speedups/*/*.pyx _speedups/*/*.pxd _speedups/*/*.pxi _speedups/*/*.h)
 INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
-PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
+PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_FLAGS)
 # What needs other people's programs, or builds and installs ours.
 OUTSIDE := tests/interop tests/bench tests/typing tests/test_packaging.py
 SUITE := tests $(addprefix --ignore=,$(OUTSIDE))
@@ -181,7 +182,7 @@ clients: setup peers
 	$(PYTEST) -n 2 $(OUTSIDE) $(addprefix --ignore=,$(CROWDED)) -o faulthandler_timeout=1860
 
 crowded: setup peers
-	$(PY) -m pytest $(CROWDED) -o faulthandler_timeout=1860
+	$(PY) -m pytest $(CROWDED) $(PYTEST_FLAGS) -o faulthandler_timeout=1860
 
 short: setup # what nothing else runs rots: the other targets, each in its shortest form
 	$(MAKE) fuzz FUZZ_SECONDS=2
