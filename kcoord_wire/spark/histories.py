@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -304,7 +304,8 @@ def group_histories(
         of `LogRow`), lines of logs (rows of `LogLine`), or the result of `match_exchanges`
     :param groups: only these groups
     :param judge: the rules for logs of Marshal; those of the document if left out
-    :raises ValueError: the columns are neither those of `Frame` nor of `LogRow` nor of `LogLine`
+    :raises ValueError: the columns are neither those of `Frame` nor of `LogRow` nor of `LogLine`, or `GROUP_SETTING`
+        is not a number
     """
     if isinstance(rows, DataFrame) and {"key", "value", "offset"} <= set(rows.columns):
         return _record_histories(rows, groups, judge or ClaimRules())
@@ -316,7 +317,7 @@ def group_histories(
 # ---- histories of exchanges
 
 MAX_GROUP_EXCHANGES: Final = 20_000_000
-"""Exchanges that a group may have: 8 GB in a worker. The setting `GROUP_SETTING` of the session overrides it."""
+"""Exchanges that a group may have: about 8 GB in a worker. The setting `GROUP_SETTING` of the session overrides it."""
 
 GROUP_SETTING: Final = "spark.kcoord.maxGroupExchanges"
 
@@ -331,9 +332,16 @@ def _wire_histories(matched: Matched, groups: Collection[str] | None) -> Histori
     met = seen.repartition("bucket").sortWithinPartitions(*_BY_BUCKET).mapInArrow(_route, PACKED)
     rows = matched.of_kind(EXCHANGES).union(met).repartition("bucket").sortWithinPartitions(*_BY_BUCKET)
     only = None if groups is None else sorted(groups)
-    most = int(rows.sparkSession.conf.get(GROUP_SETTING, str(MAX_GROUP_EXCHANGES)) or MAX_GROUP_EXCHANGES)
+    most = _most(rows.sparkSession)
     histories = rows.mapInArrow(partial(_histories_of, overview, only, most), spark_schema(GroupHistory))
     return Histories(histories.persist(StorageLevel.MEMORY_AND_DISK), matched.losses)
+
+
+def _most(spark: SparkSession) -> int:
+    text = spark.conf.get(GROUP_SETTING, None) or str(MAX_GROUP_EXCHANGES)
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise ValueError(f"{GROUP_SETTING} must be a number of exchanges, 1 or more, not {text!r}")
+    return int(text)
 
 
 def _candidates(packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

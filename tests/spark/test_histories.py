@@ -200,6 +200,10 @@ def test_a_group_that_is_too_large_is_refused_by_name(spark: SparkSession, frame
     try:
         with pytest.raises(PySparkException, match=f"has more than 5 exchanges.*raise {GROUP_SETTING}"):
             group_histories(matched).histories.count()
+        for wrong in ("0", "many", "-1", "1e6"):
+            spark.conf.set(GROUP_SETTING, wrong)
+            with pytest.raises(ValueError, match=f"{GROUP_SETTING} must be a number of exchanges.*not '{wrong}'"):
+                group_histories(matched)
     finally:
         spark.conf.unset(GROUP_SETTING)
         matched.unpersist()

@@ -14,7 +14,7 @@ from tests.support.exchange_script import Script, at
 
 FEW, MANY = 40_000, 100_000
 MOST = 400
-"""Bytes for each exchange, with its row: 1,500 while names were copied and commits were objects, 325 now."""
+"""Bytes for each exchange, with its row: 325 measured. Names that are copied, or commits as objects, take far more."""
 
 
 def test_heartbeats_and_commits_take_few_bytes_each() -> None:
