@@ -199,7 +199,8 @@ def test_a_stdout_that_takes_nothing_does_not_stop_it(broker: CentralBroker) -> 
                 out.read(10)
                 with consume(broker, "--consumer-id", "c-2", "--session-timeout-ms", "1500") as second:
                     second.wait_for("# assigned: orders/1-2 orders/1-3\n")
-                    second.wait_for("orders 1-2 600 ")  # six seconds later: several session timeouts
+                    first = int(second.wait_for(r"orders 1-2 (\d+) ")[1])
+                    second.wait_for(f"orders 1-2 {first + 600} ")  # six seconds later: several session timeouts
                     assert "orders/1-0" not in second.out
         finally:
             blocked.kill()
