@@ -83,9 +83,9 @@ def test_captures_of_a_bucket(spark: SparkSession, bucket: str) -> None:
 
 def test_segments_of_a_bucket_as_a_table(spark: SparkSession, bucket: str) -> None:
     """Spark passes the whole URI on, with the options in it."""
-    spark.sql(f"CREATE TABLE logged USING kcoord OPTIONS (path '{bucket.format('consumer_groups/**/*.log')}')")
-    rows = instances(LogRow, spark.sql("SELECT * FROM logged").toArrow())
-    spark.sql("DROP TABLE logged")
+    spark.sql(f"CREATE TABLE stored USING kcoord OPTIONS (path '{bucket.format('consumer_groups/**/*.log')}')")
+    rows = instances(LogRow, spark.sql("SELECT * FROM stored").toArrow())
+    spark.sql("DROP TABLE stored")
     paths = [source.path for source in find_sources([DATA / "consumer_groups"])]
     expected = [row for path in paths for batch in read_log(path) for row in instances(LogRow, batch)]
     assert [(row.partition, row.offset, row.value) for row in rows] == [
