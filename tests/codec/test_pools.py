@@ -561,6 +561,19 @@ def test_instances_made_and_dropped_without_reading_are_freed() -> None:
     assert printed(dedented(script, 4), KCOORD_WIRE_POOL_BYTES=str(4 << 20)) == [0]
 
 
+@POOLED
+def test_room_is_earned_by_what_was_missed_not_by_drops_alone() -> None:
+    """What is made by hand and dropped is refused, but the messages that are read between miss less than it."""
+    script = """
+    for _ in range(9):
+        [Member(member_id=str(i)) for i in range(1000)]
+        read(SMALL)
+    print(kw.trim())
+    """
+    [kept] = printed(dedented(script, 4), KCOORD_WIRE_POOL_BYTES=str(4 << 20))
+    assert kept < 9 * 1024, "at most what nine small messages missed"
+
+
 @pytest.mark.skipif(not NATIVE, reason="the pure codec keeps nothing")
 @pytest.mark.parametrize(("limit", "least"), [("", 9_000), ("10000", 9_000), ("9000", 0), ("0", 0)])
 def test_the_block_of_encode_into_obeys_the_bound(limit: str, least: int) -> None:
