@@ -55,6 +55,11 @@ cdef extern from "Python.h":
     PyObject* Py_True
     PyObject* Py_False
 
+cdef extern from "ints.h":
+    bint small_int "kcoord_small"(PyObject*, long long*) noexcept
+    bint wide_int "kcoord_wide"(PyObject*, long long*) noexcept
+    int load_ints "kcoord_load_ints"() except -1
+
 cdef extern from *:
     """
     /* SAFETY: called only with the member descriptors that __slots__ made; their PyMemberDef holds the slot's offset. */
@@ -68,46 +73,6 @@ cdef extern from *:
     static PyObject *kcoord_no_tags, *kcoord_tags_attr, *kcoord_zero_uuid, *kcoord_uuid_safety, *kcoord_lazy_arrays;
     static PyTypeObject *kcoord_uuid_class;
     static Py_ssize_t kcoord_uuid_int, kcoord_uuid_safe;
-    /* An exact int of at most one digit, as nearly all numbers are. */
-    #if PY_VERSION_HEX >= 0x030C0000
-    static inline int kcoord_small(PyObject *value, long long *number) {
-        if (!PyLong_CheckExact(value) || !PyUnstable_Long_IsCompact((PyLongObject *)value)) return 0;
-        *number = PyUnstable_Long_CompactValue((PyLongObject *)value);
-        return 1;
-    }
-    #else
-    static inline int kcoord_small(PyObject *value, long long *number) {
-        Py_ssize_t size;
-        if (!PyLong_CheckExact(value)) return 0;
-        size = Py_SIZE(value);
-        if (size < -1 || size > 1) return 0;
-        *number = size * (long long)((PyLongObject *)value)->ob_digit[0];
-        return 1;
-    }
-    #endif
-    /* An exact positive int of two digits, as offsets are. SAFETY: the tag, that of such an int, says size and sign; two digits
-       are 60 bits at most. */
-    #if PY_VERSION_HEX >= 0x030C0000
-    #define kcoord_tag(value) (((PyLongObject *)(value))->long_value.lv_tag)
-    #define kcoord_digits(value) (((PyLongObject *)(value))->long_value.ob_digit)
-    static uintptr_t kcoord_two_digits;
-    #else
-    #define kcoord_tag(value) Py_SIZE(value)
-    #define kcoord_digits(value) (((PyLongObject *)(value))->ob_digit)
-    static Py_ssize_t kcoord_two_digits;
-    #endif
-    static int kcoord_load_two_digits(void) {
-        PyObject *sample = PyLong_FromLongLong(1LL << (2 * PyLong_SHIFT - 1));
-        if (sample == NULL) return -1;
-        kcoord_two_digits = kcoord_tag(sample);
-        Py_DECREF(sample);
-        return 0;
-    }
-    static inline int kcoord_wide(PyObject *value, long long *number) {
-        if (!PyLong_CheckExact(value) || kcoord_tag(value) != kcoord_two_digits) return 0;
-        *number = (long long)kcoord_digits(value)[1] << PyLong_SHIFT | kcoord_digits(value)[0];
-        return 1;
-    }
     /* Whether the value can be examined without running Python code. */
     static inline int kcoord_inert(PyObject *value) {
         return PyUnicode_CheckExact(value) || PyLong_CheckExact(value) || PyBytes_CheckExact(value) || value == Py_None;
@@ -164,9 +129,6 @@ cdef extern from *:
     bint kcoord_dict(PyTypeObject*) noexcept
     PyObject* part_of "kcoord_part"(PyObject*, const uint8_t*, Py_ssize_t) noexcept
     PyObject* kcoord_long_from_16(const uint8_t*) noexcept
-    bint small_int "kcoord_small"(PyObject*, long long*) noexcept
-    bint wide_int "kcoord_wide"(PyObject*, long long*) noexcept
-    int load_two_digits "kcoord_load_two_digits"() except -1
     bint is_inert "kcoord_inert"(PyObject*) noexcept
     traverseproc replace_traverse "kcoord_replace_traverse"(PyTypeObject*, traverseproc) noexcept  # the one before
     void refuse_new "kcoord_refuse_new"(PyTypeObject*) noexcept  # when Python code calls the class or its __new__

@@ -89,7 +89,7 @@ cdef int set_constants() except -1:
     UUID_CLASS = <PyTypeObject*>uuid_class
     UUID_INT = slot_offset(PyUUID, "int")
     UUID_SAFE = slot_offset(PyUUID, "is_safe")
-    load_two_digits()
+    load_ints()
     return 0
 
 

@@ -48,6 +48,8 @@
 #include <Python.h>
 #include <string.h>
 
+#include "ints.h"
+
 /* Debug Pythons and sanitizers find uses of memory that was freed: pooled memory is not. An explicit limit turns pools on. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(memory_sanitizer)
@@ -85,7 +87,6 @@ enum {
     KCOORD_SLOT_SIZES = 33,  /* the widest of the package's classes has 21 */
     KCOORD_TEXT_SIZES = 256,
     KCOORD_LIST_SIZES = 17,
-    KCOORD_DIGITS = 3,
     KCOORD_GC_HEAD = 2 * sizeof(void *),  /* lies before an instance or a list */
     KCOORD_LOWEST_INT = -5,
     KCOORD_INTS = 2048,  /* partitions, ports, versions, broker ids */
@@ -107,17 +108,6 @@ static Py_ssize_t kcoord_pool_ceiling, kcoord_pool_limit, kcoord_pooled;  /* byt
 static Py_ssize_t kcoord_refused, kcoord_missed;  /* bytes that were not kept, and not found, since the limit was looked at */
 static unsigned kcoord_looks;  /* at the ceiling */
 static PyObject *kcoord_ints[KCOORD_INTS];  /* one reference each, for ever */
-
-/* Size and sign of an int in one word, compared with that of positive ints of one and of two digits. */
-#if PY_VERSION_HEX >= 0x030C0000
-#define KCOORD_TAG(value) ((value)->long_value.lv_tag)
-#define KCOORD_DIGIT(value) ((value)->long_value.ob_digit)
-static uintptr_t kcoord_tags[KCOORD_DIGITS];
-#else
-#define KCOORD_TAG(value) Py_SIZE(value)
-#define KCOORD_DIGIT(value) ((value)->ob_digit)
-static Py_ssize_t kcoord_tags[KCOORD_DIGITS];
-#endif
 
 static inline Py_ssize_t kcoord_instance_size(Py_ssize_t slots) {
     return KCOORD_GC_HEAD + sizeof(PyObject) + slots * sizeof(PyObject *);
@@ -185,7 +175,7 @@ static void kcoord_drop_item(PyObject *o) {
         }
         else if (cls == &PyLong_Type) {
             for (n = 1; n < KCOORD_DIGITS; n++)
-                if (KCOORD_TAG((PyLongObject *)o) == kcoord_tags[n]) {
+                if (KCOORD_TAG(o) == kcoord_tags[n]) {
                     if (kcoord_push(&kcoord_longs[n], o, kcoord_long_size(n))) return;
                     break;
                 }
@@ -275,8 +265,8 @@ static inline PyObject *kcoord_new_int(long long value) {
     if (value > 0 && value >> PyLong_SHIFT <= PyLong_MASK
         && (o = kcoord_pop(&kcoord_longs[digits], kcoord_long_size(digits))) != NULL) {
         /* SAFETY: positive, of as many digits, and known to nobody else. */
-        KCOORD_DIGIT((PyLongObject *)o)[0] = (digit)(value & PyLong_MASK);
-        if (digits == 2) KCOORD_DIGIT((PyLongObject *)o)[1] = (digit)(value >> PyLong_SHIFT);
+        KCOORD_DIGIT(o)[0] = (digit)(value & PyLong_MASK);
+        if (digits == 2) KCOORD_DIGIT(o)[1] = (digit)(value >> PyLong_SHIFT);
         return o;
     }
     return PyLong_FromLongLong(value);
@@ -387,18 +377,11 @@ static inline void kcoord_age_pools(void) {
     if (kcoord_refused) kcoord_move_limit();
 }
 
-/* Fills the tables. Returns -1 with an exception set. */
+/* Fills the table of small ints. Returns -1 with an exception set. */
 static int kcoord_load_pools(void) {
-    PyObject *o;
     int i;
     for (i = 0; i < KCOORD_INTS; i++)
         if ((kcoord_ints[i] = PyLong_FromLong(KCOORD_LOWEST_INT + i)) == NULL) return -1;
-    for (i = 1; i < KCOORD_DIGITS; i++) {
-        o = PyLong_FromLongLong(1LL << (i * PyLong_SHIFT - 1));
-        if (o == NULL) return -1;
-        kcoord_tags[i] = KCOORD_TAG((PyLongObject *)o);
-        Py_DECREF(o);
-    }
     return 0;
 }
 
