@@ -31,6 +31,7 @@ DAMAGED = 6  # inputs made of each message
 COUNTED: dict[str, Callable[[], int]] = {"blocks": sys.getallocatedblocks}
 if hasattr(sys, "gettotalrefcount"):
     COUNTED["references"] = sys.gettotalrefcount
+BLOCKS = pytest.mark.skipif(not sys.getallocatedblocks(), reason="this allocator, that of sanitizers, counts no blocks")
 NEWEST = [
     (codec, version)
     for codec in registry.values()
@@ -115,11 +116,10 @@ def growth(calls: list[Callable[[], object]], passes: int) -> dict[str, int]:
     return {name: after[name] - before[name] for name in COUNTED}
 
 
+@BLOCKS
 @pytest.mark.slow
 @pytest.mark.parametrize("way", [decoding, decoding_lazily, reading_frames, writing])
 def test_nothing_is_left_behind(way: Callable[..., Callable[[], object]]) -> None:
-    if not sys.getallocatedblocks():
-        pytest.skip("this allocator counts no blocks")
     rng = random.Random(way.__name__)
     calls = [
         way(codec, version, data, rng)
@@ -131,6 +131,7 @@ def test_nothing_is_left_behind(way: Callable[..., Callable[[], object]]) -> Non
     assert all(more < SLACK for more in grown.values()), f"{grown} after {passes} passes over {len(calls)} inputs"
 
 
+@BLOCKS
 def test_one_reference_that_is_left_in_a_pass_is_seen() -> None:
     kept: list[object] = []
     calls: list[Callable[[], object]] = [lambda: kept.append(object()), lambda: kw.encode(kw.HeartbeatRequest(), 4)]
