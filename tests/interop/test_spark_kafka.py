@@ -173,21 +173,15 @@ def test_a_killed_query_goes_on_where_it_was(tmp_path: Path) -> None:
         create_topics(broker.address, ["orders"])
         with Clients(broker.address) as clients:
             arguments = broker.address, str(tmp_path), spark_jars()
-            job = Job(JOB, tmp_path, *arguments, "40")
-            try:
+            with Job(JOB, tmp_path, *arguments, "40") as job:
                 job.until(lambda: job.committed() >= 3)
                 job.until(lambda: job.planned() > job.committed())  # in the middle of a batch
-            finally:
-                job.kill()
             killed_at, before = job.committed(), clients.commits
-            job = Job(JOB, tmp_path, *arguments, "400")
-            try:
+            with Job(JOB, tmp_path, *arguments, "400") as job:
                 job.until(lambda: job.committed() >= killed_at + 2)
                 clients.__exit__()
                 (tmp_path / "stop").touch()
                 job.process.wait(100)
-            finally:
-                job.kill()
         assert job.process.returncode == 0, job.written()
         every = read_plainly(broker.address)
     found = json.loads((tmp_path / "found.json").read_text())

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from kcoord_wire.forensics.analysis import analyze_records
 from tests.support.offsets_topic import offsets_topic, write_in_pieces
-from tests.support.spark_job import Job
+from tests.support.spark_job import Job, committed
 
 FILES = 30
 AHEAD = 3  # files that wait for the query, so that it always has something to do
@@ -55,11 +55,8 @@ class Arriving:
     """Moves files into the folder that the query reads, as long as the block lasts; then the rest."""
 
     def __init__(self, folder: Path) -> None:
-        self._files = sorted((folder / "prepared").iterdir())
-        self._commits = folder / "checkpoint" / "commits"
-        self._source = folder / "source"
-        self._source.mkdir()
-        self.moved = 0
+        self._folder = folder
+        (folder / "source").mkdir()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._arrive)
 
@@ -68,15 +65,18 @@ class Arriving:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.finish()
+
+    def finish(self) -> None:
+        """Move what is left at once."""
         self._over.set()
         self._thread.join()
 
     def _arrive(self) -> None:
-        for path in self._files:
-            while self.moved >= len(list(self._commits.glob("[0-9]*"))) + AHEAD and not self._over.wait(0.02):
+        for moved, path in enumerate(sorted((self._folder / "prepared").iterdir())):
+            while moved >= committed(self._folder) + AHEAD and not self._over.wait(0.02):
                 pass
-            path.rename(self._source / path.name)
-            self.moved += 1
+            path.rename(self._folder / "source" / path.name)
 
 
 def expected(rows: pa.Table) -> list[dict[str, Any]]:
@@ -95,16 +95,13 @@ def in_order(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def kill_driver(folder: Path, seconds: float | None) -> Job:
     """Start the query and kill its driver, so long after the first batch, or in the middle of the next one."""
-    job = Job(QUERY, folder, str(folder))
-    try:
+    with Job(QUERY, folder, str(folder)) as job:
         began = job.committed()
         job.until(lambda: job.committed() > began)
         if seconds is None:
             job.until(lambda: job.planned() > job.committed())
         else:
             time.sleep(seconds)
-    finally:
-        job.kill()
     return job
 
 
@@ -126,24 +123,18 @@ def test_each_rebalance_comes_once(tmp_path: Path) -> None:
     rows = offsets_topic()
     write_in_pieces(rows, tmp_path / "prepared", FILES)
     unfinished = 0
-    with Arriving(tmp_path):
+    with Arriving(tmp_path) as arriving:
         for number in range(DRIVERS):
             job = kill_driver(tmp_path, None if number == 0 else chosen.uniform(0, 1))
             unfinished += job.planned() > job.committed()
         assert job.committed() < FILES
-        job = Job(QUERY, tmp_path, str(tmp_path))
-        try:
+        with Job(QUERY, tmp_path, str(tmp_path)) as job:
             for _ in range(WORKERS):
                 kill_workers(job)
                 time.sleep(chosen.uniform(0, 0.3))
-        except BaseException:
-            job.kill()
-            raise
-    try:
-        (tmp_path / "stop").touch()
-        job.process.wait(300)
-    finally:
-        job.kill()
+            arriving.finish()
+            (tmp_path / "stop").touch()
+            job.process.wait(300)
     assert job.process.returncode == 0, job.written()
     assert unfinished
     assert job.committed() >= FILES

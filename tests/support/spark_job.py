@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from tests.support.waiting import eventually
 
@@ -16,7 +16,7 @@ _TAIL: Final = 6_000
 
 
 class Job:
-    """A script that runs in `folder`; its checkpoint is in ``folder/checkpoint``.
+    """A script that runs in `folder`, killed at the end of its block; its checkpoint is in ``folder/checkpoint``.
 
     :param script: text of the program
     :param arguments: of the program
@@ -35,6 +35,12 @@ class Job:
                 stderr=log,
                 start_new_session=True,
             )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def kill(self) -> None:
         """Driver and JVM at once; the workers end when they find themselves alone."""
@@ -58,11 +64,11 @@ class Job:
 
     def planned(self) -> int:
         """How many batches are planned, of all runs with this checkpoint."""
-        return _entries(self.folder / "checkpoint" / "offsets")
+        return _entries(self.folder, "offsets")
 
     def committed(self) -> int:
         """How many of them are complete."""
-        return _entries(self.folder / "checkpoint" / "commits")
+        return committed(self.folder)
 
     def workers(self) -> set[int]:
         """The process ids of the Python workers that Spark has forked from its daemon."""
@@ -78,5 +84,10 @@ class Job:
         return {pid for pid, parent in found.items() if parent in found}
 
 
-def _entries(folder: Path) -> int:
-    return len(list(folder.glob("[0-9]*")))
+def committed(folder: Path) -> int:
+    """How many batches are complete in the checkpoint of the jobs that run in a folder."""
+    return _entries(folder, "commits")
+
+
+def _entries(folder: Path, kind: str) -> int:
+    return len(list((folder / "checkpoint" / kind).glob("[0-9]*")))
