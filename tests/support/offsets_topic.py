@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -41,13 +42,13 @@ def offsets_topic() -> pa.Table:
 def write_in_pieces(rows: pa.Table, folder: Path, count: int) -> None:
     """Files for a stream, each with the next records of every partition."""
     folder.mkdir()
+    partitions = rows["partition"].to_pylist()
+    sizes, written = Counter(partitions), Counter[int]()
+    pieces = []
+    for partition in partitions:
+        pieces.append(written[partition] * count // sizes[partition])
+        written[partition] += 1
     for number in range(count):
-        picked = [rows.slice(at, 1) for at in range(rows.num_rows) if _piece(rows, at, count) == number]
-        pq.write_table(pa.concat_tables(picked), folder / f"{number:03}.parquet")
-        os.utime(folder / f"{number:03}.parquet", (number + 1, number + 1))  # Spark takes the oldest file first
-
-
-def _piece(rows: pa.Table, at: int, count: int) -> int:
-    partition = rows["partition"][at].as_py()
-    place = rows["partition"].slice(0, at).to_pylist().count(partition)
-    return place * count // rows["partition"].to_pylist().count(partition)
+        path = folder / f"{number:03}.parquet"
+        pq.write_table(rows.filter(pa.array([piece == number for piece in pieces])), path)
+        os.utime(path, (number + 1, number + 1))  # Spark takes the oldest file first
