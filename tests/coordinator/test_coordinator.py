@@ -100,26 +100,24 @@ def test_wrong_faults_and_settings_are_rejected(coordinator: StartCoordinator) -
 def test_the_callers_event_loop_goes_on() -> None:
     """Start and stop wait for a turn of the caller's loop: one that blocked it would never come."""
 
-    class Awaited(Coordinator):
-        def __init__(self, loop: asyncio.AbstractEventLoop, topics: dict[str, int]) -> None:
-            super().__init__(topics)
-            self._loop = loop
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
 
-        def _await_a_turn(self) -> None:
+        def await_a_turn() -> None:
             turned = threading.Event()
-            self._loop.call_soon_threadsafe(turned.set)
+            loop.call_soon_threadsafe(turned.set)
             assert turned.wait(30), "the caller's loop stands still"
 
-        def start(self) -> Self:
-            self._await_a_turn()
-            return super().start()
+        class Awaited(Coordinator):
+            def start(self) -> Self:
+                await_a_turn()
+                return super().start()
 
-        def stop(self) -> None:
-            self._await_a_turn()
-            super().stop()
+            def stop(self) -> None:
+                await_a_turn()
+                super().stop()
 
-    async def main() -> None:
-        async with Awaited(asyncio.get_running_loop(), {"orders": 12}) as c:
+        async with Awaited({"orders": 12}) as c:
             with Wire(c.address) as wire:
                 assert wire.call(VERSIONS, 3).error_code == 0
 
