@@ -1,14 +1,14 @@
 /* The layout of CPython's int: a word with size and sign, then digits of PyLong_SHIFT bits.
 
-   Only positive ints of one and two digits are looked into. Their words are read off samples when the module is loaded, so
-   that no code says how a version of CPython makes one. */
+   Digits are read of ints of one digit, and of positive ints of two. The words of positive ints are those of samples, made when
+   the module is loaded: how each version of CPython packs size and sign is written nowhere. */
 
 #ifndef KCOORD_INTS_H
 #define KCOORD_INTS_H
 
 #include <Python.h>
 
-enum { KCOORD_DIGITS = 3 };  /* more than an int has that is looked into */
+enum { KCOORD_DIGITS = 3 };  /* one more than any int has whose digits are read */
 
 #if PY_VERSION_HEX >= 0x030C0000
 #define KCOORD_TAG(value) (((PyLongObject *)(value))->long_value.lv_tag)
