@@ -148,9 +148,12 @@ class LogContract:
     def test_poll_waits_no_longer_than_it_may(self, logs: Logs) -> None:
         log = logs.open(3)
         read(log, 3)
-        begun = monotonic()
-        assert list(log.poll(0.05)) == []
-        assert 0.03 < monotonic() - begun < SECONDS
+        waited = []
+        for _ in range(20):  # an answer of the broker without an entry ends one wait early, not all
+            begun = monotonic()
+            assert list(log.poll(0.05)) == []
+            waited.append(monotonic() - begun)
+        assert 0.03 < max(waited) < SECONDS
 
     def test_close_delivers_the_results_of_appends(self, logs: Logs) -> None:
         results: list[Appended | AppendFailed] = []
