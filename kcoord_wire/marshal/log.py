@@ -85,6 +85,8 @@ class Log(Protocol):
     def poll(self, seconds: float) -> Sequence[RawEntry]:
         """Return new entries; wait up to so long for the first. Results of appends are delivered during the call.
 
+        Results, and an answer of the broker without an entry, end the wait early.
+
         :raises LogError: the log cannot be read any more
         """
 
