@@ -47,7 +47,7 @@ Outcomes = Mapping[str, str]
 class Listed:
     """Tests that do not pass, and why.
 
-    :ivar test: a regular expression that fits to the whole name
+    :ivar test: a regular expression that fits to the whole name; a node id where pytest is not to run it
     :ivar outcome: `FAILED`, `SKIPPED` or `NOT_RUN`
     :ivar reason: in words
     """
