@@ -48,18 +48,14 @@ from kcoord_wire.forensics.coded import CodedExchanges
 from kcoord_wire.forensics.detectors import detect, history_of_clients
 from kcoord_wire.forensics.exchanges.arrow import only_batch
 from kcoord_wire.forensics.exchanges.clusters import rename_groups
-from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
-from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
+from kcoord_wire.forensics.exchanges.matcher import name_topics
 from kcoord_wire.forensics.lines.history import text_history
 from kcoord_wire.forensics.marshal.claims import ORDER, marshal_history, read_parts
 from kcoord_wire.forensics.marshal.reader import COLUMNS, MARSHAL_PATTERN, ClaimRules, Part
 from kcoord_wire.forensics.model import (
-    Exchange,
-    Frame,
     GroupHistory,
     LogLine,
     LogRow,
-    Loss,
     Rebalance,
     Sighting,
     arrow_schema,
@@ -68,19 +64,26 @@ from kcoord_wire.forensics.model import (
 from kcoord_wire.forensics.records.reader import group_of, log_history
 from kcoord_wire.forensics.wire.traffic import read_sightings
 from kcoord_wire.spark.live import rebalance_stream
-from kcoord_wire.spark.packing import PACKED, Packer, packed_row, packed_values, split, unpack, unpacked
-from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, spark_type, wire_schema
+from kcoord_wire.spark.matching import (
+    EXCHANGES,
+    INTERESTS,
+    KINDS,
+    SIGHTING,
+    SIGHTINGS,
+    Matched,
+    checked_names,
+    match_exchanges,
+)
+from kcoord_wire.spark.packing import PACKED, Packer, packed_row, packed_values, split, unpack, unpack_tables, unpacked
+from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema
 from kcoord_wire.spark.sightings import (
     INTEREST,
     KEYED,
-    Interests,
     Overview,
     buckets_by_key,
-    candidates,
     is_error,
     keyed,
     named_interests,
-    overview_of,
     received,
     routed,
 )
@@ -156,141 +159,96 @@ def _batches(parts: list[Part]) -> Iterator[pa.RecordBatch]:
         yield as_spark(batch, wire_schema(Part))
 
 
-EXCHANGES, SIGHTINGS, INTERESTS, LOSSES, FRAMES = "exchanges", "sightings", "interests", "losses", "frames"
-"""Kinds of `PACKED`; frames are only counted."""
-
-_SIGHTING: Final = arrow_schema(Sighting)
-_KINDS: Final[Mapping[str, pa.Schema]] = {
-    EXCHANGES: arrow_schema(Exchange),
-    SIGHTINGS: _SIGHTING,
-    INTERESTS: INTEREST,
-    LOSSES: arrow_schema(Loss),
-}
-
-
-@dataclass(frozen=True)
-class Matched:
-    """Requests with their responses, and the topics and losses found on the way.
-
-    :ivar rows: persisted: rows of `PACKED`, which the properties unpack
-    """
-
-    rows: DataFrame
-
-    @property
-    def exchanges(self) -> DataFrame:
-        """Rows of `Exchange`."""
-        return self._unpacked(EXCHANGES, Exchange)
-
-    @property
-    def topics(self) -> DataFrame:
-        """Rows of `Sighting`."""
-        return self._unpacked(SIGHTINGS, Sighting)
-
-    @property
-    def losses(self) -> DataFrame:
-        """Rows of `Loss`."""
-        return self._unpacked(LOSSES, Loss)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The number of ``frames`` read and of ``exchanges`` found."""
-        sums = self.rows.groupBy("kind").agg(F.sum("rows").alias("rows")).collect()
-        found = {row["kind"]: row["rows"] for row in sums}
-        return {name: found.get(name, 0) for name in (FRAMES, EXCHANGES)}
-
-    @cached_property
-    def overview(self) -> Overview:
-        """What the history of every group needs of all sightings: one job brings two rows, and a row a topic id."""
-        schema = spark_type(KEYED)
-        found = self.of_kind(SIGHTINGS).mapInArrow(_candidates, schema)
-        chosen = found.groupBy("key", F.when(F.col("key") == "name", F.col("topic_id")).alias("id"))
-        rows = chosen.agg(F.max_by(F.struct(*schema.names), "time_ns").alias("row")).select("row.*")
-        return overview_of(rows.toArrow())
-
-    def unpersist(self) -> None:
-        """Release the persisted rows."""
-        self.rows.unpersist()
-
-    def of_kind(self, *kinds: str) -> DataFrame:
-        """The packed rows of some kinds."""
-        return self.rows.where(F.col("kind").isin(*kinds))
-
-    def _unpacked(self, kind: str, row: type) -> DataFrame:
-        return self.of_kind(kind).mapInArrow(partial(_unpack, kind, row), spark_schema(row))
-
-
-def _unpack(kind: str, row: type, packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in unpacked(packed, kind, _KINDS[kind]):
-        yield as_spark(batch, wire_schema(row))
-
-
 @dataclass(frozen=True)
 class Histories:
     """The histories of all groups.
 
-    :ivar histories: persisted; a row per group, with a column for each list of `GroupHistory`
+    :ivar rows: persisted: rows of `PACKED`, one for each history, which the properties unpack
     :ivar losses: rows of `Loss`, for what could not be read
     :ivar parts: persisted, too: what the others are made of
     """
 
-    histories: DataFrame
+    rows: DataFrame
     losses: DataFrame
     parts: tuple[DataFrame, ...] = ()
+
+    @property
+    def histories(self) -> DataFrame:
+        """Rows of `GroupHistory`."""
+        return self.columns("group", *_LISTS)
 
     @cached_property
     def tables(self) -> dict[str, DataFrame]:
         """A DataFrame for each of `TABLES`, and ``losses``."""
-        tables = {
-            name: self.histories.select(F.explode(name).alias("row")).select("row.*") for name in list(TABLES)[1:]
-        }
-        return {"groups": self.histories.select("group.*"), **tables, "losses": self.losses}
+        tables = {name: self.columns(name).select(F.explode(name).alias("row")).select("row.*") for name in _LISTS}
+        return {"groups": self.columns("group").select("group.*"), **tables, "losses": self.losses}
+
+    def columns(self, *names: str) -> DataFrame:
+        """Some columns of `histories`: the others are not unpacked."""
+        schema = StructType([spark_schema(GroupHistory)[name] for name in names])
+        return self.rows.mapInArrow(partial(_columns, names), schema)
 
     def collect(self) -> list[GroupHistory]:
         """All histories on the driver, sorted by group id."""
-        rows = instances(GroupHistory, self.histories.toArrow())
+        rows = _collected(self.rows)
         return sorted(rows, key=lambda history: (history.group.group_id, history.group.origin))
 
     def unpersist(self) -> None:
         """Release the persisted rows."""
-        for rows in (self.histories, *self.parts):
+        for rows in (self.rows, *self.parts):
             rows.unpersist()
 
 
-def match_exchanges(frames: DataFrame) -> Matched:
-    """Match requests with their responses.
+# ---- a history as one value: Arrow IPC messages, one for each table of `TABLES`, in their order
 
-    :param frames: rows of `Frame`, as the source ``kcoord`` has them; further columns are ignored
-    :raises ValueError: a column of `Frame` is missing
-    """
-    names = _checked_names(frames, Frame)
-    recording = F.regexp_replace("source", RECORDING_FILE, "")  # a connection goes on in the next file of it
-    apart = frames.select(*names, recording.alias("_recording")).repartition("_recording", "connection")
-    in_order = apart.sortWithinPartitions("_recording", "connection", F.length("source"), "source", "seq")
-    return Matched(in_order.select(names).mapInArrow(match_packed, PACKED).persist(StorageLevel.MEMORY_AND_DISK))
+_HISTORY: Final = "history"
+_LISTS: Final = tuple(TABLES)[1:]
+_SCHEMAS: Final = [arrow_schema(row) for row in TABLES.values()]
+_HISTORIES: Final = as_arrow(spark_schema(GroupHistory))
 
 
-def match_packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Match the frames of whole connections, and yield rows of `PACKED`."""
-    matcher, interests = Matcher(), Interests()
-    exchanges = Packer(EXCHANGES, _KINDS[EXCHANGES], "group_id", interests.note)
-    sightings = Packer(SIGHTINGS, _SIGHTING)
-    noted = Packer(INTERESTS, INTEREST)
-    for batch in batches:
-        found, topics = matcher.feed(batch)
-        yield from exchanges.add(found)
-        yield from sightings.add(topics)
-        for rows in interests.taken():
-            yield from noted.add(rows)
-    found, topics = matcher.finish()
-    losses = Packer(LOSSES, _KINDS[LOSSES])
-    for packer, rows in ((exchanges, found), (sightings, topics), (losses, only_batch(table_of(Loss, matcher.losses)))):
-        yield from packer.add(rows)
-        yield from packer.flush()
-    for rows in interests.taken(at_least=1):
-        yield from noted.add(rows)
-    yield from noted.flush()
-    yield packed_row(FRAMES, 0, matcher.counts["frames"])
+def _packed(history: GroupHistory) -> pa.RecordBatch:
+    """Return a history as a row of `PACKED`."""
+    rows = {"groups": [history.group], **{name: getattr(history, name) for name in _LISTS}}
+    return packed_row(_HISTORY, 0, *(only_batch(table_of(row, rows[name])) for name, row in TABLES.items()))
+
+
+def _of_group(history_of: Callable[[pa.Table], GroupHistory]) -> Callable[[pa.Table], pa.Table]:
+    """A function for the rows of a group: their history, with its findings, as a row of `PACKED`."""
+
+    def packed(rows: pa.Table) -> pa.Table:
+        history = history_of(rows)
+        history.findings = detect(history)
+        return pa.Table.from_batches([_packed(history)])
+
+    return packed
+
+
+def _tables_in(data: pa.Scalar) -> dict[str, pa.RecordBatch]:
+    return dict(zip(TABLES, unpack_tables(data, _SCHEMAS), strict=True))
+
+
+def _columns(names: Sequence[str], packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    schema = pa.schema([_HISTORIES.field(name) for name in names])
+    for batch in packed:
+        found = [_tables_in(data) for _, _, data in packed_values([batch])]
+        rows = [pa.RecordBatch.from_arrays([_column(tables, name) for name in names], names) for tables in found]
+        for each in pa.Table.from_batches(rows).combine_chunks().to_batches() if rows else ():
+            yield as_spark(each, schema)
+
+
+def _column(tables: Mapping[str, pa.RecordBatch], name: str) -> pa.Array:
+    """Return one row of a column of `GroupHistory`."""
+    if name == "group":
+        return tables["groups"].to_struct_array()
+    return pa.ListArray.from_arrays([0, len(tables[name])], tables[name].to_struct_array())
+
+
+def _collected(packed: DataFrame) -> list[GroupHistory]:
+    every = [_tables_in(data) for _, _, data in packed_values(packed.toArrow().to_batches())]
+    rows: list[dict[str, list[Any]]]
+    rows = [{name: instances(row, tables[name]) for name, row in TABLES.items()} for tables in every]
+    return [GroupHistory(each["groups"][0], **{name: each[name] for name in _LISTS}) for each in rows]
 
 
 def group_histories(
@@ -310,7 +268,7 @@ def group_histories(
     if isinstance(rows, DataFrame) and {"key", "value", "offset"} <= set(rows.columns):
         return _record_histories(rows, groups, judge or ClaimRules())
     if isinstance(rows, DataFrame) and {"kind", "program", "text"} <= set(rows.columns):
-        return _text_histories(rows.select(_checked_names(rows, LogLine)), groups)
+        return _text_histories(rows.select(checked_names(rows, LogLine)), groups)
     return _wire_histories(match_exchanges(rows) if isinstance(rows, DataFrame) else rows, groups)
 
 
@@ -333,7 +291,7 @@ def _wire_histories(matched: Matched, groups: Collection[str] | None) -> Histori
     rows = matched.of_kind(EXCHANGES).union(met).repartition("bucket").sortWithinPartitions(*_BY_BUCKET)
     only = None if groups is None else sorted(groups)
     most = _most(rows.sparkSession)
-    histories = rows.mapInArrow(partial(_histories_of, overview, only, most), spark_schema(GroupHistory))
+    histories = rows.mapInArrow(partial(_histories_of, overview, only, most), PACKED)
     return Histories(histories.persist(StorageLevel.MEMORY_AND_DISK), matched.losses)
 
 
@@ -344,18 +302,13 @@ def _most(spark: SparkSession) -> int:
     return int(text)
 
 
-def _candidates(packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in unpacked(packed, SIGHTINGS, _SIGHTING):
-        yield as_spark(candidates(batch), as_arrow(spark_type(KEYED)))
-
-
 def _pack_by_key(by_id: Mapping[str, str], packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Pack interests and sightings again, by their keys."""
     interests, sightings = Packer(INTERESTS, INTEREST, "key"), Packer(SIGHTINGS, KEYED, "key")
     for batch in packed:
         for rows in unpacked([batch], INTERESTS, INTEREST):
             yield from interests.add(named_interests(rows, by_id))
-        for rows in unpacked([batch], SIGHTINGS, _SIGHTING):
+        for rows in unpacked([batch], SIGHTINGS, SIGHTING):
             yield from sightings.add(keyed(rows, by_id))
     yield from interests.flush()
     yield from sightings.flush()
@@ -375,7 +328,7 @@ def _route(packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if pairs:
             wanted, pairs = buckets_by_key(pairs), []
         for to, rows in split(*routed(unpack(data, KEYED), wanted)):
-            yield packed_row(_ROUTED, to, len(rows), rows.serialize().to_pybytes())
+            yield packed_row(_ROUTED, to, rows)
 
 
 def _histories_of(
@@ -391,7 +344,7 @@ def _histories_of(
             yield from _of_bucket(overview, exchanges, sightings)
             of, exchanges, sightings = bucket, CodedExchanges(most=most, setting=GROUP_SETTING), []
         if kind == EXCHANGES:
-            found = unpack(data, _KINDS[EXCHANGES])
+            found = unpack(data, KINDS[EXCHANGES])
             exchanges.add(found if only is None else found.filter(pc.is_in(found.column("group_id"), only)))
         else:
             sightings.append(unpack(data, KEYED))
@@ -409,7 +362,7 @@ def _of_bucket(
     rows = rename_groups(name_topics(rows, overview.names), seen)
     read = read_sightings(seen)
     for of_group in by_group(rows, rows["group_id"]):
-        yield from _one(group_history([of_group], read)).to_batches()
+        yield _packed(group_history([of_group], read))
 
 
 def history_of_others(matched: Matched, histories: Sequence[GroupHistory]) -> GroupHistory | None:
@@ -421,69 +374,58 @@ def history_of_others(matched: Matched, histories: Sequence[GroupHistory]) -> Gr
     members = [GroupHistory(history.group, members=history.members) for history in histories]
 
     def others(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = pa.Table.from_batches(batches, wire_schema(Sighting)).cast(_SIGHTING)
+        rows = pa.Table.from_batches(batches, wire_schema(Sighting)).cast(SIGHTING)
         found = history_of_clients(members, read_sightings(pa.concat_tables([rows, overview.names])).errors)
         if found is not None:
-            yield from _one(found).to_batches()
+            yield _packed(found)
 
     errors = matched.of_kind(SIGHTINGS).mapInArrow(_errors, spark_schema(Sighting))
-    [*found] = instances(GroupHistory, errors.repartition(1).mapInArrow(others, spark_schema(GroupHistory)).toArrow())
+    found = _collected(errors.repartition(1).mapInArrow(others, PACKED))
     return found[0] if found else None
 
 
 def _errors(packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in unpacked(packed, SIGHTINGS, _SIGHTING):
+    for batch in unpacked(packed, SIGHTINGS, SIGHTING):
         yield as_spark(batch.filter(is_error(batch)), wire_schema(Sighting))
 
 
 def _record_histories(records: DataFrame, groups: Collection[str] | None, judge: ClaimRules) -> Histories:
     """Histories from the logs of the coordinator, of Marshal, or of both."""
-    records = records.select(_checked_names(records, LogRow))
+    records = records.select(checked_names(records, LogRow))
     named = coordination_sources(records)
     if not named:
         log = _log_histories(records, groups)
-        return Histories(log.histories.persist(StorageLevel.MEMORY_AND_DISK), log.losses)
+        return Histories(log.rows.persist(StorageLevel.MEMORY_AND_DISK), log.losses)
     marshal = _marshal_histories(records.where(F.col("source").isin(named)), groups, judge)
     log = _log_histories(records.where(~F.col("source").isin(named)), groups)
-    histories = log.histories.union(marshal.histories).persist(StorageLevel.MEMORY_AND_DISK)
+    histories = log.rows.union(marshal.rows).persist(StorageLevel.MEMORY_AND_DISK)
     return Histories(histories, log.losses.union(marshal.losses), marshal.parts)
 
 
 def _marshal_histories(records: DataFrame, groups: Collection[str] | None, judge: ClaimRules) -> Histories:
     parts = coordination_parts(records.where(F.col("error").isNull()), judge).persist(StorageLevel.MEMORY_AND_DISK)
     of_groups = _only(parts.where(F.col("loss").isNull()), groups)
-    histories = of_groups.groupBy("group_id").applyInArrow(_marshal_history_of(judge), spark_schema(GroupHistory))
+    histories = of_groups.groupBy("group_id").applyInArrow(_of_group(partial(_marshal_history, judge)), PACKED)
     losses = parts.where(F.col("loss").isNotNull()).select("loss.*").union(_losses(records))
     return Histories(histories, losses, (parts,))
 
 
-def _marshal_history_of(judge: ClaimRules) -> Callable[[pa.Table], pa.Table]:
-    def history_of(parts: pa.Table) -> pa.Table:
-        history = marshal_history(instances(Part, parts), judge)
-        history.findings = detect(history)
-        return _one(history)
-
-    return history_of
+def _marshal_history(judge: ClaimRules, parts: pa.Table) -> GroupHistory:
+    return marshal_history(instances(Part, parts), judge)
 
 
 def _log_histories(records: DataFrame, groups: Collection[str] | None) -> Histories:
     sound = records.where(F.col("error").isNull())
     schema = StructType([StructField("group_id", StringType()), *sound.schema])
     named = _only(sound.mapInArrow(_name_groups, schema), groups)
-    histories = named.groupBy("group_id").applyInArrow(_log_history_of, spark_schema(GroupHistory))
+    histories = named.groupBy("group_id").applyInArrow(_of_group(_log_history), PACKED)
     return Histories(histories, _losses(records))
 
 
 def _text_histories(lines: DataFrame, groups: Collection[str] | None) -> Histories:
     named = _only(lines.where(F.col("error").isNull() & F.col("group_id").isNotNull()), groups)
-    histories = named.groupBy("group_id").applyInArrow(_text_history_of, spark_schema(GroupHistory))
+    histories = named.groupBy("group_id").applyInArrow(_of_group(text_history), PACKED)
     return Histories(histories.persist(StorageLevel.MEMORY_AND_DISK), _losses(lines))
-
-
-def _text_history_of(lines: pa.Table) -> pa.Table:
-    history = text_history(lines)
-    history.findings = detect(history)
-    return _one(history)
 
 
 def _losses(records: DataFrame) -> DataFrame:
@@ -501,31 +443,12 @@ def _name_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield whole.filter(names.is_valid())
 
 
-def _log_history_of(records: pa.Table) -> pa.Table:
-    history = log_history(records.drop_columns(["group_id"]))
-    history.findings = detect(history)
-    return _one(history)
-
-
-def _one(history: GroupHistory) -> pa.Table:
-    batches = table_of(GroupHistory, [history]).to_batches()
-    return pa.Table.from_batches([as_spark(batch, wire_schema(GroupHistory)) for batch in batches])
+def _log_history(records: pa.Table) -> GroupHistory:
+    return log_history(records.drop_columns(["group_id"]))
 
 
 def _only(rows: DataFrame, groups: Collection[str] | None) -> DataFrame:
     return rows if groups is None else rows.where(F.col("group_id").isin(sorted(groups)))
-
-
-def _checked_names(rows: DataFrame, row: type) -> list[str]:
-    """The columns of a row type, all of which `rows` has."""
-    names = spark_schema(row).names
-    missing = [name for name in names if name not in rows.columns]
-    if missing:
-        raise ValueError(
-            f"these are not rows of {row.__name__}: {', '.join(missing)} missing; "
-            'spark.read.format("kcoord") reads them from captures, recordings and log segments'
-        )
-    return names
 
 
 def explain_rebalances(rows: DataFrame | Matched | Histories) -> DataFrame:
@@ -536,12 +459,12 @@ def explain_rebalances(rows: DataFrame | Matched | Histories) -> DataFrame:
     :raises ValueError: as `group_histories`; a stream of other rows
     """
     if isinstance(rows, DataFrame) and rows.isStreaming:
-        return rebalance_stream(rows.select(_checked_names(rows, LogRow)))
+        return rebalance_stream(rows.select(checked_names(rows, LogRow)))
     histories = rows if isinstance(rows, Histories) else group_histories(rows)
     names = [f"rebalance.{name}" for name in spark_schema(Rebalance).names]
 
     def about(finding: Any) -> Any:
         return F.array_contains(finding["rebalances"], F.col("rebalance.number"))
 
-    each = histories.histories.select(F.explode("rebalances").alias("rebalance"), "findings")
+    each = histories.columns("rebalances", "findings").select(F.explode("rebalances").alias("rebalance"), "findings")
     return each.select(*names, F.filter("findings", about).alias("findings"))

@@ -7,7 +7,8 @@
 Laws:
 
 * A packed row holds rows of one kind and one bucket as a message of Arrow IPC without its schema, which both sides
-  know. Spark does not look into it, so that nested rows cost the JVM no more than their bytes.
+  know; a history is a row with a message for each of its tables. Spark does not look into them, so that nested rows
+  cost the JVM no more than their bytes, of which there are few: they are compressed (exchanges to an eighth).
 * A bucket follows from the key alone (CRC-32), in any process: all rows of a key are in one bucket.
 * A packer holds `FLUSHED_BYTES` and a batch at most.
 """
@@ -15,7 +16,7 @@ Laws:
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -42,6 +43,9 @@ PACKED: Final = StructType(
     ]
 )
 """``rows``: how many rows `data` has; a kind that is only counted has no `data`."""
+
+_CODEC: Final = pa.Codec("zstd", compression_level=1)
+_SIZE: Final = 8  # bytes in front of the compressed ones that say how many there were
 
 _ARROW: Final = pa.schema([("kind", pa.string()), ("bucket", pa.int32()), ("rows", pa.int64()), ("data", pa.binary())])
 
@@ -80,7 +84,7 @@ class Packer:
         if self._look is not None:
             self._look(rows, buckets)
         for bucket, part in split(rows, buckets):
-            yield packed_row(self._kind, bucket, len(part), part.serialize().to_pybytes())
+            yield packed_row(self._kind, bucket, part)
 
 
 def split(rows: pa.RecordBatch, buckets: NDArray[np.int64]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -93,9 +97,20 @@ def split(rows: pa.RecordBatch, buckets: NDArray[np.int64]) -> Iterator[tuple[in
         yield bucket, rows.slice(start, end - start)
 
 
-def packed_row(kind: str, bucket: int, rows: int, data: bytes | None = None) -> pa.RecordBatch:
-    """Return one row of `PACKED`."""
-    return pa.RecordBatch.from_pydict({"kind": [kind], "bucket": [bucket], "rows": [rows], "data": [data]}, _ARROW)
+def packed_row(kind: str, bucket: int, *tables: pa.RecordBatch) -> pa.RecordBatch:
+    """Return one row of `PACKED`.
+
+    :param tables: what its data has; ``rows`` counts those of the first
+    """
+    messages = b"".join(each.serialize() for each in tables)
+    data = len(messages).to_bytes(_SIZE, "little") + _CODEC.compress(messages, asbytes=True)
+    columns = {"kind": [kind], "bucket": [bucket], "rows": [len(tables[0])], "data": [data]}
+    return pa.RecordBatch.from_pydict(columns, _ARROW)
+
+
+def counted_row(kind: str, rows: int) -> pa.RecordBatch:
+    """Return one row of `PACKED` without data."""
+    return pa.RecordBatch.from_pydict({"kind": [kind], "bucket": [0], "rows": [rows], "data": [None]}, _ARROW)
 
 
 def packed_values(packed: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, str, pa.Scalar]]:
@@ -115,8 +130,16 @@ def unpacked(packed: Iterable[pa.RecordBatch], kind: str, schema: pa.Schema) -> 
 
 def unpack(data: pa.Scalar, schema: pa.Schema) -> pa.RecordBatch:
     """Return the rows in a value of the column `data`."""
-    # A copy: in a column of several values this one may begin at any byte, and Arrow wants 8 of them aligned.
-    return pa.ipc.read_record_batch(pa.py_buffer(data.as_py()), schema)
+    [rows] = unpack_tables(data, [schema])
+    return rows
+
+
+def unpack_tables(data: pa.Scalar, schemas: Sequence[pa.Schema]) -> list[pa.RecordBatch]:
+    """Return the tables in a value of the column `data`."""
+    packed = data.as_buffer()
+    size = int.from_bytes(packed[:_SIZE].to_pybytes(), "little")
+    source = pa.BufferReader(_CODEC.decompress(packed[_SIZE:], size))
+    return [pa.ipc.read_record_batch(pa.ipc.read_message(source), schema) for schema in schemas]
 
 
 def buckets_of(keys: pa.Array) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -23,6 +23,7 @@ from kcoord_wire.forensics.model import arrow_schema
 from kcoord_wire.spark.versions import arrow_schema_of, spark_schema_of
 
 T = TypeVar("T")
+_Make = Callable[[Any], Any]
 
 
 @cache
@@ -54,9 +55,13 @@ def as_spark(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(cast, schema=wanted)
 
 
-def instances(row: type[T], table: pa.Table) -> list[T]:
+def instances(row: type[T], rows: pa.Table | pa.RecordBatch) -> list[T]:
     """The rows of a table as dataclass instances, the reverse of `kcoord_wire.forensics.model.table_of`."""
-    return [_instance(row, item) for item in table.to_pylist()]
+    columns = []
+    for name, make in _makers(cast(Hashable, row)):
+        values = rows.column(name).to_pylist()
+        columns.append(values if make is None else list(map(make, values)))
+    return list(map(row, *columns))
 
 
 def _nullable(field: pa.Field) -> pa.Field:
@@ -71,23 +76,24 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _instance(row: type[T], item: dict[str, Any]) -> T:
-    return row(**{name: make(item[name]) for name, make in _makers(cast(Hashable, row))})
-
-
 @cache
-def _makers(row: Any) -> list[tuple[str, Any]]:
+def _makers(row: Any) -> list[tuple[str, _Make | None]]:
+    """The fields of a dataclass, in order, each with what makes its value; None: a value is taken as it is."""
     hints = typing.get_type_hints(row)
     return [(field.name, _maker(hints[field.name])) for field in dataclasses.fields(row)]
 
 
-def _maker(hint: Any) -> Any:
+def _maker(hint: Any) -> _Make | None:
     """A function from a plain value to one of the hinted type."""
     if typing.get_origin(hint) is types.UnionType:
         (hint,) = (item for item in typing.get_args(hint) if item is not type(None))
     if typing.get_origin(hint) is list:
         make = _maker(typing.get_args(hint)[0])
-        return lambda value: None if value is None else [make(item) for item in value]
+        return None if make is None else lambda value: None if value is None else list(map(make, value))
     if dataclasses.is_dataclass(hint):
         return lambda value: None if value is None else _instance(cast(type, hint), value)
-    return lambda value: value
+    return None
+
+
+def _instance(row: type[T], item: dict[str, Any]) -> T:
+    return row(*(item[name] if make is None else make(item[name]) for name, make in _makers(cast(Hashable, row))))
