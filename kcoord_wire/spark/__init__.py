@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from kcoord_wire.spark.files import convert_parquet, decode_parquet, package_archive, submit_conf
     from kcoord_wire.spark.histories import (
         Histories,
-        Matched,
         coordination_claims,
         explain_rebalances,
         group_histories,
         kafka_records,
-        match_exchanges,
     )
     from kcoord_wire.spark.live import coordination_stream, rebalance_stream
+    from kcoord_wire.spark.matching import Matched, match_exchanges, match_files
     from kcoord_wire.spark.sessions import session, spark_conf
     from kcoord_wire.spark.sources import register
 
@@ -51,6 +50,7 @@ __all__ = [
     "group_histories",
     "kafka_records",
     "match_exchanges",
+    "match_files",
     "package_archive",
     "rebalance_stream",
     "register",
@@ -68,10 +68,11 @@ __getattr__, __dir__ = lazy_names(
         "decode": ("BadFrameError", "decode_frames", "from_kafka_wire"),
         "files": ("convert_parquet", "decode_parquet", "package_archive", "submit_conf"),
         "histories": (
-            *("Histories", "Matched", "coordination_claims", "explain_rebalances"),
-            *("group_histories", "kafka_records", "match_exchanges"),
+            *("Histories", "coordination_claims", "explain_rebalances"),
+            *("group_histories", "kafka_records"),
         ),
         "live": ("coordination_stream", "rebalance_stream"),
+        "matching": ("Matched", "match_exchanges", "match_files"),
         "sessions": ("session", "spark_conf"),
         "sources": ("register",),
     },

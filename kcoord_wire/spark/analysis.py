@@ -30,7 +30,8 @@ from kcoord_wire.forensics.marshal.reader import ClaimRules
 from kcoord_wire.forensics.model import LogRow, Loss, arrow_schema
 from kcoord_wire.forensics.sources.files import Kind, Progress, Source, find_sources
 from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC, read_topic
-from kcoord_wire.spark.histories import Histories, group_histories, history_of_others, match_exchanges
+from kcoord_wire.spark.histories import Histories, group_histories, history_of_others
+from kcoord_wire.spark.matching import Matched, match_files
 from kcoord_wire.spark.rows import instances
 from kcoord_wire.spark.sessions import session
 from kcoord_wire.spark.sources import register
@@ -77,14 +78,15 @@ def analyze_on_spark(
         with tempfile.TemporaryDirectory(prefix="kcoord-topic-") as folder, _watched(spark, progress):
             analysis = Analysis([], [], {"exchanges": 0, "records": 0, "frames": 0, "lines": 0})
             if frames := _of_kinds(sources, "pcap", "recording"):
-                _add_frames(analysis, _load(spark, frames, ports, master), groups)
+                options = {"ports": ",".join(map(str, sorted(ports)))} if ports else {}
+                _add_frames(analysis, match_files(spark, *_names(frames, master), **options), groups)
             if kafka:
                 _stage(kafka, kafka_config or {}, topic, Path(folder) / "topic.parquet", progress)
                 _add_records(analysis, spark.read.parquet(folder), groups, judge)
             elif logs := _of_kinds(sources, "log"):
-                _add_records(analysis, _load(spark, logs, None, master), groups, judge)
+                _add_records(analysis, _load(spark, logs, master), groups, judge)
             if text := _of_kinds(sources, "text"):
-                _add_lines(analysis, _load(spark, text, None, master, timezone), groups)
+                _add_lines(analysis, _load(spark, text, master, timezone), groups)
     finally:
         if is_new:
             spark.stop()
@@ -99,18 +101,16 @@ def _of_kinds(sources: Sequence[Source], *kinds: Kind) -> list[Source]:
     return [source for source in sources if source.kind in kinds]
 
 
-def _load(
-    spark: SparkSession, sources: Sequence[Source], ports: Collection[int] | None, master: str, timezone: str = "UTC"
-) -> DataFrame:
-    reader = spark.read.format("kcoord").option("timezone", timezone)
-    if ports:
-        reader = reader.option("ports", ",".join(map(str, sorted(ports))))
+def _load(spark: SparkSession, sources: Sequence[Source], master: str, timezone: str = "UTC") -> DataFrame:
+    return spark.read.format("kcoord").option("timezone", timezone).load(_names(sources, master))
+
+
+def _names(sources: Sequence[Source], master: str) -> list[str]:
     is_local = master.startswith("local")  # executors elsewhere have another current folder
-    return reader.load([str(source.path if is_local else source.path.absolute()) for source in sources])
+    return [str(source.path if is_local else source.path.absolute()) for source in sources]
 
 
-def _add_frames(analysis: Analysis, frames: DataFrame, groups: Collection[str] | None) -> None:
-    matched = match_exchanges(frames)
+def _add_frames(analysis: Analysis, matched: Matched, groups: Collection[str] | None) -> None:
     try:
         counts = matched.counts
         analysis.counts["frames"] += counts["frames"]

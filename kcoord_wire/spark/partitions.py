@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 
+from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
 from kcoord_wire.forensics.sources.files import Kind
 from kcoord_wire.forensics.sources.frames import read_frames, read_lines, read_log
 from kcoord_wire.spark.places import Place
@@ -88,20 +90,33 @@ class FilePartition(InputPartition):
         self.places = tuple(places)
 
 
-def plan_partitions(places: Sequence[Place], packing: Packing) -> list[FilePartition]:
-    """Pack files into partitions."""
+def plan_partitions(places: Sequence[Place], packing: Packing, *, whole: bool = False) -> list[FilePartition]:
+    """Pack files into partitions.
+
+    :param whole: keep the files of a recording together
+    """
     each = sum(place.size + packing.open_cost for place in places) // packing.min_partitions
     limit = min(packing.max_bytes, max(packing.open_cost, each))
     partitions: list[FilePartition] = []
     held: list[Place] = []
     size = 0
-    for place in places:
-        if held and size + place.size > limit:
+    for unit in recordings(places) if whole else [[place] for place in places]:
+        if held and size + total_size(unit) > limit:
             partitions.append(FilePartition(held))
             held, size = [], 0
-        held.append(place)
-        size += place.size + packing.open_cost
+        held += unit
+        size += total_size(unit) + packing.open_cost * len(unit)
     return [*partitions, FilePartition(held)] if held else partitions
+
+
+def recordings(places: Sequence[Place]) -> list[list[Place]]:
+    """Return the files that share connections, which follow each other: those of a recording; others are alone."""
+    return [list(files) for _, files in groupby(places, lambda place: re.sub(RECORDING_FILE, "", place.name))]
+
+
+def total_size(places: Sequence[Place]) -> int:
+    """Return the bytes of all these files."""
+    return sum(place.size for place in places)
 
 
 def read_partition(

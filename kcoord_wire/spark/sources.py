@@ -31,6 +31,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow
+from kcoord_wire.spark.packing import PACKED
 from kcoord_wire.spark.places import Place, find_places, local_path, selection
 from kcoord_wire.spark.rows import as_arrow, as_spark, spark_schema
 from kcoord_wire.spark.versions import SparkVersionError
@@ -38,7 +39,16 @@ from kcoord_wire.spark.versions import SparkVersionError
 try:
     from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-    from kcoord_wire.spark.partitions import FilePartition, Packing, byte_size, plan_partitions, read_partition
+    from kcoord_wire.spark.matching import HERE, match_packed
+    from kcoord_wire.spark.partitions import (
+        FilePartition,
+        Packing,
+        byte_size,
+        plan_partitions,
+        read_partition,
+        recordings,
+        total_size,
+    )
 except ModuleNotFoundError:
     raise SparkVersionError("the data source kcoord", "4.0") from None
 
@@ -68,6 +78,7 @@ METADATA: Final = StructField(
 """The column of the option ``metadata``: which file a row is from, in the names of Spark's own file sources."""
 ROWS: Final[Mapping[str, type]] = {"frames": Frame, "records": LogRow, "lines": LogLine}
 _OF_KIND: Final = {"pcap": "frames", "recording": "frames", "log": "records", "text": "lines"}
+_MATCHING: Final = "matching"  # an option of `match_files` alone
 _KEPT: Final = "kcoord"  # the key of a table's options in the metadata
 _OF_TABLES: Final = frozenset({"comment", "is_managed_location", "location", "owner", "provider"})  # Spark's own
 _NAMES: Final = {"frames": "frames", "records": "records of a log", "lines": "lines of text"}
@@ -106,6 +117,11 @@ class KcoordSource(DataSource):
         kept = _of_table(self.options)
         options = _lower(self.options) if kept is None else kept
         paths = _paths(options)
+        if _MATCHING in options:
+            places = find_places(paths, selection(options))
+            if (kind := _kind(places)) != "frames":
+                raise ValueError(f"only frames can be matched, and these are {_NAMES[kind]}: {places[0].name}")
+            return PACKED if options[_MATCHING] == HERE else spark_schema(Frame)
         is_empty = all(_is_empty_folder(path) for path in paths)
         schema = spark_schema(Frame if is_empty else ROWS[_kind(find_places(paths, selection(options)))])
         if _has_metadata(options):
@@ -144,23 +160,41 @@ class _Reader(DataSourceReader):
         self.packing = _packed(options, packing)
         self.paths = _paths(options)
         self.schema = schema
+        self.matching = options.get(_MATCHING)
 
     def partitions(self) -> Sequence[InputPartition]:
         places = find_places(self.paths, self.selected)
-        _check_columns(self.schema, ROWS[_kind(places)])
-        return plan_partitions(places, self.packing)
+        if self.matching is None:
+            _check_columns(self.schema, ROWS[_kind(places)])
+        else:
+            places = [place for unit in recordings(places) if self._is_chosen(unit) for place in unit]
+        return plan_partitions(places, self.packing, whole=self.matching == HERE)
+
+    def _is_chosen(self, unit: Sequence[Place]) -> bool:
+        """Whether files that share connections are of the part that is asked for."""
+        return (len(unit) == 1 or total_size(unit) <= self.packing.max_bytes) == (self.matching == HERE)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, FilePartition)
+        if not isinstance(partition, FilePartition):  # Spark's own, where there are none
+            return
         wanted = as_arrow(self.schema)
+        if self.matching == HERE:
+            packed = match_packed(batch for _, batch in self._sound(partition))
+            yield from (as_spark(batch, wanted) for batch in packed)
+            return
+        for place, batch in self._sound(partition):
+            if METADATA.name in wanted.names:
+                batch = batch.append_column(METADATA.name, _metadata(place, len(batch)))
+            yield as_spark(batch, wanted)
+
+    def _sound(self, partition: FilePartition) -> Iterator[tuple[Place, pa.RecordBatch]]:
+        """Yield each file's rows with it, as the mode has them."""
         for place, batch in read_partition(partition, ports=self.ports, timezone=self.timezone):
             if self.mode != "PERMISSIVE" and batch["error"].null_count < len(batch):
                 if self.mode == "FAILFAST":
                     raise UnreadableError(_damage_text(batch))
                 batch = batch.filter(batch["error"].is_null())
-            if METADATA.name in wanted.names:
-                batch = batch.append_column(METADATA.name, _metadata(place, len(batch)))
-            yield as_spark(batch, wanted)
+            yield place, batch
 
 
 def _metadata(place: Place, rows: int) -> pa.Array:
@@ -243,7 +277,7 @@ def _has_metadata(options: Mapping[str, str]) -> bool:
 def _checked(options: Mapping[str, str]) -> tuple[str, list[int] | None]:
     """The mode, and the ports of the brokers."""
     for name in options:
-        if name.lower() not in map(str.lower, OPTIONS):
+        if name.lower() not in (_MATCHING, *map(str.lower, OPTIONS)):
             is_of_streams = name.lower() in map(str.lower, STREAM_OPTIONS)
             known = ", ".join(OPTIONS) + (f"; {name} is an option of streams" if is_of_streams else "")
             raise ValueError(f"the source kcoord has no option {name!r}; its options are {known}")
