@@ -148,8 +148,9 @@ bench-old: setup ## this checkout next to another (OLD=PATH, its native modules 
 	$(PY) -m tests.bench pythons $(if $(OLD),--old $(OLD)) $(QUICK)
 	$(PY) -m tests.bench.page
 
-bench-size: setup ## ROWS frames (50 million) through Spark to Parquet, next to counting their bytes; needs 20 GB of disk
+bench-size: setup ## ROWS frames (50 million) through Spark to Parquet, and archives of captures analysed; needs 20 GB of disk
 	$(PY) -m tests.bench spark --rows $(ROWS) --variants floor flat-nowhere flat files converted plain
+	$(PY) -m tests.bench archive
 	$(PY) -m tests.bench.page
 
 bench-scale: setup ## the coordinator with thousands of members, next to Kafka's broker and librdkafka's mock cluster

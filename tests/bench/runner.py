@@ -30,6 +30,7 @@ BENCHES: Final = {
     "columns": "columns.bench",
     "record": "record.bench",
     "spark": "spark.bench",
+    "archive": "archive.bench",
     "scale": "scale.bench",
     "assignors": "assignors.bench",
     "central": "central.bench",
