@@ -7,8 +7,9 @@ Laws:
 * Each input row has one output row, except nulls and rows of other apis. Built-in SQL drops those by their first two
   bytes (responses by the key column) before any byte crosses to Python, and the source's rows of damage as well.
 * A row has the values of `kcoord_wire.codec.columns`, for any batches and partitions.
-* FAILFAST ends the job at the first bad row and names it. PERMISSIVE has nulls for it, the kind of the `DecodeError` in
-  `_error`, its position in `_error_offset` and the frame in `_corrupt_record`; good frames stay in Python.
+* FAILFAST ends the job at the first bad row and names it. DROPMALFORMED leaves bad rows out. PERMISSIVE has nulls for
+  them, the kind of the `DecodeError` in `_error`, its position in `_error_offset` and the frame in `_corrupt_record`;
+  good frames stay in Python.
 * Every other column crosses to Python and back: select only what is needed before.
 """
 
@@ -43,7 +44,7 @@ GROUP_APIS: Final = (
 )
 """The apis that `decode_frames` decodes by default: those that coordinate groups."""
 
-MODES: Final = ("FAILFAST", "PERMISSIVE")
+MODES: Final = ("DROPMALFORMED", "FAILFAST", "PERMISSIVE")
 OPTIONS: Final = ("columns", "form", "message", "mode", "strict", "version")
 _HEADS: Final = ("api_key", "api_version", "correlation_id", "client_id", "version")
 _FAULTS: Final = {"_error": pa.string(), "_error_offset": pa.int64(), "_corrupt_record": pa.binary()}
@@ -63,7 +64,7 @@ class DecodePlan:
     :ivar columns: paths of the fields, and columns of the header; None: all
     :ivar strict: whether to reject what Kafka reads but never writes
     :ivar flat: whether each path is a column, instead of each message a struct
-    :ivar permissive: whether a bad row becomes nulls with columns for its error, instead of ending the job
+    :ivar mode: one of `MODES`: what becomes of a bad row
     """
 
     messages: tuple[str, ...]
@@ -71,11 +72,11 @@ class DecodePlan:
     columns: tuple[str, ...] | None
     strict: bool
     flat: bool
-    permissive: bool
+    mode: str
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the plan without its decoder."""
-        return DecodePlan, (self.messages, self.form, self.columns, self.strict, self.flat, self.permissive)
+        return DecodePlan, (self.messages, self.form, self.columns, self.strict, self.flat, self.mode)
 
     @cached_property
     def decoder(self) -> ColumnDecoder:
@@ -128,7 +129,7 @@ class DecodePlan:
         schema = self.decoder.schema
         fields = [schema.field(name) for name in self.heads]
         fields += self._flat_fields() if self.flat else [schema.field(name) for name in self.structs]
-        if self.permissive:
+        if self.mode == "PERMISSIVE":
             fields += [pa.field(name, kind) for name, kind in _FAULTS.items()]
         return spark_type(pa.schema(fields))
 
@@ -152,27 +153,41 @@ class DecodePlan:
             fields.append(pa.field(name, next(iter(kinds.values()))))
         return fields
 
-    def decoded(self, frames: pa.Array, keys: Any, versions: Any) -> list[pa.Array]:
+    def beside(
+        self, batch: pa.RecordBatch, column: str, names: Sequence[str], keys: Any = None, versions: Any = None
+    ) -> pa.RecordBatch:
+        """Return some columns of a batch, as they are, and those of `schema`, decoded from one of its columns.
+
+        :param column: of frames; the others as for `decoded`
+        :param names: of the other columns
+        """
+        columns, is_sound = self.decoded(batch[column], keys, versions)
+        decoded = as_spark(pa.RecordBatch.from_arrays(columns, names=self.arrow.names), self.arrow)
+        arrays = [*(batch[name] for name in names), *decoded.columns]
+        whole = pa.RecordBatch.from_arrays(arrays, names=[*names, *self.arrow.names])
+        return whole.filter(is_sound) if self.mode == "DROPMALFORMED" else whole
+
+    def decoded(self, frames: pa.Array, keys: Any, versions: Any) -> tuple[list[pa.Array], pa.Array]:
         """Decode frames into the columns of `schema`.
 
         :param keys: their api keys: an array, one for all, or None where a frame contains it
         :param versions: likewise
-
+        :return: the columns; and for each row whether it is sound
         :raises BadFrameError: a row is bad, and the mode is FAILFAST
         """
         batch = self.decoder.decode(frames, keys=keys, versions=versions)
-        bad = batch["error"].is_valid()
-        all_sound = batch["error"].null_count == len(batch)
-        if not self.permissive and not all_sound:
-            row = pc.index(bad, pa.scalar(True)).as_py()
+        is_sound = batch["error"].is_null()
+        if self.mode == "FAILFAST" and is_sound.false_count:
+            row = pc.index(is_sound, pa.scalar(False)).as_py()
             raise BadFrameError(self._fault_text(frames[row].as_py(), batch, row))
         columns = [batch[name] for name in self.heads]
         columns += [self._coalesced(batch, places) for places in self.paths.values()] if self.flat else []
         columns += [] if self.flat else [batch[name] for name in self.structs]
-        if self.permissive:
+        if self.mode == "PERMISSIVE":
             none = pa.nulls(len(batch), frames.type)
-            columns += [batch["error"], batch["error_offset"], none if all_sound else pc.if_else(bad, frames, none)]
-        return columns
+            corrupt = pc.if_else(is_sound, none, frames) if is_sound.false_count else none
+            columns += [batch["error"], batch["error_offset"], corrupt]
+        return columns, is_sound
 
     def _coalesced(self, batch: pa.RecordBatch, places: list[tuple[str, list[int]]]) -> pa.Array:
         values = [pc.struct_field(batch[message], place) for message, place in places]
@@ -216,7 +231,8 @@ def decode_frames(
     :param apis: names (``JoinGroup``), message names (``JoinGroupRequest``) or api keys; None: those of `GROUP_APIS`
     :param columns: what to decode: ``api_key``, ``api_version``, ``correlation_id``, ``client_id`` of the header, and
         dotted paths of fields as in `ColumnDecoder`; other fields are not built. None: all
-    :param mode: FAILFAST ends the job at a bad row; PERMISSIVE has nulls for it, with the error in further columns
+    :param mode: FAILFAST ends the job at a bad row; DROPMALFORMED leaves it out; PERMISSIVE has nulls for it, with the
+        error in further columns
     :param form: ``request``, ``response``, or ``message`` and ``prefixed`` as in `ColumnDecoder`, which need message
         names in `apis`
     :param keys: the column of api keys, or one key for all rows: needed for responses
@@ -266,11 +282,8 @@ def _decode_batches(
 ) -> Iterator[pa.RecordBatch]:
     plan = _kept(plan)
     for batch in batches:
-        decoded = plan.decoded(batch[column], _per_row(batch, keys), _per_row(batch, versions))
         names = [name for name in batch.schema.names if name != column]
-        arrays = [batch[name] for name in names]
-        columns = as_spark(pa.RecordBatch.from_arrays(decoded, names=plan.arrow.names), plan.arrow)
-        yield pa.RecordBatch.from_arrays([*arrays, *columns.columns], names=[*names, *columns.schema.names])
+        yield plan.beside(batch, column, names, _per_row(batch, keys), _per_row(batch, versions))
 
 
 def _per_row(batch: pa.RecordBatch, source: str | int | None) -> Any:
@@ -340,6 +353,8 @@ def _checked_options(options: Mapping[str, Any]) -> tuple[DecodePlan, int | None
     columns = _listed(options["columns"]) if "columns" in options else None
     strict = _boolean(options.get("strict", "true"))
     plan = _checked(messages, form, columns, strict, False, options.get("mode", "FAILFAST"))
+    if plan.mode == "DROPMALFORMED":
+        raise ValueError("an expression cannot drop rows: mode PERMISSIVE, and where _error is null")
     return plan, _integer(options["version"]) if "version" in options else None
 
 
@@ -351,7 +366,8 @@ def _expression(
         rest = list(columns[1:])
         keys = rest.pop(0) if has_keys else key
         versions = rest.pop(0) if has_versions else version
-        batch = pa.RecordBatch.from_arrays(known.decoded(columns[0], keys, versions), names=known.arrow.names)
+        decoded, _ = known.decoded(columns[0], keys, versions)
+        batch = pa.RecordBatch.from_arrays(decoded, names=known.arrow.names)
         fields = list(known.arrow)
         return pa.StructArray.from_arrays(
             as_spark(batch, known.arrow).columns, fields=fields, mask=pc.is_null(columns[0])
@@ -365,9 +381,9 @@ def _checked(
 ) -> DecodePlan:
     """The plan, with its decoder built once, so that wrong names are reported here and not by a worker."""
     if str(mode).upper() not in MODES:
-        raise ValueError(f"mode must be FAILFAST or PERMISSIVE, not {mode!r}")
+        raise ValueError(f"mode must be {', '.join(MODES[:-1])} or {MODES[-1]}, not {mode!r}")
     paths = None if columns is None else tuple(columns)
-    plan = DecodePlan(messages, cast(Form, form), paths, strict, flat, str(mode).upper() == "PERMISSIVE")
+    plan = DecodePlan(messages, cast(Form, form), paths, strict, flat, str(mode).upper())
     if not plan.schema:
         raise ValueError(f"none of the columns {', '.join(paths or ())} is one of {', '.join(messages)}")
     return plan

@@ -152,7 +152,8 @@ def decode_parquet(
     :param column: the column of frames, without their four bytes of size
     :param apis: names (``JoinGroup``), message names (``JoinGroupRequest``) or api keys; None: those of `GROUP_APIS`
     :param columns: dotted paths of the fields to decode, and columns of the header; None: all
-    :param mode: FAILFAST ends the job at a bad row; PERMISSIVE has nulls for it, with the error in further columns
+    :param mode: FAILFAST ends the job at a bad row; DROPMALFORMED leaves it out; PERMISSIVE has nulls for it, with the
+        error in further columns
     :param beside: other columns of the files to keep, before the decoded ones
     :param flat: a column for each path instead of a struct for each message
     :param strict: whether to reject what Kafka reads but never writes
@@ -254,13 +255,11 @@ def _decode_file(task: _Task, path: str) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(BATCH_ROWS, columns=[task.column, *task.beside]):
             frames = batch[task.column].cast(pa.binary())
+            batch = batch.set_column(batch.schema.get_field_index(task.column), task.column, frames)
             selected = _is_selected(frames, keys)
             if selected.false_count:
-                batch, frames = batch.filter(selected), frames.filter(selected)
-            decoded = pa.RecordBatch.from_arrays(
-                [*(batch[name] for name in task.beside), *task.plan.decoded(frames, None, None)], names=wanted.names
-            )
-            yield as_spark(decoded, wanted)
+                batch = batch.filter(selected)
+            yield as_spark(task.plan.beside(batch, task.column, task.beside), wanted)
 
 
 def _is_selected(frames: pa.Array, keys: pa.Array) -> pa.Array:

@@ -122,12 +122,21 @@ def test_failfast_names_the_bad_row(spark: SparkSession) -> None:
     assert "mode PERMISSIVE" in str(raised.value)
 
 
+def test_dropmalformed_leaves_bad_rows_out(spark: SparkSession) -> None:
+    df = frames(spark, [*SOUND, TORN, *SOUND])
+    kept = decode_frames(df, mode="DROPMALFORMED")
+    assert not [name for name in kept.columns if name.startswith("_")]
+    sound = decode_frames(df).where("_error is null").select(kept.columns)
+    assert sorted(kept.collect()) == sorted(sound.collect())
+    assert kept.count() == 2 * decode_frames(frames(spark, SOUND)).count() > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         ({"apis": ["JoinGrup"]}, "there is no request 'JoinGrup'; do you mean 'JoinGroup'?"),
         ({"apis": [9999]}, "there is no request 9999"),
-        ({"mode": "DROPMALFORMED"}, "mode must be FAILFAST or PERMISSIVE, not 'DROPMALFORMED'"),
+        ({"mode": "DROP"}, "mode must be DROPMALFORMED, FAILFAST or PERMISSIVE, not 'DROP'"),
         ({"form": "frame"}, "form must be one of request, response, message, prefixed, not 'frame'"),
         ({"column": "value"}, "there is no column 'value', only n, frame"),
         ({"flat": True}, "flat=True needs columns"),
@@ -190,6 +199,7 @@ def test_expression_keeps_nulls(spark: SparkSession, mode: str) -> None:
     [
         ({"message": "JoinGroup", "messages": "x"}, "no option 'messages'; its options are columns, form, message"),
         ({}, "needs the option message"),
+        ({"message": "JoinGroup", "mode": "DROPMALFORMED"}, "an expression cannot drop rows"),
         ({"message": "JoinGroup", "strict": "maybe"}, "strict must be true or false, not 'maybe'"),
         ({"message": "JoinGroupResponse", "form": "response"}, "needs the option version"),
         (
