@@ -349,8 +349,8 @@ def _checked_options(options: Mapping[str, Any]) -> tuple[DecodePlan, int | None
     if not options.get("message"):
         raise ValueError("from_kafka_wire needs the option message: a name, or several separated by commas")
     form = str(options.get("form", "request"))
-    messages = tuple(_message(name, form) for name in _listed(options["message"]))
-    columns = _listed(options["columns"]) if "columns" in options else None
+    messages = tuple(_message(name, form) for name in listed(options["message"]))
+    columns = listed(options["columns"]) if "columns" in options else None
     strict = _boolean(options.get("strict", "true"))
     plan = _checked(messages, form, columns, strict, False, options.get("mode", "FAILFAST"))
     if plan.mode == "DROPMALFORMED":
@@ -410,7 +410,8 @@ def _is_framed(codec: kw.MessageCodec, form: str) -> bool:
     return codec.type == form and codec.family == "kafka"
 
 
-def _listed(value: Any) -> list[str]:
+def listed(value: Any) -> list[str]:
+    """The items of a list, or of a string that separates them by commas."""
     items = value.split(",") if isinstance(value, str) else list(value)
     return [item.strip() for item in items]
 

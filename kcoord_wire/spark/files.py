@@ -250,19 +250,22 @@ def _convert_files(task: _Task, folder: str, numbers: Iterator[pa.RecordBatch]) 
 
 def _decode_file(task: _Task, path: str) -> Iterator[pa.RecordBatch]:
     wanted = as_arrow(task.schema)
-    api_keys = [kw.registry[name].api_key or 0 for name in task.plan.messages]
-    keys = pa.array([key.to_bytes(2, "big", signed=True) for key in api_keys], pa.binary())
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(BATCH_ROWS, columns=[task.column, *task.beside]):
             frames = batch[task.column].cast(pa.binary())
             batch = batch.set_column(batch.schema.get_field_index(task.column), task.column, frames)
-            selected = _is_selected(frames, keys)
+            selected = may_be_of(task.plan, frames)
             if selected.false_count:
                 batch = batch.filter(selected)
             yield as_spark(task.plan.beside(batch, task.column, task.beside), wanted)
 
 
-def _is_selected(frames: pa.Array, keys: pa.Array) -> pa.Array:
-    """Select the frames that begin with one of the keys, or are too short for a key; nulls are not selected."""
+def may_be_of(plan: DecodePlan, frames: pa.Array) -> pa.Array:
+    """Select the requests that begin with the key of one of the plan's messages, or are too short for a key.
+
+    Nulls are not selected.
+    """
+    api_keys = [kw.registry[name].api_key or 0 for name in plan.messages]
+    keys = pa.array([key.to_bytes(2, "big", signed=True) for key in api_keys], pa.binary())
     begins = pc.is_in(pc.binary_slice(frames, 0, 2), value_set=keys)
     return pc.and_(frames.is_valid(), pc.or_(begins, pc.fill_null(pc.less(pc.binary_length(frames), 2), False)))

@@ -39,6 +39,7 @@ from kcoord_wire.spark.versions import SparkVersionError
 try:
     from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
+    from kcoord_wire.spark.functions import register_functions
     from kcoord_wire.spark.matching import HERE, match_packed
     from kcoord_wire.spark.partitions import (
         FilePartition,
@@ -141,13 +142,14 @@ class KcoordSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``spark.read.format("kcoord")`` and ``spark.readStream.format("kcoord")`` with a session.
+    """Register ``spark.read.format("kcoord")``, ``spark.readStream.format("kcoord")`` and the functions of SQL.
 
     The session's ``spark.sql.files.maxPartitionBytes``, ``openCostInBytes`` and number of cores are those of now.
     """
     # Spark plans in a process of its own, which has no session.
     packing = {"packing": Packing.of_session(spark), "__module__": __name__}
     spark.dataSource.register(type("KcoordSource", (KcoordSource,), packing))
+    register_functions(spark)
 
 
 class _Reader(DataSourceReader):
