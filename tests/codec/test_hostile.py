@@ -165,7 +165,10 @@ def test_memory_is_bounded_by_the_frame(program_class: ProgramClass) -> None:
             reader.decode(frame)
             if len(frame) > FRAME // 4:
                 frames += 1
-                grown = growth(lambda reader=reader, frame=frame: reader.decode(frame), len(frame))
+                # What a collection, another thread or a first call allocates beside it is no more in a third call.
+                grown = min(
+                    growth(lambda reader=reader, frame=frame: reader.decode(frame), len(frame)) for _ in range(3)
+                )
                 assert grown < WORST, (codec.name, version)
             # The last byte is missing: what was made until then is as large, and is let go again.
             with pytest.raises(DecodeError):
