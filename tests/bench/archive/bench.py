@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import pyspark
 
+from kcoord_wire.spark.partitions import MAX_BYTES
+
 from ..runner import Bench, Made, Targets, conditions, digits, missed, shown, table, verdicts
 from ..spark.measure import watched
 from .captures import write_captures
@@ -25,6 +27,7 @@ CASES: Final[dict[str, tuple[int, int, int, int]]] = {
 }
 """Frames, files, groups of a file, members of a group."""
 MOST_TIMES_PLAIN: Final = 1.3
+_PAPER: Final = 100 * 10**12
 NOTES: Final = """\
 Captures of groups whose members join, are assigned, heartbeat each 3 s, commit each 6 s and rejoin each 10 min. Each
 variant runs in its own process, once on one file and then, measured, on all. Processor seconds of the driver, the JVM,
@@ -87,6 +90,21 @@ class Report:
             figures = f"{digits(spent['jvm'])} and {digits(spent['workers'])} s"
             yield f"{case}: the JVM takes no more than the workers", spent["jvm"] <= spent["workers"], figures
 
+    def on_paper(self) -> str:
+        """What 100 TB would take, from the costs of the largest archive."""
+        largest = max(self.cases.values(), key=lambda case: int(case["bytes"]))
+        spark, matched = largest["variants"]["spark"], largest["variants"]["match"]
+        spent = sum(spark["spent"].values()) / largest["bytes"]
+        shuffled = matched["packed"] / largest["bytes"]
+        tasks, hours = _PAPER / MAX_BYTES, _PAPER * spent / 100 / 3600
+        return (
+            f"100 TB of such captures, on paper: {tasks:,.0f} tasks of {MAX_BYTES >> 20} MiB read and match them; "
+            f"{_PAPER * shuffled / 1e12:.1f} TB of packed rows are shuffled, by group; {hours:.0f} hours on 100 such "
+            "cores, disks and network not counted (calculated from the largest archive, not measured). The driver "
+            "receives two sightings, a row for each topic id, and the histories that are collected. A capture is one "
+            "task however large it is."
+        )
+
     def conditions(self) -> str:
         return conditions(self.made, f"Spark {self.made['spark']}")
 
@@ -95,14 +113,26 @@ def markdown(made: Made) -> str | None:
     if made["cases"].keys() != CASES.keys():
         return None
     report = Report(made)
-    parts = ["# Archives", "", f"{report.conditions()}.", "", NOTES, *report.table(), "", "## Targets", ""]
+    parts = [
+        "# Archives",
+        "",
+        f"{report.conditions()}.",
+        "",
+        NOTES,
+        *report.table(),
+        "",
+        report.on_paper(),
+        "",
+        "## Targets",
+        "",
+    ]
     return "\n".join([*parts, *verdicts(report.targets()), ""])
 
 
 def summary(made: Made) -> str:
     """The section of docs/benchmarks.md."""
     report = Report(made)
-    parts = [f"{report.conditions()}.", "", *report.table(), "", *missed(report.targets()), ""]
+    parts = [f"{report.conditions()}.", "", *report.table(), "", report.on_paper(), "", *missed(report.targets()), ""]
     return "\n".join([*parts, "[How, and all targets](../tests/bench/archive/results/latest.md)."])
 
 

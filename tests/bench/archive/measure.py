@@ -1,7 +1,8 @@
 """One measurement, in its own process: `python -m tests.bench.archive.measure VARIANT CAPTURES OUT RESULT`.
 
 Each variant runs once on one file first, so that no session start and little compilation is measured; the result is
-what the second run took: seconds, and processor time of driver, JVM and workers.
+what the second run took: seconds, and processor time of driver, JVM and workers; of what is matched also the bytes,
+which are what the analysis shuffles.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ VARIANTS: Final = {
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
-def _on_spark(variant: str) -> Callable[[str], int]:
+def _on_spark(variant: str) -> Callable[[str], dict[str, int]]:
+    from pyspark.sql import functions as F
+
     from kcoord_wire.spark import match_files, register, session
     from kcoord_wire.spark.analysis import analyze_on_spark
 
@@ -31,23 +34,24 @@ def _on_spark(variant: str) -> Callable[[str], int]:
     spark = session(master, **{"spark.driver.memory": "2g"})
     register(spark)
 
-    def run(path: str) -> int:
+    def run(path: str) -> dict[str, int]:
         if variant == "floor":
-            return int(spark.read.format("kcoord").load(path).count())
+            return {"frames": spark.read.format("kcoord").load(path).count()}
         if variant == "spark":
-            return analyze_on_spark([path], master=master).counts["frames"]
+            return {"frames": analyze_on_spark([path], master=master).counts["frames"]}
         matched = match_files(spark, path)
-        frames = matched.counts["frames"]
+        packed = matched.rows.agg(F.sum(F.octet_length("data"))).collect()[0][0]
+        found = {"frames": matched.counts["frames"], "packed": packed}
         matched.unpersist()
-        return frames
+        return found
 
     return run
 
 
-def _plainly(path: str) -> int:
+def _plainly(path: str) -> dict[str, int]:
     from kcoord_wire.forensics.analysis import analyze
 
-    return analyze([path]).counts["frames"]
+    return {"frames": analyze([path]).counts["frames"]}
 
 
 def processor_time(root: int) -> dict[str, float]:
@@ -77,10 +81,10 @@ def main() -> None:
     run = _plainly if variant == "plain" else _on_spark(variant)
     run(str(min(folder.iterdir())))
     before, began = processor_time(os.getpid()), time.perf_counter()
-    frames = run(str(folder))
+    found = run(str(folder))
     took, after = time.perf_counter() - began, processor_time(os.getpid())
     spent = {kind: after[kind] - before[kind] for kind in after}
-    result.write_text(json.dumps({"seconds": took, "spent": spent, "frames": frames}))
+    result.write_text(json.dumps({"seconds": took, "spent": spent, **found}))
 
 
 if __name__ == "__main__":
