@@ -28,7 +28,11 @@ SOUND = [
 TORN = SOUND[0][:20]
 
 
-@pytest.mark.parametrize("arguments", [{}, {"apis": ["JoinGroup"], "columns": ["group_id"], "flat": True}], ids=repr)
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"mode": "DROPMALFORMED"}, {"apis": ["JoinGroup"], "columns": ["group_id"], "flat": True}],
+    ids=["all", "sound", "flat"],
+)
 def test_files_read_by_workers_decode_alike(spark: SparkSession, tmp_path: Path, arguments: dict[str, Any]) -> None:
     table = pa.table({"n": range(8), "frame": pa.array([*SOUND, TORN, b"", None, b"\0"], pa.large_binary())})
     paths = [str(tmp_path / f"{number}.parquet") for number in range(2)]
