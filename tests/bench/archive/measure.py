@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from ..spark.measure import processes
+
 VARIANTS: Final = {
     "floor": "counting the frames, `spark.read.format('kcoord')`",
     "match": "matching them, `match_files`",
@@ -56,22 +58,9 @@ def _plainly(path: str) -> dict[str, int]:
 
 def processor_time(root: int) -> dict[str, float]:
     """Seconds of a process, of the JVM below it, and of the other processes below it, ended ones included."""
-    stats: dict[int, tuple[int, str, int, int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            start, _, end = path.read_text().rpartition(")")
-        except OSError:
-            continue
-        fields = end.split()
-        own, ended = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
-        stats[int(path.parent.name)] = (int(fields[1]), start.partition("(")[2], own, ended)
-    below = {root}
-    while more := {pid for pid, stat in stats.items() if stat[0] in below} - below:
-        below |= more
     found = {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
-    for pid in below:
-        _, name, own, ended = stats[pid]
-        kind = "driver" if pid == root else "jvm" if name == "java" else "workers"
+    for _, kind, fields in processes(root):
+        own, ended = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
         found[kind] += (own + (ended if kind == "workers" else 0)) / _TICKS
     return found
 

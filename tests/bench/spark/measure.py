@@ -145,26 +145,33 @@ def watched(variant: str, frames: Path, folder: Path, *, module: str = "tests.be
     return {**made, "memory": peaks}
 
 
-def _memory(root: int) -> dict[str, int]:
-    """Resident bytes of a process and those below it; of workers their sum, shared pages counted once (PSS)."""
-    parents: dict[int, int] = {}
+def processes(root: int) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield a process and those below it: its number, what it is, and what /proc/PID/stat has behind its name."""
+    stats: dict[int, tuple[str, list[str]]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
+            start, _, end = path.read_text().rpartition(")")
+        except OSError:
             continue
+        stats[int(path.parent.name)] = (start.partition("(")[2], end.split())
     below = {root}
-    while more := {pid for pid, parent in parents.items() if parent in below} - below:
+    while more := {pid for pid, (_, fields) in stats.items() if int(fields[1]) in below} - below:
         below |= more
+    for pid in below & stats.keys():
+        name, fields = stats[pid]
+        yield pid, "driver" if pid == root else "jvm" if name == "java" else "workers", fields
+
+
+def _memory(root: int) -> dict[str, int]:
+    """Resident bytes of a process and those below it; of workers their sum, shared pages counted once (PSS)."""
     found = {"driver": 0, "jvm": 0, "workers": 0}
-    for pid in below:
+    for pid, kind, _ in processes(root):
         try:
-            name = Path(f"/proc/{pid}/comm").read_text().strip()
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
             continue
         size = next((int(text.split()[1]) << 10 for text in rollup.splitlines() if text.startswith("Pss:")), 0)
-        found["driver" if pid == root else "jvm" if name == "java" else "workers"] += size
+        found[kind] += size
     return found
 
 
