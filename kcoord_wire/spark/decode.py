@@ -29,7 +29,7 @@ from pyspark.sql.types import StructField, StructType
 
 import kcoord_wire as kw
 from kcoord_wire.codec.columns import ColumnDecoder, Form
-from kcoord_wire.spark.rows import as_arrow, as_spark, spark_type
+from kcoord_wire.spark.rows import as_arrow, as_spark, checked_mode, spark_type
 from kcoord_wire.spark.versions import struct_expression
 
 GROUP_APIS: Final = (
@@ -44,7 +44,6 @@ GROUP_APIS: Final = (
 )
 """The apis that `decode_frames` decodes by default: those that coordinate groups."""
 
-MODES: Final = ("DROPMALFORMED", "FAILFAST", "PERMISSIVE")
 OPTIONS: Final = ("columns", "form", "message", "mode", "strict", "version")
 _HEADS: Final = ("api_key", "api_version", "correlation_id", "client_id", "version")
 _FAULTS: Final = {"_error": pa.string(), "_error_offset": pa.int64(), "_corrupt_record": pa.binary()}
@@ -64,7 +63,7 @@ class DecodePlan:
     :ivar columns: paths of the fields, and columns of the header; None: all
     :ivar strict: whether to reject what Kafka reads but never writes
     :ivar flat: whether each path is a column, instead of each message a struct
-    :ivar mode: one of `MODES`: what becomes of a bad row
+    :ivar mode: one of `rows.MODES`: what becomes of a bad row
     """
 
     messages: tuple[str, ...]
@@ -132,6 +131,34 @@ class DecodePlan:
         if self.mode == "PERMISSIVE":
             fields += [pa.field(name, kind) for name, kind in _FAULTS.items()]
         return spark_type(pa.schema(fields))
+
+    def schema_beside(self, given: StructType, column: str, what: str) -> StructType:
+        """The other columns of a table, then those of `schema`.
+
+        :param column: of frames, which is not in the result
+        :param what: the table, for the error
+        :raises ValueError: a decoded column has the name of one of the others
+        """
+        beside = [StructField(field.name, field.dataType) for field in given if field.name != column]
+        if clash := {field.name for field in beside} & set(self.schema.names):
+            names = ", ".join(sorted(clash))
+            raise ValueError(f"{what} has columns with names of decoded ones: {names}; rename or drop them before")
+        return StructType([*beside, *self.schema])
+
+    @cached_property
+    def api_keys(self) -> list[int]:
+        """Those of the messages."""
+        return [cast(int, kw.registry[name].api_key) for name in self.messages]
+
+    @cached_property
+    def first_bytes(self) -> list[bytes]:
+        """What requests of these messages begin with."""
+        return [key.to_bytes(2, "big", signed=True) for key in self.api_keys]
+
+    def may_have(self, frames: pa.Array) -> pa.Array:
+        """Mark requests that begin as one of the messages does, or are too short for an api key; no null is marked."""
+        begins = pc.is_in(pc.binary_slice(frames, 0, 2), value_set=pa.array(self.first_bytes, pa.binary()))
+        return pc.and_(frames.is_valid(), pc.or_(begins, pc.fill_null(pc.less(pc.binary_length(frames), 2), False)))
 
     @cached_property
     def arrow(self) -> pa.Schema:
@@ -246,12 +273,7 @@ def decode_frames(
     if column not in df.columns:
         raise ValueError(f"there is no column {column!r}, only {', '.join(df.columns)}")
     rows = _of_the_apis(df, column, plan, keys)
-    beside = [field for field in df.schema if field.name != column]
-    if clash := {field.name for field in beside} & set(plan.schema.names):
-        raise ValueError(
-            f"df has columns with names of decoded ones: {', '.join(sorted(clash))}; rename or drop them before"
-        )
-    schema = StructType([*(StructField(field.name, field.dataType) for field in beside), *plan.schema])
+    schema = plan.schema_beside(df.schema, column, "df")
     return rows.mapInArrow(partial(_decode_batches, plan, column, keys, versions), schema)
 
 
@@ -296,12 +318,11 @@ def _of_the_apis(df: DataFrame, column: str, plan: DecodePlan, keys: str | int |
         return df
     if "direction" in df.columns:
         df = df.where(F.col("direction") == plan.form)
-    api_keys = [cast(int, kw.registry[name].api_key) for name in plan.messages]
     if plan.form == "request":
-        firsts = [F.lit(key.to_bytes(2, "big", signed=True)) for key in api_keys]
+        firsts = map(F.lit, plan.first_bytes)
         short = F.octet_length(column) < 2  # a frame too short for an api key is bad for every api
         return df.where(short | F.substring(column, 1, 2).isin(*firsts))
-    return df.where(F.col(keys).isin(api_keys)) if isinstance(keys, str) else df
+    return df.where(F.col(keys).isin(plan.api_keys)) if isinstance(keys, str) else df
 
 
 def from_kafka_wire(
@@ -380,10 +401,8 @@ def _checked(
     messages: tuple[str, ...], form: str, columns: Sequence[str] | None, strict: bool, flat: bool, mode: Any
 ) -> DecodePlan:
     """The plan, with its decoder built once, so that wrong names are reported here and not by a worker."""
-    if str(mode).upper() not in MODES:
-        raise ValueError(f"mode must be {', '.join(MODES[:-1])} or {MODES[-1]}, not {mode!r}")
     paths = None if columns is None else tuple(columns)
-    plan = DecodePlan(messages, cast(Form, form), paths, strict, flat, str(mode).upper())
+    plan = DecodePlan(messages, cast(Form, form), paths, strict, flat, checked_mode(mode))
     if not plan.schema:
         raise ValueError(f"none of the columns {', '.join(paths or ())} is one of {', '.join(messages)}")
     return plan

@@ -34,13 +34,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 import kcoord_wire
-import kcoord_wire as kw
 from kcoord_wire.schema.files import schema_root
 from kcoord_wire.spark.decode import DecodePlan, decode_plan
 from kcoord_wire.spark.rows import as_arrow, as_spark, spark_type
@@ -254,18 +252,7 @@ def _decode_file(task: _Task, path: str) -> Iterator[pa.RecordBatch]:
         for batch in file.iter_batches(BATCH_ROWS, columns=[task.column, *task.beside]):
             frames = batch[task.column].cast(pa.binary())
             batch = batch.set_column(batch.schema.get_field_index(task.column), task.column, frames)
-            selected = may_be_of(task.plan, frames)
+            selected = task.plan.may_have(frames)
             if selected.false_count:
                 batch = batch.filter(selected)
             yield as_spark(task.plan.beside(batch, task.column, task.beside), wanted)
-
-
-def may_be_of(plan: DecodePlan, frames: pa.Array) -> pa.Array:
-    """Select the requests that begin with the key of one of the plan's messages, or are too short for a key.
-
-    Nulls are not selected.
-    """
-    api_keys = [kw.registry[name].api_key or 0 for name in plan.messages]
-    keys = pa.array([key.to_bytes(2, "big", signed=True) for key in api_keys], pa.binary())
-    begins = pc.is_in(pc.binary_slice(frames, 0, 2), value_set=keys)
-    return pc.and_(frames.is_valid(), pc.or_(begins, pc.fill_null(pc.less(pc.binary_length(frames), 2), False)))

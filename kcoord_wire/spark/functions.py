@@ -19,12 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import Rebalance, table_of
 from kcoord_wire.spark.decode import DecodePlan, decode_plan, listed
-from kcoord_wire.spark.files import may_be_of
 from kcoord_wire.spark.rows import as_arrow, spark_schema
 from kcoord_wire.spark.versions import SparkVersionError
 
@@ -38,15 +37,15 @@ _BATCH_ROWS: Final = 4096
 _ARGUMENTS: Final = ("apis", "columns", "mode")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Analyzed(AnalyzeResult):
     """What is known before the first row.
 
     :ivar given: the columns of the table
     """
 
-    plan: DecodePlan | None = None
-    given: StructType | None = None
+    plan: DecodePlan
+    given: StructType
 
 
 class DecodeFunction:
@@ -56,8 +55,6 @@ class DecodeFunction:
     """
 
     def __init__(self, analyzed: _Analyzed) -> None:
-        assert analyzed.plan is not None
-        assert analyzed.given is not None
         self._plan, self._schema = analyzed.plan, as_arrow(analyzed.given)
         self._held: list[Row] = []
 
@@ -72,10 +69,7 @@ class DecodeFunction:
         values = _values({**dict(zip(_ARGUMENTS, more, strict=False)), **named})
         apis, columns = (listed(values[name]) if values.get(name) else None for name in ("apis", "columns"))
         plan = decode_plan(apis, columns, values.get("mode") or "PERMISSIVE", flat=columns is not None)
-        beside = [StructField(field.name, field.dataType) for field in given if field.name != _FRAME]
-        if clash := {field.name for field in beside} & set(plan.schema.names):
-            raise ValueError(f"the table has columns with names of decoded ones: {', '.join(sorted(clash))}")
-        return _Analyzed(StructType([*beside, *plan.schema]), plan=plan, given=given)
+        return _Analyzed(plan.schema_beside(given, _FRAME, "the table"), plan=plan, given=given)
 
     def eval(self, row: Row, *_: Any, **__: Any) -> Iterator[tuple[Any, ...]]:
         """Take a row; rows are decoded by the thousand."""
@@ -93,7 +87,7 @@ class DecodeFunction:
         arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         self._held = []
-        selected = may_be_of(self._plan, batch[_FRAME])
+        selected = self._plan.may_have(batch[_FRAME])
         if "direction" in self._schema.names:
             selected = pc.and_(selected, pc.equal(batch["direction"], "request"))
         names = [name for name in self._schema.names if name != _FRAME]

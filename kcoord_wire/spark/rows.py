@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Callable, Hashable
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -22,8 +22,22 @@ from pyspark.sql.types import StructType
 from kcoord_wire.forensics.model import arrow_schema
 from kcoord_wire.spark.versions import arrow_schema_of, spark_schema_of
 
+MODES: Final = ("DROPMALFORMED", "FAILFAST", "PERMISSIVE")
+"""What becomes of a bad row: it is left out, it ends the job, it is a row with nulls and its error."""
+
 T = TypeVar("T")
 _Make = Callable[[Any], Any]
+
+
+def checked_mode(given: object) -> str:
+    """Return one of `MODES`, given in any case.
+
+    :raises ValueError: it is none of them
+    """
+    mode = str(given).upper()
+    if mode not in MODES:
+        raise ValueError(f"mode must be {', '.join(MODES[:-1])} or {MODES[-1]}, not {given!r}")
+    return mode
 
 
 @cache
