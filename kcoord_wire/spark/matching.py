@@ -29,12 +29,9 @@ from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, Sighting, arrow_schema, table_of
 from kcoord_wire.spark.packing import PACKED, Packer, counted_row, unpacked
+from kcoord_wire.spark.partitions import HERE, LATER
 from kcoord_wire.spark.rows import as_arrow, as_spark, spark_schema, spark_type, wire_schema
 from kcoord_wire.spark.sightings import INTEREST, KEYED, Interests, Overview, candidates, overview_of
-
-HERE, LATER = "here", "later"
-"""Values of the source's own option ``matching``: rows of `PACKED`, of what is matched where it is read; and the frames
-of all other files."""
 
 EXCHANGES, SIGHTINGS, INTERESTS, LOSSES, FRAMES = "exchanges", "sightings", "interests", "losses", "frames"
 """Kinds of `PACKED`; frames are only counted."""

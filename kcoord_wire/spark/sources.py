@@ -33,15 +33,15 @@ from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow
 from kcoord_wire.spark.packing import PACKED
 from kcoord_wire.spark.places import Place, find_places, local_path, selection
-from kcoord_wire.spark.rows import as_arrow, as_spark, spark_schema
+from kcoord_wire.spark.rows import as_arrow, as_spark, checked_mode, spark_schema
 from kcoord_wire.spark.versions import SparkVersionError
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-    from kcoord_wire.spark.functions import register_functions
-    from kcoord_wire.spark.matching import HERE, match_packed
     from kcoord_wire.spark.partitions import (
+        HERE,
+        LATER,
         FilePartition,
         Packing,
         byte_size,
@@ -64,7 +64,6 @@ OPTIONS: Final = (
     *("maxPartitionBytes", "mode", "openCostInBytes", "path", "paths", "ports", "timezone"),
     *("metadata", "modifiedAfter", "modifiedBefore", "pathGlobFilter", "recursiveFileLookup"),
 )
-MODES: Final = ("DROPMALFORMED", "FAILFAST", "PERMISSIVE")
 METADATA: Final = StructField(
     "_metadata",
     StructType(
@@ -118,11 +117,13 @@ class KcoordSource(DataSource):
         kept = _of_table(self.options)
         options = _lower(self.options) if kept is None else kept
         paths = _paths(options)
-        if _MATCHING in options:
+        if options.get(_MATCHING) == LATER:  # after HERE, which has looked at the files
+            return spark_schema(Frame)
+        if options.get(_MATCHING) == HERE:
             places = find_places(paths, selection(options))
             if (kind := _kind(places)) != "frames":
                 raise ValueError(f"only frames can be matched, and these are {_NAMES[kind]}: {places[0].name}")
-            return PACKED if options[_MATCHING] == HERE else spark_schema(Frame)
+            return PACKED
         is_empty = all(_is_empty_folder(path) for path in paths)
         schema = spark_schema(Frame if is_empty else ROWS[_kind(find_places(paths, selection(options)))])
         if _has_metadata(options):
@@ -146,6 +147,8 @@ def register(spark: SparkSession) -> None:
 
     The session's ``spark.sql.files.maxPartitionBytes``, ``openCostInBytes`` and number of cores are those of now.
     """
+    from kcoord_wire.spark.functions import register_functions  # the tasks of the source need none of it
+
     # Spark plans in a process of its own, which has no session.
     packing = {"packing": Packing.of_session(spark), "__module__": __name__}
     spark.dataSource.register(type("KcoordSource", (KcoordSource,), packing))
@@ -181,6 +184,8 @@ class _Reader(DataSourceReader):
             return
         wanted = as_arrow(self.schema)
         if self.matching == HERE:
+            from kcoord_wire.spark.matching import match_packed  # which a task that only reads does not need
+
             packed = match_packed(batch for _, batch in self._sound(partition))
             yield from (as_spark(batch, wanted) for batch in packed)
             return
@@ -284,9 +289,7 @@ def _checked(options: Mapping[str, str]) -> tuple[str, list[int] | None]:
             known = ", ".join(OPTIONS) + (f"; {name} is an option of streams" if is_of_streams else "")
             raise ValueError(f"the source kcoord has no option {name!r}; its options are {known}")
     options = _lower(options)
-    mode = options.get("mode", "PERMISSIVE").upper()
-    if mode not in MODES:
-        raise ValueError(f"mode must be {', '.join(MODES[:-1])} or {MODES[-1]}, not {options['mode']!r}")
+    mode = checked_mode(options.get("mode", "PERMISSIVE"))
     if "ports" not in options:
         return mode, None
     try:
