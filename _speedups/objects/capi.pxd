@@ -70,7 +70,7 @@ cdef extern from *:
     static int kcoord_weak(PyTypeObject *cls) { return cls->tp_weaklistoffset != 0; }
     static int kcoord_dict(PyTypeObject *cls) { return cls->tp_dictoffset != 0; }
     /* Set when the module is loaded, never after. */
-    static PyObject *kcoord_no_tags, *kcoord_tags_attr, *kcoord_zero_uuid, *kcoord_uuid_safety, *kcoord_lazy_arrays;
+    static PyObject *kcoord_no_tags, *kcoord_tags_attr, *kcoord_zero_uuid, *kcoord_uuid_safety, *kcoord_lazy_arrays, *kcoord_no_text;
     static PyTypeObject *kcoord_uuid_class;
     static Py_ssize_t kcoord_uuid_int, kcoord_uuid_safe;
     /* Whether the value can be examined without running Python code. */
@@ -137,6 +137,7 @@ cdef extern from *:
     Py_ssize_t load_size "kcoord_load_size"(Py_ssize_t*) noexcept
     void store_size "kcoord_store_size"(Py_ssize_t*, Py_ssize_t) noexcept
     PyObject* NO_TAGS "kcoord_no_tags"  # the empty tuple
+    PyObject* NO_TEXT "kcoord_no_text"  # the empty string
     PyObject* TAGS_ATTR "kcoord_tags_attr"  # "unknown_tags"
     PyObject* ZERO_UUID "kcoord_zero_uuid"
     PyObject* LAZY_ARRAYS "kcoord_lazy_arrays"  # codec.lazy.LAZY_ARRAYS

@@ -55,7 +55,7 @@ cdef tuple KINDS = (
 cdef str COPY = "copy"  # the default of `bytes=`, as the interned object that callers mostly give
 # Not its tp_new, which makes a dict without its table where a subclass has dict as another base; the method refuses that.
 cdef object new_object = object.__new__
-cdef object CONSTANTS = ((), "unknown_tags", PyUUID(int=0), SafeUUID.unknown, PyUUID, lazy_arrays.LAZY_ARRAYS)  # held here for capi.pxd
+cdef object CONSTANTS = ((), "unknown_tags", PyUUID(int=0), SafeUUID.unknown, PyUUID, lazy_arrays.LAZY_ARRAYS, "")  # held here for capi.pxd
 
 
 cdef Py_ssize_t slot_offset(cls, str attr) except -1:
@@ -78,13 +78,14 @@ cdef int check_layout(cls, Py_ssize_t slots) except -1:
 
 
 cdef int set_constants() except -1:
-    global NO_TAGS, TAGS_ATTR, ZERO_UUID, UUID_SAFETY, UUID_CLASS, UUID_INT, UUID_SAFE, LAZY_ARRAYS
-    no_tags, tags_attr, zero_uuid, uuid_safety, uuid_class, classes = CONSTANTS
+    global NO_TAGS, TAGS_ATTR, ZERO_UUID, UUID_SAFETY, UUID_CLASS, UUID_INT, UUID_SAFE, LAZY_ARRAYS, NO_TEXT
+    no_tags, tags_attr, zero_uuid, uuid_safety, uuid_class, classes, no_text = CONSTANTS
     NO_TAGS = <PyObject*>no_tags
     TAGS_ATTR = <PyObject*>tags_attr
     ZERO_UUID = <PyObject*>zero_uuid
     UUID_SAFETY = <PyObject*>uuid_safety
     LAZY_ARRAYS = <PyObject*>classes
+    NO_TEXT = <PyObject*>no_text
     # A uuid.UUID is made like a message: its slots stored, its __init__ not run, which would cost more than the message.
     UUID_CLASS = <PyTypeObject*>uuid_class
     UUID_INT = slot_offset(PyUUID, "int")

@@ -168,25 +168,29 @@ cdef inline PyObject* read_string(Step* step, Cursor* c) noexcept:
 cdef inline PyObject* read_text(Cursor* c, Py_ssize_t n) noexcept:
     """A new str of the next `n` bytes, which are UTF-8; or NULL with UnicodeDecodeError or MemoryError set.
 
-    The bytes are copied first and checked in the copy: memory that is shared with another process may change between a
-    check and a copy, and a str marked as ASCII that is not ASCII corrupts later operations on it.
+    Bytes that other code may change meanwhile are copied first and checked in the copy: a str marked as ASCII that is not ASCII
+    corrupts later operations on it. Others are checked first: the copy's last bytes are still on their way to the cache,
+    and to read them back takes longer than the rest (SyncGroup of 5,000: 0.83 of the time).
     """
     cdef const uint8_t* p = c.p
     cdef uint8_t one
     cdef PyObject* copy
     cdef PyObject* text
-    if n < 2:
-        one = p[0] if n else 0
-        return PyUnicode_DecodeUTF8(<const char*>&one, n, NULL)
+    if n == 0:
+        incref(NO_TEXT)
+        return NO_TEXT
+    if n == 1:
+        one = p[0]
+        return PyUnicode_DecodeUTF8(<const char*>&one, 1, NULL)
+    if not c.shared and not is_ascii(p, n):
+        return PyUnicode_DecodeUTF8(<const char*>p, n, NULL)
     text = new_text(n)
     if text == NULL:
         return NULL
     memcpy(PyUnicode_DATA(text), p, n)
-    if is_ascii(<const uint8_t*>PyUnicode_DATA(text), n):
+    if not c.shared or is_ascii(<const uint8_t*>PyUnicode_DATA(text), n):
         return text
     decref(text)
-    if not c.shared:
-        return PyUnicode_DecodeUTF8(<const char*>p, n, NULL)
     copy = BytesFromData(<const char*>p, n)
     if copy == NULL:
         return NULL
