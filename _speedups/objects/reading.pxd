@@ -287,7 +287,7 @@ cdef inline PyObject* read_array(Step* step, Cursor* c) noexcept:
             value = read_value(item, c)
         if value == NULL:
             push_index(&c.failure, i)
-            decref(array)
+            drop_begun(array, i)
             return NULL
         ListSet(array, i, value)
     return finish_list(item, array)
@@ -499,7 +499,7 @@ cdef inline PyObject* read_int32s(const uint8_t* p, Py_ssize_t n) noexcept:
     for i in range(n):
         value = new_int(<int32_t>load32(p + 4 * i))
         if value == NULL:
-            decref(array)
+            drop_begun(array, i)
             return NULL
         ListSet(array, i, value)
     return array

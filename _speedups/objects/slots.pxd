@@ -20,6 +20,7 @@ cdef extern from "pools.h":
     PyObject* new_text "kcoord_new_text"(Py_ssize_t) noexcept  # an ASCII str of at least 2 bytes, to be filled
     PyObject* new_bytes "kcoord_new_bytes"(const char*, Py_ssize_t) noexcept
     PyObject* new_list "kcoord_new_list"(Py_ssize_t) noexcept  # of unset items, untracked until `finish_list`
+    void drop_begun "kcoord_drop_begun"(PyObject*, Py_ssize_t) noexcept  # a list with only its first items set
 
 cdef extern from *:
     """
