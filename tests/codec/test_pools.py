@@ -257,6 +257,74 @@ SCRIPTS = {
             del whole
             assert gone(lambda canary: setattr(read(), "leader", canary))
     """,
+    "messages that are dropped half-way": """
+        deleted = []
+        class Foreign:
+            def __init__(self, number):
+                self.number = number
+            def __del__(self):
+                assert read() == MESSAGE
+                gc.collect()
+                deleted.append(self.number)
+        def nested(depth, value):
+            for turn in range(depth):
+                struct = Member(member_id="a" * 40, metadata=value if turn % 2 else b"b" * 40)
+                inner = ["c" * 40, struct if turn % 2 else value, Member(member_id="d" * 40), f"string {turn:02}"]
+                value = Root(leader=["e" * 40], members=inner, protocol_name="f" * 40)
+            return value
+        before = counts(Root, Member)
+        for depth in range(25):
+            for at in ("leader", "members", "protocol_type", "unknown_tags"):
+                nested(depth, Root(**{at: [Foreign(1), Foreign(2)]}))
+                assert deleted == [2, 1], "each once, the last item of a list first"
+                deleted.clear()
+                assert gone(lambda canary: nested(depth, canary) and None)
+        # One that has a __del__ by now is whole when that runs, wherever the message is that holds it.
+        Member.__del__ = lambda self: deleted.append((self.member_id, type(self.metadata)))
+        for depth in range(25):
+            nested(depth, Member(member_id=["g" * 40], metadata=b"h" * 40))
+            assert deleted.count((["g" * 40], bytes)) == 1 and len(deleted) == 1 + 2 * depth
+            assert deleted.count(("a" * 40, Root)) == depth // 2
+            deleted.clear()
+        del Member.__del__
+        gc.collect()
+        assert counts(Root, Member) == before
+    """,
+    "views of bytes": """
+        class Bytes(bytes): pass
+        called = []
+        def released():
+            view = memoryview(bytes(data))
+            view.release()
+            return view
+        makers = [
+            released,
+            lambda: memoryview(data),
+            lambda: memoryview(memoryview(data)[3:]),
+            lambda: memoryview(bytearray(data)),
+            lambda: memoryview(Bytes(data)),
+            lambda: memoryview(b""),
+        ]
+        data = b"data" * 999
+        held = sys.getrefcount(data)
+        for _ in range(50):
+            for make in makers:
+                value = make()
+                Member(metadata=[value], member_id=value)
+                watched = weakref.ref(value, lambda reference: called.append(read()))
+                message = Member(metadata=value)
+                del value, message
+                assert watched() is None and called.pop() == MESSAGE and not called
+                Member(metadata=make(), member_id=["a" * 40, make()])
+                assert sys.getrefcount(data) == held
+        fetched = kw.encode(Root(members=[Member(member_id="m", metadata=data)] * 9), 7)
+        for _ in range(9):
+            views = kw.decode(Root, fetched, 7, bytes="view")
+            assert [bytes(each.metadata) for each in views.members] == [data] * 9
+            kept = views.members[4].metadata
+            del views
+            assert bytes(kept) == data
+    """,
     "damaged inputs": """
         damaged = [DATA[:size] for size in range(0, len(DATA), 7)]
         damaged += [DATA[:at] + byte + DATA[at + 1:] for at in range(0, 600) for byte in (b"\\0", b"\\x80", b"\\xff")]
