@@ -270,7 +270,18 @@ static int kcoord_drop_nested(PyObject *o, int depth) {
     PyTypeObject *cls = Py_TYPE(o);
     if (depth == 0 || !(cls == &PyList_Type || kcoord_is_quiet(cls))) return 0;
     kcoord_untrack(o);
-    if (cls != &PyList_Type) return kcoord_drop_slots(o, cls, depth - 1);
+    if (cls != &PyList_Type) {
+#ifdef Py_TRACE_REFS
+        return 0;  /* _Py_Dealloc takes each object out of the list of all objects */
+#endif
+        if (!kcoord_drop_slots(o, cls, depth - 1)) return 0;
+#ifdef Py_REF_DEBUG
+        /* The instance is gone with its last reference, which no Py_DECREF has counted: one that leaves another object as it was. */
+        Py_SET_REFCNT(kcoord_ints[KCOORD_INTS - 1], Py_REFCNT(kcoord_ints[KCOORD_INTS - 1]) + 1);
+        Py_DECREF(kcoord_ints[KCOORD_INTS - 1]);
+#endif
+        return 1;
+    }
     Py_SET_SIZE(o, kcoord_drop_all(((PyListObject *)o)->ob_item, Py_SIZE(o), depth - 1));
     if (Py_SIZE(o)) return 0;
     kcoord_drop_empty(o);
