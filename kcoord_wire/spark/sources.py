@@ -12,6 +12,7 @@ Laws:
 * Small files share a partition (`partitions`). Every executor needs access to the files, which may be in a store
   (`places`).
 * Unreadable bytes are a row with `error`; mode DROPMALFORMED leaves such rows out, FAILFAST ends the job.
+* Rows that the option ``where`` leaves out do not leave the worker (`conditions`); FAILFAST has looked at them before.
 * A table (``CREATE TABLE t USING kcoord OPTIONS (path ...)``) reads its files like `load`. Spark gives the options of a
   table to `schema`, once, and none to the reader, so that the schema brings them, in the metadata of its first column.
 """
@@ -22,7 +23,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,9 +32,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow
+from kcoord_wire.forensics.sources.frames import partition_of
+from kcoord_wire.spark.conditions import parse_condition
 from kcoord_wire.spark.packing import PACKED
 from kcoord_wire.spark.places import Place, find_places, local_path, selection
-from kcoord_wire.spark.rows import as_arrow, as_spark, checked_mode, spark_schema
+from kcoord_wire.spark.rows import as_arrow, as_spark, checked_mode, spark_schema, wire_schema
 from kcoord_wire.spark.versions import SparkVersionError
 
 try:
@@ -61,7 +64,7 @@ STREAM_OPTIONS: Final = (
     "startingOffsets",
 )
 OPTIONS: Final = (
-    *("maxPartitionBytes", "mode", "openCostInBytes", "path", "paths", "ports", "timezone"),
+    *("maxPartitionBytes", "mode", "openCostInBytes", "path", "paths", "ports", "timezone", "where"),
     *("metadata", "modifiedAfter", "modifiedBefore", "pathGlobFilter", "recursiveFileLookup"),
 )
 METADATA: Final = StructField(
@@ -93,9 +96,10 @@ class KcoordSource(DataSource):
 
     Options of a batch: ``path`` (a file, a folder or a pattern; `load` takes several), ``ports`` (of the brokers,
     separated by commas; without them the connections of a capture are recognised by their bytes), ``mode`` (PERMISSIVE,
-    DROPMALFORMED or FAILFAST), ``timezone`` (of lines whose time states none, UTC by default), ``maxPartitionBytes``
-    and ``openCostInBytes`` (of `Packing`, those of the session by default), ``metadata`` (``true`` adds the column
-    `METADATA`), and those of `Selection`. `RecordingStream` lists those of a stream.
+    DROPMALFORMED or FAILFAST), ``timezone`` (of lines whose time states none, UTC by default), ``where`` (a condition
+    that all rows meet, see `conditions`), ``maxPartitionBytes`` and ``openCostInBytes`` (of `Packing`, those of the
+    session by default), ``metadata`` (``true`` adds the column `METADATA`), and those of `Selection`. `RecordingStream`
+    lists those of a stream.
 
     :cvar packing: of the session, when the source was registered
     """
@@ -160,6 +164,7 @@ class _Reader(DataSourceReader):
         self.mode, self.ports = _checked(options)
         options = _lower(options)
         self.selected = selection(options)
+        self.where = parse_condition(options.get("where", ""))
         self.timezone = options.get("timezone", "UTC")
         parse_zone(self.timezone)
         self.packing = _packed(options, packing)
@@ -169,8 +174,11 @@ class _Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         places = find_places(self.paths, self.selected)
+        row = ROWS[_kind(places)]
+        self.where.check(_asked_schema(row))
+        places = [place for place in places if self.where.has_file(_known(place))]
         if self.matching is None:
-            _check_columns(self.schema, ROWS[_kind(places)])
+            _check_columns(self.schema, row)
         else:
             places = [place for unit in recordings(places) if self._is_chosen(unit) for place in unit]
         return plan_partitions(places, self.packing, whole=self.matching == HERE)
@@ -201,19 +209,35 @@ class _Reader(DataSourceReader):
                 if self.mode == "FAILFAST":
                     raise UnreadableError(_damage_text(batch))
                 batch = batch.filter(batch["error"].is_null())
-            yield place, batch
+            yield place, self.where.rows(batch)
 
 
 def _metadata(place: Place, rows: int) -> pa.Array:
+    (kind,) = as_arrow(StructType([METADATA])).types
+    return pa.repeat(pa.scalar(_metadata_of(place), kind), rows)
+
+
+def _metadata_of(place: Place) -> dict[str, Any]:
     path = Path(place.name)
-    value = {
+    return {
         "file_path": path.absolute().as_uri() if place.stored is None else place.name,
         "file_name": path.name,
         "file_size": place.size,
         "file_modification_time": place.modified_ns // 1000,
     }
-    (kind,) = as_arrow(StructType([METADATA])).types
-    return pa.repeat(pa.scalar(value, kind), rows)
+
+
+def _known(place: Place) -> dict[str, Any]:
+    """What is the same for all rows of a file, by the name of the column."""
+    known = {f"{METADATA.name}.{name}": value for name, value in _metadata_of(place).items()}
+    known["source"] = place.name
+    return known | {"partition": partition_of(place.name)} if place.kind == "log" else known
+
+
+def _asked_schema(row: type) -> pa.Schema:
+    """The columns that a condition may name."""
+    of_file = [field.with_name(f"{METADATA.name}.{field.name}") for field in as_arrow(StructType([METADATA]))[0].type]
+    return pa.schema([*wire_schema(row), *of_file])
 
 
 def _check_columns(schema: StructType, row: type) -> None:

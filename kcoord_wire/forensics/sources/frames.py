@@ -171,10 +171,15 @@ def read_log(
     :raises MissingLibraryError: the extra ``records`` is not installed
     """
     source = os.fspath(path)
-    name = re.fullmatch(r".*-(\d+)", Path(path).resolve().parent.name)
-    partition = int(name[1]) if name and int(name[1]) < _PARTITIONS else -1
+    partition = partition_of(source)
     rows = ((partition, *row) for row in _records_of(Path(path), goes_on))
     yield from _batches_of(LogRow, source, rows, batch_rows, 5)
+
+
+def partition_of(path: str) -> int:
+    """Return the partition of a segment's records, which its folder names; -1 where it does not."""
+    name = re.fullmatch(r".*-(\d+)", Path(path).resolve().parent.name)
+    return int(name[1]) if name and int(name[1]) < _PARTITIONS else -1
 
 
 _Record = tuple[int, int, int, bytes | None, bytes | None, str | None, int, bool]
