@@ -89,6 +89,8 @@ class Packer:
 
 def split(rows: pa.RecordBatch, buckets: NDArray[np.int64]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of each bucket, in their order."""
+    if not len(rows):
+        return
     order = np.argsort(buckets, kind="stable")
     found, starts = np.unique(buckets[order], return_index=True)
     if len(found) > 1:

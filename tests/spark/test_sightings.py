@@ -132,6 +132,7 @@ def test_a_sighting_comes_once_to_each_bucket_that_wants_it() -> None:
     }  # fmt: skip
     buckets = {key: np.array(each, np.int64) for key, each in wanted.items()}
     came = dict(split(*routed(keyed(batch, {"id:07": "seven"}), buckets)))
+    assert list(split(*routed(keyed(batch, {"id:07": "seven"}), {}))) == []
     empty = Overview(table_of(Sighting, []), [])
     hosts: dict[int, set[str]] = {1: {"h", "::1"}, 2: {"h"}, 3: set(), 4: set(), 5: set()}
     found = {
