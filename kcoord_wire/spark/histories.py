@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -97,6 +97,7 @@ if not hasattr(DataFrame, "toArrow"):
     raise SparkVersionError("the analysis of groups on Spark", "4.0")
 
 _PARTS: Final = 8192  # rows of a batch
+_DAY_NS: Final = 86_400_000_000_000
 
 
 def kafka_records(topic: DataFrame) -> DataFrame:
@@ -183,6 +184,16 @@ class Histories:
         tables = {name: self.columns(name).select(F.explode(name).alias("row")).select("row.*") for name in _LISTS}
         return {"groups": self.columns("group").select("group.*"), **tables, "losses": self.losses}
 
+    @property
+    def by_day(self) -> dict[str, DataFrame]:
+        """The tables with a further column ``day``: the date, in UTC, on which what a row tells of begins.
+
+        ``losses`` is left out, because a loss has no time.
+        """
+        return {
+            name: rows.withColumn("day", day_of(TABLES[name])) for name, rows in self.tables.items() if name in TABLES
+        }
+
     def columns(self, *names: str) -> DataFrame:
         """Some columns of `histories`: the others are not unpacked."""
         schema = StructType([spark_schema(GroupHistory)[name] for name in names])
@@ -197,6 +208,13 @@ class Histories:
         """Release the persisted rows."""
         for rows in (self.rows, *self.parts):
             rows.unpersist()
+
+
+def day_of(row: type) -> Column:
+    """The date, in UTC, of the first time that a row of this type always has."""
+    begins = next(field.name for field in arrow_schema(row) if field.name.endswith("_ns") and not field.nullable)
+    since = f"{begins} - pmod({begins}, {_DAY_NS})"  # whole days: a double would not hold the nanoseconds
+    return F.expr(f"date_from_unix_date(int(({since}) div {_DAY_NS}))")
 
 
 # ---- a history as one value: Arrow IPC messages, one for each table of `TABLES`, in their order

@@ -7,8 +7,6 @@ internal topics out, without a word, unless spark.sql.streaming.kafka.useDepreca
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import threading
 from pathlib import Path
 
@@ -19,23 +17,12 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kcoord_wire.forensics.model import LogRow, table_of
 from kcoord_wire.forensics.records.reader import group_of, log_histories
-from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics, tool
+from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics
+from tests.support.maven import jars
 from tests.support.spark_job import Job
 
-JARS = Path(__file__).resolve().parents[2] / "build" / "interop" / "jars"
 RELEASES = [(pyspark.__version__, pyspark.__version__), ("4.2.0", "4.0.0")]
 """Of Spark's Kafka source and of its token provider: not every repository has every release of both."""
-
-POM = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>kcoord_wire</groupId><artifactId>spark</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>{}</dependencies>
-</project>
-"""
-DEPENDENCY = """
-    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
-      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions></dependency>"""
 
 JOB = '''
 """Writes the topic's records to Parquet until it has to stop; then reports what is there, and which groups."""
@@ -75,30 +62,16 @@ spark.stop()
 
 def spark_jars() -> str:
     """Spark's Kafka source and what it needs beside pyspark, for the setting spark.jars."""
-    folder = JARS / f"spark-sql-kafka-{pyspark.__version__}"
-    said = ""
-    for source, tokens in RELEASES:
-        if folder.exists():
-            break
-        scratch = folder.with_suffix(".part")
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(parents=True)
-        wanted = [
+    others = [("org.apache.kafka", "kafka-clients", KAFKA), ("org.apache.commons", "commons-pool2", "2.12.0")]
+    releases = [
+        [
             ("org.apache.spark", "spark-sql-kafka-0-10_2.13", source),
             ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", tokens),
-            ("org.apache.kafka", "kafka-clients", KAFKA),
-            ("org.apache.commons", "commons-pool2", "2.12.0"),
+            *others,
         ]
-        pom = scratch / "pom.xml"
-        pom.write_text(POM.format("".join(DEPENDENCY.format(*each) for each in wanted)))
-        command = [tool("mvn", "maven"), "--quiet", "--batch-mode", "--file", str(pom)]
-        command += ["dependency:copy-dependencies", f"-DoutputDirectory={scratch}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode == 0:
-            scratch.rename(folder)
-        said += done.stdout[-2000:]
-    assert folder.exists(), said
-    return ",".join(str(path) for path in sorted(folder.glob("*.jar")))
+        for source, tokens in RELEASES
+    ]
+    return jars(f"spark-sql-kafka-{pyspark.__version__}", *releases)
 
 
 class Clients:

@@ -21,6 +21,7 @@ CAPTURE = ROOT / "tests" / "data" / "captures" / "cooperative.pcap"
 OFFSETS = ROOT / "tests" / "data" / "consumer_groups" / "kafka-4.0.0" / "__consumer_offsets-0"
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "spark.md").read_text("utf-8"), re.DOTALL)
 STREAM = 'readStream.format("kcoord")'
+LAKES = ('format("delta")', "writeTo(")  # tests/interop/test_spark_tables.py has these
 PATHS = (
     "captures/",
     "kafka-logs/",
@@ -49,11 +50,13 @@ def test_the_snippets_run(spark: SparkSession, tmp_path: Path, capsys: pytest.Ca
     rows = [row for batch in read_frames(CAPTURE) for row in batch.to_pylist()]
     frames = [row["frame"] for row in rows if row["direction"] == "request"]
     pq.write_table(pa.table({"frame": pa.array(frames, pa.binary())}), tmp_path / "frames.parquet")
-    blocks = [block for block in BLOCKS if SPARK >= (4, 2) or STREAM not in block]
+    own = [block for block in BLOCKS if not any(lake in block for lake in LAKES)]
+    blocks = [block for block in own if SPARK >= (4, 2) or STREAM not in block]
     program = "\n".join(blocks)
     for path in PATHS:
         program, count = re.subn(rf"(['\"]){re.escape(path)}\1", rf"\g<1>{tmp_path / path}\1", program)
-        assert count or len(blocks) < len(BLOCKS), f"{path} is not in docs/spark.md"
+        assert count or len(blocks) < len(own), f"{path} is not in docs/spark.md"
+    program = program.replace('"lake/', f'"{tmp_path}/lake/').replace('f"lake/', f'f"{tmp_path}/lake/')
     names: dict[str, object] = {}
     exec(compile(program, "docs/spark.md", "exec"), names)
     assert names["spark"] is spark

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,12 +22,12 @@ from kcoord_wire.forensics.analysis import TABLES, Analysis, analyze, analyze_re
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.marshal.reader import ClaimRules
-from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, Sighting, arrow_schema
+from kcoord_wire.forensics.model import Exchange, Frame, GroupHistory, LogRow, Rebalance, Sighting, arrow_schema
 from kcoord_wire.forensics.records.reader import log_histories
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.forensics.wire.history import place_evidence, wire_history
 from kcoord_wire.spark import coordination_claims, explain_rebalances, group_histories, match_exchanges
-from kcoord_wire.spark.histories import GROUP_SETTING
+from kcoord_wire.spark.histories import GROUP_SETTING, day_of
 from kcoord_wire.spark.rows import spark_schema
 from tests.support.marshal_rows import generated_log, live_log, table
 from tests.support.offsets_log import generation
@@ -244,3 +245,30 @@ def test_claims_come_without_the_rest_of_the_histories(spark: SparkSession) -> N
         tuple(getattr(claim, name) for name in claim.__slots__) for claim in plain if claim.to_ns
     )
     assert len(found) == len(plain)
+
+
+def test_tables_have_the_day_on_which_their_rows_begin(spark: SparkSession) -> None:
+    histories = group_histories(spark.read.format("kcoord").load(str(CAPTURE)))
+    by_day = histories.by_day
+    assert by_day.keys() == TABLES.keys()
+    columns = {"groups": "first_ns", "members": "joined_ns", "pauses": "from_ns", "rebalances": "started_ns"}
+    for name, column in columns.items():
+        rows = by_day[name].select(column, "day").collect()
+        assert rows
+        assert [row["day"] for row in rows] == [
+            datetime.fromtimestamp(row[column] // 10**9, UTC).date() for row in rows
+        ]
+    histories.unpersist()
+
+
+def test_a_day_begins_with_its_first_nanosecond(spark: SparkSession) -> None:
+    """Anywhere: a double would round the last nanoseconds to the next day."""
+    midnight = 1_714_521_600_000_000_000
+    times = spark.createDataFrame([(midnight - 1,), (midnight,), (-1,)], "started_ns long")
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
+    try:
+        days = [row["day"] for row in times.select(day_of(Rebalance).alias("day")).collect()]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
+    assert days == [date(2024, 4, 30), date(2024, 5, 1), date(1969, 12, 31)]
