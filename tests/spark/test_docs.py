@@ -1,16 +1,21 @@
-"""The snippets of docs/spark.md run in order, on a capture, a recording and a Parquet file."""
+"""The snippets of docs/spark.md run in order, on a capture, a recording and a Parquet file; and the notebook."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import tempfile
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.sources.frames import read_frames
 from tests.support.marshal_rows import generated_log, write_segments
 from tests.support.recordings import record_capture
@@ -56,7 +61,7 @@ def test_the_snippets_run(spark: SparkSession, tmp_path: Path, capsys: pytest.Ca
     for path in PATHS:
         program, count = re.subn(rf"(['\"]){re.escape(path)}\1", rf"\g<1>{tmp_path / path}\1", program)
         assert count or len(blocks) < len(own), f"{path} is not in docs/spark.md"
-    program = program.replace('"lake/', f'"{tmp_path}/lake/').replace('f"lake/', f'f"{tmp_path}/lake/')
+    program = program.replace('"lake/', f'"{tmp_path}/lake/')
     names: dict[str, object] = {}
     exec(compile(program, "docs/spark.md", "exec"), names)
     assert names["spark"] is spark
@@ -68,3 +73,41 @@ def test_the_snippets_run(spark: SparkSession, tmp_path: Path, capsys: pytest.Ca
     assert "second round of a cooperative rebalance" in out
     assert "spark.archives" in out
     assert "had no claim, although others of the topic were claimed" in out
+
+
+def test_the_cells_of_the_notebook_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no outputs, and names the groups and causes that the plain analysis finds."""
+    path = ROOT / "docs" / "examples" / "rebalances.ipynb"
+    every = json.loads(path.read_text("utf-8"))["cells"]
+    links = re.findall(r"\]\(([^)]+)\)", "".join(line for cell in every for line in cell["source"]))
+    assert links
+    assert [link for link in links if not (path.parent / link).exists()] == []
+    cells = [cell for cell in every if cell["cell_type"] == "code"]
+    assert [cell["outputs"] for cell in cells] == [[]] * len(cells)
+    captures = ROOT / "tests" / "data" / "captures"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    names: dict[str, Any] = {}
+    for cell in cells:
+        # Spark has not been started in the notebook's folder, as it is by Jupyter.
+        source = "".join(cell["source"]).replace('"../../tests/data/captures"', repr(str(captures)))
+        exec(compile(source, f"{path.name}: {cell['id']}", "exec"), names)
+    assert names["archive"] == str(captures)
+    costs: dict[str, Counter[str]] = {}
+    for history in analyze([captures]).histories:
+        for row in history.rebalances:
+            if row.paused_ms:
+                costs.setdefault(row.group_id, Counter())[row.cause] += row.paused_ms / 60_000
+    dearest = sorted(costs, key=lambda group: -costs[group].total())
+    found = names["ranked"].collect()
+    assert [(row.group_id, row.main_cause) for row in found] == [
+        (group, costs[group].most_common(1)[0][0]) for group in dearest
+    ]
+    assert [row.partition_minutes for row in found] == [round(costs[group].total(), 2) for group in dearest]
+    assert {row.group_id for row in found} > {"crashloop", "kip", "partition2"}
+    [drawn] = names["chart"].to_dict()["datasets"].values()
+    assert {(row["group_id"], row["cause"]) for row in drawn} == {
+        (group, cause) for group, causes in costs.items() for cause in causes
+    }
+    assert "s of partition time: " in capsys.readouterr().out
