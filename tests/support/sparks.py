@@ -1,7 +1,7 @@
 """Other versions of Spark to test with: `python -m tests.support.sparks 4.0` prints the path of a Python that has one.
 
-It is an environment in ``build/`` of which everything but pyspark is that of this Python: a line in a .pth file adds
-the latter's packages, the checkout among them, behind its own. 400 MB a version.
+It is an environment in ``build/`` of which everything but pyspark and `_FITTING` is that of this Python: a line in a
+.pth file adds the latter's packages, the checkout among them, behind its own. 400 MB a version.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from tests.support.processes import locked
 SPARK = tuple(int(part) for part in version_of("pyspark").split(".")[:2])
 """The version that these tests run with, as in ``(4, 3)``."""
 BUILD = Path(__file__).resolve().parents[2] / "build"
+_FITTING = {"3.5": ["pyarrow<26"]}
+"""What else a version has of its own: Spark 3.5 asks for NumPy 1, with which newer releases do not load."""
 _ASK = "import pyspark; print(pyspark.__version__)"
 
 
@@ -35,7 +37,8 @@ def interpreter(version: str) -> Path:
             # A folder that is only named would be searched; its own .pth files, which lead to the checkout, not read.
             (site / "beside.pth").write_text(f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n")
             pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            subprocess.run([*pip, f"pyspark[connect]=={version}.*"], check=True, stdout=sys.stderr)
+            own = [f"pyspark[connect]=={version}.*", *_FITTING.get(version, [])]
+            subprocess.run([*pip, *own], check=True, stdout=sys.stderr)
             assert _has(python, version)
     return python
 
