@@ -87,14 +87,10 @@ from kcoord_wire.spark.sightings import (
     received,
     routed,
 )
-from kcoord_wire.spark.versions import SparkVersionError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-if not hasattr(DataFrame, "toArrow"):
-    raise SparkVersionError("the analysis of groups on Spark", "4.0")
 
 _PARTS: Final = 8192  # rows of a batch
 _DAY_NS: Final = 86_400_000_000_000

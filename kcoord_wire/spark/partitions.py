@@ -23,12 +23,17 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import InputPartition
 
 from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
 from kcoord_wire.forensics.sources.files import Kind
 from kcoord_wire.forensics.sources.frames import read_frames, read_lines, read_log
 from kcoord_wire.spark.places import Place
+from kcoord_wire.spark.versions import SparkVersionError
+
+try:
+    from pyspark.sql.datasource import InputPartition
+except ModuleNotFoundError:
+    raise SparkVersionError("the analysis of groups on Spark", "4.0") from None
 
 MAX_BYTES: Final = 128 << 20
 OPEN_COST: Final = 4 << 20

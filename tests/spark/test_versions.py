@@ -6,23 +6,34 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from importlib import import_module
+from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 import kcoord_wire as kw
+import kcoord_wire.spark
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.spark import from_kafka_wire, versions
 from kcoord_wire.spark.versions import SparkVersionError
 from tests.support.sparks import SPARK
 
+IN_3_5 = {
+    *("BadFrameError", "convert_parquet", "decode_frames", "decode_parquet", "from_kafka_wire"),
+    *("coordination_stream", "package_archive", "rebalance_stream", "session", "spark_conf", "submit_conf"),
+}
 BATCH = ("pyspark.sql.datasource", "sources", "the data source kcoord needs Spark 4.0 or newer")
+SQL = ("pyspark.sql.udtf", "functions", "a table function needs Spark 4.0 or newer")
 STREAM = ("pyspark.sql.streaming.datasource", "streams", "the stream source kcoord needs Spark 4.2 or newer")
 
 
 @pytest.mark.parametrize(
-    ("missing", "module", "text"), [BATCH, *([STREAM] if SPARK >= (4, 0) else [])], ids=lambda each: each.split()[0]
+    ("missing", "module", "text"),
+    [BATCH, SQL, *([STREAM] if SPARK >= (4, 0) else [])],
+    ids=lambda each: each.split()[0],
 )
 def test_a_source_says_which_spark_it_needs(
     monkeypatch: pytest.MonkeyPatch, missing: str, module: str, text: str
@@ -36,11 +47,20 @@ def test_a_source_says_which_spark_it_needs(
     assert isinstance(caught.value, MissingLibraryError), "which commands print as a sentence"
 
 
-def test_the_analysis_says_which_spark_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(DataFrame, "toArrow", raising=False)
-    monkeypatch.delitem(sys.modules, "kcoord_wire.spark.histories", raising=False)
-    with pytest.raises(SparkVersionError, match=r"^the analysis of groups on Spark needs Spark 4\.0 or newer"):
-        import_module("kcoord_wire.spark.histories")
+@pytest.mark.parametrize("name", kcoord_wire.spark.__all__)
+def test_each_name_is_there_or_says_which_spark_it_needs(name: str) -> None:
+    is_there = SPARK >= (4, 0) or name in IN_3_5
+    with nullcontext() if is_there else pytest.raises(SparkVersionError, match=r" needs Spark 4\.0 or newer"):
+        getattr(kcoord_wire.spark, name)
+
+
+@pytest.mark.skipif(not (4, 0) <= SPARK < (4, 2), reason="Spark 3.5 has no source; 4.2 and newer have that of streams")
+def test_a_query_says_which_spark_it_needs(spark: SparkSession, tmp_path: Path) -> None:
+    recorded = spark.readStream.format("kcoord").load(str(tmp_path)).writeStream.format("noop")
+    with pytest.raises(
+        PySparkException, match=r"SparkVersionError: the stream source kcoord needs Spark 4\.2 or newer"
+    ):
+        recorded.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
 
 
 def test_expressions_through_pandas_have_the_same_values(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
