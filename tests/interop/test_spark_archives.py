@@ -1,30 +1,21 @@
-"""The archive on executors without the package: separate processes, started by spark-submit.
-
-The executors' Python is a fresh environment that sees pyspark, pyarrow and what these need, but not the checkout: a
-folder named in a .pth file is searched, its own .pth files, by which an editable install is found, are not read.
-"""
+"""The archive on executors without the package: separate processes, started by spark-submit."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sysconfig
-import venv
 import zipfile
 from pathlib import Path
 
-import pyspark
 import pytest
 
 import kcoord_wire as kw
 from kcoord_wire.spark import package_archive
-from kcoord_wire.spark.sessions import java_home
+from tests.support.spark_cluster import SMALL_JVM, bare, bare_python, spark_home
 
 Reports = list[tuple[str, str, str, list[str]]]
 """Of each executor: its folder, the package's file, the codec's backend, the entries of sys.path with the package."""
 
-SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 JOB = """
 import json, os, sys
 
@@ -66,31 +57,13 @@ spark.stop()
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Python that has the libraries and not the package."""
-    folder = tmp_path_factory.mktemp("bare") / "venv"
-    venv.create(folder, symlinks=True)
-    [site] = folder.glob("lib/python*/site-packages")
-    (site / "libraries.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
-    python = folder / "bin" / "python"
-    seen = subprocess.run(
-        [python, "-c", "import pyspark, pyarrow, kcoord_wire"], cwd=folder, env=bare(), capture_output=True, text=True
-    )
-    assert "No module named 'kcoord_wire'" in seen.stderr
-    return python
-
-
-def bare() -> dict[str, str]:
-    """The environment without variables that could lead to the checkout."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "KCOORD"))}
-    return {**env, "JAVA_HOME": str(java_home())}
+    return bare_python(tmp_path_factory.mktemp("bare") / "venv")
 
 
 def submit(python: Path, folder: Path, *options: str, executors: int, driver: str = "", **env: str) -> Reports:
     """Run the job and return the reports of its executors."""
-    job, out, home = folder / "job.py", folder / "out.json", folder / "spark"
+    job, out, home = folder / "job.py", folder / "out.json", spark_home(folder / "spark")
     job.write_text(JOB)
-    home.mkdir()  # the workers write below it
-    for part in ("bin", "jars"):
-        (home / part).symlink_to(Path(pyspark.__file__).parent / part)
     conf = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": SMALL_JVM,
@@ -107,7 +80,7 @@ def submit(python: Path, folder: Path, *options: str, executors: int, driver: st
     done = subprocess.run(
         [*command, *options, str(job), str(out), *([driver] if driver else [])],
         cwd=folder,
-        env={**bare(), "SPARK_HOME": str(home), "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1", **env},
+        env={**bare(), "SPARK_HOME": str(home), "PYSPARK_PYTHON": str(python), **env},
         capture_output=True,
         text=True,
         timeout=120,
