@@ -151,6 +151,7 @@ bench-old: setup ## this checkout next to another (OLD=PATH, its native modules 
 bench-size: setup ## ROWS frames (50 million) through Spark to Parquet, and archives of captures analysed; needs 20 GB of disk
 	$(PY) -m tests.bench spark --rows $(ROWS) --variants floor flat-nowhere flat files converted plain
 	$(PY) -m tests.bench archive
+	$(PY) -m tests.bench driver
 	$(PY) -m tests.bench.page
 
 bench-scale: setup ## the coordinator with thousands of members, next to Kafka's broker and librdkafka's mock cluster

@@ -31,6 +31,7 @@ BENCHES: Final = {
     "record": "record.bench",
     "spark": "spark.bench",
     "archive": "archive.bench",
+    "driver": "archive.driver",
     "scale": "scale.bench",
     "assignors": "assignors.bench",
     "central": "central.bench",

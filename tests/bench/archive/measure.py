@@ -1,8 +1,8 @@
 """One measurement, in its own process: `python -m tests.bench.archive.measure VARIANT CAPTURES OUT RESULT`.
 
 Each variant runs once on one file first, so that no session start and little compilation is measured; the result is
-what the second run took: seconds, and processor time of driver, JVM and workers; of what is matched also the bytes,
-which are what the analysis shuffles.
+what the second run took: seconds, processor time of driver, JVM and workers, and on Spark the bytes that its tasks sent
+to the driver (`Result Size`, of all tasks, in the event log); of what is matched also its bytes, which are shuffled.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ VARIANTS: Final = {
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
-def _on_spark(variant: str) -> Callable[[str], dict[str, int]]:
+def _on_spark(variant: str, out: Path) -> Callable[[str], dict[str, int]]:
     from pyspark.sql import functions as F
 
-    from kcoord_wire.spark import match_files, register, session
+    from kcoord_wire.spark import explain_rebalances, group_histories, match_files, register, session
     from kcoord_wire.spark.analysis import analyze_on_spark
 
-    master = f"local[{os.cpu_count()}]"
-    spark = session(master, **{"spark.driver.memory": "2g"})
+    master, events = f"local[{os.cpu_count()}]", out / "events"
+    events.mkdir(parents=True)
+    logged = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false"}
+    spark = session(master, **{"spark.driver.memory": "2g", "spark.eventLog.dir": events.as_uri()}, **logged)
     register(spark)
 
     def run(path: str) -> dict[str, int]:
@@ -42,12 +44,32 @@ def _on_spark(variant: str) -> Callable[[str], dict[str, int]]:
         if variant == "spark":
             return {"frames": analyze_on_spark([path], master=master).counts["frames"]}
         matched = match_files(spark, path)
-        packed = matched.rows.agg(F.sum(F.octet_length("data"))).collect()[0][0]
-        found = {"frames": matched.counts["frames"], "packed": packed}
+        if variant == "match":
+            found = {"packed": matched.rows.agg(F.sum(F.octet_length("data"))).collect()[0][0]}
+        else:
+            found, histories = {}, group_histories(matched)
+            explain_rebalances(histories).write.mode("overwrite").parquet(str(out / "rebalances"))
+            histories.unpersist()
+        found["frames"] = matched.counts["frames"]
         matched.unpersist()
         return found
 
     return run
+
+
+def sent_to_driver(events: Path, since: float) -> dict[str, int]:
+    """How many tasks began at a time or later, and the bytes of their results, in an event log of Spark.
+
+    :param since: in seconds of the epoch
+    """
+    found = {"tasks": 0, "received": 0}
+    for file in events.rglob("events_*"):
+        for line in file.read_text("utf-8").splitlines():
+            event = json.loads(line)
+            if event["Event"] == "SparkListenerTaskEnd" and event["Task Info"]["Launch Time"] >= since * 1000:
+                found["tasks"] += 1
+                found["received"] += event["Task Metrics"]["Result Size"]
+    return found
 
 
 def _plainly(path: str) -> dict[str, int]:
@@ -66,13 +88,18 @@ def processor_time(root: int) -> dict[str, float]:
 
 
 def main() -> None:
-    variant, folder, result = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[4])
-    run = _plainly if variant == "plain" else _on_spark(variant)
+    variant, folder, out, result = sys.argv[1], *map(Path, sys.argv[2:])
+    run = _plainly if variant == "plain" else _on_spark(variant, out)
     run(str(min(folder.iterdir())))
-    before, began = processor_time(os.getpid()), time.perf_counter()
+    before, since, began = processor_time(os.getpid()), time.time(), time.perf_counter()
     found = run(str(folder))
     took, after = time.perf_counter() - began, processor_time(os.getpid())
     spent = {kind: after[kind] - before[kind] for kind in after}
+    if variant != "plain":
+        from pyspark import SparkContext
+
+        SparkContext.getOrCreate().stop()  # which completes the log
+        found |= sent_to_driver(out / "events", since)
     result.write_text(json.dumps({"seconds": took, "spent": spent, **found}))
 
 

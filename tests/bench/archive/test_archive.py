@@ -1,4 +1,4 @@
-"""The archive's captures are sound, and every variant reads all of their frames."""
+"""The archive's captures are sound, and what a run takes is measured."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kcoord_wire.forensics.analysis import analyze
 
+from ..spark.measure import watched
 from .captures import REJOINS, write_captures
 from .measure import processor_time
 
@@ -31,3 +32,11 @@ def test_processor_time_is_that_of_this_process() -> None:
     after = processor_time(os.getpid())
     assert after["driver"] > before["driver"]
     assert after["jvm"] >= 0
+
+
+def test_what_the_driver_receives_is_counted(tmp_path: Path) -> None:
+    write_captures(tmp_path / "captures", 2_000, 2, 1, 2)
+    found = watched("written", tmp_path / "captures", tmp_path, module="tests.bench.archive.measure")
+    assert found["frames"] == analyze([tmp_path / "captures"]).counts["frames"]
+    assert found["tasks"] > 2
+    assert found["received"] > 100 * found["tasks"]
