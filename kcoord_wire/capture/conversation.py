@@ -203,7 +203,7 @@ class RawFrame:
     """A frame, undecoded, or something that happened to a connection.
 
     :ivar time_ns: nanoseconds since 1970, see the laws of this module
-    :ivar position: number of the packet in the capture that completed it, from 1 as Wireshark counts; 0 without one
+    :ivar position: number of the packet in its file that completed it, from 1 as Wireshark counts; 0 without one
     :ivar connection: as in `CapturedFrame`; empty for damage of the file itself
     :ivar kind: ``request`` (sent by the client) and ``response`` (by the broker) have a body; ``opened``, ``closed``
         (FIN), ``reset`` (RST) and ``refused`` (never made) have none; ``damage`` is bytes that are in no frame
@@ -215,6 +215,7 @@ class RawFrame:
     :ivar by: ``closed``, ``reset``: who ended the connection, None if that was not seen; ``damage``: whose bytes
     :ivar since_ns: ``damage``: what is missing, and may have been frames about a group, was sent between this time and
         `time_ns`; None where nothing of that kind is missing
+    :ivar file: index of the file among those of a rotated capture
     """
 
     time_ns: int
@@ -227,6 +228,7 @@ class RawFrame:
     size: int = 0
     by: Party | None = None
     since_ns: int | None = None
+    file: int = 0
 
 
 @dataclass(slots=True)

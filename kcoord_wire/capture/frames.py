@@ -30,6 +30,7 @@ Laws:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
@@ -37,6 +38,7 @@ from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from os import PathLike
 from pathlib import Path
+from statistics import median_low
 from typing import Any, BinaryIO, Final
 
 from kcoord_wire.capture.central import (
@@ -61,7 +63,7 @@ from kcoord_wire.capture.conversation import (
     request_splitter,
 )
 from kcoord_wire.capture.packets import At, Endpoint, Segment, read_segment
-from kcoord_wire.capture.pcap import CaptureError, read_packets, salvage_packets
+from kcoord_wire.capture.pcap import OF_TIME, CaptureError, Packet, read_packets, salvage_packets
 from kcoord_wire.capture.splitter import SEARCH_WINDOW, FrameSplitter, Plausibility, SplitFrame
 from kcoord_wire.capture.tcp import Closed, Hole, Reassembler, Refused, StreamEvent, TcpConnection
 from kcoord_wire.codec.frames import TypeIdHeader
@@ -257,6 +259,7 @@ GoesOn = Callable[[int, int], bool]
 
 _PACKETS_BETWEEN: Final = 512  # calls of it
 _PACKET_HEADER: Final = 16
+_OUT_OF_ORDER_NS: Final = 1_000_000_000  # packets of several interfaces or queues
 
 
 _MAX_REFUSED: Final = 65_536
@@ -328,45 +331,100 @@ def read_raw_frames(
 
     :raises OSError: the file cannot be mapped into memory, for example because it is a pipe
     """
-    if not Path(path).stat().st_size:
-        raise CaptureError("neither pcap nor pcapng: the file is empty")
-    report = CaptureReport() if report is None else report
-    lost: list[RawFrame] = []
-    time_ns = done = 0
+    frames = RawFrames(ports=ports, max_frame_size=max_frame_size, report=report)
+    yield from frames.read(path, goes_on)
+    yield from frames.finish()
 
-    def lose(error: str, size: int, is_hole: bool = True) -> None:
-        since_ns = time_ns if is_hole else None
-        lost.append(RawFrame(time_ns, report.packets, "", "damage", error=error, lost=size, since_ns=since_ns))
 
-    with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-        reader = _Reader(ports, max_frame_size, report)
-        for packet in salvage_packets(data, lambda at, size, why: lose(f"byte {at} of the file: {why}", size)):
-            for damage in lost:  # before this packet
-                damage.time_ns = max(damage.time_ns, packet.time_ns)
-            report.packets += 1
-            segment = read_segment(packet)
-            if isinstance(segment, Segment):
-                segment.number = report.packets
-                stray = reader.stray_bytes
-                yield from reader.push(segment)
-                time_ns = packet.time_ns
-                if reader.stray_bytes > stray:
-                    lose("payload that fits nowhere into its connection", reader.stray_bytes - stray, is_hole=False)
-            else:
-                time_ns = packet.time_ns
-                report.unread_packets[segment] = report.unread_packets.get(segment, 0) + 1
-                if segment in _MAY_BE_KAFKA:
-                    lose(f"a packet that could not be read: {segment}", len(packet.data))
-            yield from lost
-            lost.clear()
-            done += _PACKET_HEADER + len(packet.data)
-            if goes_on and not report.packets % _PACKETS_BETWEEN and not goes_on(min(done, len(data)), len(data)):
-                break
-        yield from reader.finish()
-        if report.packets and not report.connections:
-            hint = "encrypted, or not Kafka's" if ports is None else f"none to the ports {sorted(ports)}"
-            lose(f"no Kafka connection in {report.packets} packets: {hint}", 0, is_hole=False)
-        yield from lost
+class RawFrames:
+    """The frames of a capture in one file or more, which are read one after the other; see `read_raw_frames`.
+
+    A connection, a frame and what is known of brokers go on in the next file; packets are counted from 1 in each.
+    """
+
+    def __init__(
+        self,
+        *,
+        ports: Collection[int] | None = None,
+        max_frame_size: int = DEFAULT_MAX_FRAME_SIZE,
+        report: CaptureReport | None = None,
+    ) -> None:
+        self._ports = ports
+        self._report = CaptureReport() if report is None else report
+        self._reader = _Reader(ports, max_frame_size, self._report)
+        self._lost: list[RawFrame] = []
+        self._time_ns = 0
+        self._last: deque[int] = deque(maxlen=OF_TIME)
+        self._before: list[int] = []  # packets of the files before each
+
+    def can_follow(self, time_ns: int) -> bool:
+        """Whether a file that begins at a time can follow what was read."""
+        return not self._last or time_ns > median_low(self._last) - _OUT_OF_ORDER_NS
+
+    def lose(self, error: str, size: int, *, is_hole: bool = True) -> None:
+        """Report bytes that are lost behind the last packet, before the next one."""
+        at = self._report.packets - self._before[-1]
+        since_ns = self._time_ns if is_hole else None
+        lost = RawFrame(self._time_ns, at, "", "damage", error=error, lost=size, since_ns=since_ns)
+        lost.file = len(self._before) - 1
+        self._lost.append(lost)
+
+    def read(self, path: str | PathLike[str], goes_on: GoesOn | None = None) -> Iterator[RawFrame]:
+        """Yield the frames that the packets of the next file complete.
+
+        :raises CaptureError: the file is neither pcap nor pcapng
+        :raises OSError: the file cannot be mapped into memory
+        """
+        self._before.append(self._report.packets)
+        if not Path(path).stat().st_size:
+            raise CaptureError("neither pcap nor pcapng: the file is empty")
+        done = 0
+        with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+            for packet in salvage_packets(data, lambda at, size, why: self.lose(f"byte {at} of the file: {why}", size)):
+                yield from self._placed(self._push(packet))
+                yield from self._lost
+                self._lost.clear()
+                done += _PACKET_HEADER + len(packet.data)
+                packets = self._report.packets
+                if goes_on and not packets % _PACKETS_BETWEEN and not goes_on(min(done, len(data)), len(data)):
+                    break
+
+    def finish(self) -> Iterator[RawFrame]:
+        """Yield what is held: the last file has ended."""
+        yield from self._placed(self._reader.finish())
+        if self._report.packets and not self._report.connections:
+            hint = "encrypted, or not Kafka's" if self._ports is None else f"none to the ports {sorted(self._ports)}"
+            self.lose(f"no Kafka connection in {self._report.packets} packets: {hint}", 0, is_hole=False)
+        yield from self._lost
+
+    def _push(self, packet: Packet) -> Iterator[RawFrame]:
+        for damage in self._lost:  # before this packet
+            damage.time_ns = max(damage.time_ns, packet.time_ns)
+        self._report.packets += 1
+        self._last.append(packet.time_ns)
+        segment = read_segment(packet)
+        if isinstance(segment, Segment):
+            segment.number = self._report.packets
+            stray = self._reader.stray_bytes
+            yield from self._reader.push(segment)
+            self._time_ns = packet.time_ns
+            if self._reader.stray_bytes > stray:
+                size = self._reader.stray_bytes - stray
+                self.lose("payload that fits nowhere into its connection", size, is_hole=False)
+            return
+        self._time_ns = packet.time_ns
+        self._report.unread_packets[segment] = self._report.unread_packets.get(segment, 0) + 1
+        if segment in _MAY_BE_KAFKA:
+            self.lose(f"a packet that could not be read: {segment}", len(packet.data))
+
+    def _placed(self, frames: Iterator[RawFrame]) -> Iterator[RawFrame]:
+        """Name the file of each packet, and count from its first one."""
+        return frames if len(self._before) == 1 else map(self._place, frames)
+
+    def _place(self, frame: RawFrame) -> RawFrame:
+        frame.file = max(0, bisect_left(self._before, frame.position) - 1)
+        frame.position -= self._before[frame.file]
+        return frame
 
 
 class _Introduction:

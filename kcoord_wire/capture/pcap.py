@@ -23,6 +23,8 @@ Classic pcap has no marks between packets. A packet's header is recognised by it
 one, no more bytes captured than sent or than the limits, a time within hours of its neighbours, an end within the file.
 If the next header is implausible, either it or this one's length is damaged: the next two plausible headers in a row
 decide. pcapng blocks have their length at both ends.
+
+`read_head` shows whether two files can be parts of one capture: tcpdump and dumpcap begin a new file at a size or time.
 """
 
 from __future__ import annotations
@@ -31,8 +33,10 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from mmap import mmap
-from typing import BinaryIO, Final
+from statistics import median_low
+from typing import BinaryIO, Final, NamedTuple
 
 MAX_PACKET: Final = 1024 * 1024
 """Largest packet or block read, in bytes; a capture's usual limit is 256 KiB."""
@@ -285,6 +289,39 @@ def salvage_packets(data: bytes | mmap, on_damage: OnDamage) -> Iterator[Packet]
             raise CaptureError("the file ends within its header")
         return _Classic(data, on_damage).packets()
     raise CaptureError(f"neither pcap nor pcapng: the file begins with {magic.hex(' ') or 'nothing'}")
+
+
+HEAD_BYTES: Final = 256 << 10
+"""Bytes of a capture in which `read_head` looks for its first packets."""
+
+OF_TIME: Final = 3
+"""Packets whose median is the time at which a capture begins or ends, because the time of one may be damaged."""
+
+
+class CaptureHead(NamedTuple):
+    """How a capture begins.
+
+    :ivar magic: its first four bytes: format, byte order and unit of time
+    :ivar link_type: of its first packet
+    :ivar first_ns: when that was captured
+    """
+
+    magic: bytes
+    link_type: int
+    first_ns: int
+
+
+def read_head(data: bytes) -> CaptureHead | None:
+    """Return how a capture begins; None where its first bytes are no capture, or show no packet with a time.
+
+    :param data: its first `HEAD_BYTES` bytes
+    """
+    try:
+        first = list(islice(salvage_packets(data, lambda *_: None), OF_TIME))
+    except CaptureError:
+        return None
+    time_ns = median_low([packet.time_ns for packet in first]) if first else 0
+    return CaptureHead(data[:4], first[0].link_type, time_ns) if time_ns else None
 
 
 class _Classic:
