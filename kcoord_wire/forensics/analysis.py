@@ -17,6 +17,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
@@ -41,8 +43,8 @@ from kcoord_wire.forensics.model import (
     arrow_schema,
     table_of,
 )
-from kcoord_wire.forensics.sources.files import Progress, ReadProgress, Stop, find_sources
-from kcoord_wire.forensics.sources.frames import read_frames, read_lines, read_log
+from kcoord_wire.forensics.sources.files import Progress, ReadProgress, Stop, find_sources, units
+from kcoord_wire.forensics.sources.frames import read_lines, read_log, read_unit
 from kcoord_wire.forensics.wire.history import place_evidence, wire_history
 from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings
 
@@ -106,17 +108,17 @@ def analyze(
     matcher = Matcher()
     collected = Collected(groups, look, judge)
     frames = 0
-    for source in sources:
-        if not pace.begin(source):
-            continue
-        if source.kind == "log":
-            for batch in read_log(source.path, goes_on=pace.goes_on):
+    for unit in units(sources):
+        begun = (source.path for source in unit if pace.begin(source))
+        if unit[0].kind == "log":
+            for batch in chain.from_iterable(map(partial(read_log, goes_on=pace.goes_on), begun)):
                 collected.add_records(batch)
-        elif source.kind == "text":
-            for batch in read_lines(source.path, timezone=timezone, goes_on=pace.goes_on):
+        elif unit[0].kind == "text":
+            lines = partial(read_lines, timezone=timezone, goes_on=pace.goes_on)
+            for batch in chain.from_iterable(map(lines, begun)):
                 collected.add_lines(batch)
         else:
-            for batch in read_frames(source.path, ports=ports, goes_on=pace.goes_on):
+            for batch in read_unit(begun, is_rotated=len(unit) > 1, ports=ports, goes_on=pace.goes_on):
                 frames += batch.num_rows
                 collected.add_exchanges(*matcher.feed(batch))
     collected.add_exchanges(*matcher.finish())

@@ -17,8 +17,10 @@ Laws:
 Columns with one meaning in every table:
 
 ================= ==========================================================================================
-``source``        name of the file, or ``topic-partition`` of a live topic
-``seq``           number of the frame in its source, from 0, in the order in which frames were complete
+``source``        name of the file, or ``topic-partition`` of a live topic; for exchanges and sightings in a rotated
+                  capture, its first file
+``seq``           number of the frame in its source, from 0, in the order in which frames were complete; it goes on in
+                  the next file of a rotated capture
 ``position``      place in the source: byte of a recording or segment; in a capture the number of the packet, from 1 as
                   Wireshark counts (``frame.number``), as long as no damage of the file lies before it
 ``connection``    ``client_ip:port-broker_ip:port#n``, unique within the source
@@ -74,6 +76,7 @@ class Frame:
     :ivar since_ns: ``damage``: the bytes that are missing, or not understood, were sent between this time and
         `time_ns`, and frames about a group may be among them; None where they hide nothing of the kind (data of Fetch
         or Produce, bytes sent on a closed connection, a connection that is not Kafka's)
+    :ivar capture: the first file of the rotated capture that `source` is a file of; None where it is none
     """
 
     source: str
@@ -87,6 +90,7 @@ class Frame:
     lost: int = 0
     by: str | None = None
     since_ns: int | None = None
+    capture: str | None = None
 
 
 @dataclass(slots=True)
@@ -300,6 +304,8 @@ class Exchange:
     :ivar software: name and version that the connection's ApiVersions stated before (KIP-511), ``librdkafka 2.6.0``
     :ivar position: of the request in its source
     :ivar answer_position: of the response; None without one
+    :ivar file: of a rotated capture, the one that `position` is in; None where that is `source`
+    :ivar answer_file: the one that `answer_position` is in, likewise
     """
 
     group_id: str
@@ -339,6 +345,8 @@ class Exchange:
     software: str | None = None
     position: int | None = None
     answer_position: int | None = None
+    file: str | None = None
+    answer_file: str | None = None
 
 
 class SightingKind(enum.StrEnum):

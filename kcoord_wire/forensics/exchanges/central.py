@@ -125,7 +125,7 @@ def _row(frame: dict[str, Any], api: str, group_id: str, member_id: str) -> Exch
         group_id=group_id,
         api=api,
         api_version=0,
-        source=frame["source"],
+        source=frame["capture"] or frame["source"],
         seq=frame["seq"],
         answer_seq=None,
         connection=frame["connection"],
@@ -135,4 +135,5 @@ def _row(frame: dict[str, Any], api: str, group_id: str, member_id: str) -> Exch
         answered_ns=None,
         member_id=member_id,
         position=frame["position"],
+        file=frame["capture"] and frame["source"],
     )

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kcoord_wire.codec.columns import ColumnDecoder
 from kcoord_wire.forensics.exchanges.arrow import absent, as_type, filled, take_or_null
-from kcoord_wire.forensics.exchanges.pairing import BatchMemory
+from kcoord_wire.forensics.exchanges.pairing import BatchMemory, sources_of
 from kcoord_wire.forensics.model import Exchange, arrow_schema
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
 
@@ -193,14 +194,17 @@ def assembled(pairs: Decoded, columns: dict[str, pa.Array], of: NDArray[np.int64
         requests, responses, versions = requests[of], responses[of], versions[of]
         hosts, software, client_ids = take_or_null(hosts, of), take_or_null(software, of), take_or_null(client_ids, of)
     frames = pairs.frames
+    files = pc.if_else(frames.column("capture").is_valid(), frames.column("source"), pa.scalar(None, pa.string()))
     columns = columns | {
         "api": pa.repeat(pa.scalar(pairs.api), len(requests)),
         "api_version": pa.array(versions),
-        "source": take_or_null(frames.column("source"), requests),
+        "source": take_or_null(sources_of(frames), requests),
         "seq": take_or_null(frames.column("seq"), requests),
         "answer_seq": take_or_null(frames.column("seq"), responses),
         "position": take_or_null(frames.column("position"), requests),
         "answer_position": take_or_null(frames.column("position"), responses),
+        "file": take_or_null(files, requests),
+        "answer_file": take_or_null(files, responses),
         "connection": take_or_null(frames.column("connection"), requests),
         "client_id": client_ids,
         "client_host": hosts,

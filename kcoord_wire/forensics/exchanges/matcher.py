@@ -102,8 +102,8 @@ _SASL_HANDSHAKE_0: Final = ApiKey.SASL_HANDSHAKE << 16  # api key and version, 1
 _SOFTWARE_STATED: Final = ApiKey.API_VERSIONS << 16 | 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.-]{0,99} [a-zA-Z0-9][a-zA-Z0-9.-]{0,99}")
 _NO_ID: Final = bytes(16)
-_OF_LINKS: Final = ["time_ns", "source", "connection", "direction", "error", "by", "since_ns"]
-_NOT_NULL: Final = -4  # all columns of `Frame` but the last four: error, lost, by, since_ns
+_OF_LINKS: Final = ["time_ns", "source", "connection", "direction", "error", "by", "since_ns", "capture"]
+_NOT_NULL: Final = -5  # all columns of `Frame` but the last five: error, lost, by, since_ns, capture
 
 
 class Matcher:
@@ -194,7 +194,7 @@ class _Batch:
     :ivar rows: the frames, as rows of `Frame`
     :ivar carried: how many of the rows are pending from earlier batches
     :ivar codes: per row, the index of its connection
-    :ivar keys: source and name of each connection; the files of a recording are one source
+    :ivar keys: source and name of each connection; the files of a recording or rotated capture are one source
     :ivar connections: what is remembered of each connection
     :ivar memory: the same, by row
     :ivar sightings: rows of `Sighting` so far

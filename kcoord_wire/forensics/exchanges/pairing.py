@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kcoord_wire.capture.fetches import FetchSession
 from kcoord_wire.codec.pending import PendingRequests
@@ -40,6 +41,12 @@ MAX_LOSSES: Final = 100_000
 
 RECORDING_FILE: Final = r"frames-\d{6,}\.kcrec$"
 """End of the name of a source that is one file of a recording: its connections continue in the next file."""
+
+
+def sources_of(rows: pa.RecordBatch) -> pa.Array:
+    """Return the source of each row of `Frame`: the rotated capture that its file is of, else the file."""
+    return pc.coalesce(rows.column("capture"), rows.column("source"))
+
 
 Place = tuple[str, int]
 """Source and seq of the frame from which on something is known."""
@@ -117,7 +124,8 @@ class BatchMemory:
         losses: Losses,
     ) -> None:
         self.rows, self.codes, self.connections = rows, codes, connections
-        self._sources, self._lengths, self._losses = rows.column("source"), lengths, losses
+        self._sources, self._files = sources_of(rows), rows.column("source")
+        self._lengths, self._losses = lengths, losses
         self._seqs, self._positions = rows.column("seq").to_numpy(), rows.column("position").to_numpy()
 
     def of(self, row: int) -> ConnectionMemory:
@@ -134,7 +142,7 @@ class BatchMemory:
     def lose(self, row: int, what: str, size: int | None = None) -> None:
         """Report that `size` bytes of the frame, or all of it, could not be read."""
         size = int(self._lengths[row]) if size is None else size
-        self._losses.add(self._sources[row].as_py(), int(self._positions[row]), what, size)
+        self._losses.add(self._files[row].as_py(), int(self._positions[row]), what, size)
 
     def client_id(self, row: int) -> str | None:
         """Return the client's name, as far as it was known before that row."""
@@ -184,7 +192,7 @@ _FILE_OF_RECORDING: Final = re.compile(RECORDING_FILE)
 
 def connection_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[tuple[str, str]]]:
     """Return a number for each row, and what the numbers stand for: source and connection."""
-    sources, connections = (rows.column(name).dictionary_encode() for name in ("source", "connection"))
+    sources, connections = (column.dictionary_encode() for column in (sources_of(rows), rows.column("connection")))
     of_source, of_connection = sources.dictionary.to_pylist(), connections.dictionary.to_pylist()
     whole = [_FILE_OF_RECORDING.sub("", source) for source in of_source]
     codes = _numbers(connections.indices).astype(np.int64)

@@ -53,7 +53,7 @@ def link_sighting(frame: dict[str, Any], client_id: str | None) -> Sighting:
     """
     since_ns = frame["since_ns"]
     kind = SightingKind(frame["direction"]) if since_ns is None else SightingKind.HOLE
-    place = (frame["time_ns"], frame["source"], frame["connection"])
+    place = (frame["time_ns"], frame["capture"] or frame["source"], frame["connection"])
     return Sighting(*place, client_id, kind, by=frame["by"], text=frame["error"], since_ns=since_ns)
 
 

@@ -13,6 +13,11 @@ Laws:
   temporary folder has room above `RESERVE`, so that a small file that unpacks to terabytes fills no disk.
 * A packed file that is cut short or damaged yields what comes before that place, and a fault that names the place.
 * What a stop leaves unread is a loss, of each source it concerns, so that no result looks complete that is not.
+* tcpdump (``-C``, ``-G``, ``-W``) and dumpcap write one capture to several files, which are read as one. Files in one
+  folder are such a capture if their names are equal but for a number or time (`rotated`), and if they have the same
+  format and link type. The times of their first packets order them; an empty or damaged one is behind the one before it
+  by name. One whose packets begin before the file before it ends begins another capture (`sources.frames`). All other
+  files are sources of their own.
 
 Source: RFC 1952 (a file may have several members, section 2.2).
 """
@@ -27,14 +32,15 @@ import struct
 import tempfile
 import zlib
 from codecs import getincrementaldecoder
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import glob, has_magic
 from pathlib import Path, PurePath
-from typing import IO, BinaryIO, Final, Literal, Protocol, cast
+from typing import IO, BinaryIO, Final, Literal, Protocol, TypeVar, cast
 
-from kcoord_wire.capture.pcap import PCAP_MAGIC, SECTION_MAGIC
+from kcoord_wire.capture.pcap import HEAD_BYTES, PCAP_MAGIC, SECTION_MAGIC, CaptureHead, read_head
 from kcoord_wire.forensics.model import Loss
 from kcoord_wire.recorder.recording import is_recording
 
@@ -98,6 +104,15 @@ def first_bytes(path: File, count: int) -> bytes:
             except _FAULTS:
                 pass
         return bytes(content)
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a file is packed with gzip.
+
+    :raises OSError: it cannot be read
+    """
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
 
 
 @contextmanager
@@ -184,10 +199,14 @@ class SourceError(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """A file to read."""
+    """A file to read.
+
+    :ivar capture: the path of the first file of the rotated capture that it is of; None where it is none
+    """
 
     path: Path
     kind: Kind
+    capture: str | None = None
 
 
 def kind_of(path: str | os.PathLike[str]) -> Kind:
@@ -261,9 +280,21 @@ def find_sources(paths: Sequence[str | os.PathLike[str]], *, recursive: bool = T
     like, rotated ones too); each with or without ``.gz``. Empty segments are left out.
 
     :param recursive: whether files in the folders of a folder count
-    :return: each file once, ordered by path, with numbers in a path compared by value
+    :return: each file once, ordered by path, with numbers in a path compared by value; the files of a rotated capture
+        follow each other, ordered by time
     :raises SourceError: a path does not exist, or contains nothing that can be read
     """
+    found = find_files(paths, recursive=recursive)
+    units = rotated([(source.path, source.kind) for source in found])
+    return [
+        replace(found[index], capture=str(found[unit[0]].path) if len(unit) > 1 else None)
+        for unit in units
+        for index in unit
+    ]
+
+
+def find_files(paths: Sequence[str | os.PathLike[str]], *, recursive: bool) -> list[Source]:
+    """Return what `find_sources` returns, each file by itself."""
     found: dict[Path, Source] = {}
     for given in paths:
         for path in _expand(given):
@@ -329,11 +360,102 @@ def natural_order(path: str | os.PathLike[str]) -> list[tuple[int, int | str]]:
     return [(1, int(part)) if part.isdigit() else (0, part) for part in parts]
 
 
+_BEHIND: Final = re.compile(r"(\.(?:pcap|pcapng|cap))\d+$")  # tcpdump -C: trace.pcap, trace.pcap1, trace.pcap2
+_DAY, _HOUR = r"\d{4}[-_.]?\d\d[-_.]?\d\d", r"\d\d[-_.:]?\d\d(?:[-_.:]?\d\d)?Z?"
+_BEFORE: Final = re.compile(  # dumpcap: trace_00001_20240501120000.pcapng; tcpdump -G: as the user likes
+    rf"[-_.]?(?:(?:\d{{5,}}[-_.])?{_DAY}(?:[-_.T]?{_HOUR})?(?:[-_.]\d{{5,}})?|\d+)(?=\.(?:pcap|pcapng|cap)$)"
+)
+_COUNT: Final = re.compile(r"\.(?:pcap|pcapng|cap)(\d+)$|_(\d{5,})_\d{14}\.(?:pcap|pcapng|cap)$")
+
+
+def files_between(before: str, after: str) -> int:
+    """Return how many files of a rotated capture are missing between two, by the numbers in their names.
+
+    :param before: path of one; of names without a number nothing is known
+    """
+    found = [_COUNT.search(os.fspath(name).removesuffix(".gz")) for name in (before, after)]
+    first, second = (int(each[1] or each[2]) if each else 0 for each in found)
+    return max(0, second - first - 1) if all(found) else 0  # a ring of files begins anew
+
+
+def _stems(names: Sequence[str]) -> dict[str, str]:
+    """Return what is left of each name without the number or time by which files of one capture differ."""
+    numbered = {_BEHIND.sub(r"\1", name) for name in names if _BEHIND.search(name)}
+    found = {}
+    for name in names:
+        base = _BEHIND.sub(r"\1", name)
+        found[name] = base if base in numbered else _BEFORE.sub("", base)
+    return found
+
+
+def rotated(files: Sequence[tuple[File, Kind]]) -> list[list[int]]:
+    """Return the indices of files: those of a rotated capture together, in the order of their times; others alone.
+
+    :return: ordered by the first index of each
+    """
+    in_folders: dict[PurePath, list[int]] = defaultdict(list)
+    units: list[list[int]] = []
+    for index, (file, kind) in enumerate(files):
+        if kind == "pcap":
+            in_folders[file.parent].append(index)
+        else:
+            units.append([index])
+    for inside in in_folders.values():
+        names = {index: plain_name(files[index][0]) for index in inside}
+        stems = _stems(list(names.values()))
+        alike: dict[str, list[int]] = defaultdict(list)
+        for index in inside:
+            alike[stems[names[index]]].append(index)
+        for members in alike.values():
+            units += _of_one_form(files, members) if len(members) > 1 else [members]
+    return sorted(units, key=min)
+
+
+def _of_one_form(files: Sequence[tuple[File, Kind]], members: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the files of one format and link type together; one that shows no packet is with the one before it."""
+    forms: dict[tuple[bytes, int], list[tuple[int, int]]] = defaultdict(list)
+    before: CaptureHead | None = None
+    for index in members:
+        before = _head_of(files[index][0]) or before
+        if before is None:
+            yield [index]
+        else:
+            forms[before.magic, before.link_type].append((before.first_ns, index))
+    for found in forms.values():
+        yield [index for _, index in sorted(found)]
+
+
+def _head_of(file: File) -> CaptureHead | None:
+    try:
+        return read_head(first_bytes(file, HEAD_BYTES))
+    except OSError:
+        return None  # the error is told when the file is read
+
+
 Progress = Callable[[str, int, int], None]
 """Called with the source, how many bytes of all sources are done, and how many there are."""
 
 Stop = Callable[[], bool]
 """Asked while sources are read: whether to stop, and to analyse what was read."""
+
+
+class _Captured(Protocol):
+    @property
+    def capture(self) -> str | None: ...
+
+
+_C = TypeVar("_C", bound=_Captured)
+
+
+def units(sources: Sequence[_C]) -> list[list[_C]]:
+    """Return the sources, those of a rotated capture together, which are neighbours."""
+    found: list[list[_C]] = []
+    for source in sources:
+        if found and source.capture is not None and source.capture == found[-1][0].capture:
+            found[-1].append(source)
+        else:
+            found.append([source])
+    return found
 
 
 class ReadProgress:

@@ -7,72 +7,67 @@ Laws:
 * Every byte of a recording or segment is in a sound row's record or batch, or in the `lost` of a row; every byte of a
   capture in a packet that was read, or in the `lost` of a row.
 * Frames come in the order in which they were complete; `Frame.seq` counts the rows of a source, damage included.
-* Memory holds a batch of rows, a frame of each direction, what arrived out of order, and open transactions.
+* The files of a rotated capture have the rows of one file with all their packets, but for `Frame.source`, `position`
+  and `capture`; a batch has rows of one file. What one of them lacks is a loss of that file.
+* Memory holds a batch of rows, a frame of each direction, and what arrived out of order.
 * Of a source packed with gzip, places are those of its content (`unpacked`); where that ends early, a row says so.
 * Times of text without a zone are read in the zone given. Where a year is missing, the file's own time decides it.
 
-Transactions: offsets committed in a transaction become rows at its commit marker; those of an aborted one are dropped.
-Where the segment ends before the marker, they become rows with an error and their key and value: the outcome is in the
-next segment, and a guess would be wrong in one of two ways.
+Segments, their damage and transactions: `segments`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import struct
 from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from kcoord_wire.capture.frames import GoesOn, read_raw_frames
-from kcoord_wire.capture.pcap import CaptureError
-from kcoord_wire.errors import DecodeError
+from kcoord_wire.capture.conversation import RawFrame
+from kcoord_wire.capture.frames import GoesOn, RawFrames
+from kcoord_wire.capture.pcap import HEAD_BYTES, CaptureError, read_head
 from kcoord_wire.forensics.lines.wrapping import parse_zone
-from kcoord_wire.forensics.model import Frame, LogLine, LogRow, arrow_schema, record_time_ns, table_of
-from kcoord_wire.forensics.sources.files import SourceError, kind_of, plain_name, unpacked
+from kcoord_wire.forensics.model import Frame, LogLine, LogRow, arrow_schema, table_of
+from kcoord_wire.forensics.sources.files import SourceError, files_between, first_bytes, kind_of, unpacked
+from kcoord_wire.forensics.sources.segments import records_of
+from kcoord_wire.protocol.wording import counted
 from kcoord_wire.recorder.recording import Damage, RecordingError, is_repeated, read_header, read_recording, refusal
 
 if TYPE_CHECKING:
-    from kcoord_wire.records.model import Batch, RecordBatch
+    pass
 
 MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
 """Bytes of frames or records at which a batch ends, however few rows it has."""
 
 _ROWS_BETWEEN: Final = 512  # calls of `GoesOn`
-_MAX_BATCH: Final = 100 * 1024 * 1024
-_SEARCHES: Final = 64  # how often each byte of a segment is examined in the search for sound batches, on average
-# Where a batch may begin: an offset below 2**40, a size below 2**24, any epoch, a known magic.
-_LIKELY_BATCH: Final = re.compile(rb"(?=\x00{3}.{5}\x00.{7}[\x00-\x02])", re.DOTALL)
-_MAX_OFFSET: Final = 2**63 - 1
-_OFFSETS_OF_SEGMENT: Final = 2**31  # its index counts them in 31 bits
 _PARTITIONS: Final = 2**31
 
 
-def _batches_of(
-    row: type, source: str, rows: Iterable[tuple[Any, ...]], batch_rows: int, at: int
-) -> Iterator[pa.RecordBatch]:
-    """Yield rows in batches.
+def _batches_of(row: type, rows: Iterable[tuple[Any, ...]], batch_rows: int, at: int) -> Iterator[pa.RecordBatch]:
+    """Yield rows in batches, each of one source.
 
     :param row: the row type
-    :param rows: values of its columns, without the source
+    :param rows: values of its columns, of which the source is the first
     :param at: index of the bytes by which a batch is bounded
     """
     schema = arrow_schema(row)
 
     def batch() -> pa.RecordBatch:
         columns = zip(*held, strict=True)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, list(schema)[1:], strict=True)]
-        return pa.RecordBatch.from_arrays([pa.repeat(pa.scalar(source), len(held)), *arrays], schema=schema)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     held: list[tuple[Any, ...]] = []
     size = 0
     for item in rows:
+        if held and item[0] != held[0][0]:
+            yield batch()
+            held, size = [], 0
         held.append(item)
         size += len(item[at] or b"")
         if len(held) >= batch_rows or size >= MAX_BATCH_BYTES:
@@ -97,74 +92,158 @@ def read_frames(
     :raises OSError: the file cannot be read
     :raises MissingLibraryError: the extra ``capture`` or ``records`` is not installed
     """
-    source = os.fspath(path)
-    yield from _batches_of(Frame, source, _frames_of(path, ports, goes_on), batch_rows, 5)
+    yield from _batches_of(Frame, _frames_of(path, ports, goes_on), batch_rows, _FRAME)
 
 
-_Row = tuple[int, int, int, str, str, bytes, str | None, int, str | None, int | None]
-"""A `Frame` without its source."""
+def read_unit(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    is_rotated: bool,
+    ports: Collection[int] | None = None,
+    batch_rows: int = 8192,
+    goes_on: GoesOn | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the frames of files that are read together (`files.units`), as rows of `Frame`.
+
+    :param paths: each is opened when the one before it is read
+    :param is_rotated: whether they are the files of a rotated capture, in the order of their times. One that begins
+        before the file before it ends begins another capture, whose connections are others
+    :param ports: as for `read_frames`, like the others
+    :raises OSError: a file cannot be read
+    :raises MissingLibraryError: the extra ``capture`` or ``records`` is not installed
+    """
+    if is_rotated:
+        yield from _batches_of(Frame, _of_captures(paths, ports, goes_on, is_rotated=True), batch_rows, _FRAME)
+        return
+    for path in paths:
+        yield from read_frames(path, ports=ports, batch_rows=batch_rows, goes_on=goes_on)
+
+
+_FRAME: Final = 6  # index of the column
+_Row = tuple[str, int, int, int, str, str, bytes, str | None, int, str | None, int | None, str | None]
+"""A `Frame`."""
 
 
 def _frames_of(path: str | os.PathLike[str], ports: Collection[int] | None, goes_on: GoesOn | None) -> Iterator[_Row]:
+    source = os.fspath(path)
     try:
-        kind = kind_of(path)
-        with unpacked(Path(path)) as content:
-            last: _Row = (-1, 0, 0, "", "damage", b"", None, 0, None, None)
-            is_recording = kind == "recording"
-            rows = _of_recording(content.path) if is_recording else _of_capture(content.path, ports, goes_on)
-            size = content.path.stat().st_size
-            for last in rows:
-                yield last
-                if is_recording and goes_on and not last[0] % _ROWS_BETWEEN and not goes_on(last[1], size):
-                    break
+        if kind_of(path) == "recording":
+            yield from _of_recording(Path(path), source, goes_on)
+        else:
+            yield from _of_captures([path], ports, goes_on, is_rotated=False)
+    except (SourceError, RecordingError) as error:
+        yield source, 0, 0, 0, "", "damage", b"", str(error), Path(path).stat().st_size, None, None, None
+
+
+def _of_captures(
+    paths: Iterable[str | os.PathLike[str]], ports: Collection[int] | None, goes_on: GoesOn | None, *, is_rotated: bool
+) -> Iterator[_Row]:
+    reading = _Captures(ports, goes_on, is_rotated)
+    for path in paths:
+        yield from reading.read(os.fspath(path))
+    yield from reading.finish()
+
+
+class _Captures:
+    """Captures that are read one after the other, as far as a file does not go on with the one before it."""
+
+    def __init__(self, ports: Collection[int] | None, goes_on: GoesOn | None, is_rotated: bool) -> None:
+        self._ports, self._goes_on, self._is_rotated = ports, goes_on, is_rotated
+        self._begin()
+
+    def _begin(self) -> None:
+        self._frames = RawFrames(ports=self._ports)
+        self._sources: list[str] = []
+        self._seq = 0
+
+    def read(self, source: str) -> Iterator[_Row]:
+        """Yield the rows of the next file, and those of earlier ones that wait for it."""
+        with unpacked(Path(source)) as content:
+            if self._sources and not self._is_followed_by(content.path):
+                yield from self.finish()
+                self._begin()
+            if self._sources and (missing := files_between(self._sources[-1], source)):
+                self._frames.lose(f"{counted(missing, 'file')} of the capture missing behind this one", 0)
+            self._sources.append(source)
+            try:
+                yield from self._rows(self._frames.read(content.path, self._goes_on))
+            except CaptureError as error:
+                self._frames.lose(str(error), Path(source).stat().st_size, is_hole=len(self._sources) > 1)
             if content.fault is not None:
-                yield last[0] + 1, last[1], last[2], "", "damage", b"", content.fault, content.lost, None, last[2]
-    except (SourceError, CaptureError, RecordingError) as error:
-        yield 0, 0, 0, "", "damage", b"", str(error), Path(path).stat().st_size, None, None
+                self._frames.lose(content.fault, content.lost)
+
+    def finish(self) -> Iterator[_Row]:
+        """Yield the rows that wait for more: there is none."""
+        return self._rows(self._frames.finish())
+
+    def _is_followed_by(self, path: Path) -> bool:
+        head = read_head(first_bytes(path, HEAD_BYTES))
+        return head is None or self._frames.can_follow(head.first_ns)
+
+    def _rows(self, frames: Iterator[RawFrame]) -> Iterator[_Row]:
+        for found in frames:
+            source, seq = self._sources[found.file], self._seq
+            self._seq += 1
+            capture = self._sources[0] if self._is_rotated else None
+            row = (found.position, found.time_ns, found.connection, found.kind, found.body, found.error, found.lost)
+            yield source, seq, *row, found.by, found.since_ns, capture
 
 
-def _of_capture(path: Path, ports: Collection[int] | None, goes_on: GoesOn | None) -> Iterator[_Row]:
-    for seq, found in enumerate(read_raw_frames(path, ports=ports, goes_on=goes_on)):
-        row = (seq, found.position, found.time_ns, found.connection, found.kind, found.body, found.error, found.lost)
-        yield *row, found.by, found.since_ns
+def _of_recording(path: Path, source: str, goes_on: GoesOn | None) -> Iterator[_Row]:
+    with unpacked(path) as content:
+        size = content.path.stat().st_size
+        seq, at, time_ns = -1, 0, 0
+        for seq, row in enumerate(_recorded(content.path)):
+            yield source, seq, *row, None
+            at, time_ns = row[:2]
+            if goes_on and not seq % _ROWS_BETWEEN and not goes_on(at, size):
+                break
+        if content.fault is not None:
+            yield source, seq + 1, at, time_ns, "", "damage", b"", content.fault, content.lost, None, time_ns, None
 
 
-def _of_recording(path: Path) -> Iterator[_Row]:
+_Recorded = tuple[int, int, str, str, bytes, str | None, int, str | None, int | None]
+"""The columns of a `Frame` from its position to `since_ns`."""
+
+
+def _recorded(path: Path) -> Iterator[_Recorded]:
     header = read_header(path)
     began_ns = header.began_ns if header else 0
     names: dict[int, str] = {}
-    time_ns, seq = began_ns, -1
+    time_ns = began_ns
     for found in read_recording(path):
-        seq += 1
         if isinstance(found, Damage):
-            yield seq, found.position, time_ns, "", "damage", b"", found.why, found.size, None, time_ns
+            yield found.position, time_ns, "", "damage", b"", found.why, found.size, None, time_ns
             continue
         position, time_ns, number, direction, body, size, _, by = found
         name = names.get(number) or f"?:0-?:0#{number}"
         if size == len(body) and (direction == "request" or direction == "response"):
-            yield seq, position, time_ns, name, direction, body, None, 0, None, None
+            yield position, time_ns, name, direction, body, None, 0, None, None
         elif direction == "opened":
             name = names[number] = body.decode(errors="replace")
-            if is_repeated(found, header):
-                seq -= 1  # it was opened in an earlier file
-            else:
-                yield seq, position, time_ns, name, direction, b"", None, 0, None, None
+            if not is_repeated(found, header):  # else it was opened in an earlier file
+                yield position, time_ns, name, direction, b"", None, 0, None, None
         elif direction == "refused":
             name, why = refusal(body)
-            yield seq, position, time_ns, name, direction, b"", why, 0, None, None
+            yield position, time_ns, name, direction, b"", why, 0, None, None
         elif direction == "closed" or direction == "reset":
             names.pop(number, None)
-            yield seq, position, time_ns, name, direction, b"", None, 0, by, None
+            yield position, time_ns, name, direction, b"", None, 0, by, None
         else:
             error = f"{size - len(body)} of its {size} bytes were not recorded"
-            yield seq, position, time_ns, name, direction, body, error, len(body), None, None
+            yield position, time_ns, name, direction, body, error, len(body), None, None
 
 
 def read_log(
-    path: str | os.PathLike[str], *, batch_rows: int = 8192, goes_on: GoesOn | None = None
+    path: str | os.PathLike[str],
+    *,
+    share: range | None = None,
+    batch_rows: int = 8192,
+    goes_on: GoesOn | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a segment file of ``__consumer_offsets``, as rows of `LogRow`.
 
+    :param share: the bytes of the file, which is not packed, that are read (`segments`); None for all
     :param batch_rows: rows of a batch, at most
     :param goes_on: see `GoesOn`
     :raises OSError: the file cannot be read
@@ -172,136 +251,14 @@ def read_log(
     """
     source = os.fspath(path)
     partition = partition_of(source)
-    rows = ((partition, *row) for row in _records_of(Path(path), goes_on))
-    yield from _batches_of(LogRow, source, rows, batch_rows, 5)
+    rows = ((source, partition, *row) for row in records_of(Path(path), share, goes_on))
+    yield from _batches_of(LogRow, rows, batch_rows, 6)
 
 
 def partition_of(path: str) -> int:
     """Return the partition of a segment's records, which its folder names; -1 where it does not."""
     name = re.fullmatch(r".*-(\d+)", Path(path).resolve().parent.name)
     return int(name[1]) if name and int(name[1]) < _PARTITIONS else -1
-
-
-_Record = tuple[int, int, int, bytes | None, bytes | None, str | None, int, bool]
-"""A `LogRow` without source and partition."""
-
-
-def _records_of(path: Path, goes_on: GoesOn | None) -> Iterator[_Record]:
-    with unpacked(path) as content:
-        size = content.path.stat().st_size
-        if size:
-            with content.path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-                yield from _of_segment(data, _offsets_of(plain_name(path)), goes_on)
-        if content.fault is not None:
-            yield -1, size, 0, None, None, content.fault, content.lost, False
-
-
-def _offsets_of(name: str) -> range:
-    """Return the offsets that a segment of that name can have: the name is the first one, in 20 digits."""
-    first = int(name.removesuffix(".log")) if re.fullmatch(r"\d{20}\.log", name) else None
-    return range(_MAX_OFFSET) if first is None else range(first, first + _OFFSETS_OF_SEGMENT)
-
-
-def _of_segment(data: mmap, offsets: range, goes_on: GoesOn | None) -> Iterator[_Record]:
-    from kcoord_wire.records.model import Batch, RecordBatch, TimestampType
-
-    open_: dict[int, list[_Record]] = {}  # by producer
-    for batch in _batches(data, goes_on):
-        if not isinstance(batch, Batch):
-            position, size, why = batch
-            yield -1, position, 0, None, None, why, size, False
-            continue
-        if batch.base_offset not in offsets:  # the checksum does not cover it
-            why = f"a batch with the offset {batch.base_offset}, which cannot be in this segment"
-            yield -1, batch.position, 0, None, None, why, batch.size, False
-            continue
-        if isinstance(batch, RecordBatch) and batch.is_control:
-            committed = _ends_well(batch)
-            if committed is not None and (held := open_.pop(batch.producer_id, None)) and committed:
-                yield from held
-            continue
-        is_append = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
-        found = [
-            (
-                record.offset,
-                batch.position,
-                record_time_ns(record.timestamp),
-                record.key,
-                record.value,
-                None,
-                0,
-                is_append,
-            )
-            for record in batch.records
-        ]
-        if isinstance(batch, RecordBatch) and batch.is_transactional:
-            open_.setdefault(batch.producer_id, []).extend(found)
-        else:
-            yield from found
-    why = "committed in a transaction whose end is not in this segment"
-    for held in open_.values():
-        for offset, position, time_ns, key, value, _, _, is_append in held:
-            yield offset, position, time_ns, key, value, why, 0, is_append
-
-
-def _ends_well(batch: RecordBatch) -> bool | None:
-    """Whether a control batch commits its transaction; None where it is not the end of one."""
-    from kcoord_wire.records.control import ControlType, decode_control_record
-
-    for record in batch.records:
-        try:
-            control = decode_control_record(record)
-        except DecodeError:
-            continue
-        if control.type in (ControlType.COMMIT, ControlType.ABORT):
-            return control.type == ControlType.COMMIT
-    return None
-
-
-def _batches(data: mmap, goes_on: GoesOn | None) -> Iterator[Batch | tuple[int, int, str]]:
-    """Yield the batches of a segment, and position, size and reason of the damage between them."""
-    position, budget = 0, _SEARCHES * len(data)
-    while position < len(data) and (goes_on is None or goes_on(position, len(data))):
-        batch = _batch_at(data, position)
-        if not isinstance(batch, DecodeError):
-            yield batch
-            position += batch.size
-            continue
-        end, budget = _next_batch(data, position, budget)
-        yield position, end - position, str(batch)
-        position = end
-
-
-def _batch_at(data: mmap, position: int) -> Batch | DecodeError:
-    from kcoord_wire.records.limits import ReadLimits
-    from kcoord_wire.records.segment import PREFIX_SIZE, batch_size, decode_any
-
-    try:
-        prefix = data[position : position + PREFIX_SIZE]
-        size = batch_size(prefix, position) if len(prefix) == PREFIX_SIZE else PREFIX_SIZE
-        if size > min(_MAX_BATCH, len(data) - position):
-            detail = f"{size} bytes or more where {len(data) - position} are left"
-            return DecodeError("truncated", position, "Batch.size", detail)
-        return decode_any(memoryview(data[position : position + size]), position, ReadLimits(strict=False))
-    except DecodeError as error:
-        return error
-
-
-def _next_batch(data: mmap, position: int, budget: int) -> tuple[int, int]:
-    """Return where the next sound batch begins, else the end of the data; and what is left of the budget."""
-    from kcoord_wire.records.segment import PREFIX_SIZE
-
-    for match in _LIKELY_BATCH.finditer(data, position + 1):
-        place = match.start()
-        (size,) = struct.unpack_from(">i", data, place + 8)
-        if place + PREFIX_SIZE + size > len(data):
-            continue
-        budget -= size
-        if budget < 0:
-            break
-        if not isinstance(_batch_at(data, place), DecodeError):
-            return place, budget
-    return len(data), budget
 
 
 def read_lines(

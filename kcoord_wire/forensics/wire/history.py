@@ -440,7 +440,7 @@ def _few(numbers: list[int]) -> str:
 
 
 def place_evidence(history: GroupHistory, exchanges: pa.Table) -> None:
-    """Set `Evidence.position` in a history.
+    """Set `Evidence.position` in a history, and of a rotated capture the file that it is in.
 
     :param exchanges: the group's rows of `Exchange`
     """
@@ -448,14 +448,17 @@ def place_evidence(history: GroupHistory, exchanges: pa.Table) -> None:
     if not wanted:
         return
     seqs = pa.array({fact.seq for fact in wanted}, pa.int64())
-    places: dict[tuple[str, int], int] = {}
-    for seq, position in (("seq", "position"), ("answer_seq", "answer_position")):
-        rows = exchanges.select(["source", seq, position])
+    places: dict[tuple[str, int], tuple[int, str | None]] = {}
+    for seq, *place in (("seq", "position", "file"), ("answer_seq", "answer_position", "answer_file")):
+        rows = exchanges.select(["source", seq, *place])
         found = rows.filter(pc.is_in(rows[seq], seqs))
-        columns = (found[name].to_pylist() for name in ("source", seq, position))
-        places |= {(source, number): at for source, number, at in zip(*columns, strict=True) if at is not None}
-    for fact in wanted:
-        fact.position = places.get((fact.source, fact.seq))
+        columns = (found[name].to_pylist() for name in found.column_names)
+        rows_ = zip(*columns, strict=True)
+        places |= {(source, number): (at, file) for source, number, at, file in rows_ if at is not None}
+    placed = [(fact, places.get((fact.source, fact.seq))) for fact in wanted]  # some are in it twice
+    for fact, at in placed:
+        fact.position, file = at or (None, None)
+        fact.source = file or fact.source
 
 
 def _evidence(history: GroupHistory) -> Iterator[Evidence]:
