@@ -5,8 +5,8 @@
 
 Laws:
 
-* The frames of a connection meet the matcher of `kcoord_wire.forensics` in order, across all files of a recording, so
-  that its rows are those of the plain analysis, for any partitions.
+* The frames of a connection meet the matcher of `kcoord_wire.forensics` in order, across all files of a recording or
+  rotated capture, so that its rows are those of the plain analysis, for any partitions.
 * Of a capture, and of a recording that one task reads, no frame leaves its worker: exchanges, sightings and losses do.
 * Exchanges and sightings are packed (`packing`), and persisted until `Matched.unpersist`.
 * A worker's memory has to hold the unanswered requests of its connections.
@@ -119,8 +119,8 @@ def match_exchanges(frames: DataFrame) -> Matched:
 def match_files(spark: SparkSession, *paths: str, **options: str) -> Matched:
     """Match requests with their responses in the tasks that read the files, so that no frame leaves its worker.
 
-    A capture is matched by one task, and so is a recording that is no larger than ``maxPartitionBytes``. The frames of
-    a larger recording are spread by connection, as `match_exchanges` does it.
+    A capture, rotated or not, is matched by one task, and so is a recording that is no larger than
+    ``maxPartitionBytes``. The frames of a larger recording are spread by connection, as `match_exchanges` does it.
 
     :param spark: a session in which the source is registered
     :param paths: captures and recordings: files, folders, patterns, URIs
@@ -134,10 +134,14 @@ def match_files(spark: SparkSession, *paths: str, **options: str) -> Matched:
 
 
 def _matched(frames: DataFrame) -> DataFrame:
+    if "capture" not in frames.columns:  # rows that an earlier version has written
+        frames = frames.withColumn("capture", F.lit(None).cast("string"))
     names = checked_names(frames, Frame)
-    recording = F.regexp_replace("source", RECORDING_FILE, "")  # a connection goes on in the next file of it
-    apart = frames.select(*names, recording.alias("_recording")).repartition("_recording", "connection")
-    in_order = apart.sortWithinPartitions("_recording", "connection", F.length("source"), "source", "seq")
+    file = F.coalesce("capture", "source")  # `seq` goes on in the next file of a rotated capture
+    recording = F.regexp_replace(file, RECORDING_FILE, "")  # a connection goes on in the next file of a recording
+    apart = frames.select(*names, file.alias("_file"), recording.alias("_recording"))
+    apart = apart.repartition("_recording", "connection")
+    in_order = apart.sortWithinPartitions("_recording", "connection", F.length("_file"), "_file", "seq")
     return in_order.select(names).mapInArrow(match_packed, PACKED)
 
 

@@ -6,17 +6,22 @@
 Laws:
 
 * Each file is in one partition, in the order of `find_places`, so that the files of a recording stay neighbours.
+* The files of a rotated capture are in one partition, because connections and frames go on in the next file.
+* A log segment on a disk that is larger than `Packing.max_bytes`, and not packed, is read in shares of its bytes, which
+  have the rows of the whole (`forensics.sources.segments`).
 * Partitions are packed by bytes as Spark packs its own file sources: none is larger than `Packing.max_bytes` unless a
-  file is, and there are `Packing.min_partitions` where that leaves at least `Packing.open_cost` for each.
+  file or a rotated capture is, and there are `Packing.min_partitions` where that leaves at least `Packing.open_cost`
+  for each.
 * The rows of a partition are those that the plain readers have for its files, in the same order.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +30,8 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
-from kcoord_wire.forensics.sources.files import Kind
-from kcoord_wire.forensics.sources.frames import read_frames, read_lines, read_log
+from kcoord_wire.forensics.sources.files import units
+from kcoord_wire.forensics.sources.frames import read_lines, read_log, read_unit
 from kcoord_wire.spark.places import Place
 from kcoord_wire.spark.versions import SparkVersionError
 
@@ -104,28 +109,34 @@ def plan_partitions(places: Sequence[Place], packing: Packing, *, whole: bool = 
 
     :param whole: keep the files of a recording together
     """
-    each = sum(place.size + packing.open_cost for place in places) // packing.min_partitions
-    limit = min(packing.max_bytes, max(packing.open_cost, each))
+    parts: list[list[Place]] = []
+    for unit in recordings(places) if whole else units(places):
+        parts += [unit] if len(unit) > 1 else [[share] for share in unit[0].shares(packing.max_bytes)]
+    each = total_size(places) + packing.open_cost * sum(map(len, parts))
+    limit = min(packing.max_bytes, max(packing.open_cost, each // packing.min_partitions))
     partitions: list[FilePartition] = []
     held: list[Place] = []
     size = 0
-    for unit in recordings(places) if whole else [[place] for place in places]:
-        if held and size + total_size(unit) > limit:
+    for part in parts:
+        if held and size + total_size(part) > limit:
             partitions.append(FilePartition(held))
             held, size = [], 0
-        held += unit
-        size += total_size(unit) + packing.open_cost * len(unit)
+        held += part
+        size += total_size(part) + packing.open_cost * len(part)
     return [*partitions, FilePartition(held)] if held else partitions
 
 
 def recordings(places: Sequence[Place]) -> list[list[Place]]:
-    """Return the files that share connections, which follow each other: those of a recording; others are alone."""
-    return [list(files) for _, files in groupby(places, lambda place: re.sub(RECORDING_FILE, "", place.name))]
+    """Return the files that share connections: those of a recording, and those of a rotated capture."""
+    return [
+        list(files)
+        for _, files in groupby(places, lambda place: place.capture or re.sub(RECORDING_FILE, "", place.name))
+    ]
 
 
 def total_size(places: Sequence[Place]) -> int:
-    """Return the bytes of all these files."""
-    return sum(place.size for place in places)
+    """Return the bytes of all these files that are read."""
+    return sum(place.bytes_to_read for place in places)
 
 
 def read_partition(
@@ -138,23 +149,39 @@ def read_partition(
     :raises OSError: a file cannot be read
     :raises StoreError: a file cannot be copied from its store
     """
-    for place in partition.places:
+    for unit in units(partition.places):
+        at: dict[str, Place] = {}  # by the path that is read
+        for batch in _read_unit(unit, _opened(unit, at), ports, timezone):
+            path = batch["source"][0].as_py()
+            yield at[path], batch if path == at[path].name else _renamed(batch, at)
+
+
+def _opened(unit: Sequence[Place], at: dict[str, Place]) -> Iterator[Path]:
+    """Yield the path of a local file for each place, which lives until the next is asked for."""
+    for place in unit:
         with place.local() as path:
-            for batch in _read_file(path, place.kind, ports, timezone):
-                yield place, batch if str(path) == place.name else _renamed(batch, str(path), place.name)
+            at[str(path)] = place
+            yield path
 
 
-def _read_file(path: Path, kind: Kind, ports: Collection[int] | None, timezone: str) -> Iterator[pa.RecordBatch]:
-    if kind == "log":
-        return read_log(path)
-    if kind == "text":
-        return read_lines(path, timezone=timezone)
-    return read_frames(path, ports=ports)
+def _read_unit(
+    unit: Sequence[Place], paths: Iterator[Path], ports: Collection[int] | None, timezone: str
+) -> Iterator[pa.RecordBatch]:
+    if unit[0].kind == "log":
+        return chain.from_iterable(map(partial(read_log, share=unit[0].share), paths))
+    if unit[0].kind == "text":
+        return chain.from_iterable(map(partial(read_lines, timezone=timezone), paths))
+    return read_unit(paths, is_rotated=len(unit) > 1, ports=ports)
 
 
-def _renamed(batch: pa.RecordBatch, path: str, name: str) -> pa.RecordBatch:
-    """The rows of a copy, under the name of the file."""
+def _renamed(batch: pa.RecordBatch, at: Mapping[str, Place]) -> pa.RecordBatch:
+    """The rows of a copy, under the names of the files."""
     schema = batch.schema
-    batch = batch.set_column(schema.get_field_index("source"), schema.field("source"), pa.repeat(name, len(batch)))
-    error = pc.replace_substring(batch["error"], path, name)
-    return batch.set_column(schema.get_field_index("error"), schema.field("error"), error)
+    path = batch["source"][0].as_py()
+    changed = {"source": pa.repeat(at[path].name, len(batch))}
+    changed["error"] = pc.replace_substring(batch["error"], path, at[path].name)
+    if "capture" in schema.names and (first := batch["capture"][0].as_py()) is not None:
+        changed["capture"] = pa.repeat(at[first].name, len(batch))
+    for name, column in changed.items():
+        batch = batch.set_column(schema.get_field_index(name), schema.field(name), column)
+    return batch

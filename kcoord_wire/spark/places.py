@@ -26,11 +26,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import cache
 from glob import has_magic
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, Literal, cast
 from urllib.parse import unquote
@@ -42,10 +43,12 @@ from kcoord_wire.forensics.sources.files import (
     RESERVE,
     Kind,
     SourceError,
-    find_sources,
+    find_files,
+    is_packed,
     kind_in_folder,
     kind_of_file,
     natural_order,
+    rotated,
 )
 
 SCHEMES: Final = ("abfs", "abfss", "file", "gs", "hdfs", "s3", "s3a", "viewfs")
@@ -58,7 +61,7 @@ _FILE_URI: Final = re.compile(r"file:(?://(?:localhost)?)?(/(?!/).*)", re.DOTALL
 _HARMLESS: Final = ("endpoint_override", "region", "scheme")  # options without secrets
 _PIECE: Final = 4 << 20
 _BUFFER: Final = 64 << 10
-_COPIED_NAME: Final = re.compile(r"\d{20}\.log(?:\.gz)?")  # the only names that say something of the content
+_COPIED_NAME: Final = re.compile(r"(?:\d{20}\.log|.+\.(?:pcap|pcapng|cap)\d*)(?:\.gz)?")  # they say something of it
 _COPIED_FOLDER: Final = re.compile(r".*-(\d+)")
 
 
@@ -182,6 +185,8 @@ class Place:
     :ivar name: what rows and errors call it: its path, or its URI without credentials
     :ivar size: in bytes
     :ivar modified_ns: when it was last written
+    :ivar capture: the name of the first file of the rotated capture that it is of; None where it is none
+    :ivar share: the bytes of it that are read, of a log segment that several tasks read; None for all
     """
 
     name: str
@@ -189,6 +194,21 @@ class Place:
     size: int
     modified_ns: int
     stored: _Stored | None = None
+    capture: str | None = None
+    share: range | None = None
+
+    @property
+    def bytes_to_read(self) -> int:
+        """How much of it one task reads."""
+        return self.size if self.share is None else len(self.share)
+
+    def shares(self, max_bytes: int) -> list[Place]:
+        """The shares that several tasks read, none above `max_bytes`: of a log segment on a disk that is not packed."""
+        if self.kind != "log" or self.stored is not None or self.size <= max_bytes or is_packed(Path(self.name)):
+            return [self]
+        count = -(-self.size // max_bytes)
+        borders = [self.size * number // count for number in range(count + 1)]
+        return [replace(self, share=range(start, stop)) for start, stop in pairwise(borders)]
 
     @contextmanager
     def local(self) -> Iterator[Path]:
@@ -281,13 +301,15 @@ def local_path(given: str) -> str | None:
 def find_places(paths: Sequence[str], selected: Selection = Selection()) -> list[Place]:
     """The files that paths stand for: files, folders with everything below, patterns; each once, in natural order.
 
+    The files of a rotated capture follow each other, ordered by time, as those of `find_sources`.
+
     :raises SourceError: a path does not exist, or contains nothing that can be read or is selected
     :raises StoreError: a store cannot be asked
     """
     given = [(path, local_path(path)) for path in paths]
     places = []
     if own := [local for _, local in given if local is not None]:
-        for source in find_sources(own, recursive=selected.recursive):
+        for source in find_files(own, recursive=selected.recursive):
             stat = source.path.stat()
             places.append(Place(str(source.path), source.kind, stat.st_size, stat.st_mtime_ns))
     found: dict[_Stored, Place] = {}
@@ -299,7 +321,12 @@ def find_places(paths: Sequence[str], selected: Selection = Selection()) -> list
     chosen = [place for place in every if selected.has(place)]
     if not chosen:
         raise SourceError(f"none of {len(every)} files is selected by pathGlobFilter, modifiedAfter and modifiedBefore")
-    return sorted(chosen, key=lambda place: natural_order(place.name))
+    chosen.sort(key=lambda place: natural_order(place.name))
+    return [
+        replace(chosen[index], capture=chosen[unit[0]].name if len(unit) > 1 else None)
+        for unit in rotated([(place.stored or Path(place.name), place.kind) for place in chosen])
+        for index in unit
+    ]
 
 
 def _in_store(given: str, recursive: bool) -> Iterator[Place]:

@@ -185,7 +185,8 @@ class _Reader(DataSourceReader):
 
     def _is_chosen(self, unit: Sequence[Place]) -> bool:
         """Whether files that share connections are of the part that is asked for."""
-        return (len(unit) == 1 or total_size(unit) <= self.packing.max_bytes) == (self.matching == HERE)
+        is_here = unit[0].kind == "pcap" or len(unit) == 1 or total_size(unit) <= self.packing.max_bytes
+        return is_here == (self.matching == HERE)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, FilePartition):  # Spark's own, where there are none

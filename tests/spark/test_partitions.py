@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from kcoord_wire.forensics.model import Frame
-from kcoord_wire.forensics.sources.frames import read_frames
+from kcoord_wire.forensics.model import Frame, LogRow
+from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.spark.partitions import FilePartition, Packing, byte_size, plan_partitions, read_partition
 from kcoord_wire.spark.places import Place, find_places
 from kcoord_wire.spark.rows import instances
+from tests.support.segments import rows
 
 DATA = Path(__file__).parents[1] / "data"
 CAPTURES = sorted((DATA / "captures").glob("*.pcap"))
+[SEGMENT] = (DATA / "consumer_groups" / "kafka-4.1.0").rglob("*.log")
 
 
 def copies(folder: Path, count: int) -> list[Place]:
     for number in range(count):
-        shutil.copy(CAPTURES[number % len(CAPTURES)], folder / f"trace.pcap{number}")
+        shutil.copy(CAPTURES[number % len(CAPTURES)], folder / f"{'abcdefgh'[number]}.pcap")
     return find_places([str(folder)])
 
 
@@ -90,3 +93,30 @@ def test_a_partition_is_read_in_order_without_a_session(tmp_path: Path) -> None:
     ]
     plain = [row for source in sources for batch in read_frames(source.name) for row in instances(Frame, batch)]
     assert found == plain
+
+
+def test_a_large_segment_is_read_by_several_tasks(spark: SparkSession) -> None:
+    size = SEGMENT.stat().st_size
+    reader = spark.read.format("kcoord").options(openCostInBytes="1", metadata="true")
+    df = reader.option("maxPartitionBytes", str(size // 10)).load(str(SEGMENT))
+    assert df.rdd.getNumPartitions() == 11
+    found = sorted(instances(LogRow, df.drop("_metadata").toArrow()), key=lambda row: row.offset)
+    assert found == sorted(
+        (row for batch in read_log(SEGMENT) for row in instances(LogRow, batch)), key=lambda row: row.offset
+    )
+    assert [row["size"] for row in df.selectExpr("_metadata.file_size AS size").distinct().collect()] == [size]
+
+
+@pytest.mark.parametrize("tasks", [1, 7, 64])
+def test_shares_are_read_in_order_without_a_session(tmp_path: Path, tasks: int) -> None:
+    place = Place(str(SEGMENT), "log", SEGMENT.stat().st_size, 0)
+    partitions = plan_partitions([place], Packing(-(-place.size // tasks), 1))
+    assert len(partitions) == tasks
+    found = [row for partition in partitions for _, batch in read_partition(partition) for row in batch.to_pylist()]
+    assert found == rows(read_log(SEGMENT))
+
+
+def test_a_packed_segment_is_read_by_one_task(tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020}.log"
+    path.write_bytes(gzip.compress(SEGMENT.read_bytes()))
+    assert len(plan_partitions(find_places([str(path)]), Packing(1000, 1))) == 1
