@@ -63,7 +63,7 @@ from kcoord_wire.capture.conversation import (
     request_splitter,
 )
 from kcoord_wire.capture.packets import At, Endpoint, Segment, read_segment
-from kcoord_wire.capture.pcap import OF_TIME, CaptureError, Packet, read_packets, salvage_packets
+from kcoord_wire.capture.pcap import OF_TIME, CaptureError, Packet, follows, read_packets, salvage_packets
 from kcoord_wire.capture.splitter import SEARCH_WINDOW, FrameSplitter, Plausibility, SplitFrame
 from kcoord_wire.capture.tcp import Closed, Hole, Reassembler, Refused, StreamEvent, TcpConnection
 from kcoord_wire.codec.frames import TypeIdHeader
@@ -259,7 +259,6 @@ GoesOn = Callable[[int, int], bool]
 
 _PACKETS_BETWEEN: Final = 512  # calls of it
 _PACKET_HEADER: Final = 16
-_OUT_OF_ORDER_NS: Final = 1_000_000_000  # packets of several interfaces or queues
 
 
 _MAX_REFUSED: Final = 65_536
@@ -357,9 +356,9 @@ class RawFrames:
         self._last: deque[int] = deque(maxlen=OF_TIME)
         self._before: list[int] = []  # packets of the files before each
 
-    def can_follow(self, time_ns: int) -> bool:
-        """Whether a file that begins at a time can follow what was read."""
-        return not self._last or time_ns > median_low(self._last) - _OUT_OF_ORDER_NS
+    def can_follow(self, time_ns: int, within_ns: int | None = None) -> bool:
+        """Whether a file that begins at a time can follow what was read, at most `within_ns` later."""
+        return not self._last or follows(median_low(self._last), time_ns, within_ns)
 
     def lose(self, error: str, size: int, *, is_hole: bool = True) -> None:
         """Report bytes that are lost behind the last packet, before the next one."""

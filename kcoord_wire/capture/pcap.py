@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -298,6 +299,9 @@ OF_TIME: Final = 3
 """Packets whose median is the time at which a capture begins or ends, because the time of one may be damaged."""
 
 
+_OUT_OF_ORDER_NS: Final = 1_000_000_000  # packets of several interfaces or queues
+
+
 class CaptureHead(NamedTuple):
     """How a capture begins.
 
@@ -322,6 +326,29 @@ def read_head(data: bytes) -> CaptureHead | None:
         return None
     time_ns = median_low([packet.time_ns for packet in first]) if first else 0
     return CaptureHead(data[:4], first[0].link_type, time_ns) if time_ns else None
+
+
+def read_end(head: bytes, tail: bytes) -> int | None:
+    """Return when a capture ends; None where its last bytes show no packet, or are damaged.
+
+    :param head: its first bytes, a multiple of four
+    :param tail: its last bytes, from a multiple of four on
+    """
+    damaged_to = 0
+
+    def on_damage(at: int, size: int, _: str) -> None:
+        nonlocal damaged_to
+        damaged_to = at + size
+
+    packets = salvage_packets(head + tail, on_damage)
+    times = deque((packet.time_ns for packet in packets), OF_TIME)
+    return None if not times or damaged_to == len(head) + len(tail) else median_low(times)
+
+
+def follows(end_ns: int, begin_ns: int, within_ns: int | None) -> bool:
+    """Whether a file that begins at one time can go on with one that ends at another, so much later at most."""
+    later_ns = begin_ns - end_ns
+    return later_ns > -_OUT_OF_ORDER_NS and (within_ns is None or later_ns <= within_ns)
 
 
 class _Classic:

@@ -16,8 +16,8 @@ Laws:
 * tcpdump (``-C``, ``-G``, ``-W``) and dumpcap write one capture to several files, which are read as one. Files in one
   folder are such a capture if their names are equal but for a number or time (`rotated`), and if they have the same
   format and link type. The times of their first packets order them; an empty or damaged one is behind the one before it
-  by name. One whose packets begin before the file before it ends begins another capture (`sources.frames`). All other
-  files are sources of their own.
+  by name. One that does not follow in time begins another capture (`sources.frames`). All other files are sources of
+  their own.
 
 Source: RFC 1952 (a file may have several members, section 2.2).
 """
@@ -37,10 +37,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from glob import glob, has_magic
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import IO, BinaryIO, Final, Literal, Protocol, TypeVar, cast
 
-from kcoord_wire.capture.pcap import HEAD_BYTES, PCAP_MAGIC, SECTION_MAGIC, CaptureHead, read_head
+from kcoord_wire.capture.pcap import (
+    HEAD_BYTES,
+    PCAP_MAGIC,
+    SECTION_MAGIC,
+    CaptureError,
+    CaptureHead,
+    follows,
+    read_end,
+    read_head,
+)
 from kcoord_wire.forensics.model import Loss
 from kcoord_wire.recorder.recording import is_recording
 
@@ -365,17 +375,26 @@ _DAY, _HOUR = r"\d{4}[-_.]?\d\d[-_.]?\d\d", r"\d\d[-_.:]?\d\d(?:[-_.:]?\d\d)?Z?"
 _BEFORE: Final = re.compile(  # dumpcap: trace_00001_20240501120000.pcapng; tcpdump -G: as the user likes
     rf"[-_.]?(?:(?:\d{{5,}}[-_.])?{_DAY}(?:[-_.T]?{_HOUR})?(?:[-_.]\d{{5,}})?|\d+)(?=\.(?:pcap|pcapng|cap)$)"
 )
-_COUNT: Final = re.compile(r"\.(?:pcap|pcapng|cap)(\d+)$|_(\d{5,})_\d{14}\.(?:pcap|pcapng|cap)$")
+_COUNT: Final = re.compile(  # tcpdump -C; dumpcap, which has two orders
+    r"\.(?:pcap|pcapng|cap)(\d+)$|_(\d{5,})_\d{14}\.(?:pcap|pcapng|cap)$|_\d{14}_(\d{5,})\.(?:pcap|pcapng|cap)$"
+)
 
 
-def files_between(before: str, after: str) -> int:
-    """Return how many files of a rotated capture are missing between two, by the numbers in their names.
+_TIMED: Final = re.compile(
+    rf"(?:{_DAY}[-_.T]?{_HOUR}|[-_.]\d{{10}})\.(?:pcap|pcapng|cap)$"
+)  # tcpdump -G; %s is ten digits
 
-    :param before: path of one; of names without a number nothing is known
-    """
-    found = [_COUNT.search(os.fspath(name).removesuffix(".gz")) for name in (before, after)]
-    first, second = (int(each[1] or each[2]) if each else 0 for each in found)
-    return max(0, second - first - 1) if all(found) else 0  # a ring of files begins anew
+APART_NS: Final = 30_000_000_000
+"""Between two captures. A group sends ten heartbeats meanwhile."""
+
+_START: Final = 4096
+_ENDS: Final = (16 << 10, HEAD_BYTES)  # bytes in which the last packets are looked for
+
+
+def count_in(path: str) -> int | None:
+    """Return the number that tcpdump -C or dumpcap has given a file; None where its name has none."""
+    found = _COUNT.search(path.removesuffix(".gz"))
+    return None if found is None else int(found[found.lastindex or 0])
 
 
 def _stems(names: Sequence[str]) -> dict[str, str]:
@@ -407,7 +426,9 @@ def rotated(files: Sequence[tuple[File, Kind]]) -> list[list[int]]:
         for index in inside:
             alike[stems[names[index]]].append(index)
         for members in alike.values():
-            units += _of_one_form(files, members) if len(members) > 1 else [members]
+            is_marked = any(count_in(names[index]) is not None or _TIMED.search(names[index]) for index in members)
+            for unit in _of_one_form(files, members) if len(members) > 1 else [members]:
+                units += [unit] if is_marked else _that_follow(files, unit)
     return sorted(units, key=min)
 
 
@@ -423,6 +444,33 @@ def _of_one_form(files: Sequence[tuple[File, Kind]], members: Sequence[int]) -> 
             forms[before.magic, before.link_type].append((before.first_ns, index))
     for found in forms.values():
         yield [index for _, index in sorted(found)]
+
+
+def _that_follow(files: Sequence[tuple[File, Kind]], unit: Sequence[int]) -> Iterator[list[int]]:
+    """Yield what begins where the file before it ends: a number alone may as well be that of a host."""
+    held = list(unit[:1])
+    for before, index in pairwise(unit):
+        head, end_ns = _head_of(files[index][0]), _end_of(files[before][0])
+        if head is None or end_ns is None or not follows(end_ns, head.first_ns, APART_NS):
+            yield held
+            held = []
+        held.append(index)
+    yield held
+
+
+def _end_of(file: File) -> int | None:
+    """Return when a capture ends; None where that is not known, as of a packed one."""
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(_START)
+            size = opened.seek(0, os.SEEK_END)
+            for length in _ENDS if not head.startswith(_MAGIC) else ():
+                opened.seek(max(len(head), (size - length) & ~3))
+                if (end_ns := read_end(head, opened.read())) is not None:
+                    return end_ns
+    except (OSError, CaptureError):
+        pass  # the error is told when the file is read
+    return None
 
 
 def _head_of(file: File) -> CaptureHead | None:

@@ -33,7 +33,7 @@ from kcoord_wire.capture.frames import GoesOn, RawFrames
 from kcoord_wire.capture.pcap import HEAD_BYTES, CaptureError, read_head
 from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow, arrow_schema, table_of
-from kcoord_wire.forensics.sources.files import SourceError, files_between, first_bytes, kind_of, unpacked
+from kcoord_wire.forensics.sources.files import APART_NS, SourceError, count_in, first_bytes, kind_of, unpacked
 from kcoord_wire.forensics.sources.segments import records_of
 from kcoord_wire.protocol.wording import counted
 from kcoord_wire.recorder.recording import Damage, RecordingError, is_repeated, read_header, read_recording, refusal
@@ -107,7 +107,8 @@ def read_unit(
 
     :param paths: each is opened when the one before it is read
     :param is_rotated: whether they are the files of a rotated capture, in the order of their times. One that begins
-        before the file before it ends begins another capture, whose connections are others
+        before the file before it ends, or, unless its name has tcpdump's or dumpcap's number, half a minute later,
+        begins another capture, whose connections are others
     :param ports: as for `read_frames`, like the others
     :raises OSError: a file cannot be read
     :raises MissingLibraryError: the extra ``capture`` or ``records`` is not installed
@@ -159,11 +160,11 @@ class _Captures:
     def read(self, source: str) -> Iterator[_Row]:
         """Yield the rows of the next file, and those of earlier ones that wait for it."""
         with unpacked(Path(source)) as content:
-            if self._sources and not self._is_followed_by(content.path):
+            count = count_in(source)
+            if self._sources and not self._is_followed_by(content.path, APART_NS if count is None else None):
                 yield from self.finish()
                 self._begin()
-            if self._sources and (missing := files_between(self._sources[-1], source)):
-                self._frames.lose(f"{counted(missing, 'file')} of the capture missing behind this one", 0)
+            self._note_missing(count)
             self._sources.append(source)
             try:
                 yield from self._rows(self._frames.read(content.path, self._goes_on))
@@ -176,9 +177,16 @@ class _Captures:
         """Yield the rows that wait for more: there is none."""
         return self._rows(self._frames.finish())
 
-    def _is_followed_by(self, path: Path) -> bool:
+    def _is_followed_by(self, path: Path, within_ns: int | None) -> bool:
         head = read_head(first_bytes(path, HEAD_BYTES))
-        return head is None or self._frames.can_follow(head.first_ns)
+        return head is None or self._frames.can_follow(head.first_ns, within_ns)
+
+    def _note_missing(self, count: int | None) -> None:
+        """Report the files between the last one and the next; in a ring the numbers begin anew."""
+        last = count_in(self._sources[-1]) if self._sources else None
+        if count is not None and last is not None and count > last + 1:
+            missing = counted(count - last - 1, "file")
+            self._frames.lose(f"{missing} of the capture missing behind this one", 0)
 
     def _rows(self, frames: Iterator[RawFrame]) -> Iterator[_Row]:
         for found in frames:

@@ -128,6 +128,15 @@ def test_a_file_that_is_no_capture_any_more_costs_itself(tmp_path: Path, spoiled
     assert without_seq(place.frame(row) for row in found if row is not told) == without_seq(rows(read_frames(lacking)))
 
 
+def test_captures_that_do_not_follow_at_once_stay_apart() -> None:
+    """Of one incident each, minutes apart, under names with a number."""
+    paths = [source.path for source in find_sources([str(CAPTURES.parent / "incidents" / "clients-*.pcap.gz")])]
+    found = rows(read_unit(paths, is_rotated=True))
+    assert len(paths) == 3
+    assert [row | {"capture": None} for row in found] == [row for path in paths for row in rows(read_frames(path))]
+    assert all(row["source"] == row["capture"] for row in found)
+
+
 def test_captures_of_the_same_time_stay_apart(tmp_path: Path) -> None:
     """Of two hosts, by their names: each has connections of its own."""
     data = (CAPTURES / "cooperative.pcap").read_bytes()
@@ -136,6 +145,21 @@ def test_captures_of_the_same_time_stay_apart(tmp_path: Path) -> None:
     found = rows(read_unit(paths, is_rotated=True))
     assert [row | {"capture": None} for row in found] == [row for path in paths for row in rows(read_frames(path))]
     assert {(row["source"], row["capture"]) for row in found} == {(str(path), str(path)) for path in paths}
+
+
+def test_files_with_a_number_alone_are_of_one_capture_where_one_ends_as_the_next_begins(tmp_path: Path) -> None:
+    data = (CAPTURES / "cooperative.pcap").read_bytes()
+    cuts = even_cuts(data, 3)
+    parts = write(tmp_path / "rotated", ["a-1.pcap", "a-2.pcap", "a-3.pcap"], cut(data, cuts))
+    write(tmp_path / "hosts", ["broker-0001.pcap", "broker-0002.pcap"], [data, data])
+    write(tmp_path / "lacking", ["a-1.pcap", "a-3.pcap"], [cut(data, cuts)[0][:-3], cut(data, cuts)[2]])
+    write(tmp_path / "newer", ["a-1.pcapng", "a-2.pcapng"], cut(to_pcapng(data), cuts[:1]))
+    incidents = str(CAPTURES.parent / "incidents" / "clients-*.pcap.gz")
+    found = [[source.path for source in unit] for unit in units(find_sources([tmp_path, incidents]))]
+    assert [unit for unit in found if len(unit) > 1] == [
+        [tmp_path / "newer" / "a-1.pcapng", tmp_path / "newer" / "a-2.pcapng"],
+        parts,
+    ]
 
 
 def test_which_names_are_of_one_capture(tmp_path: Path) -> None:
