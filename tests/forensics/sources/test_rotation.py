@@ -147,7 +147,7 @@ def test_captures_of_the_same_time_stay_apart(tmp_path: Path) -> None:
     assert {(row["source"], row["capture"]) for row in found} == {(str(path), str(path)) for path in paths}
 
 
-def test_files_with_a_number_alone_are_of_one_capture_where_one_ends_as_the_next_begins(tmp_path: Path) -> None:
+def test_files_with_a_number_alone_follow_at_once(tmp_path: Path) -> None:
     data = (CAPTURES / "cooperative.pcap").read_bytes()
     cuts = even_cuts(data, 3)
     parts = write(tmp_path / "rotated", ["a-1.pcap", "a-2.pcap", "a-3.pcap"], cut(data, cuts))
