@@ -321,10 +321,14 @@ def find_places(paths: Sequence[str], selected: Selection = Selection()) -> list
     chosen = [place for place in every if selected.has(place)]
     if not chosen:
         raise SourceError(f"none of {len(every)} files is selected by pathGlobFilter, modifiedAfter and modifiedBefore")
-    chosen.sort(key=lambda place: natural_order(place.name))
+    return _in_captures(sorted(chosen, key=lambda place: natural_order(place.name)))
+
+
+def _in_captures(places: Sequence[Place]) -> list[Place]:
+    """The same files, those of a rotated capture together."""
     return [
-        replace(chosen[index], capture=chosen[unit[0]].name if len(unit) > 1 else None)
-        for unit in rotated([(place.stored or Path(place.name), place.kind) for place in chosen])
+        replace(places[index], capture=places[unit[0]].name if len(unit) > 1 else None)
+        for unit in rotated([(place.stored or Path(place.name), place.kind) for place in places])
         for index in unit
     ]
 

@@ -61,7 +61,7 @@ def test_each_packet_may_be_in_a_file_of_its_own(tmp_path: Path) -> None:
     assert [place.frame(row) for row in rows(read_unit(parts, is_rotated=True))] == rows(read_frames(begun))
 
 
-def test_a_ring_of_packed_files_is_read_in_the_order_of_its_times(tmp_path: Path) -> None:
+def test_a_ring_of_packed_files_is_read_in_order_of_time(tmp_path: Path) -> None:
     whole = CAPTURES / "static_bounce.pcap"
     cuts = even_cuts(whole.read_bytes(), 8)
     names = [f"trace.pcap{(number + 5) % 8}" for number in range(8)]
