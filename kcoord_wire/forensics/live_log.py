@@ -7,11 +7,9 @@
 Laws:
 
 * The rows do not depend on how the records are split among calls of `read`, and each is in one call of `events`.
-* A rebalance is final when the log is one window past its end: by then every detector that counts within a window has
-  seen what follows. It is looked for when the log passes a tenth of a window, so it comes 1.0 to 1.1 windows after its
-  end. One that is under way comes when it has ended, or when the next one shows that it has no end.
-* Time is that of the partition's records, of whatever group. What is final before the end of a log is what a longer log
-  would have said: nothing comes because a log has ended.
+* A rebalance comes once, when it is final (`final_rebalances`). Time is that of the partition's records, of whatever
+  group. What is final before the end of a log is what a longer log would have said: nothing comes because a log has
+  ended.
 * Of the records more than two windows old each group keeps what compaction would leave of them, the newest of each key,
   and the last three commits of each partition: what a live group needs. Of a group whose records are all deleted
   nothing is kept.
@@ -26,7 +24,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -35,23 +32,16 @@ import pyarrow.compute as pc
 
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.detectors.rebalances import WINDOW_NS
+from kcoord_wire.forensics.final_rebalances import STEPS, Awaited, Explained
 from kcoord_wire.forensics.history import Place
-from kcoord_wire.forensics.model import Finding, GroupHistory, Rebalance
+from kcoord_wire.forensics.model import GroupHistory, Rebalance
 from kcoord_wire.forensics.records.ledger import CommitTimes
 from kcoord_wire.forensics.records.reader import NO_ID, LogGroup, RecordKey, decode_commits, read_key
 from kcoord_wire.forensics.state import pack_state, unpack_state
 
 _KIND: Final = "LiveLog"
 _LAYOUT: Final = 1  # of the state
-_STEPS: Final = 10  # in a window
 _HABIT: Final = 3  # commits by which `Ledger.departed` sees that a member was steady
-
-
-class Explained(NamedTuple):
-    """A rebalance that is final, and the findings about it."""
-
-    rebalance: Rebalance
-    findings: list[Finding]
 
 
 class _Raw(NamedTuple):
@@ -66,29 +56,21 @@ class _Raw(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Group:
-    """What is kept of one group.
+class _Group(Awaited):
+    """What is kept of one group; a place of it is the offset of a record.
 
     :ivar records: but for commits, in order
     :ivar commits: when each partition was committed, in order
     :ivar names: of topics, by the bytes of their ids, as commits have them
     :ivar span: times of the first and the last record
-    :ivar due: the time from which on a window has to pass until something may be final; None: nothing is awaited
-    :ivar since: when what is awaited began; its records are kept
     :ivar base: offset of the last record that was compacted
-    :ivar told: offset of the record that began the last rebalance that was told
-    :ivar number: of that rebalance
     """
 
     records: list[_Raw] = field(default_factory=list)
     commits: dict[Place, array[int]] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
     span: tuple[int, int] | None = None
-    due: int | None = None
-    since: int = 0
     base: int = -1
-    told: int = -1
-    number: int = 0
 
 
 class LiveLog:
@@ -99,7 +81,7 @@ class LiveLog:
 
     def __init__(self, window_ns: int = WINDOW_NS) -> None:
         self._window_ns = window_ns
-        self._step_ns = max(window_ns // _STEPS, 1)
+        self._step_ns = max(window_ns // STEPS, 1)
         self._groups: dict[str, _Group] = {}
         self._now_ns = 0
         self._last = -1  # offset of the last record
@@ -113,8 +95,9 @@ class LiveLog:
         """
         log = cls(window_ns)
         log._now_ns, log._last, groups = unpack_state(_KIND, _LAYOUT, state)
-        for name, (records, *rest) in groups.items():
-            log._groups[name] = _Group([_Raw(*record) for record in records], *rest)
+        for name, (records, commits, names, span, due, since, base, told, number) in groups.items():
+            kept = [_Raw(*record) for record in records]
+            log._groups[name] = _Group(due, since, told, number, kept, commits, names, span, base)
         return log
 
     @property
@@ -163,36 +146,20 @@ class LiveLog:
             elif key.is_read:
                 at = max(time_ns, group.records[-1].at) if group.records else time_ns
                 group.records.append(_Raw(at, time_ns, source, offset, key_bytes, value))
-                if group.due is None:
-                    group.due = group.since = at
+                group.expect(at)
 
     def _advance(self, time_ns: int) -> None:
         """Let the time of the log pass, and look for what has become final on the way."""
         if time_ns // self._step_ns > self._now_ns // self._step_ns:
             now_ns = time_ns // self._step_ns * self._step_ns
             for name, group in list(self._groups.items()):
-                if group.due is not None and group.due + self._window_ns <= now_ns:
-                    self._events += self._settle(name, group, now_ns)
+                if group.is_due(now_ns, self._window_ns):
+                    history = _history(name, group)
+                    is_gone = bool(history.states) and history.states[-1].to_ns is not None
+                    self._events += group.settle(history, now_ns, self._window_ns, _place, is_over=is_gone)
                 if not self._trim(group, now_ns - 2 * self._window_ns):
                     del self._groups[name]
         self._now_ns = max(self._now_ns, time_ns)
-
-    def _settle(self, name: str, group: _Group, now_ns: int) -> Iterator[Explained]:
-        """Yield the rebalances of a group that are final, and set when to look again."""
-        history = _history(name, group)
-        shift = group.number - sum(_began(row) <= group.told for row in history.rebalances)
-        for finding in history.findings:
-            finding.rebalances = [number + shift for number in finding.rebalances]
-        group.due = None
-        for row in [row for row in history.rebalances if _began(row) > group.told]:
-            ended_ns = _ended(row, history)
-            if ended_ns is None or ended_ns + self._window_ns > now_ns:
-                group.due = now_ns - self._window_ns if ended_ns is None else ended_ns
-                group.since = min(row.started_ns, *(item.time_ns for item in row.evidence))
-                return
-            row.number += shift
-            group.told, group.number = _began(row), row.number
-            yield Explained(row, [each for each in history.findings if row.number in each.rebalances])
 
     def _trim(self, group: _Group, until_ns: int) -> bool:
         """Compact what is older than `until_ns` and not awaited; return whether anything is left."""
@@ -253,12 +220,6 @@ def _history(name: str, group: _Group) -> GroupHistory:
     return history
 
 
-def _ended(row: Rebalance, history: GroupHistory) -> int | None:
-    """Return when a rebalance ended, or began if it never will; None: it is under way."""
-    is_gone = bool(history.states) and history.states[-1].to_ns is not None
-    return row.started_ns if row.ended_ns is None and (is_gone or row is not history.rebalances[-1]) else row.ended_ns
-
-
-def _began(row: Rebalance) -> int:
+def _place(row: Rebalance) -> int:
     """Return the offset of the record that shows the rebalance: the last one of its evidence."""
     return row.evidence[-1].seq

@@ -11,11 +11,14 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.forensics.detectors import detect
-from kcoord_wire.forensics.live_log import Explained, LiveLog
+from kcoord_wire.forensics.final_rebalances import Explained
+from kcoord_wire.forensics.live_log import LiveLog
 from kcoord_wire.forensics.model import Rebalance
 from kcoord_wire.forensics.records.reader import log_histories
 from kcoord_wire.forensics.sources.frames import read_log
 from kcoord_wire.records import encode_offsets_record
+from tests.support import live_readers
+from tests.support.live_readers import in_order, of_histories, pieces
 from tests.support.offsets_log import CONSUMER_GROUPS, MINUTE, generation, table
 
 LOGS = sorted(CONSUMER_GROUPS.rglob("*.log"))
@@ -42,35 +45,14 @@ def log(path: Path) -> pa.Table:
 
 def whole(rows: pa.Table) -> list[Explained]:
     """What the whole log shows."""
-    found = []
-    for history in log_histories(rows):
-        findings = detect(history)
-        for row in history.rebalances:
-            found.append(Explained(row, [each for each in findings if row.number in each.rebalances]))
-    return in_order(found)
-
-
-def in_order(found: list[Explained]) -> list[Explained]:
-    return sorted(found, key=lambda each: (each.rebalance.group_id, each.rebalance.number))
+    histories = list(log_histories(rows))
+    for history in histories:
+        history.findings = detect(history)
+    return of_histories(histories)
 
 
 def follow(parts: Iterator[pa.Table], window_ns: int) -> list[Explained]:
-    """Read the parts, each in another process."""
-    found, state = [], None
-    for part in parts:
-        reader = LiveLog(window_ns) if state is None else LiveLog.restored(state, window_ns)
-        reader.read(part)
-        found += reader.events()
-        state = reader.state
-    return found
-
-
-def pieces(rows: pa.Table, chosen: random.Random, most: int) -> Iterator[pa.Table]:
-    start = 0
-    while start < rows.num_rows:
-        count = chosen.randint(1, most)
-        yield rows.slice(start, count)
-        start += count
+    return live_readers.follow(LiveLog, parts, window_ns)
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.parts[-3])
