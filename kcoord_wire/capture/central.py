@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from kcoord_wire.capture.splitter import Plausibility
@@ -161,10 +162,13 @@ def _key(type_id: int, message: Any) -> tuple[int, str]:
 
 
 class CentralReader:
-    """Says which message each frame of one connection is. The frames come in order."""
+    """Says which message each frame of one connection is. The frames come in order.
 
-    def __init__(self) -> None:
-        self._asked: deque[int] = deque(maxlen=MAX_PENDING)  # type ids of the consumer's requests without a response
+    :ivar asked: type ids of the consumer's requests without a response
+    """
+
+    def __init__(self, asked: Iterable[int] = ()) -> None:
+        self.asked: deque[int] = deque(asked, maxlen=MAX_PENDING)
 
     def identify(self, side: Side, body: bytes) -> Identified:
         """Return which message a frame is, by its type id, else by the consumer's request that it answers.
@@ -173,14 +177,14 @@ class CentralReader:
         """
         type_id = int.from_bytes(body[:_TYPE_ID], "big") if len(body) >= _TYPE_ID else -1
         if side == "request" and type_id in _OF_CONSUMER:
-            self._asked.append(type_id)
+            self.asked.append(type_id)
             return _identified(type_id, "request")
         if side == "request" and type_id in _OF_COORDINATOR:
             return _identified(type_id, "response")
-        if side == "response" and type_id in _OF_COORDINATOR and (not self._asked or is_central(side, body)):
+        if side == "response" and type_id in _OF_COORDINATOR and (not self.asked or is_central(side, body)):
             return _identified(type_id, "request")
-        if side == "response" and self._asked:
-            return _identified(self._asked.popleft(), "response")
+        if side == "response" and self.asked:
+            return _identified(self.asked.popleft(), "response")
         why = f"type id {type_id} is none of the draft's" if side == "request" else "its request was not captured"
         raise DecodeError("api", 0, "TypeIdHeader.request_type_id", why)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kcoord_wire.codec.registry import decode_request
@@ -218,15 +219,16 @@ class FetchWalk:
 # ---- sessions
 
 
+@dataclass(slots=True)
 class FetchSession:
     """What is known of the fetches on one connection.
 
     :ivar offsets: where the client reads, by partition
+    :ivar passed: the last row of each partition: its time, error code and fetch offset
     """
 
-    def __init__(self) -> None:
-        self.offsets: dict[Place, int] = {}
-        self._passed: dict[Place, tuple[int, int, int]] = {}  # the last row: time, error code, fetch offset
+    offsets: dict[Place, int] = field(default_factory=dict)
+    passed: dict[Place, tuple[int, int, int]] = field(default_factory=dict)
 
     def ask(self, asked: FetchAsked) -> None:
         """Take in a request."""
@@ -245,13 +247,13 @@ class FetchSession:
         found = []
         for each in partitions:
             offset = self.offsets.get(each.place, -1)
-            last = self._passed.get(each.place)
+            last = self.passed.get(each.place)
             if last is None:
-                if len(self._passed) >= MAX_PARTITIONS:
+                if len(self.passed) >= MAX_PARTITIONS:
                     continue
             elif time_ns - last[0] < interval_ns and last[1] == each.error_code and offset >= last[2]:
                 continue
-            self._passed[each.place] = time_ns, each.error_code, offset
+            self.passed[each.place] = time_ns, each.error_code, offset
             found.append(each)
         return found
 

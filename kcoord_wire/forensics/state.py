@@ -9,6 +9,10 @@ from __future__ import annotations
 import pickle
 from typing import Any, Final
 
+import pyarrow as pa
+
+from kcoord_wire.forensics.model import arrow_schema
+
 _SHOWN: Final = 40  # bytes of a state that is refused
 
 
@@ -28,8 +32,32 @@ def unpack_state(kind: str, layout: int, state: bytes) -> Any:
     """
     head, _, content = state.partition(b"\n")
     if head != f"{kind} {layout}".encode():
-        raise ValueError(
-            f"the checkpoint has a state of {head[:_SHOWN].decode('ascii', 'replace')!r}, and this kcoord_wire reads "
-            f"'{kind} {layout}': go on with the version that wrote it, or begin with a new checkpoint"
-        )
+        raise _refusal(f"{head[:_SHOWN].decode('ascii', 'replace')!r}", f"'{kind} {layout}'")
     return pickle.loads(content)
+
+
+def pack_rows(row: type, rows: pa.RecordBatch) -> bytes:
+    """Return rows of a row type as a part of a state: compressed, with their schema."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, arrow_schema(row), options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        stream.write_batch(rows)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def unpack_rows(row: type, packed: bytes) -> pa.RecordBatch:
+    """Return the rows that `pack_rows` has packed.
+
+    :raises ValueError: the row type had other columns
+    """
+    with pa.ipc.open_stream(packed) as stream:
+        if stream.schema != arrow_schema(row):
+            raise _refusal(f"other columns of {row.__name__}", "those that it writes")
+        return stream.read_next_batch()
+
+
+def _refusal(found: str, known: str) -> ValueError:
+    return ValueError(
+        f"the checkpoint has a state of {found}, and this kcoord_wire reads {known}: go on with the version that "
+        "wrote it, or begin with a new checkpoint"
+    )

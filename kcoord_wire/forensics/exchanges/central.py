@@ -70,6 +70,15 @@ class CentralFrames:
         """Forget a connection that is closed."""
         self._connections.pop(key, None)
 
+    @property
+    def state(self) -> dict[_Key, list[int] | None]:
+        """What `restore` goes on from, in built-in types."""
+        return {key: None if reader is None else list(reader.asked) for key, reader in self._connections.items()}
+
+    def restore(self, state: dict[_Key, list[int] | None]) -> None:
+        """Go on from a `state`."""
+        self._connections = {key: None if asked is None else CentralReader(asked) for key, asked in state.items()}
+
     def _decide(self, frames: pa.RecordBatch, codes: NDArray[np.int64], keys: list[_Key]) -> None:
         """Decide about the new connections, each by its first sound frame."""
         is_new = np.array([key not in self._connections for key in keys], np.bool_)

@@ -27,10 +27,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -82,6 +82,7 @@ from kcoord_wire.forensics.exchanges.sightings import (
     note_topic_error,
 )
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, Sighting, SightingKind, arrow_schema, table_of
+from kcoord_wire.forensics.state import pack_rows, unpack_rows
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -123,6 +124,34 @@ class Matcher:
     @property
     def losses(self) -> list[Loss]:
         return self._losses.rows()
+
+    @classmethod
+    def restored(cls, state: tuple[Any, ...]) -> Matcher:
+        """Return a matcher that goes on from a `state`; its counts and losses are of what follows."""
+        matcher = cls()
+        pending, connections, central = state
+        matcher._pending = unpack_rows(Frame, pending)
+        matcher._connections = {key: ConnectionMemory.restored(memory) for key, memory in connections.items()}
+        matcher._central.restore(central)
+        return matcher
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """The pending requests and what is known of the connections, in built-in types."""
+        connections = {key: memory.state for key, memory in self._connections.items()}
+        return pack_rows(Frame, self._pending), connections, self._central.state
+
+    def forget(self, keys: Collection[tuple[str, str]]) -> None:
+        """Forget connections of which nothing more is expected, as if they had never been.
+
+        :param keys: source and name of each, as `pairing.connection_codes` has them
+        """
+        for key in keys:
+            self._connections.pop(key, None)
+            self._central.forget(key)
+        codes, known = connection_codes(self._pending)
+        is_left = np.array([key not in keys for key in known], np.bool_)
+        self._pending = self._pending.filter(pa.array(is_left[codes]))
 
     def feed(self, frames: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Take in the next frames, and return the rows of `Exchange` and of `Sighting` that they complete.

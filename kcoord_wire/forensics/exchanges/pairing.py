@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import astuple, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -84,6 +84,26 @@ class ConnectionMemory:
     unsupported: list[Sighting] = field(default_factory=list)
     topic_errors: set[tuple[str, int]] = field(default_factory=set)
     cluster_id: str | None = None
+
+    @classmethod
+    def restored(cls, state: tuple[Any, ...]) -> ConnectionMemory:
+        """Return the memory with this `state`."""
+        memory = cls(*state)
+        memory.fetching = FetchSession(*state[_FETCHING])
+        memory.unsupported = [Sighting(*row) for row in state[_UNSUPPORTED]]
+        return memory
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """The fields in built-in types."""
+        values = [getattr(self, name) for name in _FIELDS]
+        values[_FETCHING] = astuple(self.fetching)
+        values[_UNSUPPORTED] = [astuple(row) for row in self.unsupported]
+        return tuple(values)
+
+
+_FIELDS: Final = [item.name for item in fields(ConnectionMemory)]
+_FETCHING, _UNSUPPORTED = (_FIELDS.index(name) for name in ("fetching", "unsupported"))
 
 
 class Losses:
