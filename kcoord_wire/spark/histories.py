@@ -26,7 +26,7 @@ The coordination topic of Marshal on Spark: the claims of all groups, from an ex
   together, in the order of their offsets. Partitions, batches and the order of the rows do not change any table.
 * A worker holds the live claims and the members of a coordination partition, never all its records.
 
-Logs that grow: see `live`.
+Logs and recordings that grow: see `live`.
 """
 
 from __future__ import annotations
@@ -468,12 +468,12 @@ def _only(rows: DataFrame, groups: Collection[str] | None) -> DataFrame:
 def explain_rebalances(rows: DataFrame | Matched | Histories) -> DataFrame:
     """Explain each rebalance: rows of `Rebalance`, with the findings about it in ``findings``.
 
-    :param rows: the input of `group_histories`, or its result; or a stream of records of ``__consumer_offsets``, whose
-        rebalances come when they are final, see `rebalance_stream`
+    :param rows: the input of `group_histories`, or its result; or a stream of frames or of records of
+        ``__consumer_offsets``, whose rebalances come when they are final, see `rebalance_stream`
     :raises ValueError: as `group_histories`; a stream of other rows
     """
     if isinstance(rows, DataFrame) and rows.isStreaming:
-        return rebalance_stream(rows.select(checked_names(rows, LogRow)))
+        return rebalance_stream(rows)
     histories = rows if isinstance(rows, Histories) else group_histories(rows)
     names = [f"rebalance.{name}" for name in spark_schema(Rebalance).names]
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.sources.frames import read_frames
 from tests.support.marshal_rows import generated_log, write_segments
-from tests.support.recordings import record_capture
+from tests.support.recordings import growing_recorders, record_capture
 from tests.support.sparks import SPARK
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +37,9 @@ PATHS = (
     "offsets/",
     "rebalances-checkpoint/",
     "rebalances/",
+    "recorders/*/frames",
+    "recorders-checkpoint/",
+    "shown/",
     "recording/",
     "checkpoint/",
     "rows/",
@@ -51,6 +54,7 @@ def test_the_snippets_run(spark: SparkSession, tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "captures" / CAPTURE.name).write_bytes(CAPTURE.read_bytes())
     write_segments(tmp_path / "kafka-logs", generated_log(2))
     record_capture(tmp_path / "recording", CAPTURE)
+    growing_recorders(tmp_path / "recorders")
     shutil.copytree(OFFSETS, tmp_path / "offsets-log" / OFFSETS.name)
     rows = [row for batch in read_frames(CAPTURE) for row in batch.to_pylist()]
     frames = [row["frame"] for row in rows if row["direction"] == "request"]
@@ -69,6 +73,7 @@ def test_the_snippets_run(spark: SparkSession, tmp_path: Path, capsys: pytest.Ca
     live = names["live"]
     assert isinstance(live, DataFrame)
     assert live.count() > 10
+    assert "shown" not in names or spark.read.parquet(str(tmp_path / "shown")).count() > 10
     out = capsys.readouterr().out
     assert "second round of a cooperative rebalance" in out
     assert "spark.archives" in out

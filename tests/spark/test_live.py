@@ -8,17 +8,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from kcoord_wire.forensics.marshal.live import LiveReader
 from kcoord_wire.forensics.marshal.reader import ClaimRules
-from kcoord_wire.forensics.model import Frame, LogRow
+from kcoord_wire.forensics.model import Frame, LogLine, LogRow, table_of
+from kcoord_wire.forensics.sources.frames import read_frames
+from kcoord_wire.recorder.recording import recording_files
 from kcoord_wire.spark import coordination_stream, explain_rebalances, rebalance_stream
 from kcoord_wire.spark.rows import spark_schema
+from tests.support.live_readers import plain_rows
 from tests.support.marshal_rows import generated_log, table
 from tests.support.offsets_topic import offsets_topic, write_in_pieces
+from tests.support.recordings import grow, growing_recorders
+from tests.support.sparks import SPARK
+
+DATA = Path(__file__).parents[1] / "data"
+DAY_NS = 86_400_000_000_000
 
 
 def run(spark: SparkSession, folder: Path, events: DataFrame) -> None:
@@ -102,9 +111,47 @@ def test_a_stream_has_the_rebalances_of_the_whole_log(spark: SparkSession, tmp_p
     assert any(row["findings"] for row in found)
 
 
+@pytest.mark.skipif(SPARK < (4, 2), reason="the stream source")
+def test_a_stream_has_the_rebalances_of_whole_recordings(spark: SparkSession, tmp_path: Path) -> None:
+    """Files follow each other and are deleted when they are read; the last folder comes when the others are whole."""
+    folder, prepared, out = tmp_path / "recorders", tmp_path / "prepared", tmp_path / "out"
+    expected = plain_rows(growing_recorders(folder))
+    folder.rename(prepared)
+    *recorders, late = sorted(path.name for path in prepared.iterdir())
+    for share in (0.3, 0.45, 0.9, 1.0):
+        for name in [*recorders, late] if share > 0.9 else recorders:
+            grow(prepared / name / "frames", folder / name / "frames", share)
+        stream = explain_rebalances(spark.readStream.format("kcoord").load(f"{folder}/*/frames"))
+        written = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        written.trigger(availableNow=True).start(str(out)).awaitTermination()
+        for finished in (path for each in folder.iterdir() for path in recording_files(each / "frames")[:-1]):
+            finished.unlink()
+    rows = spark.read.schema(stream.schema).parquet(str(out)).orderBy("group_id", "number").collect()
+    found = [row.asDict(recursive=True) for row in rows]
+    assert found == expected
+    assert len({row["group_id"] for row in found}) == len(recorders) + 1
+    assert any(row["findings"] for row in found)
+
+
+def test_a_hole_in_a_stream_of_frames(spark: SparkSession, tmp_path: Path) -> None:
+    """When its bytes were sent is a column with nulls, of numbers that floats do not have."""
+    frames = pa.Table.from_batches(read_frames(DATA / "captures" / "eager_range.pcap")).to_pylist()
+    at = len(frames) // 2
+    hole = {"direction": "damage", "frame": b"", "lost": 10, "error": "10 bytes are missing"}
+    frames[at] |= hole | {"since_ns": frames[at]["time_ns"] - 1}
+    last = frames[-1]
+    frames.append(last | {"seq": last["seq"] + 1, "time_ns": last["time_ns"] + DAY_NS, "direction": "opened"})
+    (tmp_path / "source").mkdir()
+    pq.write_table(table_of(Frame, [Frame(**row) for row in frames]), tmp_path / "source" / "frames.parquet")
+    batch = explain_rebalances(spark.read.parquet(str(tmp_path / "source")))
+    stream = spark.readStream.schema(spark_schema(Frame)).parquet(str(tmp_path / "source"))
+    run(spark, tmp_path, explain_rebalances(stream))
+    assert rows_of(tmp_path) == Counter(json.dumps(_plain(row.asDict(True)), sort_keys=True) for row in batch.collect())
+
+
 def test_a_stream_of_other_rows_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    frames = spark.readStream.schema(spark_schema(Frame)).parquet(str(tmp_path))
-    with pytest.raises(ValueError, match=r"these are not rows of LogRow: .*key, value.* missing"):
-        explain_rebalances(frames)
+    lines = spark.readStream.schema(spark_schema(LogLine)).parquet(str(tmp_path))
+    with pytest.raises(ValueError, match=r"these are not rows of Frame: .*connection, direction.* missing"):
+        explain_rebalances(lines)
     with pytest.raises(ValueError, match="window_s must be above 0, not 0"):
-        rebalance_stream(frames, window_s=0)
+        rebalance_stream(lines, window_s=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -71,6 +72,14 @@ def of_histories(histories: Iterable[GroupHistory]) -> list[Explained]:
             for row in history.rebalances
         ]
     )
+
+
+def plain_rows(histories: Iterable[GroupHistory]) -> list[dict[str, Any]]:
+    """The same as rows of `explain_rebalances`."""
+    return [
+        {**asdict(each.rebalance), "findings": [asdict(finding) for finding in each.findings]}
+        for each in of_histories(histories)
+    ]
 
 
 def in_order(found: Iterable[Explained]) -> list[Explained]:
