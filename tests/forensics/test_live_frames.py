@@ -76,7 +76,7 @@ def test_pieces_and_restarts_change_nothing(path: Path, window_s: int) -> None:
     assert follow(pieces(rows, random.Random(path.stem), 60), window_s * SECOND) == expected
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(cuts=st.sets(st.integers(1, 340), max_size=12), killed=st.sets(st.integers(0, 20)), window_s=st.integers(2, 30))
 def test_a_kill_anywhere_changes_nothing(cuts: set[int], killed: set[int], window_s: int) -> None:
     """Cut anywhere, and killed before the state of a piece is kept, which then is read again."""
