@@ -32,6 +32,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow
+from kcoord_wire.forensics.sources.files import units
 from kcoord_wire.forensics.sources.frames import partition_of
 from kcoord_wire.spark.conditions import parse_condition
 from kcoord_wire.spark.packing import PACKED
@@ -176,12 +177,16 @@ class _Reader(DataSourceReader):
         places = find_places(self.paths, self.selected)
         row = ROWS[_kind(places)]
         self.where.check(_asked_schema(row))
-        places = [place for place in places if self.where.has_file(_known(place))]
+        places = [place for unit in units(places) if self._has_rows(unit) for place in unit]
         if self.matching is None:
             _check_columns(self.schema, row)
         else:
             places = [place for unit in recordings(places) if self._is_chosen(unit) for place in unit]
         return plan_partitions(places, self.packing, whole=self.matching == HERE)
+
+    def _has_rows(self, unit: Sequence[Place]) -> bool:
+        """Whether a file may have rows that pass; those of a rotated capture are read for each other's connections."""
+        return any(self.where.has_file(_known(place)) for place in unit)
 
     def _is_chosen(self, unit: Sequence[Place]) -> bool:
         """Whether files that share connections are of the part that is asked for."""

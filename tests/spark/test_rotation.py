@@ -46,6 +46,18 @@ def test_a_rotated_capture_is_one_source(
         each.unpersist()
 
 
+def test_a_condition_on_its_files_reads_all_of_them(spark: SparkSession, tmp_path: Path) -> None:
+    """A connection of the last file was opened, and its broker found, in the first."""
+    data = (CAPTURES / "static_bounce.pcap").read_bytes()
+    parts = write(tmp_path, [f"trace.pcap{number}" for number in range(8)], cut(data, even_cuts(data, 8)))
+    where = f"source = '{parts[-1]}'"
+    every = spark.read.format("kcoord").load(str(tmp_path))
+    expected = every.where(where).orderBy("seq").toArrow()
+    found = spark.read.format("kcoord").option("where", where).load(str(tmp_path)).orderBy("seq").toArrow()
+    assert found == expected
+    assert 0 < len(found) < every.count()
+
+
 def test_its_files_are_in_one_partition(tmp_path: Path) -> None:
     data = (CAPTURES / "static_bounce.pcap").read_bytes()
     write(tmp_path, [f"a{number}.pcap" for number in range(4)], cut(data, even_cuts(data, 4)))
