@@ -23,7 +23,7 @@ from tests.support.sparks import SPARK
 
 IN_3_5 = {
     *("BadFrameError", "convert_parquet", "decode_frames", "decode_parquet", "from_kafka_wire"),
-    *("coordination_stream", "package_archive", "rebalance_stream", "session", "spark_conf", "submit_conf"),
+    *("package_archive", "session", "spark_conf", "submit_conf"),
 }
 BATCH = ("pyspark.sql.datasource", "sources", "the data source kcoord needs Spark 4.0 or newer")
 SQL = ("pyspark.sql.udtf", "functions", "a table function needs Spark 4.0 or newer")
