@@ -170,7 +170,7 @@ cdef inline PyObject* read_text(Cursor* c, Py_ssize_t n) noexcept:
 
     Bytes that other code may change meanwhile are copied first and checked in the copy: a str marked as ASCII that is not ASCII
     corrupts later operations on it. Others are checked first: the copy's last bytes are still on their way to the cache,
-    and to read them back takes longer than the rest (SyncGroup of 5,000: 0.83 of the time).
+    and to read them back is a wait (SyncGroup of 100 assignments: 0.88 of the time without it).
     """
     cdef const uint8_t* p = c.p
     cdef uint8_t one
