@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -37,9 +37,6 @@ from kcoord_wire.forensics.sources.files import APART_NS, SourceError, count_in,
 from kcoord_wire.forensics.sources.segments import records_of
 from kcoord_wire.protocol.wording import counted
 from kcoord_wire.recorder.recording import Damage, RecordingError, is_repeated, read_header, read_recording, refusal
-
-if TYPE_CHECKING:
-    pass
 
 MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
 """Bytes of frames or records at which a batch ends, however few rows it has."""
