@@ -205,7 +205,7 @@ static inline int kcoord_drop_scalar(PyObject *o) {
     return 1;
 }
 
-/* Drop a list without items, which nobody else knows and the collector does not see. */
+/* Drop a list without items that has one reference and is not tracked. */
 static inline void kcoord_drop_empty(PyObject *list) {
     Py_ssize_t room = ((PyListObject *)list)->allocated;
     Py_SET_SIZE(list, 0);
@@ -264,8 +264,8 @@ static inline int kcoord_drop_slots(PyObject *self, PyTypeObject *cls, int depth
 
 /* Drop a list or an instance of a quiet class to which there is one reference. 0: it is another object; or it has only lost the
    end of what it holds, because the rest may run code of others, or nests deeper than `depth`.
-   SAFETY: nothing here runs code of others, the collector included: what is half dropped is in nobody's hands, and is not
-   tracked until whoever got the 0 drops the rest by Py_DECREF. */
+   SAFETY: nothing here runs code of others, the collector included: what is half dropped is unreachable and not tracked
+   until the caller that got the 0 drops the rest by Py_DECREF. */
 static int kcoord_drop_nested(PyObject *o, int depth) {
     PyTypeObject *cls = Py_TYPE(o);
     if (depth == 0 || !(cls == &PyList_Type || kcoord_is_quiet(cls))) return 0;

@@ -7,7 +7,7 @@ Laws:
   1.0 to 1.1 windows after its end.
 * Rebalances of a group come in order, each once, numbered through. One that is under way holds back those behind it; it
   comes when it has ended, or when the next one shows that it has no end.
-* Numbers go on from those that were told, whatever the history of what is kept has of earlier ones.
+* Numbers go on from those that were emitted, whatever the history of what is kept has of earlier ones.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Explained(NamedTuple):
 
 @dataclass(slots=True)
 class Awaited:
-    """What of a group was told, and what is awaited.
+    """What of a group was emitted, and what is awaited.
 
     :ivar due: the time from which on a window has to pass until something may be final; None: nothing is awaited
     :ivar since: when what is awaited began; what the source has of the group from then on is kept
-    :ivar told: the place of the last rebalance that was told: where the source shows that it began
+    :ivar emitted: the place of the last rebalance that was emitted: where the source shows that it began
     :ivar number: of that rebalance
     """
 
     due: int | None = None
     since: int = 0
-    told: int = -1
+    emitted: int = -1
     number: int = 0
 
     def expect(self, time_ns: int) -> None:
@@ -68,12 +68,12 @@ class Awaited:
         :param place_of: where a rebalance began
         :param is_over: whether a rebalance that is still under way will have no end
         """
-        shift = self.number - sum(place_of(row) <= self.told for row in history.rebalances)
+        shift = self.number - sum(place_of(row) <= self.emitted for row in history.rebalances)
         for finding in history.findings:
             finding.rebalances = [number + shift for number in finding.rebalances]
         for row in self._final(history.rebalances, now_ns, window_ns, place_of, is_over=is_over):
             row.number += shift
-            self.told, self.number = place_of(row), row.number
+            self.emitted, self.number = place_of(row), row.number
             yield Explained(row, [each for each in history.findings if row.number in each.rebalances])
 
     def _final(
@@ -86,7 +86,7 @@ class Awaited:
         is_over: bool,
     ) -> list[Rebalance]:
         """Return those of `settle`, of which those that began at one place come together, and await the next."""
-        rows = [row for row in rebalances if place_of(row) > self.told]
+        rows = [row for row in rebalances if place_of(row) > self.emitted]
         self.due = None
         for at, row in enumerate(rows):
             ended_ns = _ended(row, is_over or row is not rows[-1])

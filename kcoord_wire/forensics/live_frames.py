@@ -11,15 +11,15 @@ Laws:
   group; one that comes late (from a file that was copied late) counts for its group and leaves the time as it is.
   Nothing comes because the frames end.
 * Matching, histories and findings are those of the batch, so that the rows equal it for a recording shorter than two
-  windows, except for what goes on when a rebalance is told: a pause that has not ended, lag that grows, and a finding
-  that counts more rebalances later are told as they are then. (The batch also samples lag the more coarsely, the longer
-  its sources are: `wire.lag`.)
+  windows, except for what goes on when a rebalance is emitted: a pause that has not ended, lag that grows, and a
+  finding that counts more rebalances later are emitted as they are then. (The batch also samples lag the more coarsely,
+  the longer its sources are: `wire.lag`.)
 * Of the exchanges more than two windows old, and not awaited, those are kept that say who the members are: of each the
   newest of every kind. Of the sightings, the sizes and ids of topics as each client learnt them last. Of a group of
   which nothing is heard any more the number of its last rebalance is kept, for `FORGOTTEN_NS`; of a connection, what
   the matcher remembers, for `IDLE_NS`.
 * So in a longer recording only what looks back further can be missing: earlier commits, a member's first join.
-* A recorder stands before one cluster: groups are told apart by their names.
+* A recorder stands before one cluster: its groups differ by their names.
 * The state is bytes of a numbered layout, with rows of the pipeline's types and built-in types; `LiveFrames.restored`
   refuses a layout that it does not know.
 """
@@ -223,7 +223,7 @@ class LiveFrames:
         """Drop what came before a step and is not needed."""
         until_ns = until * self._step_ns
         for name, group in list(self._groups.items()):
-            group.told = max(group.told, (until_ns if group.due is None else min(until_ns, group.since)) - 1)
+            group.emitted = max(group.emitted, (until_ns if group.due is None else min(until_ns, group.since)) - 1)
             if group.due is None and group.heard_ns < until_ns:
                 group.members = frozenset()
                 if group.heard_ns + FORGOTTEN_NS < until_ns:

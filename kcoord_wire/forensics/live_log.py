@@ -95,9 +95,9 @@ class LiveLog:
         """
         log = cls(window_ns)
         log._now_ns, log._last, groups = unpack_state(_KIND, _LAYOUT, state)
-        for name, (records, commits, names, span, due, since, base, told, number) in groups.items():
+        for name, (records, commits, names, span, due, since, base, emitted, number) in groups.items():
             kept = [_Raw(*record) for record in records]
-            log._groups[name] = _Group(due, since, told, number, kept, commits, names, span, base)
+            log._groups[name] = _Group(due, since, emitted, number, kept, commits, names, span, base)
         return log
 
     @property
@@ -106,7 +106,16 @@ class LiveLog:
         groups = {
             name: (
                 [tuple(record) for record in group.records],
-                *(group.commits, group.names, group.span, group.due, group.since, group.base, group.told, group.number),
+                *(
+                    group.commits,
+                    group.names,
+                    group.span,
+                    group.due,
+                    group.since,
+                    group.base,
+                    group.emitted,
+                    group.number,
+                ),
             )
             for name, group in self._groups.items()
         }
@@ -167,7 +176,7 @@ class LiveLog:
         old = bisect_left(group.records, kept_from, key=lambda record: record.at)
         if old:
             group.base = group.records[old - 1].offset
-            group.told = max(group.told, group.base)
+            group.emitted = max(group.emitted, group.base)
         newest: dict[bytes, _Raw] = {}
         for record in group.records[:old]:
             newest.pop(record.key, None)

@@ -182,7 +182,7 @@ class Histories:
 
     @property
     def by_day(self) -> dict[str, DataFrame]:
-        """The tables with a further column ``day``: the date, in UTC, on which what a row tells of begins.
+        """The tables with a further column ``day``: the date, in UTC, on which what a row shows begins.
 
         ``losses`` is left out, because a loss has no time.
         """

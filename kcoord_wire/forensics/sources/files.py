@@ -469,7 +469,7 @@ def _end_of(file: File) -> int | None:
                 if (end_ns := read_end(head, opened.read())) is not None:
                     return end_ns
     except (OSError, CaptureError):
-        pass  # the error is told when the file is read
+        pass  # reading the file reports the error
     return None
 
 
@@ -477,7 +477,7 @@ def _head_of(file: File) -> CaptureHead | None:
     try:
         return read_head(first_bytes(file, HEAD_BYTES))
     except OSError:
-        return None  # the error is told when the file is read
+        return None  # reading the file reports the error
 
 
 Progress = Callable[[str, int, int], None]

@@ -83,12 +83,12 @@ def test_a_missing_file_costs_what_was_in_it(tmp_path: Path) -> None:
     lacking.write_bytes(without(data, cuts[1], cuts[2]))
     place = Whole(lacking, parts, [cuts[0], cuts[1], cuts[1] + cuts[3] - cuts[2]])
     found = [place.frame(row) for row in rows(read_unit(parts, is_rotated=True))]
-    [told] = [row for row in found if row["error"] == "1 file of the capture missing behind this one"]
-    assert told["position"] == cuts[1]
+    [noted] = [row for row in found if row["error"] == "1 file of the capture missing behind this one"]
+    assert noted["position"] == cuts[1]
     expected = rows(read_frames(lacking))
-    assert without_seq(row for row in found if row is not told) == without_seq(expected)
+    assert without_seq(row for row in found if row is not noted) == without_seq(expected)
     [loss] = [loss for loss in analyze([tmp_path / f"trace.pcap{n}" for n in (0, 1, 3, 4)]).losses if not loss.bytes]
-    assert (loss.source, loss.what) == (str(parts[1]), told["error"])
+    assert (loss.source, loss.what) == (str(parts[1]), noted["error"])
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
@@ -104,9 +104,9 @@ def test_a_file_cut_short_costs_its_last_packet(tmp_path: Path, is_packed: bool)
     lacking.write_bytes(without(data, cuts[1] - 1, cuts[1]))
     place = Whole(lacking, parts, [cuts[0], cuts[1] - 1, cuts[2] - 1])
     found = rows(read_unit(parts, is_rotated=True))
-    [told] = [row for row in found if row["error"] and row["error"].startswith("byte ")]
-    assert (told["source"], told["position"]) == (str(parts[1]), cuts[1] - cuts[0] - 1)
-    assert without_seq(place.frame(row) for row in found if row is not told) == without_seq(rows(read_frames(lacking)))
+    [noted] = [row for row in found if row["error"] and row["error"].startswith("byte ")]
+    assert (noted["source"], noted["position"]) == (str(parts[1]), cuts[1] - cuts[0] - 1)
+    assert without_seq(place.frame(row) for row in found if row is not noted) == without_seq(rows(read_frames(lacking)))
 
 
 @pytest.mark.parametrize("spoiled", [b"", b"no capture any more", bytes(5000)])
@@ -122,10 +122,10 @@ def test_a_file_that_is_no_capture_any_more_costs_itself(tmp_path: Path, spoiled
     assert (only.path, [source.path for source in unit]) == (lacking, parts)
     place = Whole(lacking, parts, [cuts[0], cuts[0], cuts[0] + cuts[2] - cuts[1]])
     found = rows(read_unit(parts, is_rotated=True))
-    [told] = [row for row in found if row["source"] == str(parts[1])]
-    assert (told["position"], told["lost"]) == (0, len(spoiled))
-    assert told["since_ns"] <= told["time_ns"]
-    assert without_seq(place.frame(row) for row in found if row is not told) == without_seq(rows(read_frames(lacking)))
+    [noted] = [row for row in found if row["source"] == str(parts[1])]
+    assert (noted["position"], noted["lost"]) == (0, len(spoiled))
+    assert noted["since_ns"] <= noted["time_ns"]
+    assert without_seq(place.frame(row) for row in found if row is not noted) == without_seq(rows(read_frames(lacking)))
 
 
 def test_captures_that_do_not_follow_at_once_stay_apart() -> None:
