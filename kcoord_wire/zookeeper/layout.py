@@ -44,6 +44,7 @@ from kcoord_wire.zookeeper.requests import (
     SessionChanged,
     SessionState,
     ZooKeeperProcedures,
+    can_be_node,
     create_missing,
 )
 
@@ -83,14 +84,10 @@ def offset_path(group: str, topic: str, partition: str) -> str:
 
 
 def is_node_name(name: str) -> bool:
-    """Whether a group or a consumer can have this name in ZooKeeper: no path, no control character, not too long, and
-    not the name of another node of this layout.
-
-    Source: "ZooKeeper Programmer's Guide", section "The ZooKeeper Data Model".
-    """
-    if not 0 < len(name) <= LONGEST_NAME or name in (".", "..", "zookeeper", "coordinator", "coordinator_epoch"):
-        return False
-    return all(character.isprintable() and character != "/" for character in name)
+    """Whether a group or a consumer can have this name: it can be a node, is not the name of another node of this layout,
+    not too long, and a person can read it."""
+    is_own = name not in ("zookeeper", "coordinator", "coordinator_epoch") and len(name) <= LONGEST_NAME
+    return is_own and can_be_node(name) and name.isprintable()
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ from kcoord_wire.zookeeper.requests import (
     SessionState,
     SetData,
     Write,
+    can_be_node,
 )
 
 _FIRST_SESSION: Final = 0x1000
@@ -130,6 +131,8 @@ class _Tree:
         return None
 
     def _create(self, write: Create, session_id: int) -> None:
+        if not can_be_node(write.path.rpartition("/")[2]):
+            raise _RefusedError(Outcome.OTHER, "the path is invalid")
         if write.path in self.nodes:
             raise _RefusedError(Outcome.NODE_EXISTS)
         parent = self.nodes.get(_parent(write.path))

@@ -21,6 +21,7 @@ A procedure waits for a `Request` at a ``yield``; one that fails raises `Registr
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
@@ -29,6 +30,18 @@ from kcoord_wire.kernel.procedures import Procedure, Procedures
 from kcoord_wire.kernel.timers import Timers
 
 ANY_VERSION: Final = -1
+
+_NO_NODE_NAME: Final = re.compile("[/\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
+
+
+def can_be_node(name: str) -> bool:
+    """Whether ZooKeeper creates a node with this name. The server looks at units of UTF-16, of which each character
+    beyond U+FFFF has two that it refuses.
+
+    Source: ZooKeeper, ``PathUtils.validatePath``; it lets the names of U+F900 to U+FFEF pass, unlike the "Programmer's
+    Guide", section "The ZooKeeper Data Model".
+    """
+    return name not in ("", ".", "..") and not _NO_NODE_NAME.search(name)
 
 
 # ---- requests

@@ -18,6 +18,7 @@ from kcoord_wire.zookeeper.requests import (
     SessionChanged,
     SessionState,
     SetData,
+    can_be_node,
 )
 from tests.support.zookeeper import Client, Driver
 
@@ -63,6 +64,32 @@ def test_requests_that_cannot_be_executed_say_why(client: Client) -> None:
         assert client.ask(request).outcome is outcome, request
     assert client.ask(Create("/a/e", is_ephemeral=True)).outcome is Outcome.OK
     assert client.ask(Create("/a/e/child")).outcome is Outcome.OTHER
+
+
+def test_names_are_refused_before_the_server_would(client: Client) -> None:
+    edges = (
+        0x1,
+        0x1F,
+        0x20,
+        0x7E,
+        0x7F,
+        0x9F,
+        0xA0,
+        0xD7FF,
+        0xE000,
+        0xF8FF,
+        0xF900,
+        0xFFEF,
+        0xFFF0,
+        0xFFFF,
+        0x10000,
+        0x1F600,
+    )
+    names = [f"g{chr(point)}" for point in (*edges, 0x10FFFF)] + [".", "..", "...", "g."]
+    kept = [name for name in names if client.ask(Create(f"/{name}")).outcome is Outcome.OK]
+    assert kept == [name for name in names if can_be_node(name)]
+    assert len(kept) == 8
+    assert set(client.ask(ReadChildren("/")).value) >= set(kept)
 
 
 def test_a_multi_is_executed_whole_or_not_at_all(client: Client) -> None:

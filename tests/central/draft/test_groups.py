@@ -96,6 +96,8 @@ def test_an_attempt_that_failed_begins_no_phase() -> None:
         ({"group": "."}, CentralError.INVALID_GROUP_ID),
         ({"group": ".."}, CentralError.INVALID_GROUP_ID),
         ({"group": "a\0b"}, CentralError.INVALID_GROUP_ID),
+        ({"group": "g\U0001f600"}, CentralError.INVALID_GROUP_ID),
+        ({"group": "g\ufff0"}, CentralError.INVALID_GROUP_ID),
         ({"group": "x" * 256}, CentralError.INVALID_GROUP_ID),
         ({"group": "coordinator"}, CentralError.INVALID_GROUP_ID),
         ({"group": "coordinator_epoch"}, CentralError.INVALID_GROUP_ID),
