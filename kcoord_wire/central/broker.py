@@ -180,7 +180,10 @@ class HostedBroker(Service, Generic[SettingsT]):
         self._life.stop()
 
     def wait(self) -> None:
-        """Wait until another thread has stopped it, or the exception of a signal ends the wait."""
+        """Wait until another thread has stopped it, or the exception of a signal ends the wait.
+
+        :raises BackgroundError: an error has ended it
+        """
         self._life.wait()
 
     # ---- while it runs

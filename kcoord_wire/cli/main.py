@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         complain(str(error))
         return 2
-    except (OSError, MissingLibraryError, ValueError, ArithmeticError, MemoryError, RecursionError) as error:
+    except (OSError, MissingLibraryError, ValueError, ArithmeticError, MemoryError, RuntimeError) as error:
         complain(_sentence(error))
         return 1
     return 0
@@ -130,6 +130,7 @@ def _sentence(error: Exception) -> str:
     """What the user reads of an error. Those that readers do not raise on purpose are shown with their type."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
-    if isinstance(error, OSError | MissingLibraryError | ValueError):
+    is_own = type(error).__module__.startswith(f"{kw.__name__}.")
+    if is_own or isinstance(error, OSError | ValueError):
         return str(error)
     return f"unexpected {type(error).__name__}: {error}"

@@ -172,7 +172,10 @@ class Coordinator(Inspection, Service):
         self._life.stop()
 
     def wait(self) -> None:
-        """Wait until another thread has stopped it, or the exception of a signal ends the wait."""
+        """Wait until another thread has stopped it, or the exception of a signal ends the wait.
+
+        :raises BackgroundError: an error has ended it
+        """
         if self._life.started:
             self._life.wait()
 

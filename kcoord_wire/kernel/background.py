@@ -3,7 +3,8 @@
 Laws:
 
 * The caller needs no event loop, and a caller that has one does not block it.
-* An error before it is ready is raised by `Background.start`; a later one ends the thread, with a traceback.
+* An error before it is ready is raised by `Background.start`. A later one ends the thread, with a traceback, and
+  `Background.wait` raises `BackgroundError`: a program that only waits must not end as if it had been stopped.
 * After `Background.stop` the thread has ended.
 """
 
@@ -23,6 +24,10 @@ from kcoord_wire.extras import MissingLibraryError, require
 STOP_SECONDS: Final = 30.0
 
 T = TypeVar("T")
+
+
+class BackgroundError(RuntimeError):
+    """What ran in the background has ended by an error, which is the cause of this one."""
 
 
 class Background:
@@ -49,6 +54,7 @@ class Background:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
         self._ended = threading.Event()
+        self._failure: BaseException | None = None
 
     def start(self) -> None:
         """Start the thread, and wait until it is ready.
@@ -87,9 +93,15 @@ class Background:
         return self._thread is not None
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it has ended, or for `seconds`; return whether it has ended."""
+        """Wait until it has ended, or for `seconds`; return whether it has ended.
+
+        :raises BackgroundError: it has ended by an error
+        """
         # Not Thread.join: if a signal's exception interrupts that, CPython 3.11 takes the thread for ended.
-        return self._ended.wait(seconds)
+        has_ended = self._ended.wait(seconds)
+        if self._failure is not None:
+            raise BackgroundError(f"the {self._what} has failed: {self._failure!r}") from self._failure
+        return has_ended
 
     def call(self, what: Callable[[], T]) -> T:
         """Call a function in its thread, and return the result.
@@ -126,6 +138,7 @@ class Background:
                 runner.run(self._live(lambda: started.set_result(None)))
         except BaseException as error:
             if started.done():
+                self._failure = error
                 raise
             started.set_exception(error)
         finally:

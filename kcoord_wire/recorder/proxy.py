@@ -261,7 +261,10 @@ class Recorder(Service):
         self._life.stop()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until another thread or a signal has stopped it, or for `seconds`; return whether it has stopped."""
+        """Wait until another thread or a signal has stopped it, or for `seconds`; return whether it has stopped.
+
+        :raises BackgroundError: an error has ended it
+        """
         return self._life.wait(seconds)
 
     @property

@@ -84,8 +84,8 @@ def offset_path(group: str, topic: str, partition: str) -> str:
 
 
 def is_node_name(name: str) -> bool:
-    """Whether a group or a consumer can have this name: it can be a node, is not the name of another node of this layout,
-    not too long, and a person can read it."""
+    """Whether a group or a consumer can have this name: ZooKeeper takes it, it is not the name of another node of this
+    layout, and it is printable and not too long."""
     is_own = name not in ("zookeeper", "coordinator", "coordinator_epoch") and len(name) <= LONGEST_NAME
     return is_own and can_be_node(name) and name.isprintable()
 

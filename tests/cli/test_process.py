@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import re
 import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from kcoord_wire.central.broker import CentralBroker, RewriteBroker
 from kcoord_wire.cli.process import JsonLines, allow_many_connections, log_to_stderr, until_terminated
+from kcoord_wire.coordinator import Coordinator
+from kcoord_wire.recorder.proxy import Recorder
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +44,7 @@ def test_a_hundred_thousand_new_objects_are_not_walked() -> None:
     """In a process of its own, because the setting is for a process."""
     script = """
 import gc
+from kcoord_wire.central.broker import CentralBroker, RewriteBroker
 from kcoord_wire.cli.process import relax_gc
 def full_collections(): return gc.get_stats()[2]["collections"]
 before = full_collections()
@@ -88,3 +94,31 @@ def test_json_lines_have_the_facts_of_a_note_or_the_text() -> None:
     assert json.loads(JsonLines().format(record)) == line | {"event": "log", "text": "elected epoch=3"}
     record.what, record.facts = "elected", {"epoch": 3, "path": Path("x")}
     assert json.loads(JsonLines().format(record)) == line | {"event": "elected", "epoch": 3, "path": "x"}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        (Coordinator, ["serve", "--port", "0"]),
+        (CentralBroker, ["central", "serve", "--zookeeper", "127.0.0.1:1", "--port", "0", "--broker-id", "1"]),
+        (RewriteBroker, ["central", "serve", "--zookeeper", "127.0.0.1:1", "--design", "rewrite", "--broker-id", "1"]),
+        (Recorder, ["record", "--upstream", "127.0.0.1:1", "--listen", "127.0.0.1:0", "--out", "{tmp_path}"]),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_a_server_that_fails_ends_with_an_error(
+    kcoord: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    server: type,
+    words: list[str],
+) -> None:
+    async def fail(self: object, ready: Callable[[], None], stopping: asyncio.Event) -> None:
+        ready()
+        raise KeyError("broken")
+
+    monkeypatch.setattr(server, "_serve", fail)
+    status, _, errors = kcoord(*(word.format(tmp_path=tmp_path / "out") for word in words))
+    assert status == 1
+    assert re.search(r"^kcoord: the \w+ has failed: KeyError\('broken'\)$", errors, re.MULTILINE)
