@@ -142,7 +142,6 @@ class Serve(Command):
     ] = None
     max_rebalance_retries: Annotated[Count | None, Option("draft: of one rebalance", "N")] = None
     rebalance_backoff_ms: Annotated[Count | None, Option("draft: before each retry", "MS")] = None
-    rebalance_handlers: Annotated[Positive | None, Option("draft: so many groups rebalance at once", "N")] = None
     rebalance_by: Annotated[
         Literal["fetchers", "sockets"] | None,
         Option("draft: fetchers, by StopFetcher and StartFetcher; sockets, as in section 2"),

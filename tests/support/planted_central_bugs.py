@@ -14,7 +14,7 @@ from kcoord_wire.central.draft.context import TopicWatches
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.draft.groups import Group, RegisteredConsumer
 from kcoord_wire.central.draft.purgatory import Answer, Committer, PingSchedule, Purgatory
-from kcoord_wire.central.draft.rebalance import RebalanceHandlers
+from kcoord_wire.central.draft.rebalance import Rebalances
 from kcoord_wire.central.served_topics import GeneratedTopics
 from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.zookeeper.leadership import Leadership
@@ -93,23 +93,17 @@ def purgatory_leaks(forget: Any, self: Purgatory, member: RegisteredConsumer) ->
         self._watchers[member] = watchers
 
 
-@replaces(RebalanceHandlers, "_run")
-def rebalance_bit_not_reset(_run: Any, self: RebalanceHandlers, queue: Any) -> Procedure:
-    while queue:
-        yield from self._rebalance(queue.popleft())
+@replaces(Rebalances, "_run")
+def rebalance_bit_not_reset(_run: Any, self: Rebalances, group: Group) -> Procedure:
+    yield from self._rebalance(group)
+    self._running.discard(group)
 
 
-def two_handlers_for_a_group(patch: Patch) -> None:
+@replaces(Rebalances, "_begin")
+def two_handlers_for_a_group(begin: Any, self: Rebalances, group: Group) -> None:
     """Each task of a group has a handler of its own."""
-
-    @replaces(RebalanceHandlers, "_submit")
-    def planted(submit: Any, self: RebalanceHandlers, group: Group) -> None:
-        self._queues.append(type(self._queues[0])())
-        self._running.append(None)
-        patch.setattr(rebalance.zlib, "crc32", lambda _: len(self._queues) - 1)
-        submit(self, group)
-
-    planted(patch)
+    self._running.discard(group)
+    begin(self, group)
 
 
 @replaces(rebalance, "assign")

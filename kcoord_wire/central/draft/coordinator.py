@@ -54,7 +54,7 @@ from kcoord_wire.central.draft.groups import (
     new_member,
 )
 from kcoord_wire.central.draft.purgatory import Answer, Committer, PingSchedule
-from kcoord_wire.central.draft.rebalance import FetcherRebalancer, RebalanceHandlers, Rebalancer, SocketRebalancer
+from kcoord_wire.central.draft.rebalance import FetcherRebalancer, Rebalancer, Rebalances, SocketRebalancer
 from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, LogEvent, Received, Send
 from kcoord_wire.kernel.procedures import Latched, Procedure, Sleep
 from kcoord_wire.kernel.timers import earliest
@@ -75,7 +75,7 @@ from kcoord_wire.zookeeper.requests import (
 def group_status(group: Group, host_of: Callable[[int], str]) -> m.CentralStatusResponseGroup:
     """Return a group as it is now.
 
-    ``phase`` is that of the rebalance that is under way, else ``restoring``, ``queued`` or ``stable``.
+    ``phase`` is that of the rebalance that is under way, else ``restoring`` or ``stable``.
 
     :param host_of: returns the address of a connection's peer; empty if it has ended
     """
@@ -86,8 +86,6 @@ def group_status(group: Group, host_of: Callable[[int], str]) -> m.CentralStatus
         waits_for = {member.consumer_id for member in attempt.waiting} | group.reconnecting
     elif not group.is_restored:
         phase = "restoring"
-    elif group.needs_rebalance:
-        phase = "queued"
     return m.CentralStatusResponseGroup(
         group_id=group.group_id,
         generation=group.generation,
@@ -107,7 +105,7 @@ def group_status(group: Group, host_of: Callable[[int], str]) -> m.CentralStatus
     )
 
 
-def restore(context: Context, group: Group, committer: Committer, handlers: RebalanceHandlers) -> Procedure:
+def restore(context: Context, group: Group, committer: Committer, rebalances: Rebalances) -> Procedure:
     """Read a group, and wait for its former consumers."""
     while not group.store.is_loaded:
         try:
@@ -126,7 +124,7 @@ def restore(context: Context, group: Group, committer: Committer, handlers: Reba
     group.awaited.clear()
     while not context.has_topics:  # else the group's partitions would seem to be gone (3.3)
         yield Sleep(RETRY_MS)
-    handlers.restored(group)
+    rebalances.restored(group)
 
 
 def came_back(group: Group, consumer_id: str) -> None:
@@ -156,11 +154,11 @@ class Term:
             self.rebalancer = self.fetchers = fetchers = FetcherRebalancer(*parts)
             self._answers[m.StopFetcherResponse] = partial(self._stopped, fetchers)
             self._answers[m.StartFetcherResponse] = lambda member, _: fetchers.answered(fetchers.starts, member)
-        self.handlers = RebalanceHandlers(context, self.rebalancer.rebalance, self.handle_consumer_failure)
+        self.rebalances = Rebalances(context, self.rebalancer.rebalance, self.handle_consumer_failure)
 
     def startup(self) -> None:
-        """coordinatorStartup. Step 1 needs nothing: the session's end reaches the machine as an event. The handlers of
-        step 5 run while there are tasks."""
+        """coordinatorStartup. Step 1 needs nothing: the session's end reaches the machine as an event. Each group
+        has a handler of step 5 while it is rebalanced."""
         self.context.start(self.watches.startup())
         self.context.start(self.committer.run())
         self.context.start(self._drop_empty_groups())
@@ -192,7 +190,7 @@ class Term:
 
     def _topic_changed(self, topic: str) -> None:
         for group in self.groups.interested_in(topic):
-            self.handlers.request(group)
+            self.rebalances.request(group)
 
     # ---- section 7
 
@@ -221,7 +219,7 @@ class Term:
         """handleNewGroup; and what a former coordinator knew of the group is read."""
         group = self.groups.by_id[group_id] = Group(group_id, GroupStore(group_id))
         group.generation = self.context.least_generation
-        self.context.start(restore(self.context, group, self.committer, self.handlers))
+        self.context.start(restore(self.context, group, self.committer, self.rebalances))
         return group
 
     def handle_added_consumer(self, member: RegisteredConsumer) -> None:
@@ -231,7 +229,7 @@ class Term:
         self.groups.add_member(member)  # 2, 3
         self._note(logging.INFO, "consumer registered", group.group_id, member.consumer_id)
         came_back(group, member.consumer_id)
-        self.handlers.request(group)  # 4
+        self.rebalances.request(group)  # 4
 
     # ---- section 8
 
@@ -250,7 +248,7 @@ class Term:
         self.groups.remove_member(member)  # 3
         self.rebalancer.removed(member)  # 4
         if group.members:
-            self.handlers.request(group)  # 5
+            self.rebalances.request(group)  # 5
 
     def _drop_empty_groups(self) -> Procedure:
         """Forget groups without consumers and without anything to do: ids from outside must not fill the memory. What
@@ -309,7 +307,7 @@ class Term:
     def _unsure(self, group: Group) -> None:
         """The group's nodes are not known: a rebalance reads them again."""
         if group.members:
-            self.handlers.request(group)
+            self.rebalances.request(group)
 
     def _note(self, level: int, what: str, group_id: str, consumer_id: str, **facts: Any) -> None:
         self.context.note(level, what, group=group_id, consumer=consumer_id, **facts)

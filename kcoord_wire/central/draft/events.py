@@ -88,12 +88,12 @@ class RebalanceBy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """The options that section 4 gives to brokers. Times are ms.
+    """The options that section 4 gives to brokers, without the size of a pool: each group has its own
+    handler. Times are ms.
 
-    :ivar rebalance_handlers: "rebalancing threadpool size": that many groups rebalance at once; none is a thread
     :ivar min_session_timeout_ms: of consumers
-    :ivar max_session_timeout_ms: of consumers; not in the draft. A consumer that answers nothing keeps its group's
-        handler for two thirds of its session timeout, and other groups wait for the same handler
+    :ivar max_session_timeout_ms: of consumers; not in the draft. For two thirds of it a consumer that answers
+        nothing holds its group up
     :ivar max_ping_retries: so many pings in a row may fail; one more, and the consumer has failed
     :ivar offset_commit_interval_ms: of the committer
     :ivar max_rebalance_retries: of one rebalance
@@ -101,7 +101,6 @@ class CoordinatorSettings:
     :ivar rebalance_by: see `RebalanceBy`
     """
 
-    rebalance_handlers: int = 32
     min_session_timeout_ms: int = 1_000
     max_session_timeout_ms: int = 300_000
     max_ping_retries: int = 1

@@ -74,6 +74,9 @@ class AttemptFailedError(Exception):
     """The present attempt to rebalance a group cannot go on; the text says why."""
 
 
+BACKING_OFF: Final = "backing off"
+
+
 class Attempt:
     """One attempt to rebalance a group.
 
@@ -99,6 +102,11 @@ class Attempt:
         self.waiting = set(members)
         self.changed = Latch()
         if self.failed or not self.waiting:
+            self.changed.open()
+
+    def end_backoff(self) -> None:
+        """Let a failed attempt wait no longer for the next one."""
+        if self.phase == BACKING_OFF:
             self.changed.open()
 
     def answered(self, member: RegisteredConsumer) -> None:
@@ -128,7 +136,7 @@ class Group:
     :ivar members: by consumer id
     :ivar store: its nodes in ZooKeeper, as far as they are known
     :ivar generation: of the last assignment; 0 before the first
-    :ivar needs_rebalance: the rebalance bit: a task waits in a handler's queue
+    :ivar needs_rebalance: the rebalance bit: a rebalance is to begin
     :ivar attempt: the rebalance that is under way
     :ivar offsets: current consumed offset of each partition
     :ivar is_restored: what the former coordinator has left no longer matters

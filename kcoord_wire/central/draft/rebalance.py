@@ -1,9 +1,9 @@
-"""The procedure ``rebalance (group)`` of section 9, both ways in which consumers change partitions, and the handlers.
+"""The procedure ``rebalance (group)`` of section 9, both ways in which consumers change partitions, and when it runs.
 
 By StopFetcher and StartFetcher (sections 9 and 11), or by closed connections, the older passage of the draft (section
 2, "Co-ordinator", steps 2, 5 and 6): there the coordinator closes the connections of the group's consumers. They notice
-it, stop fetching and register again; the answers wait until all of them have, and hold their partitions. As many groups
-rebalance at once as there are handlers (section 5, field 5).
+it, stop fetching and register again; the answers wait until all of them have, and hold their partitions. There is no
+pool of handlers (section 5, field 5): a handler is a procedure and no thread, so each group has its own.
 
 Laws:
 
@@ -21,23 +21,28 @@ Laws:
   consumers whose connections were closed have registered again or were silent for their session timeout, after which
   they have stopped too. From its answer on a consumer is pinged; before it, its connection tells that it is gone.
 * Epochs are not part of RegisterConsumerResponse, so consumers that get partitions with it are not fenced.
-* A group always has the same handler, by a hash that is the same in every process, so no two rebalance it at once.
-* The rebalance bit of a group is set while its task waits in the queue: further requests change nothing. It is cleared
-  when the task begins, so what changes during a rebalance leads to another one.
+* A group is rebalanced once at a time, and consumers that do not answer delay no other group.
+* The rebalance bit of a group is set while its task waits: further requests change nothing. It is cleared when the task
+  begins, so what changes during a rebalance leads to another one.
 """
 
 from __future__ import annotations
 
 import logging
-import zlib
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from kcoord_wire.central.draft.context import Context, assign, why_rebalance
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.draft.groups import Attempt, AttemptFailedError, Group, RegisteredConsumer, consumer_of
+from kcoord_wire.central.draft.groups import (
+    BACKING_OFF,
+    Attempt,
+    AttemptFailedError,
+    Group,
+    RegisteredConsumer,
+    consumer_of,
+)
 from kcoord_wire.central.draft.purgatory import Answer, Committer, PingSchedule, Purgatory
 from kcoord_wire.kernel.procedures import Latch, Latched, Procedure
 from kcoord_wire.messages.central import (
@@ -91,7 +96,7 @@ def _ownership(
 
 
 class Rebalancer(ABC):
-    """Rebalances groups, one at a time for each handler.
+    """Rebalances groups.
 
     :param partitions: names of the partitions of each topic
     :ivar pings: of all consumers
@@ -155,7 +160,7 @@ class Rebalancer(ABC):
                 break
             self._note(logging.WARNING, "rebalance attempt failed", group, attempt, retry=retry, reason=attempt.failed)
             if not group.needs_rebalance and retry < settings.max_rebalance_retries:
-                attempt.phase, attempt.changed = "backing off", Latch()
+                attempt.phase, attempt.changed = BACKING_OFF, Latch()
                 yield Latched(attempt.changed, settings.rebalance_backoff_ms)
             if group.needs_rebalance:
                 late = {member for member in attempt.late if member.late_attempts > settings.max_rebalance_retries}
@@ -249,7 +254,7 @@ class FetcherRebalancer(Rebalancer):
         """The fetchers run on."""
 
     def answered(self, purgatory: Purgatory, member: RegisteredConsumer) -> Answer:
-        """Handling Stop/StartFetcherResponse: clear the watcher; with the last one, notify the handler."""
+        """Handling Stop/StartFetcherResponse: clear the watcher; with the last one, the rebalance goes on."""
         answer = purgatory.answered(member)
         if answer is Answer.IN_TIME and (attempt := member.group.attempt) is not None:
             attempt.answered(member)
@@ -350,8 +355,8 @@ class SocketRebalancer(Rebalancer):
         self.pings.add(member)
 
 
-class RebalanceHandlers:
-    """The handlers and their queues.
+class Rebalances:
+    """The rebalances of all groups.
 
     :param rebalance: the procedure for one group; it returns the consumers to take for failed
     :param failed: called with each of them, and why
@@ -366,42 +371,34 @@ class RebalanceHandlers:
         self._context = context
         self._rebalance = rebalance
         self._failed = failed
-        self._queues: list[deque[Group]] = [deque() for _ in range(context.settings.rebalance_handlers)]
-        self._running: list[Procedure | None] = [None] * len(self._queues)
-
-    @property
-    def waiting(self) -> list[list[str]]:
-        """The ids of the groups in each queue."""
-        return [[group.group_id for group in queue] for queue in self._queues]
+        self._running: set[Group] = set()
 
     def request(self, group: Group) -> None:
-        """Set the group's rebalance bit, and give its handler a task unless it was set before.
+        """Set the group's rebalance bit; unless it was set before, a rebalance begins, or follows the present one.
 
-        A group that is not restored gets its task when it is (`restored`)."""
+        A group that is not restored is rebalanced when it is (`restored`)."""
         if not group.needs_rebalance:
             group.needs_rebalance = True
+            if group.attempt is not None:
+                group.attempt.end_backoff()
             if group.is_restored:
-                self._submit(group)
+                self._begin(group)
 
     def restored(self, group: Group) -> None:
         """The group may be rebalanced from now on."""
         group.is_restored = True
-        if group.needs_rebalance:
-            self._submit(group)
+        self._begin(group)
 
-    def _submit(self, group: Group) -> None:
-        number = zlib.crc32(group.group_id.encode("utf-8", "surrogatepass")) % len(self._queues)
-        self._queues[number].append(group)
-        running = self._running[number]
-        if running is None or not self._context.procedures.is_running(running):
-            self._running[number] = procedure = self._run(self._queues[number])
-            self._context.start(procedure)
+    def _begin(self, group: Group) -> None:
+        if group not in self._running:
+            self._running.add(group)
+            self._context.start(self._run(group))
 
-    def _run(self, queue: deque[Group]) -> Procedure:
-        while queue:
-            group = queue.popleft()
+    def _run(self, group: Group) -> Procedure:
+        while group.needs_rebalance:
             group.needs_rebalance = False
             late = yield from self._rebalance(group)
             for member in late:
                 if group.members.get(member.consumer_id) is member:
                     self._failed(member, "no answer to StopFetcher or StartFetcher")
+        self._running.discard(group)

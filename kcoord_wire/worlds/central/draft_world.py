@@ -259,7 +259,7 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
             "answers to pings": max(
                 len(term.pings.purgatory) - 2 * members, 0
             ),  # two thirds of a session, a third apart
-            "rebalances": sum(map(len, term.handlers.waiting)),
+            "rebalances": sum(group.needs_rebalance for group in term.groups.by_id.values()),
         }
         return [f"{count} {what}" for what, count in found.items() if count]
 

@@ -507,16 +507,15 @@ def test_a_stable_group_is_described() -> None:
 
 
 def test_what_a_rebalance_waits_for_is_described() -> None:
-    cluster = DraftCluster(orders=1, rebalance_handlers=1)
+    cluster = DraftCluster(orders=1)
     consumer = cluster.consumer("a")
     consumer.answers.clear()
     cluster.consumer("0")
-    cluster.consumer("x", group="h")
     cluster.run(2_000)
     phases = {group.group_id: (group.phase, group.waits_for) for group in status(cluster).groups}
-    assert phases == {"g": ("stopping", ["a"]), "h": ("queued", [])}
+    assert phases == {"g": ("stopping", ["a"])}
     found = cluster.term
-    assert (found.handlers.waiting, len(found.fetchers.stops), len(found.pings.purgatory)) == ([["h"]], 1, 1)
+    assert (len(found.fetchers.stops), len(found.pings.purgatory)) == (1, 1)
     consumer.answer(m.StopFetcherRequest())
 
 

@@ -1,4 +1,4 @@
-"""rebalance(group), section 9, step by step; by closed connections, the older passage (section 2); the handlers."""
+"""rebalance(group), section 9, step by step; by closed connections, the older passage (section 2); when it runs."""
 
 from __future__ import annotations
 
@@ -401,42 +401,19 @@ def hold(cluster: DraftCluster, groups: int) -> list[Consumer]:
     return consumers
 
 
-@pytest.mark.parametrize("handlers", [1, 3, 8])
-def test_as_many_groups_rebalance_at_once_as_there_are_handlers(handlers: int) -> None:
-    cluster = DraftCluster(orders=1, rebalance_handlers=handlers)
-    consumers = hold(cluster, 40)
-    busy = [consumer for consumer in consumers if consumer.got(m.StopFetcherRequest)]
-    assert len(busy) == handlers
-    busy[0].answer(m.StopFetcherRequest())
-    cluster.run(0)
-    assert len([consumer for consumer in consumers if consumer.got(m.StopFetcherRequest)]) == handlers + 1
-
-
-def test_every_queued_group_has_its_turn() -> None:
-    cluster = DraftCluster(orders=1, rebalance_handlers=2)
+def test_groups_that_do_not_answer_delay_no_other() -> None:
+    cluster = DraftCluster(orders=1)
+    held = hold(cluster, 150)
+    assert all(consumer.got(m.StopFetcherRequest) for consumer in held)
     for number in range(20):
-        cluster.consumer("a", group=f"g{number}")
-    assert all(len(cluster.owners(f"g{number}")) == 1 for number in range(20))
+        assert len(cluster.consumer("a", group=f"new{number}").started_with) == 1
 
 
-def test_no_answers_delay_no_group_of_another_handler() -> None:
-    cluster = DraftCluster(orders=1, rebalance_handlers=4)
-    hold(cluster, 1)  # g0, at the last handler
-    for number in (1, 4, 5):
-        assert len(cluster.consumer("a", group=f"g{number}").started_with) == 1
-
-
-def test_a_group_that_waits_is_queued_once() -> None:
-    cluster = DraftCluster(orders=1, rebalance_handlers=1)
-    hold(cluster, 1)
-    for name in ("x", "y", "z"):
-        cluster.consumer(name, group="waits")
-    cluster.add_topic("orders", 5)
-    assert cluster.term.handlers.waiting == [["waits", "g0"]]
-
-
-def test_a_group_has_the_same_handler_in_every_process() -> None:
-    """The built-in hash of text is another one in each process."""
-    cluster = DraftCluster(orders=1, rebalance_handlers=4)
-    hold(cluster, 8)
-    assert cluster.term.handlers.waiting == [["g7"], ["g3"], ["g6"], ["g2"]]
+def test_a_backoff_ends_when_the_group_has_a_new_task() -> None:
+    cluster = DraftCluster(orders=2, rebalance_backoff_ms=20_000)
+    (silent,) = hold(cluster, 1)
+    cluster.run(5_000)
+    assert cluster.term.groups.by_id["g0"].attempt.phase == "backing off"
+    second = cluster.consumer("b", group="g0")
+    assert len(silent.got(m.StopFetcherRequest)) == 2
+    assert len(second.got(m.StopFetcherRequest)) == 1
