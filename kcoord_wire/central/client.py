@@ -11,7 +11,7 @@ Laws:
 * The coordinator is answered whatever the application does, as long as the event loop runs: blocking code belongs in
   the function that `run` calls in a thread. Between two records the loop is served at least every `YIELD_SECONDS`.
 * Bytes of a coordinator that do not decode close that connection, with a log line; the machine finds the next one.
-  A connection holds at most a frame of `LARGEST_FRAME` bytes.
+  A connection holds at most a frame of `LARGEST_MESSAGE` bytes.
 * After ``async with`` no task, timer or connection is left. It ends in the draft's order (section 11,
   handlePingRequest, step 1), or without it when the coordinator has not let it go for two session timeouts.
 
@@ -42,7 +42,6 @@ from kcoord_wire.kernel.net import LogLimiter, address_text
 from kcoord_wire.kernel.peers import PeerCounters
 from kcoord_wire.messages import central as m
 
-LARGEST_FRAME: Final = 1 << 20
 YIELD_SECONDS: Final = 0.005
 _FLUSH_MS: Final = 2_000  # for the bytes still to be written to a coordinator that does not read
 _ANSWERED_WITHOUT_TYPE_ID: Final[dict[type, type]] = {
@@ -59,6 +58,17 @@ class _Link:
         self.opening: asyncio.Task[None] | None = None
         self.connection: CentralPeer | None = None
         self.awaited: type | None = None
+
+
+class RegistrationRefusedError(ValueError):
+    """The coordinator does not accept this group, consumer id, subscription or session timeout.
+
+    :ivar error: what it has answered
+    """
+
+    def __init__(self, error: events.CentralError) -> None:
+        super().__init__(f"the coordinator refuses the registration: {error.name}")
+        self.error = error
 
 
 class CentralConsumer:
@@ -121,6 +131,7 @@ class CentralConsumer:
         """Return the next record; the one before is processed.
 
         :raises StopAsyncIteration: the consumer has ended, after `shutdown`
+        :raises RegistrationRefusedError: it has ended, because it would be refused again
         """
         self._settle()
         if self._loop.time() - self._yielded_at >= YIELD_SECONDS:
@@ -223,7 +234,7 @@ class CentralConsumer:
         number, broker = effect.connection, effect.broker
         try:
             await self._loop.create_connection(
-                partial(CentralPeer, self, LARGEST_FRAME, number), broker.host, broker.port
+                partial(CentralPeer, self, events.LARGEST_MESSAGE, number), broker.host, broker.port
             )
         except (OSError, ValueError, OverflowError):  # the latter of a host or port that cannot be one
             if self._links.pop(number, None) is not None:
@@ -273,6 +284,8 @@ class CentralConsumer:
             log_event(LOG, effect)
 
     def _ended(self, _effect: machines.Ended) -> None:
+        if self.machine.refusal is not None:
+            self._failure = RegistrationRefusedError(self.machine.refusal)
         self._end()
 
     def _end(self) -> None:

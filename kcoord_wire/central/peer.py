@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from kcoord_wire.central.draft.events import LARGEST_MESSAGE
 from kcoord_wire.kernel.peers import FramedPeer, PeerLimits, PeerOwner
 
 
@@ -20,7 +21,7 @@ class Limits(PeerLimits):
 
     max_connections: int = 50_000
     max_connections_per_host: int = 25_000
-    max_frame_size: int = 1 << 20
+    max_frame_size: int = LARGEST_MESSAGE
     max_unregistered_frame_size: int = 64 << 10
     read_ahead: int = 0
     write_high_water: int = 64 << 10

@@ -287,7 +287,7 @@ class Consume(Command):
         """Consume until a signal comes, or the records are enough.
 
         :raises UsageError: these are not topics, or the coordinator would refuse the group or the consumer id
-        :raises ValueError: the session timeout does not fit into its message
+        :raises ValueError: the session timeout does not fit into its message, or the coordinator refuses it
         :raises KeyboardInterrupt: after Ctrl-C, when the consumer has ended
         """
         log_to_stderr()

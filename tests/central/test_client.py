@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.central.client import CentralConsumer
+from kcoord_wire.central.client import CentralConsumer, RegistrationRefusedError
 from kcoord_wire.central.draft.consumer import ConsumerState
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.fetcher import Record
@@ -280,6 +280,22 @@ async def test_a_refused_registration_is_tried_again(caplog: pytest.LogCaptureFi
         refusing.response = m.RegisterConsumerResponse()
         await registered(refusing)
     assert "registration refused group=g consumer=c-1 error=DUPLICATE_CONSUMER_ID" in caplog.text
+
+
+@on_virtual_loop
+async def test_a_final_refusal_ends_the_consumer() -> None:
+    refusing = ScriptedCoordinator(register=m.RegisterConsumerResponse(error_code=26))
+    async with running_broker(refusing), CentralConsumer(consumer_settings(refusing.broker)) as consumer:
+        with pytest.raises(RegistrationRefusedError, match="INVALID_SESSION_TIMEOUT"):
+            await anext(consumer)
+    assert len(refusing.registrations) == 1
+
+
+@on_virtual_loop
+async def test_an_assignment_of_many_long_names_is_taken() -> None:
+    positions = {Partition("t" * 249, f"1-{number}"): 0 for number in range(10_000)}
+    async with consuming(positions) as (_coordinator, consumer):
+        await eventually_async(lambda: len(consumer.partitions) == 10_000)
 
 
 def test_an_id_that_does_not_fit_is_refused_at_once() -> None:

@@ -47,6 +47,15 @@ _MOST_BROKERS: Final = 1_000  # that are kept: a round over them has no pause
 _ERROR_CODES: Final = frozenset(CentralError)
 _RESET_OFFSET: Final = {"smallest": -2, "largest": -1}  # EarliestTime and LatestTime of Kafka's OffsetRequest
 _LONGEST_REGISTRATION: Final = 2
+_FINAL: Final = frozenset(
+    {
+        CentralError.INVALID_GROUP_ID,
+        CentralError.INVALID_CONSUMER_ID,
+        CentralError.INVALID_SESSION_TIMEOUT,
+        CentralError.INVALID_TOPIC_COUNT,
+        CentralError.INVALID_OFFSET_RESET,
+    }
+)
 """In session timeouts: with the passage of section 2 the response waits until the group's other consumers have
 registered, or their session timeout is over."""
 
@@ -80,6 +89,7 @@ class DraftConsumer:
     :ivar fence: the highest epoch that any coordinator sent, with its generation; None before that
     :ivar positions: the next offset to consume, of each partition that it owns; negative while not known
     :ivar coordinator: the broker that it is registered with, or about to be; None if it has found none
+    :ivar refusal: the error for which it has ended: the same registration would be refused again
     """
 
     def __init__(self, settings: events.ConsumerSettings) -> None:
@@ -88,6 +98,7 @@ class DraftConsumer:
         self.fence: events.Fence | None = None
         self.positions: dict[Partition, int] = {}
         self.coordinator: machines.BrokerAddress | None = None
+        self.refusal: CentralError | None = None
         self._now = 0
         self._effects: list[events.ConsumerEffect] = []
         self._due: int | None = 0
@@ -215,6 +226,9 @@ class DraftConsumer:
     def _registered(self, response: m.RegisterConsumerResponse) -> None:
         """Step 5. The older passage has the partitions here (section 2, point 2 of "Consumer")."""
         if response.error_code:
+            if response.error_code in _FINAL:
+                self.refusal = CentralError(response.error_code)
+                self._is_shutting_down = True
             self._leave(logging.ERROR, "registration refused", error=_error_text(response.error_code))
             return
         self._go(ConsumerState.REGISTERED)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kcoord_wire.kernel.machines import (
     BrokerAddress,
@@ -48,6 +48,11 @@ class CentralError(enum.IntEnum):
     UNKNOWN_CONSUMER_ID = 103
     INVALID_CONSUMER_ID = 104
     INVALID_OFFSET_RESET = 105
+
+
+LARGEST_MESSAGE: Final = 16 << 20
+"""Bytes that either side takes from the other: some 60,000 partitions with the longest names. The coordinator assigns a
+consumer no more than fits."""
 
 
 class Partition(NamedTuple):

@@ -34,7 +34,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from kcoord_wire.central.draft.context import Context, assign, why_rebalance
-from kcoord_wire.central.draft.events import Partition
+from kcoord_wire.central.draft.events import LARGEST_MESSAGE, Partition
 from kcoord_wire.central.draft.groups import (
     BACKING_OFF,
     Attempt,
@@ -65,6 +65,8 @@ OwnershipT = TypeVar("OwnershipT")
 LATEST: Final = -1  # OffsetRequest.LatestTime of Kafka 0.7: the consumer's fetcher finds the offset
 EARLIEST: Final = -2
 MOST_ENTRIES: Final = 32_767  # of a list in a message
+_ENTRY_BYTES: Final = 12  # of a partition besides its names: their lengths, int16, and the offset, int64
+_BESIDE_OWNERSHIP: Final = 1 << 20  # consumer id, brokers, and what threads have besides their ids
 
 Owned: TypeAlias = Mapping[str, Sequence[Partition]]
 """The partitions of each thread of a consumer."""
@@ -206,18 +208,27 @@ class Rebalancer(ABC):
         self.context.note(level, what, **where, **facts)
 
 
+def _size(thread_id: str, partitions: Sequence[Partition]) -> int:
+    """Return the bytes of a thread in a message; each character of its id takes at most 4."""
+    return 4 * len(thread_id) + sum(len(each.topic) + len(each.name) + _ENTRY_BYTES for each in partitions)
+
+
 def _by_member(
     owners: Mapping[Partition, str], members: Sequence[RegisteredConsumer]
 ) -> dict[RegisteredConsumer, dict[str, list[Partition]]]:
     """Sort the partitions by consumer and thread; a consumer without partitions has no threads.
 
-    :raises AttemptFailedError: a thread would get more than a message can name
+    :raises AttemptFailedError: a thread or a consumer would get more than a message can name
     """
     found: dict[str, dict[str, list[Partition]]] = {member.consumer_id: {} for member in members}
     for partition, thread_id in owners.items():
         found[consumer_of(thread_id)].setdefault(thread_id, []).append(partition)
     if any(len(partitions) > MOST_ENTRIES for threads in found.values() for partitions in threads.values()):
         raise AttemptFailedError(f"a thread would own more than {MOST_ENTRIES} partitions")
+    for consumer_id, threads in found.items():
+        size = sum(map(_size, threads.keys(), threads.values()))
+        if size > LARGEST_MESSAGE - _BESIDE_OWNERSHIP:
+            raise AttemptFailedError(f"the partitions of {consumer_id} take {size} bytes of a message")
     return {member: found[member.consumer_id] for member in members}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kcoord_wire.central.draft import rebalance
 from kcoord_wire.central.draft.events import Partition, RebalanceBy
 from kcoord_wire.central.draft.subscription import format_topics
 from kcoord_wire.messages import central as m
@@ -387,6 +388,15 @@ def test_a_group_that_does_not_come_back_is_forgotten(sockets: DraftCluster) -> 
     sockets.add_topic("orders", 5)
     sockets.run(70_000)
     assert sockets.term.groups.by_id == {}
+
+
+def test_no_message_is_too_large_for_a_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebalance, "LARGEST_MESSAGE", (1 << 20) + 70)
+    cluster = DraftCluster(orders=3)
+    assert cluster.consumer("a").got(m.StartFetcherRequest) == []
+    cluster.run(1_000)
+    assert "take 75 bytes" in cluster.brokers[1].noted("rebalance attempt failed")[0]["reason"]
+    assert cluster.consumer("b").started_with.keys() == {Partition("orders", "1-2")}
 
 
 def hold(cluster: DraftCluster, groups: int) -> list[Consumer]:
