@@ -38,6 +38,7 @@ from kcoord_wire.central.draft.events import CentralError, CoordinatorSettings
 from kcoord_wire.central.peer import Limits
 from kcoord_wire.central.rewrite.coordinator import RewriteCoordinator
 from kcoord_wire.central.rewrite.events import CoordinatorSettings as RewriteSettings
+from kcoord_wire.central.rewrite.layout import COORDINATION
 from kcoord_wire.central.served_topics import GeneratedTopics, OwnTopics, RecordClock, RewriteTopics, check_broker
 from kcoord_wire.central.server import Server
 from kcoord_wire.central.status import StatusReader
@@ -46,7 +47,7 @@ from kcoord_wire.kernel.driver import Driver, monotonic_ms
 from kcoord_wire.kernel.machines import BrokerAddress, Machine, Tick
 from kcoord_wire.kernel.net import WILDCARD_HOSTS, address_text, local_address
 from kcoord_wire.messages import central as m
-from kcoord_wire.zookeeper.layout import Brokers
+from kcoord_wire.zookeeper.layout import COORDINATOR_EPOCH, Brokers
 from kcoord_wire.zookeeper.memory import MemoryLink, MemoryZooKeeper
 from kcoord_wire.zookeeper.registry import ZooKeeperRegistry
 from kcoord_wire.zookeeper.requests import Ask, Deliver
@@ -97,7 +98,8 @@ ID_SECONDS: Final = 1.0  # beyond the session timeout
 
 
 class BrokerStartError(ValueError):
-    """The broker cannot register itself: ZooKeeper does not answer, or another broker has the id."""
+    """The broker cannot register itself: ZooKeeper does not answer, another broker has the id, or the chroot is that of
+    the other design, whose topics have the same names and other data."""
 
 
 class Coordinates(Machine, Protocol):
@@ -198,6 +200,9 @@ class HostedBroker(Service, Generic[SettingsT]):
     topics_class: type[OwnTopics] = OwnTopics
     """Announces the topics."""
 
+    other_design: tuple[str, str]
+    """The name of the design that cannot share a chroot with this one, and a node that it makes first."""
+
     @abstractmethod
     def _make_server(self) -> Server:
         """Return the server, in the event loop in which it runs."""
@@ -227,7 +232,7 @@ class HostedBroker(Service, Generic[SettingsT]):
     async def _start(self, server: Server) -> None:
         """Connect to ZooKeeper, and wait until it has this broker and its topics."""
         if self._zookeeper is not None:
-            await self._wait_for_id(self._zookeeper)
+            await self._check_cluster(self._zookeeper)
         self._machine = self._make_machine(self._own)
         self._registry = registry = self._make_registry(server.deliver)
         await server.serve(self._machine, self._own_topics, registry=registry)
@@ -238,13 +243,16 @@ class HostedBroker(Service, Generic[SettingsT]):
                 raise BrokerStartError(f"{self._zookeeper} has not accepted broker {self._broker_id}; the log says why")
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _wait_for_id(self, zookeeper: str) -> None:
-        """Wait until the id is free, or registered with the own address.
+    async def _check_cluster(self, zookeeper: str) -> None:
+        """Refuse a chroot of the other design, and wait until the id is free, or registered with the own address.
 
         Only one of two brokers with one id can act (`Leadership.bar`). The registration of a process that has ended
         lasts for its session timeout.
         """
         async with StatusReader(zookeeper, seconds=self._connect_seconds, **self._session) as reader:
+            design, node = self.other_design
+            if await reader.exists(node):
+                raise BrokerStartError(f"{zookeeper} is in use by the {design}, as {node} shows; give another chroot")
             until = time.monotonic() + self._session_timeout_ms / 1000 + ID_SECONDS
             while (other := await reader.broker(self._broker_id)) not in (None, self._own):
                 if time.monotonic() > until:
@@ -263,7 +271,7 @@ class HostedBroker(Service, Generic[SettingsT]):
 
     @property
     def _is_registered(self) -> bool:
-        has_topics = self._own_topics.announced.keys() == self._topics.keys()
+        has_topics = self._own_topics.announced.keys() >= self._topics.keys()
         return has_topics and self._machine.brokers.known.get(self._broker_id) == self._own
 
 
@@ -280,6 +288,7 @@ async def _first(*futures: asyncio.Future[Any]) -> None:
 class CentralBroker(HostedBroker[CoordinatorSettings]):
     """A broker that stands for election as the coordinator. Its parameters are those of `HostedBroker`."""
 
+    other_design = "rewrite", COORDINATION
     _machine: DraftCoordinator
     _generated: GeneratedTopics | None = None
 
@@ -319,6 +328,7 @@ class RewriteBroker(HostedBroker[RewriteSettings]):
     """A broker that coordinates the groups of its shards. Its parameters are those of `HostedBroker`."""
 
     topics_class = RewriteTopics
+    other_design = "draft", COORDINATOR_EPOCH
     _machine: RewriteCoordinator
     _own_topics: RewriteTopics
 

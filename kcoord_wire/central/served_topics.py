@@ -7,6 +7,7 @@ Laws:
 
 * `/brokers/topics/[topic]/[broker]` has the number of partitions of each topic at this broker. It grows and never
   shrinks ("It is currently not possible to reduce the number of partitions for a topic", section 2).
+* What a broker has announced once it serves, also when it starts again without the topic: its partitions are assigned.
 * In the rewrite, `/brokers/topics/[topic]` has the replicas of each partition, as Kafka 0.8 writes it. Every broker
   that is given a topic adds itself to the replicas of its partitions; partitions are added, and never removed.
 * The records of all brokers are the same: their rate, and the instant since which they grow, are those of the first
@@ -29,6 +30,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, NamedTuple
@@ -43,13 +45,14 @@ from kcoord_wire.kernel.machines import LogEvent
 from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.messages import central as m
 from kcoord_wire.records import Record, encode_message_set
-from kcoord_wire.zookeeper.layout import ROOTS, parse_object, topic_path
+from kcoord_wire.zookeeper.layout import BROKER_TOPICS, ROOTS, parse_object, topic_path
 from kcoord_wire.zookeeper.requests import (
     RETRY_MS,
     Create,
     Node,
     Outcome,
     Read,
+    ReadChildren,
     RegistryError,
     Replied,
     SessionChanged,
@@ -150,10 +153,18 @@ class OwnTopics:
                 self.clock = parse_record_clock((yield from _read(RECORDS)).data)
                 for topic, partitions in self._topics.items():
                     yield from self._announce_topic(topic, partitions)
+                for topic in (yield ReadChildren(BROKER_TOPICS)) or ():
+                    if topic not in self._topics and (partitions := (yield from self._announced(topic))):
+                        self.announced[topic] = partitions
                 return
             except (RegistryError, ValueError) as error:
                 self._effects.append(LogEvent(logging.WARNING, "topics not announced", {"reason": str(error)}))
             yield Sleep(RETRY_MS)
+
+    def _announced(self, topic: str) -> Generator[Any, Any, int]:
+        """Return the number of partitions that this broker has announced of a topic; 0 if it has not."""
+        node: Node | None = yield Read(f"{topic_path(topic)}/{self._broker_id}")
+        return int(node.data) if node is not None and node.data.isdigit() else 0
 
     def _announce_topic(self, topic: str, partitions: int) -> Procedure:
         path = f"{topic_path(topic)}/{self._broker_id}"
@@ -315,6 +326,13 @@ class RewriteTopics(OwnTopics):
         values = _generate(f"{topic}-{wanted.partition}", range(wanted.fetch_offset, end), most, _OVERHEAD)
         answer.records = encode_message_set([Record(None, value, offset=offset) for offset, value in values], magic=0)
         return answer
+
+    def _announced(self, topic: str) -> Generator[Any, Any, int]:
+        node: Node | None = yield Read(topic_path(topic))
+        replicas: list[list[int]] = []
+        with suppress(ValueError):  # a topic of others
+            replicas = [] if node is None else parse_topic(node.data)
+        return len(replicas) if any(self._broker_id in brokers for brokers in replicas) else 0
 
     def _announce_topic(self, topic: str, partitions: int) -> Procedure:
         path = topic_path(topic)

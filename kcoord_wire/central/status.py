@@ -119,6 +119,10 @@ class StatusReader:
         await self._read_live(status)
         return status
 
+    async def exists(self, path: str) -> bool:
+        """Whether there is a node."""
+        return await self._run(_answer(Read(path))) is not None
+
     async def broker(self, broker_id: int) -> BrokerAddress | None:
         """Return the broker that is registered under an id; None if there is none."""
         node: Node | None = await self._run(_answer(Read(broker_path(broker_id))))

@@ -13,7 +13,7 @@ import pytest
 
 import kcoord_wire as kw
 from kcoord_wire import messages as kafka
-from kcoord_wire.central.broker import BrokerStartError, CentralBroker, LoopMemory, RewriteBroker
+from kcoord_wire.central.broker import BrokerStartError, CentralBroker, HostedBroker, LoopMemory, RewriteBroker
 from kcoord_wire.central.dialects import version_of
 from kcoord_wire.central.draft.events import CentralError
 from kcoord_wire.central.peer import Limits
@@ -129,6 +129,22 @@ def test_an_id_has_one_broker_at_a_time(zookeeper: Ensemble) -> None:
             other.start()
     with CentralBroker(connect, session_timeout_ms=SESSION_MS) as broker:
         eventually(lambda: broker.epoch == 2)
+
+
+@pytest.mark.parametrize(
+    ("first", "has_begun", "second"),
+    [(CentralBroker, "epoch", RewriteBroker), (RewriteBroker, "shards", CentralBroker)],
+    ids=["rewrite", "draft"],
+)
+def test_the_other_design_needs_another_chroot(
+    zookeeper: Ensemble, first: type[HostedBroker[Any]], has_begun: str, second: type[HostedBroker[Any]]
+) -> None:
+    connect = zookeeper.connect + chroot_of_its_own()
+    with first(connect, session_timeout_ms=SESSION_MS) as broker:
+        eventually(lambda: getattr(broker, has_begun))
+    design, marker = second.other_design
+    with pytest.raises(BrokerStartError, match=f"is in use by the {design}, as {marker} shows"):
+        second(connect, broker_id=2, session_timeout_ms=SESSION_MS).start()
 
 
 @on_virtual_loop

@@ -47,6 +47,16 @@ def test_topics_are_announced_and_grow_and_never_shrink() -> None:
         assert [note.what for note in broker.notes] == (["partitions cannot be removed"] if partitions == 5 else [])
 
 
+def test_a_broker_serves_what_it_has_announced_before() -> None:
+    world: MemoryWorld[OwnTopics] = MemoryWorld()
+    for broker_id, given in ((1, {"orders": 4, "old": 2}), (2, {"other": 1})):
+        announcing(world, given, RecordClock(1_000, 2.0), broker_id)
+        world.run(1_000)
+    broker = announcing(world, {"orders": 4}, RecordClock(1_000, 2.0))
+    world.run(1_000)
+    assert broker.machine.announced == {"orders": 4, "old": 2}
+
+
 def test_brokers_have_one_clock_of_records() -> None:
     world: MemoryWorld[OwnTopics] = MemoryWorld()
     for broker_id in (1, 2):
@@ -264,6 +274,14 @@ def test_every_broker_adds_itself_to_the_replicas() -> None:
     announced(world, 2, {"orders": 2})
     announced(world, 2, {"orders": 2})
     assert replicas(world) == [[1, 2], [1, 2]]
+
+
+def test_replicas_of_earlier_starts_are_served() -> None:
+    world: MemoryWorld[RewriteTopics] = MemoryWorld()
+    announced(world, 1, {"orders": 2})
+    announced(world, 2, {"other": 1})
+    world.zookeeper.write(Create("/brokers/topics/foreign", b"7"))
+    assert announced(world, 1, {}).announced == {"orders": 2}
 
 
 def test_partitions_are_added_and_never_removed() -> None:

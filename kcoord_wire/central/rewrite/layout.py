@@ -30,9 +30,10 @@ from kcoord_wire.zookeeper.layout import parse_json
 
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
-SHARDS: Final = "/coordination/shards"
-BROKER_PRESENCE: Final = "/coordination/brokers"
-BROKER_TERMS: Final = "/coordination/terms"
+COORDINATION: Final = "/coordination"
+SHARDS: Final = f"{COORDINATION}/shards"
+BROKER_PRESENCE: Final = f"{COORDINATION}/brokers"
+BROKER_TERMS: Final = f"{COORDINATION}/terms"
 LARGEST_GROUP: Final = 800_000
 """Bytes of a group's metadata: ZooKeeper closes the connection of a client that sends 1 MB (jute.maxbuffer)."""
 STRATEGIES: Final = ("range", "roundrobin")
