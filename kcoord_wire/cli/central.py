@@ -22,7 +22,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
@@ -434,6 +434,7 @@ def status_to_json(status: ClusterStatus) -> dict[str, Any]:
     live = {} if status.live is None else {group.group_id: group for group in status.live.groups}
     names = sorted({*status.groups, *live})
     leader = status.leader
+
     return {
         "coordinator": leader
         and {
@@ -444,8 +445,18 @@ def status_to_json(status: ClusterStatus) -> dict[str, Any]:
         },
         "brokers": {str(each.broker_id): address_text(each.host, each.port) for each in status.brokers.values()},
         "topics": {topic: {str(each): number for each, number in at.items()} for topic, at in status.topics.items()},
-        "groups": {name: _live_part(live.get(name)) | _stored_part(status.groups.get(name)) for name in names},
+        "groups": {
+            name: _live_part(live.get(name)) | _stored_part(status.groups.get(name), _members(status, name))
+            for name in names
+        },
     }
+
+
+def _members(status: ClusterStatus, name: str) -> set[str] | None:
+    """Return the consumers of a group; None if they are not known."""
+    if status.live is None:
+        return None
+    return {each.consumer_id for group in status.live.groups if group.group_id == name for each in group.consumers}
 
 
 def _live_part(group: m.CentralStatusResponseGroup | None) -> dict[str, Any]:
@@ -463,13 +474,29 @@ def _live_part(group: m.CentralStatusResponseGroup | None) -> dict[str, Any]:
     }
 
 
-def _stored_part(group: GroupStatus | None) -> dict[str, Any]:
+def _stored_part(group: GroupStatus | None, members: set[str] | None) -> dict[str, Any]:
+    """Owners and offsets; owners that have left keep their nodes until another consumer gets the partition.
+
+    :param members: the consumers of the group; None if they are not known
+    """
     if group is None:
-        return {"owners": {}, "offsets": {}}
+        return {"owners": {}, "left": {}, "offsets": {}}
+    from kcoord_wire.central.draft.groups import consumer_of
+
+    owners = {f"{each.topic}/{each.name}": owner for each, owner in sorted(group.owners.items())}
+    left = {each: owner for each, owner in owners.items() if members is not None and consumer_of(owner) not in members}
     return {
-        "owners": {f"{each.topic}/{each.name}": owner for each, owner in sorted(group.owners.items())},
+        "owners": {each: owner for each, owner in owners.items() if each not in left},
+        "left": left,
         "offsets": {f"{each.topic}/{each.name}": offset for each, offset in sorted(group.offsets.items())},
     }
+
+
+def _partition_rows(group: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield each partition with its owner and offset."""
+    owner_of = group["owners"] | {each: f"- ({owner} has left)" for each, owner in group["left"].items()}
+    for partition in sorted({*owner_of, *group["offsets"]}):
+        yield partition, owner_of.get(partition, "-"), str(group["offsets"].get(partition, "-"))
 
 
 def _print_tables(status: ClusterStatus) -> None:
@@ -493,9 +520,8 @@ def _print_tables(status: ClusterStatus) -> None:
                 consumer[key] for key in ("host", "topic_count", "session_timeout_ms", "failed_pings", "partitions")
             ]
             consumers.add_row(styled(name), styled(consumer_id), *(styled(str(fact)) for fact in facts))
-        for partition in sorted({*group["owners"], *group["offsets"]}):
-            offset = group["offsets"].get(partition, "-")
-            owners.add_row(styled(name), styled(partition), styled(group["owners"].get(partition, "-")), str(offset))
+        for partition, *facts in _partition_rows(group):
+            owners.add_row(styled(name), styled(partition), *map(styled, facts))
     for made in (brokers, groups, consumers, owners):
         if made.row_count:
             print_table(made)

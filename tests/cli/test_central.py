@@ -217,8 +217,18 @@ def test_a_silent_coordinator_leaves_nulls() -> None:
         "waits_for": None,
         "consumers": None,
         "owners": {"orders/1-0": "c-0"},
+        "left": {},
         "offsets": {"orders/1-0": 5},
     }
+
+
+def test_owners_that_have_left_are_apart() -> None:
+    stored = GroupStatus({Partition("orders", "1-0"): "c-0", Partition("orders", "1-1"): "gone-0"})
+    consumers = [m.CentralStatusResponseConsumer(consumer_id="c")]
+    live = m.CentralStatusResponse(groups=[m.CentralStatusResponseGroup(group_id="g", consumers=consumers)])
+    groups = status_to_json(ClusterStatus(groups={"g": stored, "empty": stored}, live=live))["groups"]
+    assert (groups["g"]["owners"], groups["g"]["left"]) == ({"orders/1-0": "c-0"}, {"orders/1-1": "gone-0"})
+    assert (groups["empty"]["owners"], len(groups["empty"]["left"])) == ({}, 2)
 
 
 @pytest.mark.slow
