@@ -517,12 +517,12 @@ class MemberMachine:
         self._restart_session()
         assignor = self._all_assignors[self._protocol or ""]
         _run_hook(assignor, "on_assignment", assignment.partitions, assignment.user_data, self.generation_id)
-        self._effects.append(events.Assigned(self.generation_id, added))
         self._unfetched |= added
-        if taken_away:
+        if taken_away:  # before what is new, as ConsumerCoordinator.onJoinComplete does
             self._rejoin_for = "partitions were given up"
             self._revoke(taken_away)
-        else:
+        self._effects.append(events.Assigned(self.generation_id, added))
+        if not taken_away:
             self._compare_topics()
 
     def _topics_known(self, event: events.TopicsKnown) -> None:

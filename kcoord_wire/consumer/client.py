@@ -13,13 +13,16 @@ Laws:
 * The application's task does what Java's ``poll`` does: the listener runs in `poll`, joining waits for `poll`, and
   without a `poll` for ``max_poll_interval_ms`` the member leaves, until the next one. Everything else goes on in the
   background: heartbeats, fetching, the search for a coordinator.
-* The listener's methods run one after another, in the order of the events. A partition is announced by `on_assigned`
-  once, and ends by one `on_revoked` or one `on_lost`; by both if it is lost while `on_revoked` runs. Partitions that
-  are lost before they are announced are never mentioned.
+* The listener's methods run one after another, in the order of the events; in a cooperative rebalance what is given up
+  comes before what is new, as in Java. A partition is announced by `on_assigned` once, and ends by one `on_revoked` or
+  one `on_lost`; by both if it is lost while `on_revoked` runs. Partitions that are lost before they are announced are
+  never mentioned. An `on_assigned` that is cancelled is called again before records of its partitions are returned.
 * Whatever the listener does, partitions that were to be given up are given up when its method ends: the group never
   waits for an application that has failed.
 * A record is returned only for a partition that this member holds and that the listener knows of.
-* A position is committed automatically only after `poll` has returned the records before it, and was called again.
+* A position is committed automatically only after `poll` has returned the records before it, and was called again. At
+  the end it is committed without that, unless an exception ends the ``async with`` block: then the application has not
+  finished the records of the last poll, and they are read again.
 * After `close`, or the end of ``async with``, no task, timer or connection is left, whatever went wrong.
 * Time is the event loop's, so that a loop with virtual time can run it.
 """
@@ -33,6 +36,7 @@ import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -73,7 +77,8 @@ class RebalanceListener:
         """Give up partitions that this consumer still owns: finish work, commit. Never called with none."""
 
     def on_assigned(self, partitions: Partitions) -> Awaitable[None] | None:
-        """A rebalance has ended, and these partitions are new; none are if the assignment has not grown."""
+        """A rebalance has ended, and these partitions are new; none are if the assignment has not grown. They are in
+        `Consumer.assignment`, and can be sought and paused."""
 
     def on_lost(self, partitions: Partitions) -> Awaitable[None] | None:
         """Partitions are lost: another member may own them already, and commits for them fail. Never called with none.
@@ -105,13 +110,19 @@ class Callbacks:
         """Whether there is anything to call the listener for."""
         return bool(self._queue)
 
+    @property
+    def held(self) -> Partitions:
+        """The partitions that the listener knows of, or is being called for."""
+        return self._positions.announced | self._announcing
+
     def add(self, event: Assigned | Revoking | Lost) -> None:
         """Take in what the member reports."""
         if isinstance(event, Assigned):
             self._positions.assign(event.partitions)
         elif isinstance(event, Lost):
             self._forget_what_is_over()
-            known = event.partitions & (self._positions.announced | self._announcing)
+            known = event.partitions & self.held
+            self._announcing -= event.partitions
             self._positions.drop(event.partitions)
             if not known:
                 return
@@ -127,7 +138,7 @@ class Callbacks:
             event = self._queue.popleft()
             match event:
                 case Assigned():
-                    await self._assigned(event.partitions)
+                    await self._assigned(event)
                 case Revoking():
                     self._revoking(event.partitions)
                     try:
@@ -137,13 +148,23 @@ class Callbacks:
                 case Lost():
                     await self._call("on_lost", event.partitions)
 
-    async def _assigned(self, partitions: Partitions) -> None:
-        self._announcing = partitions
+    async def _assigned(self, event: Assigned) -> None:
+        """Announce partitions; again with the next poll if the listener is cancelled, which has not finished then."""
+        self._announcing = event.partitions
         try:
-            await self._call("on_assigned", partitions)
-        finally:
-            self._announcing = _NONE
-            self._positions.announce(partitions)
+            await self._call("on_assigned", event.partitions)
+        except asyncio.CancelledError:
+            if self._announcing or not event.partitions:  # else all of them are lost
+                self._queue.appendleft(replace(event, partitions=self._announcing))
+            raise
+        except ListenerError:
+            self._announced()
+            raise
+        self._announced()
+
+    def _announced(self) -> None:
+        self._positions.announce(self._announcing)
+        self._announcing = _NONE
 
     async def revoke_all(self) -> None:
         """Let the listener give up everything, because the member leaves.
@@ -162,7 +183,8 @@ class Callbacks:
 
     async def _revoke(self, partitions: Partitions) -> None:
         try:
-            known = partitions & self._positions.announced
+            known = partitions & self.held
+            self._announcing -= partitions
             if known:
                 await self._call("on_revoked", known)
         finally:
@@ -200,6 +222,7 @@ class Consumer:
         self._membership: Membership | None = None
         self._failure: Exception | None = None
         self._poller: asyncio.Task[Any] | None = None
+        self._in_hand: dict[TopicPartition, int] = {}  # the first offsets that the last poll has returned
         self._is_closed = False
         self._next_commit = 0.0
 
@@ -211,7 +234,7 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        await self._close(30_000, is_finished=error is None)
 
     async def close(self, timeout_ms: float = 30_000) -> None:
         """Commit if ``enable_auto_commit`` is set, let the listener give up the partitions, leave the group, and end.
@@ -223,6 +246,9 @@ class Consumer:
         :raises ListenerError: the listener has failed; the consumer is closed all the same
         :raises ConcurrentPollError: it is called within the listener
         """
+        await self._close(timeout_ms, is_finished=True)
+
+    async def _close(self, timeout_ms: float, *, is_finished: bool) -> None:
         if self._is_closed:
             return
         if self._poller is not None and self._poller is asyncio.current_task():
@@ -236,15 +262,18 @@ class Consumer:
             self._signal.set()
             while self._poller is not None:
                 await self._signal.wait()
-            await self._leave("the consumer is being closed", timeout_ms)
+            await self._leave("the consumer is being closed", timeout_ms, is_finished=is_finished)
 
     async def _drop_membership(self) -> None:
         membership, self._membership = self._membership, None
         if membership is not None:
             await membership.close()
 
-    async def _leave(self, reason: str, timeout_ms: float) -> None:
-        """Give up the partitions and end the membership."""
+    async def _leave(self, reason: str, timeout_ms: float, *, is_finished: bool = True) -> None:
+        """Give up the partitions and end the membership.
+
+        :param is_finished: whether the application has finished what the last poll has returned
+        """
         membership = self._membership
         if membership is None:
             return
@@ -253,13 +282,16 @@ class Consumer:
             stack.push_async_callback(self._drop_membership)
             stack.push_async_callback(membership.leave, reason, deadline)
             if self.settings.enable_auto_commit:
-                await self._commit_at_the_end(deadline)
+                await self._commit_at_the_end(deadline, is_finished=is_finished)
             await self._callbacks.revoke_all()
 
-    async def _commit_at_the_end(self, deadline: float) -> None:
+    async def _commit_at_the_end(self, deadline: float, *, is_finished: bool) -> None:
+        offsets = self._positions.consumed()
+        if not is_finished:
+            offsets |= {each: min(offsets[each], first) for each, first in self._in_hand.items() if each in offsets}
         try:
             async with asyncio.timeout_at(deadline):
-                await self.commit()
+                await self.commit(offsets)
         except (ConsumerError, TimeoutError) as error:
             _LOG.info("offsets were not committed at the end: %s", error)
 
@@ -408,6 +440,9 @@ class Consumer:
                 continue
             self._positions.check_offsets()  # after `Polled`: the member rejoins whatever its partitions lack
             records = self._positions.next_records(most)
+            self._in_hand = {}
+            for record in records:
+                self._in_hand.setdefault(TopicPartition(record.topic, record.partition), record.offset)
             self._fetcher.start()
             if records:
                 return records
@@ -501,8 +536,8 @@ class Consumer:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that this member holds and that the listener knows of."""
-        return self._positions.announced
+        """The partitions that this member holds and that the listener knows of, or is being called for."""
+        return self._callbacks.held
 
     async def position(self, partition: TopicPartition) -> int:
         """Return the offset of the next record that `poll` will return; wait until it is known.
@@ -535,7 +570,7 @@ class Consumer:
         self._look_up(LATEST, partitions)
 
     def _look_up(self, timestamp: int, partitions: Iterable[TopicPartition] | None) -> None:
-        for partition in self._positions.announced if partitions is None else partitions:
+        for partition in self.assignment if partitions is None else partitions:
             self._positions.state(partition).look_up(timestamp)
         self._fetcher.start()
 

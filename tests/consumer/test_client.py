@@ -101,6 +101,69 @@ def test_closing_commits_and_leaves_nothing_behind(coordinator: StartCoordinator
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
+def test_an_exception_leaves_the_records_in_hand(coordinator: StartCoordinator, error: type[BaseException]) -> None:
+    async def consume(address: str) -> None:
+        async with Consumer(settings(address)) as consumer:
+            consumer.subscribe(["orders"])
+            async for record in consumer:
+                if record.value == b"fails":
+                    raise error
+
+    async def run() -> None:
+        address = coordinator(topics={"orders": 1}).address
+        await produce(address, {ORDERS[0]: ["done", "fails", "unread"]})
+        with pytest.raises(error):
+            await consume(address)
+        async with Consumer(settings(address)) as again:
+            again.subscribe(["orders"])
+            assert [record.value for record in await take(again, 2)] == [b"fails", b"unread"]
+
+    asyncio.run(run())
+
+
+def test_the_listener_sees_what_is_assigned(coordinator: StartCoordinator) -> None:
+    class Restoring(RebalanceListener):
+        async def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+            assert consumer.assignment == partitions
+            consumer.seek_to_beginning()
+            positions.update({each: await consumer.position(each) for each in partitions})
+            consumer.pause([ORDERS[1]])
+
+    positions: dict[TopicPartition, int] = {}
+
+    async def run() -> None:
+        nonlocal consumer
+        address = coordinator(topics={"orders": 2}).address
+        await produce(address, {each: ["a"] for each in ORDERS[:2]})
+        async with Consumer(settings(address, auto_offset_reset="latest")) as consumer:
+            consumer.subscribe(["orders"], Restoring())
+            assert [record.partition for record in await take(consumer, 1)] == [0]
+            assert consumer.paused == {ORDERS[1]}
+        assert positions == dict.fromkeys(ORDERS[:2], 0)
+
+    consumer: Consumer
+    asyncio.run(run())
+
+
+def test_what_is_given_up_comes_before_what_is_new(coordinator: StartCoordinator) -> None:
+    """Java's order: ConsumerCoordinator.onJoinComplete revokes, then assigns."""
+
+    async def run() -> None:
+        address = coordinator(topics={"orders": 4}).address
+        options = settings(address, partition_assignment_strategy=["cooperative-sticky"])
+        listener = NotingListener()
+        async with Consumer(options) as first:
+            first.subscribe(["orders"], listener)
+            await drive(lambda: first.assignment == ALL, first)
+            async with Consumer(options) as second:
+                second.subscribe(["orders"])
+                await drive(lambda: len(first.assignment) == len(second.assignment) == 2, first, second)
+            assert [method for method, _ in listener.calls[:4]] == ["assigned", "revoked", "assigned", "assigned"]
+
+    asyncio.run(run())
+
+
 def test_a_missing_offset_is_an_error_if_it_shall_be(coordinator: StartCoordinator) -> None:
     async def run() -> None:
         address = coordinator(topics={"orders": 4}).address
@@ -458,6 +521,55 @@ def test_partitions_lost_while_they_are_announced_are_lost() -> None:
     host.run(Assigned(1, partitions(0)))
     assert host.calls == [("assigned", (0,)), ("lost", (0,))]
     assert host.positions.announced == frozenset()
+
+
+def test_a_listener_that_is_cancelled_is_called_again() -> None:
+    class Slow(NotingListener):
+        async def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+            self._note("assigned", partitions)
+            assert host.callbacks.held == partitions
+            if len(self.calls) < 3:
+                await asyncio.Event().wait()
+
+    async def cancelled() -> None:
+        async with asyncio.timeout(0.01):
+            await host.callbacks.run()
+
+    host = Host(Slow())
+    host.callbacks.add(Assigned(1, partitions(0, 1)))
+    with pytest.raises(TimeoutError):
+        asyncio.run(cancelled())
+    assert (host.positions.announced, host.callbacks.held) == (frozenset(), partitions(0, 1))
+    with pytest.raises(TimeoutError):
+        asyncio.run(cancelled())
+    host.run()
+    assert host.calls == [("assigned", (0, 1))] * 3
+    assert host.positions.announced == partitions(0, 1)
+
+
+def test_what_a_cancelled_listener_has_begun_is_lost_or_revoked() -> None:
+    class Endless(NotingListener):
+        async def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+            self._note("assigned", partitions)
+            await asyncio.Event().wait()
+
+    async def cancelled() -> None:
+        async with asyncio.timeout(0.01):
+            await host.callbacks.run()
+
+    host = Host(Endless())
+    for number, end in ((0, Lost(partitions(0))), (1, Revoking(1, partitions(1)))):
+        host.callbacks.listener = Endless()
+        host.callbacks.add(Assigned(1, partitions(number)))
+        with pytest.raises(TimeoutError):
+            asyncio.run(cancelled())
+        if isinstance(end, Lost):
+            host.run(end)
+            assert host.calls == [("assigned", (0,)), ("lost", (0,))]
+        else:
+            asyncio.run(host.callbacks.revoke_all())
+            assert host.calls == [("assigned", (1,)), ("revoked", (1,))]
+        assert host.callbacks.held == frozenset()
 
 
 class Raising(RebalanceListener):

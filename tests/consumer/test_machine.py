@@ -349,7 +349,7 @@ def test_a_cooperative_member_keeps_its_own_and_joins_twice() -> None:
     assert (subscription.owned, subscription.generation) == (group_partitions(PARTITIONS), 1)
     script.join(2, leader="other", protocol="cooperative-sticky")
     effects = script.sync(PARTITIONS[:3])
-    assert effects[:2] == [Assigned(2, frozenset()), Revoking(1, frozenset(PARTITIONS[3:]))]
+    assert effects[:2] == [Revoking(1, frozenset(PARTITIONS[3:])), Assigned(2, frozenset())]
     assert script.machine.owned == frozenset(PARTITIONS), "until the application has let go"
     script.do(Released(1, {}))
     assert script.machine.owned == frozenset(PARTITIONS[:3])
