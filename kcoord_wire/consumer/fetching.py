@@ -8,7 +8,9 @@ Laws:
 * Each partition's leader epoch goes with it (KIP-320), so that a broker that has fallen behind, or a client that has,
   is noticed; a log that was cut back moves the position back to where it diverges.
 * `Fetcher`, which alone does IO, has at most one request to a broker in flight, and none for a partition whose records
-  wait for the application: what is buffered is at most one response for each broker.
+  wait for the application. A request asks for what ``fetch_max_bytes`` leaves beside the waiting records of the same
+  broker: of each broker at most that is buffered, and one batch, which it always sends (KIP-74). Paused partitions do
+  not count, else they would stop the others.
 * It needs no coordinator: while the member looks for one, or joins, the partitions that it holds are fetched.
 * A leader that fails or has moved means new metadata and a pause, not an error for the application.
 
@@ -60,7 +62,7 @@ def newest_fetch(states: Iterable[PartitionState], metadata: Metadata) -> int:
 
 
 def ask_for_records(
-    states: Iterable[PartitionState], metadata: Metadata, settings: ConsumerSettings, version: int
+    states: Iterable[PartitionState], metadata: Metadata, settings: ConsumerSettings, version: int, max_bytes: int
 ) -> Asked:
     """Return a Fetch request for these partitions, whose positions are known."""
     asked: dict[TopicPartition, tuple[PartitionState, int]] = {}
@@ -89,7 +91,7 @@ def ask_for_records(
     request = m.FetchRequest(
         max_wait_ms=settings.fetch_max_wait_ms,
         min_bytes=settings.fetch_min_bytes,
-        max_bytes=settings.fetch_max_bytes,
+        max_bytes=max_bytes,
         isolation_level=_isolation(settings),
         session_epoch=_NO_SESSION,
         topics=list(topics.values()),
@@ -214,16 +216,28 @@ class Fetcher:
         """Return the partitions that wait for a broker, by its node id."""
         work: dict[int, list[PartitionState]] = {}
         has_leaders = True
+        room = self._room()
         for state in self._positions:
             if state.reset_to is not None or state.is_fetchable:
                 leader = self._brokers.metadata.leader(state.partition)
                 if leader is None:
                     has_leaders = False
-                else:
+                elif state.reset_to is not None or room.get(leader.node_id, 1):
                     work.setdefault(leader.node_id, []).append(state)
         if not has_leaders:
             self._refresh()
         return work
+
+    def _room(self) -> dict[int, int]:
+        """Return how many bytes of records a broker may be asked for, by the node id of those that have sent some."""
+        room: dict[int, int] = {}
+        for state in self._positions:
+            if state.fetched is not None and not state.is_paused:
+                leader = self._brokers.metadata.leader(state.partition)
+                if leader is not None:
+                    left = room.get(leader.node_id, self._settings.fetch_max_bytes)
+                    room[leader.node_id] = max(left - state.fetched.size, 0)
+        return room
 
     async def _serve(self, node_id: int) -> None:
         """Send one request after another to a broker, as long as there is work for it."""
@@ -234,7 +248,7 @@ class Fetcher:
                 try:
                     connection = await self._brokers.to(node_id)
                     if states := self._work().get(node_id):  # it may have changed while the connection was opened
-                        stale = await self._ask(connection, states)
+                        stale = await self._ask(node_id, connection, states)
                 except (BrokerError, EncodeError):  # of the latter: an offset that a broker has made up
                     stale = True
                 failures = failures + 1 if stale else 0
@@ -245,7 +259,7 @@ class Fetcher:
         finally:
             del self._tasks[node_id]
 
-    async def _ask(self, connection: BrokerConnection, states: list[PartitionState]) -> bool:
+    async def _ask(self, node_id: int, connection: BrokerConnection, states: list[PartitionState]) -> bool:
         """Look up offsets or fetch, both if there is both to do, so that a partition whose offset cannot be looked up
         does not hold up the others; return whether to pause, and to ask for metadata."""
         metadata = self._brokers.metadata
@@ -256,10 +270,11 @@ class Fetcher:
             looked_up = ask_for_offsets(resets, metadata, self._settings)
             stale = take_offsets(looked_up, await connection.request(looked_up.message, version), self._positions)
         wanted = [state for state in states if self._may_fetch(state)]
-        if not wanted:
+        room = self._room().get(node_id, self._settings.fetch_max_bytes)
+        if not wanted or not room:
             return stale
         version = connection.highest_version(ApiKey.FETCH, newest_fetch(wanted, metadata))
-        asked = ask_for_records(wanted, metadata, self._settings, version)
+        asked = ask_for_records(wanted, metadata, self._settings, version, room)
         response = await connection.request(asked.message, version)
         return take_records(asked, response, self._positions, self._settings) or stale
 

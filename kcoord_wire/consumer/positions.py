@@ -94,6 +94,11 @@ class FetchedRecords:
         self._failure: str | None = None
         self._records = self._read()
 
+    @property
+    def size(self) -> int:
+        """Bytes of the records that the response had."""
+        return len(self._data)
+
     def next_records(self, count: int) -> list[ConsumerRecord]:
         """Return up to `count` records; fewer only if there are no more.
 

@@ -56,7 +56,7 @@ def standing(offset: int = 5) -> Positions:
 
 
 def fetch(positions: Positions, version: int = NEWEST_FETCH) -> Asked:
-    return ask_for_records([positions.state(A)], cluster(), SETTINGS, version)
+    return ask_for_records([positions.state(A)], cluster(), SETTINGS, version, SETTINGS.fetch_max_bytes)
 
 
 def fetched(error: int = 0, records: bytes | None = None, *, index: int = 0, **fields: Any) -> m.FetchResponse:
@@ -212,22 +212,38 @@ def buffered(consumer: Consumer) -> int:
 
 
 def test_what_waits_for_the_application_is_bounded(coordinator: StartCoordinator) -> None:
+    """However many partitions there are: each would take 50,000 bytes."""
+
     async def run() -> None:
-        server = coordinator(topics={"orders": 2})
-        both = sorted(partitions(0, 1))
-        for _ in range(10):
-            await produce(server.address, {partition: [BIG] * 4 for partition in both})
+        server = coordinator(topics={"orders": 40})
+        await produce(server.address, {each: [BIG] * 2 for each in sorted(partitions(*range(40)))})
         options = settings(server.address, max_partition_fetch_bytes=50_000, fetch_max_bytes=90_000)
         async with Consumer(options) as consumer:
             consumer.subscribe(["orders"])
             read = len(await take(consumer, 1))
-            await eventually_async(lambda: not any(state.is_fetchable for state in consumer._positions))
+            await eventually_async(lambda: not consumer._fetcher._work())
             before = fetches(server)
-            assert before > 0
-            assert 0 < buffered(consumer) <= 2 * 90_000
+            assert 90_000 - 3 * len(BIG) < buffered(consumer)
             await asyncio.sleep(0.3)
-            assert fetches(server) == before, "nothing is fetched for partitions whose records wait"
-            assert read + len(await take(consumer, 80 - read)) == 80
+            assert fetches(server) == before, "nothing is fetched while there is no room"
+            while read < 80:
+                assert buffered(consumer) < 90_000 + 3 * len(BIG), "the limit and a batch"
+                read += len(await take(consumer, 1))
+
+    asyncio.run(run())
+
+
+def test_a_paused_partition_takes_no_room_of_the_others(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        address = coordinator(topics={"orders": 2}).address
+        first, second = sorted(partitions(0, 1))
+        await produce(address, {first: [BIG] * 9})
+        async with Consumer(settings(address, fetch_max_bytes=20_000, max_poll_records=1)) as consumer:
+            consumer.subscribe(["orders"])
+            await take(consumer, 1)
+            consumer.pause([first])
+            await produce(address, {second: ["behind"]})
+            assert [record.partition for record in await take(consumer, 1)] == [1]
 
     asyncio.run(run())
 
