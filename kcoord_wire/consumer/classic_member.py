@@ -261,6 +261,7 @@ class MemberMachine:
     def _tick(self, _event: Tick) -> None:
         now = self._now
         if self._poll_until <= now and self.state in _IN_GENERATION:
+            self._effects.append(events.PollExpired())
             self._leave_until_polled("consumer poll timeout has expired.")
         is_in_doubt = self.state in _IN_GENERATION and not self._in_flight.has(Kind.SYNC)
         if self._in_flight.deadline <= now or (is_in_doubt and self._session_ends <= now):

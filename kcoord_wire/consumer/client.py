@@ -477,7 +477,7 @@ class Consumer:
         """Commit offsets, and wait for the coordinator. What may succeed later is tried again.
 
         :param offsets: by default the positions: the offsets after the last records that `poll` has returned
-        :raises CommitFailedError: they were refused
+        :raises CommitFailedError: they were refused; `PollIntervalExceededError` if for want of a poll
         :raises ValueError: an offset is negative, or does not fit into 64 bits
         :raises TypeError: an offset is no int
         :raises ConsumerTimeoutError: there was no answer within ``default_api_timeout_ms``

@@ -124,6 +124,12 @@ class CommitFailedError(ConsumerError):
         self.error = error
 
 
+class PollIntervalExceededError(CommitFailedError):
+    """Offsets were not committed, and the partitions are lost: the application has not polled for
+    ``max_poll_interval_ms``, so that the member has left. The next poll joins again; a longer interval or smaller
+    ``max_poll_records`` prevent it."""
+
+
 class ListenerError(ConsumerError):
     """The rebalance listener has raised; the rebalance goes on as if it had returned. The cause is its error.
 

@@ -290,6 +290,11 @@ class NotCommitted:
 
 
 @dataclass(slots=True)
+class PollExpired:
+    """The application has not polled for ``max_poll_interval_ms``: the member leaves, until the next poll."""
+
+
+@dataclass(slots=True)
 class Left:
     """The member has left; it sends nothing after the effects before this one."""
 
@@ -301,5 +306,6 @@ class Failed:
     error: ErrorCode
 
 
-_News = Assigned | Revoking | Lost | Fetched | NotFetched | Committed | NotCommitted | Unreadable | Left | Failed
-MemberEffect = SendRequest | Close | Assigning | _News
+_OfOffsets = Fetched | NotFetched | Committed | NotCommitted
+_News = Assigned | Revoking | Lost | Unreadable | PollExpired | Left | Failed
+MemberEffect = SendRequest | Close | Assigning | _OfOffsets | _News

@@ -17,6 +17,7 @@ Laws:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
@@ -31,7 +32,14 @@ from kcoord_wire.consumer import requests
 from kcoord_wire.consumer.brokers import Brokers, MetadataKeeper
 from kcoord_wire.consumer.classic_member import MemberMachine
 from kcoord_wire.consumer.connection import BrokerConnection
-from kcoord_wire.consumer.errors import AssignmentError, BrokerError, CommitFailedError, ConsumerError, GroupError
+from kcoord_wire.consumer.errors import (
+    AssignmentError,
+    BrokerError,
+    CommitFailedError,
+    ConsumerError,
+    GroupError,
+    PollIntervalExceededError,
+)
 from kcoord_wire.consumer.requests import assign_checked
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.errors import EncodeError
@@ -40,6 +48,7 @@ from kcoord_wire.kernel.machines import Close, Disconnected
 from kcoord_wire.protocol.api_keys import ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 
+_LOG: Final = logging.getLogger(__name__)
 _NEWEST: Final = events.Versions()
 _API_KEYS: Final = events.Versions(
     find_coordinator=ApiKey.FIND_COORDINATOR,
@@ -98,11 +107,14 @@ class Membership:
         self._waiting: set[asyncio.Future[Any]] = set()
         self._commits: dict[int, _Pending] = {}
         self._last_commit = 0
+        self._has_expired = False  # for want of a poll
 
     # ---- events and effects
 
     def deliver(self, event: events.MemberEvent) -> None:
         """Give the machine an event and carry out the effects."""
+        if isinstance(event, events.Polled):
+            self._has_expired = False
         self._driver.deliver(event)
 
     def _carry_out(self, _machine: Any, effect: events.MemberEffect, _cause: None) -> None:
@@ -120,6 +132,10 @@ class Membership:
             case events.Assigned() if not self.machine.is_leader:
                 self._metadata.group_topics = frozenset()
                 self._notify(effect)
+            case events.PollExpired():
+                self._has_expired = True
+                interval_ms = self._settings.max_poll_interval_ms
+                _LOG.warning("no poll for max_poll_interval_ms, %d ms: the member leaves the group", interval_ms)
             case events.Unreadable():
                 self._report(AssignmentError(effect.protocol, effect.detail))
             case events.Failed():
@@ -299,7 +315,8 @@ class Membership:
         if error is None:
             pending.future.set_result(None)
         else:
-            pending.future.set_exception(CommitFailedError(offsets, error))
+            kind = PollIntervalExceededError if self._has_expired else CommitFailedError
+            pending.future.set_exception(kind(offsets, error))
 
     # ---- the end
 

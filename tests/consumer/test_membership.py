@@ -12,7 +12,14 @@ import pytest
 
 from kcoord_wire.assignors import ASSIGNORS, Assignment, Assignor, MemberSubscription, Racks, TopicPartition
 from kcoord_wire.consumer import Consumer
-from kcoord_wire.consumer.errors import AssignmentError, AssignorHookError, CommitFailedError, GroupError, TopicError
+from kcoord_wire.consumer.errors import (
+    AssignmentError,
+    AssignorHookError,
+    CommitFailedError,
+    GroupError,
+    PollIntervalExceededError,
+    TopicError,
+)
 from kcoord_wire.coordinator import Coordinator, Fault, Faults, GroupConfig
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.consumers import NotingListener, drive, partitions, produce, settings, take
@@ -178,7 +185,9 @@ def test_a_member_that_stalls_in_revoke_learns_what_it_lost(coordinator: StartCo
     asyncio.run(run())
 
 
-def test_a_member_that_is_not_polled_leaves_and_comes_back(coordinator: StartCoordinator) -> None:
+def test_a_member_that_is_not_polled_leaves_and_comes_back(
+    coordinator: StartCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
     async def run() -> None:
         server = coordinator(topics={"orders": 4}, config=HASTY)
         listener = NotingListener()
@@ -188,6 +197,9 @@ def test_a_member_that_is_not_polled_leaves_and_comes_back(coordinator: StartCoo
             second.subscribe(["orders"])
             await drive(lambda: len(first.assignment) == len(second.assignment) == 2, first, second)
             await drive(lambda: second.assignment == ALL, second)  # the first is not polled meanwhile
+            with pytest.raises(PollIntervalExceededError):
+                await first.commit(dict.fromkeys(partitions(0), 1))
+            assert "no poll for max_poll_interval_ms, 300 ms" in caplog.text
             assert any("poll timeout" in str(account) for account in server.rebalances)
             await drive(lambda: len(first.assignment) == len(second.assignment) == 2, first, second)
             assert not first.assignment & second.assignment

@@ -615,6 +615,7 @@ _CARRY_OUT: Final[Mapping[type, Callable[[Members, MemberProcess, Any], None]]] 
     events.NotFetched: Members._do_record,
     events.Committed: Members._do_record,
     events.NotCommitted: Members._do_record,
+    events.PollExpired: Members._do_record,
     events.Left: Members._do_left,
     events.Failed: Members._do_record,
 }
