@@ -44,11 +44,11 @@ from kcoord_wire.forensics.sources.files import (
     Kind,
     SourceError,
     find_files,
+    in_captures,
     is_packed,
     kind_in_folder,
     kind_of_file,
     natural_order,
-    rotated,
 )
 
 SCHEMES: Final = ("abfs", "abfss", "file", "gs", "hdfs", "s3", "s3a", "viewfs")
@@ -321,15 +321,10 @@ def find_places(paths: Sequence[str], selected: Selection = Selection()) -> list
     chosen = [place for place in every if selected.has(place)]
     if not chosen:
         raise SourceError(f"none of {len(every)} files is selected by pathGlobFilter, modifiedAfter and modifiedBefore")
-    return _in_captures(sorted(chosen, key=lambda place: natural_order(place.name)))
-
-
-def _in_captures(places: Sequence[Place]) -> list[Place]:
-    """The same files, those of a rotated capture together."""
+    chosen.sort(key=lambda place: natural_order(place.name))
     return [
-        replace(places[index], capture=places[unit[0]].name if len(unit) > 1 else None)
-        for unit in rotated([(place.stored or Path(place.name), place.kind) for place in places])
-        for index in unit
+        replace(chosen[index], capture=None if first is None else chosen[first].name)
+        for index, first in in_captures([(place.stored or Path(place.name), place.kind) for place in chosen])
     ]
 
 

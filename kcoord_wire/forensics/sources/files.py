@@ -14,7 +14,7 @@ Laws:
 * A packed file that is cut short or damaged yields what comes before that place, and a fault that names the place.
 * What a stop leaves unread is a loss, of each source it concerns, so that no result looks complete that is not.
 * tcpdump (``-C``, ``-G``, ``-W``) and dumpcap write one capture to several files, which are read as one. Files in one
-  folder are such a capture if their names are equal but for a number or time (`rotated`), and if they have the same
+  folder are such a capture if their names are equal but for a number or time (`in_captures`), and if they have the same
   format and link type. The times of their first packets order them; an empty or damaged one is behind the one before it
   by name. One that does not follow in time begins another capture (`sources.frames`). All other files are sources of
   their own.
@@ -295,11 +295,9 @@ def find_sources(paths: Sequence[str | os.PathLike[str]], *, recursive: bool = T
     :raises SourceError: a path does not exist, or contains nothing that can be read
     """
     found = find_files(paths, recursive=recursive)
-    units = rotated([(source.path, source.kind) for source in found])
     return [
-        replace(found[index], capture=str(found[unit[0]].path) if len(unit) > 1 else None)
-        for unit in units
-        for index in unit
+        replace(found[index], capture=None if first is None else str(found[first].path))
+        for index, first in in_captures([(source.path, source.kind) for source in found])
     ]
 
 
@@ -407,7 +405,15 @@ def _stems(names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def rotated(files: Sequence[tuple[File, Kind]]) -> list[list[int]]:
+def in_captures(files: Sequence[tuple[File, Kind]]) -> list[tuple[int, int | None]]:
+    """Return the index of each file, and of the first file of the rotated capture that it is of; None where it is none.
+
+    :return: the files of a rotated capture together, in the order of their times
+    """
+    return [(index, unit[0] if len(unit) > 1 else None) for unit in _rotated(files) for index in unit]
+
+
+def _rotated(files: Sequence[tuple[File, Kind]]) -> list[list[int]]:
     """Return the indices of files: those of a rotated capture together, in the order of their times; others alone.
 
     :return: ordered by the first index of each
