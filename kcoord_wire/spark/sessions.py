@@ -31,7 +31,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kcoord_wire.kernel import java
-from kcoord_wire.spark.versions import check_java
+from kcoord_wire.spark.versions import check_connect, check_java
 
 _GIB: Final = 1 << 30
 _WITHOUT_VECTORS: Final = """\
@@ -61,7 +61,7 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
     :param master: Spark's master URL, or ``sc://host:port`` of a Spark Connect server, for which no Java is needed
     :param conf: further settings, such as ``**{"spark.executor.memory": "2g"}``; they win over `spark_conf`
     :raises FileNotFoundError: no Java of 17 or newer was found
-    :raises SparkVersionError: the Java that was found is too new for this Spark
+    :raises SparkVersionError: the Java that was found is too new for this Spark, or this Spark is too old for Connect
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -87,6 +87,7 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
 
 def _connected(url: str, conf: Mapping[str, str]) -> SparkSession:
     """A session of a Connect server, whose own settings are beyond its clients: those of queries alone are set."""
+    check_connect()
     settings = {name: value for name, value in spark_conf(url).items() if name.startswith("spark.sql.")}
     builder = SparkSession.builder.remote(url).appName("kcoord_wire")
     for name, value in {**settings, **conf}.items():

@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -115,7 +116,8 @@ class KcoordSource(DataSource):
     def schema(self) -> StructType:
         """The schema of `Frame`, `LogRow` or `LogLine`, by the kind of the files.
 
-        An empty folder has that of `Frame`, because a stream may begin before its recording.
+        What may have recordings later has that of `Frame`, because a stream may begin before them; a batch ends with
+        the error of `find_places` when it is planned.
 
         :raises ValueError: there are files of several kinds, or none that can be read
         """
@@ -129,7 +131,7 @@ class KcoordSource(DataSource):
             if (kind := _kind(places)) != "frames":
                 raise ValueError(f"only frames can be matched, and these are {_NAMES[kind]}: {places[0].name}")
             return PACKED
-        is_empty = all(_is_empty_folder(path) for path in paths)
+        is_empty = all(map(_is_empty, paths))
         schema = spark_schema(Frame if is_empty else ROWS[_kind(find_places(paths, selection(options)))])
         if _has_metadata(options):
             schema = StructType([*schema.fields, METADATA])
@@ -142,8 +144,10 @@ class KcoordSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of a folder of recordings that grows."""
-        from kcoord_wire.spark.streams import RecordingStream  # which needs a newer Spark than the batch source
-
+        try:
+            from kcoord_wire.spark.streams import RecordingStream  # which needs a newer Spark than the batch source
+        except SparkVersionError as error:
+            return _NoStream(error)
         return RecordingStream(dict(self.options), schema)
 
 
@@ -218,6 +222,23 @@ class _Reader(DataSourceReader):
             yield place, self.where.rows(batch)
 
 
+class _NoStream(DataSourceStreamReader):
+    """Ends a query with an error. Where none can be made, Spark 4.0 and 4.1 fail once more and show that first."""
+
+    def __init__(self, error: SparkVersionError) -> None:
+        self._error = error
+
+    def latestOffset(self, *_: Any) -> dict[str, Any]:
+        """What Spark asks for first.
+
+        :raises SparkVersionError: always
+        """
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._error
+
+
 def _metadata(place: Place, rows: int) -> pa.Array:
     (kind,) = as_arrow(StructType([METADATA])).types
     return pa.repeat(pa.scalar(_metadata_of(place), kind), rows)
@@ -272,9 +293,13 @@ def _kind(places: Sequence[Place]) -> str:
     return next(iter(first))
 
 
-def _is_empty_folder(path: str) -> bool:
+def _is_empty(path: str) -> bool:
+    """Whether this is an empty folder, or a pattern of which there is no other match."""
     local = local_path(path)
-    return local is not None and Path(local).is_dir() and not any(Path(local).iterdir())
+    if local is None:
+        return False
+    matches = [Path(match) for match in glob(local, recursive=True)] if has_magic(local) else [Path(local)]
+    return all(match.is_dir() and not any(match.iterdir()) for match in matches)
 
 
 def _of_table(options: Mapping[str, str]) -> dict[str, str] | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, Final
 
 import pandas as pd
@@ -50,6 +51,15 @@ def check_java(version: int) -> None:
     """
     if version >= _NEW_JAVA and _arrow_udf is None:
         raise SparkVersionError(f"Java {version}", "4.1")
+
+
+def check_connect() -> None:
+    """Check that the pipeline works with the Spark Connect of this version: what it needs came with the data source.
+
+    :raises SparkVersionError: it does not
+    """
+    if find_spec("pyspark.sql.datasource") is None:
+        raise SparkVersionError("Spark Connect", "4.0")
 
 
 def spark_schema_of(schema: pa.Schema) -> StructType:

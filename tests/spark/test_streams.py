@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxFiles, ReadMaxRows
 
@@ -394,16 +395,22 @@ def test_wrong_stream_options_are_named(tmp_path: Path, options: dict[str, str],
 
 
 def test_a_query_resumes_at_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
-    """The second run finds the last batch of the first without its commit, as after a crash."""
-    folder, out, checkpoint = tmp_path / "recording", tmp_path / "out", tmp_path / "checkpoint"
+    """The first run is before any recorder; the third finds the last batch of the second uncommitted, as in a crash."""
+    folder, out, checkpoint = tmp_path / "recorders" / "one" / "frames", tmp_path / "out", tmp_path / "checkpoint"
+    pattern = str(tmp_path / "recorders" / "*" / "frames")
 
     def run() -> int:
-        frames = spark.readStream.format("kcoord").option("maxBytesPerTrigger", "3k").load(str(folder))
+        frames = spark.readStream.format("kcoord").option("maxBytesPerTrigger", "3k").load(pattern)
         written = frames.writeStream.format("parquet").option("checkpointLocation", str(checkpoint))
         query = written.trigger(availableNow=True).start(str(out))
         query.awaitTermination()
-        return len(query.recentProgress)
+        return sum(progress.numInputRows > 0 for progress in query.recentProgress)
 
+    assert run() == 0
+    folder.mkdir(parents=True)
+    assert run() == 0
+    with pytest.raises(PySparkException, match="has no source in it"):
+        spark.read.format("kcoord").load(pattern).count()
     with RecordingWriter(folder, max_file_bytes=2500) as writer:
         record(writer, 0, 60)
         assert run() > 1

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import kcoord_wire as kw
 import kcoord_wire.spark
 from kcoord_wire.extras import MissingLibraryError
-from kcoord_wire.spark import from_kafka_wire, versions
+from kcoord_wire.spark import from_kafka_wire, session, versions
 from kcoord_wire.spark.versions import SparkVersionError, check_java
 from tests.support.sparks import SPARK
 
@@ -59,8 +59,15 @@ def test_a_query_says_which_spark_it_needs(spark: SparkSession, tmp_path: Path) 
     recorded = spark.readStream.format("kcoord").load(str(tmp_path)).writeStream.format("noop")
     with pytest.raises(
         PySparkException, match=r"SparkVersionError: the stream source kcoord needs Spark 4\.2 or newer"
-    ):
+    ) as caught:
         recorded.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+    assert "UnboundLocalError" not in str(caught.value), "by which Spark hides the reason"
+
+
+@pytest.mark.skipif(SPARK >= (4, 0), reason="Spark 4.0 and newer have what Connect needs")
+def test_connect_says_which_spark_it_needs() -> None:
+    with pytest.raises(SparkVersionError, match=r"^Spark Connect needs Spark 4\.0 or newer, and this is Spark 3\.5"):
+        session("sc://127.0.0.1:1")
 
 
 def test_a_new_java_needs_a_new_spark(monkeypatch: pytest.MonkeyPatch) -> None:
