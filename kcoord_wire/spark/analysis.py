@@ -7,6 +7,8 @@ Laws:
 * Histories, losses and counts equal those of the plain analysis, for any cluster.
 * Frames and exchanges stay on the executors; only histories and losses come to the driver.
 * A running session is used and left running; a session started here is stopped here.
+* What is being done, with the numbers that are known by then, is the text of the progress, and in Spark's UI the
+  description of the jobs (`_Steps`); Connect has no descriptions.
 """
 
 from __future__ import annotations
@@ -14,11 +16,10 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +41,7 @@ if TYPE_CHECKING:  # it imports what Connect needs and nothing else does
     from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 
 _POLL_SECONDS: Final = 0.5
+_DESCRIPTION: Final = "spark.job.description"
 
 
 def analyze_on_spark(
@@ -65,7 +67,7 @@ def analyze_on_spark(
     :param master: Spark's master URL, if no session runs yet
     :param ports: the brokers' ports, for captures; None finds them
     :param groups: only these groups
-    :param progress: called with the name of the stage, its completed tasks and all its tasks
+    :param progress: called with what is being done, the completed tasks of the running stages, and all their tasks
     :param judge: the rules for logs of Marshal; those of the document if left out
     :param timezone: of lines whose time states none, as in ``Europe/Berlin`` or ``+02:00``
     :raises SourceError: a path has nothing that can be read
@@ -75,18 +77,22 @@ def analyze_on_spark(
     spark = session(master)
     try:
         register(spark)
-        with tempfile.TemporaryDirectory(prefix="kcoord-topic-") as folder, _watched(spark, progress):
+        with tempfile.TemporaryDirectory(prefix="kcoord-topic-") as folder, _Steps(spark, progress) as steps:
             analysis = Analysis([], [], {"exchanges": 0, "records": 0, "frames": 0, "lines": 0})
             if frames := _of_kinds(sources, "pcap", "recording"):
                 options = {"ports": ",".join(map(str, sorted(ports)))} if ports else {}
-                _add_frames(analysis, match_files(spark, *_names(frames, master), **options), groups)
+                steps.begin(f"matching the frames of {_shown(frames)}")
+                _add_frames(analysis, match_files(spark, *_names(frames, master), **options), groups, steps)
             if kafka:
                 _stage(kafka, kafka_config or {}, topic, Path(folder) / "topic.parquet", progress)
-                _add_records(analysis, spark.read.parquet(folder), groups, judge)
+                steps.begin(f"reading the records of {topic}")
+                _add_records(analysis, spark.read.parquet(folder), groups, judge, steps)
             elif logs := _of_kinds(sources, "log"):
-                _add_records(analysis, _load(spark, logs, master), groups, judge)
+                steps.begin(f"reading the records of {_shown(logs)}")
+                _add_records(analysis, _load(spark, logs, master), groups, judge, steps)
             if text := _of_kinds(sources, "text"):
-                _add_lines(analysis, _load(spark, text, master, timezone), groups)
+                steps.begin(f"reading the lines of {_shown(text)}")
+                _add_lines(analysis, _load(spark, text, master, timezone), groups, steps)
     finally:
         if is_new:
             spark.stop()
@@ -110,12 +116,20 @@ def _names(sources: Sequence[Source], master: str) -> list[str]:
     return [str(source.path if is_local else source.path.absolute()) for source in sources]
 
 
-def _add_frames(analysis: Analysis, matched: Matched, groups: Collection[str] | None) -> None:
+def _shown(sources: Sequence[Source]) -> str:
+    size = sum(source.path.stat().st_size for source in sources)
+    return f"{len(sources):,} file{'s' if len(sources) > 1 else ''}, {size / 1e6:,.1f} MB"
+
+
+def _add_frames(analysis: Analysis, matched: Matched, groups: Collection[str] | None, steps: _Steps) -> None:
     try:
         counts = matched.counts
         analysis.counts["frames"] += counts["frames"]
         analysis.counts["exchanges"] += counts["exchanges"]
+        counted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        steps.begin(f"histories of groups: {counted}")
         _add(analysis, group_histories(matched, groups=groups))
+        steps.begin(f"clients without a group: {len(analysis.histories):,} groups, {counted}")
         others = history_of_others(matched, analysis.histories) if groups is None else None
         analysis.histories += [others] if others is not None else []
     finally:
@@ -123,20 +137,22 @@ def _add_frames(analysis: Analysis, matched: Matched, groups: Collection[str] | 
 
 
 def _add_records(
-    analysis: Analysis, records: DataFrame, groups: Collection[str] | None, judge: ClaimRules | None
+    analysis: Analysis, records: DataFrame, groups: Collection[str] | None, judge: ClaimRules | None, steps: _Steps
 ) -> None:
     records = records.persist()
     try:
         analysis.counts["records"] += records.where(F.col("error").isNull()).count()
+        steps.begin(f"histories of groups: {analysis.counts['records']:,} records")
         _add(analysis, group_histories(records, groups=groups, judge=judge))
     finally:
         records.unpersist()
 
 
-def _add_lines(analysis: Analysis, lines: DataFrame, groups: Collection[str] | None) -> None:
+def _add_lines(analysis: Analysis, lines: DataFrame, groups: Collection[str] | None, steps: _Steps) -> None:
     lines = lines.persist()
     try:
         analysis.counts["lines"] += lines.where(F.col("error").isNull()).count()
+        steps.begin(f"histories of groups: {analysis.counts['lines']:,} lines")
         _add(analysis, group_histories(lines, groups=groups))
     finally:
         lines.unpersist()
@@ -159,48 +175,59 @@ def _stage(kafka: str, config: Mapping[str, str], topic: str, path: Path, progre
             writer.write_batch(batch)
 
 
-@contextmanager
-def _watched(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
-    """Report the completed tasks of the active stages while the block runs."""
-    if progress is None:
-        yield
-        return
-    if not hasattr(spark, "sparkContext"):  # Spark Connect, whose server tells the client
-        with _told(spark, progress):
-            yield
-        return
-    finished = threading.Event()
-    tracker = spark.sparkContext.statusTracker()
+class _Steps:
+    """What is being done in a block: in the descriptions of Spark's jobs, and in the progress with their tasks.
 
-    def poll() -> None:
-        while not finished.wait(_POLL_SECONDS):
+    :param progress: as of `analyze_on_spark`
+    """
+
+    def __init__(self, spark: SparkSession, progress: Progress | None) -> None:
+        self._spark, self._progress = spark, progress
+        self._has_context = hasattr(spark, "sparkContext")  # Spark Connect has none
+        self._now = "Spark"
+        self._before: str | None = None
+        self._finished = threading.Event()
+        self._watcher = threading.Thread(target=self._poll, name="kcoord-progress", daemon=True)
+        self._handler = cast("ProgressHandler", self._report)
+
+    def __enter__(self) -> Self:
+        if self._has_context:
+            self._before = self._spark.sparkContext.getLocalProperty(_DESCRIPTION)
+        if self._progress is not None and self._has_context:
+            self._watcher.start()
+        elif self._progress is not None:
+            self._spark.registerProgressHandler(self._handler)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._has_context:
+            self._describe(self._before)
+        if self._progress is not None and self._has_context:
+            self._finished.set()
+            self._watcher.join()
+        elif self._progress is not None:
+            self._spark.removeProgressHandler(self._handler)
+
+    def begin(self, what: str) -> None:
+        """Say what is done from now on."""
+        self._now = what
+        if self._has_context:
+            self._describe(what)
+
+    def _describe(self, what: str | None) -> None:
+        self._spark.sparkContext.setLocalProperty(_DESCRIPTION, cast("str", what))  # None removes it
+
+    def _poll(self) -> None:
+        tracker = self._spark.sparkContext.statusTracker()
+        while not self._finished.wait(_POLL_SECONDS):
             stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
             known = [stage for stage in stages if stage is not None]
-            if known:
-                tasks = sum(stage.numTasks for stage in known)
-                progress(known[0].name.partition(" at ")[0], sum(stage.numCompletedTasks for stage in known), tasks)
+            self._show([(stage.numCompletedTasks, stage.numTasks) for stage in known])
 
-    watcher = threading.Thread(target=poll, name="kcoord-progress", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        finished.set()
-        watcher.join()
+    def _report(self, stages: Iterable[StageInfo] | None, *rest: Any, **more: Any) -> None:
+        self._show([(stage.num_completed_tasks, stage.num_tasks) for stage in stages or ()])
 
-
-@contextmanager
-def _told(spark: SparkSession, progress: Progress) -> Iterator[None]:
-    """Report the completed tasks of each query while the block runs."""
-
-    def report(stages: Iterable[StageInfo] | None, *rest: Any, **more: Any) -> None:
-        known = list(stages or ())
-        if known:
-            progress("Spark", sum(each.num_completed_tasks for each in known), sum(each.num_tasks for each in known))
-
-    handler = cast("ProgressHandler", report)
-    spark.registerProgressHandler(handler)
-    try:
-        yield
-    finally:
-        spark.removeProgressHandler(handler)
+    def _show(self, tasks: Sequence[tuple[int, int]]) -> None:
+        if tasks and self._progress is not None:
+            completed, every = map(sum, zip(*tasks, strict=True))
+            self._progress(self._now, completed, every)

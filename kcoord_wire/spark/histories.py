@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -74,7 +74,17 @@ from kcoord_wire.spark.matching import (
     checked_names,
     match_exchanges,
 )
-from kcoord_wire.spark.packing import PACKED, Packer, packed_row, packed_values, split, unpack, unpack_tables, unpacked
+from kcoord_wire.spark.packing import (
+    PACKED,
+    Packer,
+    observed,
+    packed_row,
+    packed_values,
+    split,
+    unpack,
+    unpack_tables,
+    unpacked,
+)
 from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema
 from kcoord_wire.spark.sightings import (
     INTEREST,
@@ -162,11 +172,14 @@ class Histories:
 
     :ivar rows: persisted: rows of `PACKED`, one for each history, which the properties unpack
     :ivar losses: rows of `Loss`, for what could not be read
+    :ivar metrics: ``metrics.get`` has the number of ``groups`` after the first action, for which it waits; like
+        `Matched.metrics`
     :ivar parts: persisted, too: what the others are made of
     """
 
     rows: DataFrame
     losses: DataFrame
+    metrics: Observation | None
     parts: tuple[DataFrame, ...] = ()
 
     @property
@@ -306,7 +319,12 @@ def _wire_histories(matched: Matched, groups: Collection[str] | None) -> Histori
     only = None if groups is None else sorted(groups)
     most = _most(rows.sparkSession)
     histories = rows.mapInArrow(partial(_histories_of, overview, only, most), PACKED)
-    return Histories(histories.persist(StorageLevel.MEMORY_AND_DISK), matched.losses)
+    return _kept(histories, matched.losses)
+
+
+def _kept(packed: DataFrame, losses: DataFrame, *parts: DataFrame) -> Histories:
+    rows, metrics = observed(packed, "histories", {"groups": _HISTORY})
+    return Histories(rows.persist(StorageLevel.MEMORY_AND_DISK), losses, metrics, parts)
 
 
 def _most(spark: SparkSession) -> int:
@@ -408,38 +426,39 @@ def _record_histories(records: DataFrame, groups: Collection[str] | None, judge:
     records = records.select(checked_names(records, LogRow))
     named = coordination_sources(records)
     if not named:
-        log = _log_histories(records, groups)
-        return Histories(log.rows.persist(StorageLevel.MEMORY_AND_DISK), log.losses)
-    marshal = _marshal_histories(records.where(F.col("source").isin(named)), groups, judge)
-    log = _log_histories(records.where(~F.col("source").isin(named)), groups)
-    histories = log.rows.union(marshal.rows).persist(StorageLevel.MEMORY_AND_DISK)
-    return Histories(histories, log.losses.union(marshal.losses), marshal.parts)
+        return _kept(_log_histories(records, groups), _losses(records))
+    of_marshal = records.where(F.col("source").isin(named))
+    others = records.where(~F.col("source").isin(named))
+    histories, losses, parts = _marshal_histories(of_marshal, groups, judge)
+    return _kept(_log_histories(others, groups).union(histories), _losses(others).union(losses), parts)
 
 
-def _marshal_histories(records: DataFrame, groups: Collection[str] | None, judge: ClaimRules) -> Histories:
+def _marshal_histories(
+    records: DataFrame, groups: Collection[str] | None, judge: ClaimRules
+) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """Histories as rows of `PACKED`, losses, and the persisted rows that they are made of."""
     parts = coordination_parts(records.where(F.col("error").isNull()), judge).persist(StorageLevel.MEMORY_AND_DISK)
     of_groups = _only(parts.where(F.col("loss").isNull()), groups)
     histories = of_groups.groupBy("group_id").applyInArrow(_of_group(partial(_marshal_history, judge)), PACKED)
     losses = parts.where(F.col("loss").isNotNull()).select("loss.*").union(_losses(records))
-    return Histories(histories, losses, (parts,))
+    return histories, losses, parts
 
 
 def _marshal_history(judge: ClaimRules, parts: pa.Table) -> GroupHistory:
     return marshal_history(instances(Part, parts), judge)
 
 
-def _log_histories(records: DataFrame, groups: Collection[str] | None) -> Histories:
+def _log_histories(records: DataFrame, groups: Collection[str] | None) -> DataFrame:
     sound = records.where(F.col("error").isNull())
     schema = StructType([StructField("group_id", StringType()), *sound.schema])
     named = _only(sound.mapInArrow(_name_groups, schema), groups)
-    histories = named.groupBy("group_id").applyInArrow(_of_group(_log_history), PACKED)
-    return Histories(histories, _losses(records))
+    return named.groupBy("group_id").applyInArrow(_of_group(_log_history), PACKED)
 
 
 def _text_histories(lines: DataFrame, groups: Collection[str] | None) -> Histories:
     named = _only(lines.where(F.col("error").isNull() & F.col("group_id").isNotNull()), groups)
     histories = named.groupBy("group_id").applyInArrow(_of_group(text_history), PACKED)
-    return Histories(histories.persist(StorageLevel.MEMORY_AND_DISK), _losses(lines))
+    return _kept(histories, _losses(lines))
 
 
 def _losses(records: DataFrame) -> DataFrame:

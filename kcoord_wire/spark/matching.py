@@ -9,6 +9,8 @@ Laws:
   rotated capture, so that its rows are those of the plain analysis, for any partitions.
 * Of a capture, and of a recording that one task reads, no frame leaves its worker: exchanges, sightings and losses do.
 * Exchanges and sightings are packed (`packing`), and persisted until `Matched.unpersist`.
+* `Matched.metrics` is counted while the files are read, and is of the first action, as Spark has it: one that does not
+  need all rows may see a part, and a task that is repeated may count twice. `Matched.counts` is exact and takes a job.
 * A worker's memory has to hold the unanswered requests of its connections.
 """
 
@@ -21,20 +23,23 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from kcoord_wire.forensics.exchanges.arrow import only_batch
 from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, Sighting, arrow_schema, table_of
-from kcoord_wire.spark.packing import PACKED, Packer, counted_row, unpacked
+from kcoord_wire.spark.packing import PACKED, Packer, counted_row, observed, unpacked
 from kcoord_wire.spark.partitions import HERE, LATER
 from kcoord_wire.spark.rows import as_arrow, as_spark, spark_schema, spark_type, wire_schema
 from kcoord_wire.spark.sightings import INTEREST, KEYED, Interests, Overview, candidates, overview_of
 
-EXCHANGES, SIGHTINGS, INTERESTS, LOSSES, FRAMES = "exchanges", "sightings", "interests", "losses", "frames"
-"""Kinds of `PACKED`; frames are only counted."""
+EXCHANGES, SIGHTINGS, INTERESTS, LOSSES = "exchanges", "sightings", "interests", "losses"
+FILES, FRAMES, ERRORS = "files", "frames", "errors"
+"""Kinds of `PACKED`; those of the second line are only counted."""
+
+_COUNTED: Final = (FRAMES, ERRORS, EXCHANGES, LOSSES)
 
 SIGHTING: Final = arrow_schema(Sighting)
 KINDS: Final[Mapping[str, pa.Schema]] = {
@@ -50,9 +55,14 @@ class Matched:
     """Requests with their responses, and the topics and losses found on the way.
 
     :ivar rows: persisted: rows of `PACKED`, which the properties unpack
+    :ivar metrics: ``metrics.get`` has the numbers of `counts` after the first action, for which it waits;
+        None through Connect
+    :ivar counted: the names of these numbers
     """
 
     rows: DataFrame
+    metrics: Observation | None
+    counted: tuple[str, ...]
 
     @property
     def exchanges(self) -> DataFrame:
@@ -71,10 +81,13 @@ class Matched:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of ``frames`` read and of ``exchanges`` found."""
+        """The number of ``frames`` read, of ``errors`` among them (rows with `error`), ``exchanges`` and ``losses``.
+
+        Those of `match_files` have ``files``, too.
+        """
         sums = self.rows.groupBy("kind").agg(F.sum("rows").alias("rows")).collect()
         found = {row["kind"]: row["rows"] for row in sums}
-        return {name: found.get(name, 0) for name in (FRAMES, EXCHANGES)}
+        return {name: found.get(name, 0) for name in self.counted}
 
     @cached_property
     def overview(self) -> Overview:
@@ -113,7 +126,7 @@ def match_exchanges(frames: DataFrame) -> Matched:
     :param frames: rows of `Frame`, as the source ``kcoord`` has them; further columns are ignored
     :raises ValueError: a column of `Frame` is missing
     """
-    return Matched(_matched(frames).persist(StorageLevel.MEMORY_AND_DISK))
+    return _kept(_matched(frames), *_COUNTED)
 
 
 def match_files(spark: SparkSession, *paths: str, **options: str) -> Matched:
@@ -129,8 +142,12 @@ def match_files(spark: SparkSession, *paths: str, **options: str) -> Matched:
     here, later = (
         spark.read.format("kcoord").options(**options, matching=part).load(list(paths)) for part in (HERE, LATER)
     )
-    rows = here.union(_matched(later))
-    return Matched(rows.persist(StorageLevel.MEMORY_AND_DISK))
+    return _kept(here.union(_matched(later)), FILES, *_COUNTED)
+
+
+def _kept(packed: DataFrame, *kinds: str) -> Matched:
+    rows, metrics = observed(packed, "matched", {kind: kind for kind in kinds})
+    return Matched(rows.persist(StorageLevel.MEMORY_AND_DISK), metrics, kinds)
 
 
 def _matched(frames: DataFrame) -> DataFrame:
@@ -151,7 +168,9 @@ def match_packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     exchanges = Packer(EXCHANGES, KINDS[EXCHANGES], "group_id", interests.note)
     sightings = Packer(SIGHTINGS, SIGHTING)
     noted = Packer(INTERESTS, INTEREST)
+    errors = 0
     for batch in batches:
+        errors += len(batch) - batch.column("error").null_count
         found, topics = matcher.feed(batch)
         yield from exchanges.add(found)
         yield from sightings.add(topics)
@@ -166,6 +185,7 @@ def match_packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from noted.add(rows)
     yield from noted.flush()
     yield counted_row(FRAMES, matcher.counts["frames"])
+    yield counted_row(ERRORS, errors)
 
 
 def checked_names(rows: DataFrame, row: type) -> list[str]:

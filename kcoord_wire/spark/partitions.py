@@ -97,11 +97,14 @@ def byte_size(name: str, text: str) -> int:
 
 
 class FilePartition(InputPartition):
-    """What one task reads: files, one after the other."""
+    """What one task reads: files, one after the other.
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    :ivar others: how many files it counts beside its own, which are read elsewhere
+    """
+
+    def __init__(self, places: Sequence[Place], others: int = 0) -> None:
         super().__init__(None)
-        self.places = tuple(places)
+        self.places, self.others = tuple(places), others
 
 
 def plan_partitions(places: Sequence[Place], packing: Packing, *, whole: bool = False) -> list[FilePartition]:

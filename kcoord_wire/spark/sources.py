@@ -23,6 +23,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from glob import glob, has_magic
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -36,7 +37,7 @@ from kcoord_wire.forensics.model import Frame, LogLine, LogRow
 from kcoord_wire.forensics.sources.files import units
 from kcoord_wire.forensics.sources.frames import partition_of
 from kcoord_wire.spark.conditions import parse_condition
-from kcoord_wire.spark.packing import PACKED
+from kcoord_wire.spark.packing import PACKED, counted_row
 from kcoord_wire.spark.places import Place, find_places, local_path, selection
 from kcoord_wire.spark.rows import as_arrow, as_spark, checked_mode, spark_schema, wire_schema
 from kcoord_wire.spark.versions import SparkVersionError
@@ -184,9 +185,13 @@ class _Reader(DataSourceReader):
         places = [place for unit in units(places) if self._has_rows(unit) for place in unit]
         if self.matching is None:
             _check_columns(self.schema, row)
-        else:
-            places = [place for unit in recordings(places) if self._is_chosen(unit) for place in unit]
-        return plan_partitions(places, self.packing, whole=self.matching == HERE)
+            return plan_partitions(places, self.packing)
+        chosen = [place for unit in recordings(places) if self._is_chosen(unit) for place in unit]
+        if self.matching == LATER:
+            return plan_partitions(chosen, self.packing)
+        others = len(places) - len(chosen)
+        partitions = plan_partitions(chosen, self.packing, whole=True)
+        return [*partitions, FilePartition((), others)] if others else partitions
 
     def _has_rows(self, unit: Sequence[Place]) -> bool:
         """Whether a file may have rows that pass; those of a rotated capture are read for each other's connections."""
@@ -202,10 +207,11 @@ class _Reader(DataSourceReader):
             return
         wanted = as_arrow(self.schema)
         if self.matching == HERE:
-            from kcoord_wire.spark.matching import match_packed  # which a task that only reads does not need
+            from kcoord_wire.spark.matching import FILES, match_packed  # which a task that only reads does not need
 
+            files = counted_row(FILES, len(partition.places) + partition.others)
             packed = match_packed(batch for _, batch in self._sound(partition))
-            yield from (as_spark(batch, wanted) for batch in packed)
+            yield from (as_spark(batch, wanted) for batch in chain(packed, [files]))
             return
         for place, batch in self._sound(partition):
             if METADATA.name in wanted.names:

@@ -21,7 +21,8 @@ from kcoord_wire.zookeeper.ensemble import free_ports
 CAPTURE = Path(__file__).parents[1] / "data" / "captures" / "cooperative.pcap"
 CLIENT = """
 import json, sys
-from kcoord_wire.spark import decode_frames, explain_rebalances, from_kafka_wire, group_histories, register, session
+from kcoord_wire.spark import decode_frames, explain_rebalances, from_kafka_wire, group_histories, match_files
+from kcoord_wire.spark import register, session
 from kcoord_wire.spark.analysis import analyze_on_spark
 
 url, path, out = sys.argv[1:]
@@ -31,6 +32,9 @@ frames = spark.read.format("kcoord").load(path)
 joins = decode_frames(frames, apis=["JoinGroup"], columns=["group_id"], flat=True)
 heartbeat = from_kafka_wire("frame", {"message": "Heartbeat", "mode": "PERMISSIVE"}).alias("v")
 beats = frames.where("direction = 'request'").select(heartbeat)
+matched = match_files(spark, path)
+histories = group_histories(matched)
+groups = histories.rows.count()
 progress = []
 analysis = analyze_on_spark([path], master=url, progress=lambda *each: progress.append(each))
 found = {
@@ -40,6 +44,7 @@ found = {
     "causes": [row["cause"] for row in explain_rebalances(frames).orderBy("group_id", "number").collect()],
     "histories": repr(analysis.histories),
     "counts": analysis.counts,
+    "matched": [matched.counts, matched.metrics, histories.metrics, groups],
     "progress": progress,
     "zone": spark.conf.get("spark.sql.session.timeZone"),
     "has_jvm": hasattr(spark, "sparkContext"),
@@ -105,4 +110,13 @@ def test_a_client_of_a_server_has_the_results_of_a_session(server: str, tmp_path
     assert min(found["joins"], found["beats"]) > 0
     assert found["progress"]
     assert all(0 <= done <= total for _, done, total in found["progress"])
+    assert {what.partition(":")[0] for what, _, _ in found["progress"]} & {
+        "histories of groups",
+        "clients without a group",
+    }
+    counted, *observed, groups = found["matched"]
+    assert {name: counted[name] for name in ("frames", "exchanges")} == {
+        name: expected.counts[name] for name in ("frames", "exchanges")
+    }
+    assert (observed, groups) == ([None, None], len(expected.histories))
     assert (found["zone"], found["has_jvm"]) == ("UTC", False)

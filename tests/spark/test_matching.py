@@ -56,7 +56,13 @@ def test_a_recording_is_matched_by_one_task_or_by_connection(
     histories = group_histories(matched)
     expected = analyze(paths)
     assert histories.collect() == expected.histories
-    assert matched.counts == {name: expected.counts[name] for name in ("frames", "exchanges")}
+    files = len(recording_files(recording)) + 1
+    plain = {"frames": expected.counts["frames"], "exchanges": expected.counts["exchanges"]}
+    assert matched.counts == {"files": files, **plain, "errors": 0, "losses": len(expected.losses)}
+    assert matched.metrics is not None
+    assert matched.metrics.get == matched.counts
+    assert histories.metrics is not None
+    assert histories.metrics.get == {"groups": len(expected.histories)}
     spread = spark.read.format("kcoord").options(maxPartitionBytes=limit, matching=LATER).load(paths)
     sources = {row["source"] for row in spread.select("source").distinct().collect()}
     assert sources == ({str(path) for path in recording_files(recording)} if is_spread else set())
@@ -89,5 +95,7 @@ def test_options_are_those_of_the_source(spark: SparkSession, tmp_path: Path) ->
         strict.rows.collect()
     strict.unpersist()
     matched = match_files(spark, str(CAPTURE), ports="1")
-    assert matched.counts == {"frames": analyze([CAPTURE], ports=[1]).counts["frames"], "exchanges": 0}
+    counts = matched.counts
+    assert (counts["files"], counts["exchanges"]) == (1, 0)
+    assert counts["frames"] == analyze([CAPTURE], ports=[1]).counts["frames"]
     matched.unpersist()
