@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -57,14 +58,23 @@ def test_rows_are_those_of_sparks_own_filter(spark: SparkSession, kind: str) -> 
     values["_metadata.file_name"] = values.pop("file_name")
     values = {name: sorted(set(column) - {None}) for name, column in values.items()}
     chosen = Random(24)
-    sizes = set()
-    for _ in range(40):
-        text = condition(chosen, values)
-        found = spark.read.format("kcoord").options(metadata="true", where=text).load(paths).toArrow()
-        assert found.to_pylist() == rows.where(text).toArrow().to_pylist(), text
-        sizes.add(len(found))
+    texts = [condition(chosen, values) for _ in range(40)]
+    every = rows.toArrow()
+    marks = rows.select(
+        *(F.coalesce(F.expr(text), F.lit(False)).alias(str(n)) for n, text in enumerate(texts))
+    ).toArrow()
     rows.unpersist()
+    sizes = set()
+    for text, mark in zip(texts, marks.columns, strict=True):  # all of them without tasks of their own
+        reader = KcoordSource({"paths": json.dumps(paths), "metadata": "true", "where": text}).reader(rows.schema)
+        found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+        assert found == every.filter(mark).to_pylist(), text
+        sizes.add(len(found))
     assert len(sizes) > 5
+    for text, mark in zip(texts[:3], marks.columns[:3], strict=True):
+        assert spark.read.format("kcoord").options(metadata="true", where=text).load(paths).toArrow() == every.filter(
+            mark
+        )
 
 
 def read(kind: str, where: str) -> tuple[list[str], list[dict[str, Any]]]:
