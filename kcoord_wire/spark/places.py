@@ -321,11 +321,13 @@ def find_places(paths: Sequence[str], selected: Selection = Selection()) -> list
     chosen = [place for place in every if selected.has(place)]
     if not chosen:
         raise SourceError(f"none of {len(every)} files is selected by pathGlobFilter, modifiedAfter and modifiedBefore")
-    chosen.sort(key=lambda place: natural_order(place.name))
-    return [
-        replace(chosen[index], capture=None if first is None else chosen[first].name)
-        for index, first in in_captures([(place.stored or Path(place.name), place.kind) for place in chosen])
-    ]
+    return _with_captures(sorted(chosen, key=lambda place: natural_order(place.name)))
+
+
+def _with_captures(places: Sequence[Place]) -> list[Place]:
+    files = [(place.stored or Path(place.name), place.kind) for place in places]
+    first = {index: None if start is None else places[start].name for index, start in in_captures(files)}
+    return [replace(places[index], capture=name) for index, name in first.items()]
 
 
 def _in_store(given: str, recursive: bool) -> Iterator[Place]:
