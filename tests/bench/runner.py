@@ -32,6 +32,7 @@ BENCHES: Final = {
     "spark": "spark.bench",
     "archive": "archive.bench",
     "driver": "archive.driver",
+    "live": "archive.live",
     "scale": "scale.bench",
     "assignors": "assignors.bench",
     "central": "central.bench",

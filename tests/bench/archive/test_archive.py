@@ -6,9 +6,12 @@ import os
 from pathlib import Path
 
 from kcoord_wire.forensics.analysis import analyze
+from tests.support.recordings import record_capture
 
 from ..spark.measure import watched
-from .captures import REJOINS, write_captures
+from .captures import COMMITS, REJOINS, write_captures
+from .live import markdown
+from .live_measure import VARIANTS, _follow, _plainly, _source
 from .measure import processor_time
 
 
@@ -40,3 +43,22 @@ def test_what_the_driver_receives_is_counted(tmp_path: Path) -> None:
     assert found["frames"] == analyze([tmp_path / "captures"]).counts["frames"]
     assert found["tasks"] > 2
     assert found["received"] > 100 * found["tasks"]
+
+
+def test_a_recording_that_is_followed_has_its_final_rebalances(tmp_path: Path) -> None:
+    rounds, members = 3 * REJOINS + 3, 2
+    write_captures(tmp_path / "captures", round(2 * members * rounds * (1 + 1 / COMMITS + 2 / REJOINS)), 1, 1, members)
+    [capture] = (tmp_path / "captures").iterdir()
+    frames = tmp_path / "frames"
+    record_capture(frames, capture)
+    followed, whole = _follow(frames, tmp_path), _plainly(frames, tmp_path)
+    assert 0 < followed["rebalances"] < whole["rebalances"]
+    assert followed["state"] > 1_000
+    planned = _source(frames, tmp_path)
+    spent = {"driver": 0.5, "jvm": 0.0, "workers": 2.0}
+    found = {"source": planned, "follow": followed, "spark": whole, "plain": whole}
+    variants = {name: {"spent": spent, **found[name]} for name in VARIANTS}
+    machine = {"processor": "P", "cores": 2, "system": "Linux"}
+    text = markdown({"date": "2026-01-01", "machine": machine, "spark": "4.3", "bytes": 2 << 20, "variants": variants})
+    assert f"| 250 / 0 / 1e+03 | {whole['rebalances']} | - |" in text
+    assert "planning a batch of 2.00 MiB in at most 0.02 s of the driver" in text
