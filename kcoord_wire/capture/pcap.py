@@ -270,7 +270,7 @@ OnDamage = Callable[[int, int, str], None]
 """Called with the position and size of bytes that are in no packet, and the reason."""
 
 _FILE_HEADER: Final = 24
-_NEAR: Final = 65536
+NEAR: Final = 65536
 """Greatest distance in seconds between neighbouring packets: the unit of the upper half of a timestamp."""
 _SMALLEST_BLOCK: Final = 12
 
@@ -280,15 +280,23 @@ def salvage_packets(data: bytes | mmap, on_damage: OnDamage) -> Iterator[Packet]
 
     :raises CaptureError: the file is neither pcap nor pcapng
     """
+    return open_packets(data, on_damage).packets()
+
+
+def open_packets(data: bytes | mmap, on_damage: OnDamage) -> ClassicFile | BlockFile:
+    """The same packets, for a reader that goes from one to the next itself.
+
+    :raises CaptureError: the file is neither pcap nor pcapng
+    """
     magic = data[:4]
     if magic == SECTION_MAGIC:
         if data[8:12] not in BYTE_ORDER:
             raise CaptureError("a pcapng section without a byte-order mark")
-        return _salvage_blocks(data, on_damage)
+        return BlockFile(data, on_damage)
     if magic in PCAP_MAGIC:
         if len(data) < _FILE_HEADER:
             raise CaptureError("the file ends within its header")
-        return _Classic(data, on_damage).packets()
+        return ClassicFile(data, on_damage)
     raise CaptureError(f"neither pcap nor pcapng: the file begins with {magic.hex(' ') or 'nothing'}")
 
 
@@ -351,99 +359,127 @@ def follows(end_ns: int, begin_ns: int, within_ns: int | None) -> bool:
     return later_ns > -_OUT_OF_ORDER_NS and (within_ns is None or later_ns <= within_ns)
 
 
-class _Classic:
-    """A classic pcap file."""
+class ClassicFile:
+    """A classic pcap file.
+
+    :ivar order: of its bytes, as `struct` names it
+    :ivar fractions: of a second, in the unit of its times
+    :ivar size: of a packet's header
+    :ivar near: seconds of the last packet; None before the first
+    """
+
+    start: Final = _FILE_HEADER
 
     def __init__(self, data: bytes | mmap, on_damage: OnDamage) -> None:
-        self._data = data
+        self.data = data
+        self.order, self.fractions, self.size = PCAP_MAGIC[data[:4]]
+        self.link_type = struct.unpack_from(self.order + "I", data, 20)[0] & 0xFFFF
+        self.near: int | None = None
         self._on_damage = on_damage
-        self._order, self._fractions, self._size = PCAP_MAGIC[data[:4]]
-        self._link_type = struct.unpack_from(self._order + "I", data, 20)[0] & 0xFFFF
-        self._header = struct.Struct(self._order + "IIII")
-        self._near: int | None = None  # seconds of the last packet
+        self._header = struct.Struct(self.order + "IIII")
 
     def packets(self) -> Iterator[Packet]:
-        data, position = self._data, _FILE_HEADER
-        while position < len(data):
-            end = self._end(position, self._near)
-            if end is None or not self._continues(end, position):
-                found = self._search(position + 1)
-                # There is no room for less than a header between two packets: if there is less, this length is wrong.
-                if end is None or found < end or end < found < min(end + self._size, len(data)):
-                    self._on_damage(position, found - position, "no plausible packet header")
-                    position = found
-                    continue
-            yield self._packet(position, end)
-            position = end
+        position, end = self.start, len(self.data)
+        while position < end:
+            packet, position = self.step(position)
+            if packet is not None:
+                yield packet
 
-    def _packet(self, position: int, end: int) -> Packet:
-        seconds, fraction, _, length = self._header.unpack_from(self._data, position)
-        self._near = seconds
-        time_ns = seconds * NANOSECONDS + fraction * (NANOSECONDS // self._fractions)
-        return Packet(time_ns, self._link_type, bytes(self._data[position + self._size : end]), length)
+    def step(self, position: int) -> tuple[Packet | None, int]:
+        """Return the packet at a position, None for damage, and where the next one begins."""
+        end = self._end(position, self.near)
+        if end is None or not self._continues(end, position):
+            found = self._search(position + 1)
+            # There is no room for less than a header between two packets: if there is less, this length is wrong.
+            if end is None or found < end or end < found < min(end + self.size, len(self.data)):
+                self._on_damage(position, found - position, "no plausible packet header")
+                return None, found
+        seconds, fraction, _, length = self._header.unpack_from(self.data, position)
+        self.near = seconds
+        time_ns = seconds * NANOSECONDS + fraction * (NANOSECONDS // self.fractions)
+        return Packet(time_ns, self.link_type, bytes(self.data[position + self.size : end]), length), end
 
     def _end(self, position: int, near: int | None) -> int | None:
         """Where the packet at `position` ends; None if its header is implausible."""
-        if position + self._size > len(self._data):
+        if position + self.size > len(self.data):
             return None
-        seconds, fraction, captured, length = self._header.unpack_from(self._data, position)
-        end: int = position + self._size + captured
-        if fraction >= self._fractions or captured > length or length > MAX_PACKET or end > len(self._data):
+        seconds, fraction, captured, length = self._header.unpack_from(self.data, position)
+        end: int = position + self.size + captured
+        if fraction >= self.fractions or captured > length or length > MAX_PACKET or end > len(self.data):
             return None
-        return end if near is None or abs(seconds - near) < _NEAR else None
+        return end if near is None or abs(seconds - near) < NEAR else None
 
     def _continues(self, end: int, position: int) -> bool:
         """Whether the next header is plausible as well, or the file ends."""
-        (seconds,) = struct.unpack_from(self._order + "I", self._data, position)
-        return end == len(self._data) or self._end(end, seconds) is not None
+        (seconds,) = struct.unpack_from(self.order + "I", self.data, position)
+        return end == len(self.data) or self._end(end, seconds) is not None
 
     def _search(self, position: int) -> int:
         """The first place from `position` on with two plausible headers in a row; the end of the file if none."""
         for place in self._candidates(position):
-            end = self._end(place, self._near)
+            end = self._end(place, self.near)
             if end is not None and self._continues(end, place):
                 return place
-        return len(self._data)
+        return len(self.data)
 
     def _candidates(self, position: int) -> Iterator[int]:
-        if self._near is None:
-            yield from range(position, len(self._data))
+        if self.near is None:
+            yield from range(position, len(self.data))
             return
         # The upper half of a timestamp near the last one is the same, or differs by one.
-        halves = [(self._near // _NEAR + step) % _NEAR for step in (-1, 0, 1)]
-        wanted = [re.escape(struct.pack(self._order + "H", half)) for half in halves]
-        lead = 2 if self._order == "<" else 0
-        for match in re.finditer(b"(?=" + b"|".join(wanted) + b")", self._data, re.DOTALL):
-            if match.start() - lead >= position:
-                yield match.start() - lead
+        halves = [(self.near // NEAR + step) % NEAR for step in (-1, 0, 1)]
+        wanted = [re.escape(struct.pack(self.order + "H", half)) for half in halves]
+        lead = 2 if self.order == "<" else 0
+        for match in re.compile(b"(?=" + b"|".join(wanted) + b")", re.DOTALL).finditer(self.data, position + lead):
+            yield match.start() - lead
 
 
-def _salvage_blocks(data: bytes | mmap, on_damage: OnDamage) -> Iterator[Packet]:
-    order, position = "<", 0
-    interfaces: list[Interface] = []
-    while position < len(data):
-        block = _block(data, position, order)
+class BlockFile:
+    """A pcapng file.
+
+    :ivar order: of the bytes of the section read last, as `struct` names it
+    :ivar interfaces: of that section
+    """
+
+    start: Final = 0
+
+    def __init__(self, data: bytes | mmap, on_damage: OnDamage) -> None:
+        self.data = data
+        self.order = "<"
+        self.interfaces: list[Interface] = []
+        self._on_damage = on_damage
+
+    def packets(self) -> Iterator[Packet]:
+        position, end = self.start, len(self.data)
+        while position < end:
+            packet, position = self.step(position)
+            if packet is not None:
+                yield packet
+
+    def step(self, position: int) -> tuple[Packet | None, int]:
+        """Return the packet at a position, None for another block and damage, and where the next block begins."""
+        data = self.data
+        block = _block(data, position, self.order)
         if block is None:
             found = next(
-                (place for place in range(position + 4, len(data), 4) if _block(data, place, order)), len(data)
+                (place for place in range(position + 4, len(data), 4) if _block(data, place, self.order)), len(data)
             )
-            on_damage(position, found - position, "no block whose two lengths agree")
-            position = found
-            continue
-        kind, end, order = block
+            self._on_damage(position, found - position, "no block whose two lengths agree")
+            return None, found
+        kind, end, self.order = block
         body = bytes(data[position + (12 if kind == 0x0A0D0D0A else 8) : end - 4])
         try:
             if kind == 0x0A0D0D0A:
-                interfaces = []
+                self.interfaces = []
             elif kind == INTERFACE_BLOCK:
-                interfaces.append(read_interface(order, body))
-            elif packet := read_packet_block(order, kind, body, interfaces):
-                yield packet
+                self.interfaces.append(read_interface(self.order, body))
+            else:
+                return read_packet_block(self.order, kind, body, self.interfaces), end
         except TimestampError as error:
-            on_damage(position, end - position, str(error))
+            self._on_damage(position, end - position, str(error))
         except (struct.error, IndexError, ZeroDivisionError, OverflowError):
-            on_damage(position, end - position, f"a block of type {kind} is too short for its content")
-        position = end
+            self._on_damage(position, end - position, f"a block of type {kind} is too short for its content")
+        return None, end
 
 
 def _block(data: bytes | mmap, position: int, order: str) -> tuple[int, int, str] | None:
