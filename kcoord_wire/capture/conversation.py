@@ -216,6 +216,7 @@ class RawFrame:
     :ivar since_ns: ``damage``: what is missing, and may have been frames about a group, was sent between this time and
         `time_ns`; None where nothing of that kind is missing
     :ivar file: index of the file among those of a rotated capture
+    :ivar number: as `RawFrames.number` returns it; None where that counts
     """
 
     time_ns: int
@@ -229,6 +230,7 @@ class RawFrame:
     by: Party | None = None
     since_ns: int | None = None
     file: int = 0
+    number: int | None = None
 
 
 @dataclass(slots=True)

@@ -26,6 +26,14 @@ Laws:
   decode (`CapturedFrame.error`), incomplete, or a response without its request. Nothing raises.
 * A frame that strict decoding refuses is decoded as leniently as Kafka's own readers do, and marked
   (`CapturedFrame.irregularity`).
+* A capture may be read in shares, each by a reader of its own (`Share`): connections are spread over lanes
+  (`lanes`). Such a reader yields the frames of its lanes, with the values that a reader of all has. For that it
+  recognises the brokers of all connections: it follows each connection until its broker is known, and passes over
+  what comes later in lanes that are not its own. What is known of a file and of no connection is in the first lane.
+* Rows have numbers (`RawFrames.number`) that follow from the packet that completed them and from their connection, so
+  that they are the same in any share. They ascend, except that of a connection that was refused before its broker was
+  found, which has the place of its first packet.
+* All connections without a known broker are bounded together, those of a lane together.
 """
 
 from __future__ import annotations
@@ -39,7 +47,7 @@ from mmap import ACCESS_READ, mmap
 from os import PathLike
 from pathlib import Path
 from statistics import median_low
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Protocol
 
 from kcoord_wire.capture.central import (
     LIKELY_CENTRAL,
@@ -62,10 +70,29 @@ from kcoord_wire.capture.conversation import (
     is_known,
     request_splitter,
 )
+from kcoord_wire.capture.lanes import EVERY_LANE, LANES, Pair, lane_of
 from kcoord_wire.capture.packets import At, Endpoint, Segment, read_segment
-from kcoord_wire.capture.pcap import OF_TIME, CaptureError, Packet, follows, read_packets, salvage_packets
+from kcoord_wire.capture.pcap import (
+    OF_TIME,
+    BlockFile,
+    CaptureError,
+    ClassicFile,
+    Packet,
+    follows,
+    open_packets,
+    read_packets,
+)
 from kcoord_wire.capture.splitter import SEARCH_WINDOW, FrameSplitter, Plausibility, SplitFrame
-from kcoord_wire.capture.tcp import Closed, Hole, Reassembler, Refused, StreamEvent, TcpConnection
+from kcoord_wire.capture.tcp import (
+    MAX_CONNECTIONS,
+    Closed,
+    Group,
+    Hole,
+    Reassembler,
+    Refused,
+    StreamEvent,
+    TcpConnection,
+)
 from kcoord_wire.codec.frames import TypeIdHeader
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.codec.pending import PendingRequests
@@ -83,7 +110,7 @@ class CapturedFrame:
     """One frame that was seen on the wire.
 
     :ivar time_ns: when the last of its bytes was captured, in nanoseconds since 1970; `time` is the same in seconds
-    :ivar connection: ``client_ip:port-broker_ip:port#n``, n counting the connections of the capture
+    :ivar connection: ``client_ip:port-broker_ip:port#n``, n the number of its first packet in the capture
     :ivar direction: ``request`` or ``response``. On a connection of the 0.8 draft the coordinator, which is the broker
         of the connection, sends the requests Ping, StopFetcher and StartFetcher
     :ivar api_key: of the request; None where it is not known: a response without its request, a SASL token
@@ -261,7 +288,8 @@ _PACKETS_BETWEEN: Final = 512  # calls of it
 _PACKET_HEADER: Final = 16
 
 
-_MAX_REFUSED: Final = 65_536
+_MAX_REFUSED: Final = 65_536 // LANES
+"""Of a lane."""
 _MAY_BE_KAFKA: Final = ("link type", "fragment", "short")
 """Reasons (`packets.Unread`) for which a packet of a Kafka connection may be unreadable."""
 
@@ -335,10 +363,41 @@ def read_raw_frames(
     yield from frames.finish()
 
 
+_OF_PACKET: Final = 1 << 26
+"""Between the numbers of the first rows of two packets: more than the rows that one can complete, of four bytes or more
+each, since the bytes that a connection holds are bounded."""
+
+_ENDED, _LOST, _STRAY, _REFUSED = _OF_PACKET // 4, _OF_PACKET // 2, _OF_PACKET // 8 * 5, _OF_PACKET // 4 * 3
+"""Where the numbers begin, behind that of a packet, of connections that are ended because there are too many, of what
+is lost before the packet or with it, of payload that fits nowhere, and of connections that were refused."""
+
+Passed = tuple[int, int]
+"""How many packets are passed over, and the time of the last one. Each has a TCP segment."""
+
+
+class Share(Protocol):
+    """A part of a capture, and what finds the packets that its reader needs.
+
+    :ivar lanes: of the connections whose frames are read
+    """
+
+    lanes: range
+
+    def packets(
+        self, file: ClassicFile | BlockFile, brokers: KnownBrokers, times: deque[int]
+    ) -> Iterator[Packet | Passed]:
+        """Yield the packets of a file in order, but for those that `brokers` lets pass over.
+
+        :param times: of the last packets, kept up to date whenever a damage is reported, and at the end
+        """
+
+
 class RawFrames:
     """The frames of a capture in one file or more, which are read one after the other; see `read_raw_frames`.
 
     A connection, a frame and what is known of brokers go on in the next file; packets are counted from 1 in each.
+
+    :param share: None for all frames
     """
 
     def __init__(
@@ -347,12 +406,15 @@ class RawFrames:
         ports: Collection[int] | None = None,
         max_frame_size: int = DEFAULT_MAX_FRAME_SIZE,
         report: CaptureReport | None = None,
+        share: Share | None = None,
     ) -> None:
         self._ports = ports
         self._report = CaptureReport() if report is None else report
-        self._reader = _Reader(ports, max_frame_size, self._report)
+        self._share = share
+        lanes = EVERY_LANE if share is None else share.lanes
+        self._is_first = 0 in lanes
+        self._reader = _Reader(ports, max_frame_size, self._report, lanes)
         self._lost: list[RawFrame] = []
-        self._time_ns = 0
         self._last: deque[int] = deque(maxlen=OF_TIME)
         self._before: list[int] = []  # packets of the files before each
 
@@ -362,11 +424,23 @@ class RawFrames:
 
     def lose(self, error: str, size: int, *, is_hole: bool = True) -> None:
         """Report bytes that are lost behind the last packet, before the next one."""
+        if self._is_first:
+            self._lose(error, size, self._last[-1] if self._last else 0, is_hole=is_hole)
+
+    def _lose(self, error: str, size: int, time_ns: int, *, is_hole: bool) -> RawFrame:
         at = self._report.packets - self._before[-1]
-        since_ns = self._time_ns if is_hole else None
-        lost = RawFrame(self._time_ns, at, "", "damage", error=error, lost=size, since_ns=since_ns)
+        lost = RawFrame(time_ns, at, "", "damage", error=error, lost=size, since_ns=time_ns if is_hole else None)
         lost.file = len(self._before) - 1
         self._lost.append(lost)
+        return lost
+
+    def number(self, frame: RawFrame) -> int:
+        """Return the number of the row that was yielded last."""
+        if frame.number is not None:
+            return frame.number
+        reader = self._reader
+        reader.place += 1
+        return reader.place
 
     def read(self, path: str | PathLike[str], goes_on: GoesOn | None = None) -> Iterator[RawFrame]:
         """Yield the frames that the packets of the next file complete.
@@ -377,16 +451,9 @@ class RawFrames:
         self._before.append(self._report.packets)
         if not Path(path).stat().st_size:
             raise CaptureError("neither pcap nor pcapng: the file is empty")
-        done = 0
         with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-            for packet in salvage_packets(data, lambda at, size, why: self.lose(f"byte {at} of the file: {why}", size)):
-                yield from self._placed(self._push(packet))
-                yield from self._lost
-                self._lost.clear()
-                done += _PACKET_HEADER + len(packet.data)
-                packets = self._report.packets
-                if goes_on and not packets % _PACKETS_BETWEEN and not goes_on(min(done, len(data)), len(data)):
-                    break
+            packets = open_packets(data, lambda at, size, why: self.lose(f"byte {at} of the file: {why}", size))
+            yield from self._of_all(packets, goes_on) if self._share is None else self._of_share(packets, self._share)
 
     def finish(self) -> Iterator[RawFrame]:
         """Yield what is held: the last file has ended."""
@@ -394,27 +461,56 @@ class RawFrames:
         if self._report.packets and not self._report.connections:
             hint = "encrypted, or not Kafka's" if self._ports is None else f"none to the ports {sorted(self._ports)}"
             self.lose(f"no Kafka connection in {self._report.packets} packets: {hint}", 0, is_hole=False)
-        yield from self._lost
+        yield from self._taken(2 * self._report.packets + 1)  # behind all that `_Reader.finish` yields
+
+    def _of_all(self, packets: ClassicFile | BlockFile, goes_on: GoesOn | None) -> Iterator[RawFrame]:
+        done, size = 0, len(packets.data)
+        for packet in packets.packets():
+            yield from self._placed(self._push(packet))
+            self._last.append(packet.time_ns)
+            if self._lost:
+                yield from self._taken(self._report.packets)
+            done += _PACKET_HEADER + len(packet.data)
+            if goes_on and not self._report.packets % _PACKETS_BETWEEN and not goes_on(min(done, size), size):
+                break
+
+    def _of_share(self, packets: ClassicFile | BlockFile, share: Share) -> Iterator[RawFrame]:
+        for packet in share.packets(packets, self._reader, self._last):
+            if isinstance(packet, tuple):
+                count, time_ns = packet
+                self._report.packets += count
+                self._reader.last = time_ns, self._report.packets
+                continue
+            yield from self._placed(self._push(packet))
+            if self._lost:
+                yield from self._taken(self._report.packets)
+
+    def _taken(self, number: int) -> Iterator[RawFrame]:
+        """Yield what is lost, with numbers behind those of a packet's frames."""
+        for place, lost in enumerate(self._lost, number * _OF_PACKET + _LOST):
+            if lost.number is None:
+                lost.number = place
+            yield lost
+        self._lost.clear()
 
     def _push(self, packet: Packet) -> Iterator[RawFrame]:
         for damage in self._lost:  # before this packet
             damage.time_ns = max(damage.time_ns, packet.time_ns)
         self._report.packets += 1
-        self._last.append(packet.time_ns)
         segment = read_segment(packet)
         if isinstance(segment, Segment):
             segment.number = self._report.packets
             stray = self._reader.stray_bytes
             yield from self._reader.push(segment)
-            self._time_ns = packet.time_ns
-            if self._reader.stray_bytes > stray:
+            if self._reader.stray_bytes > stray and self._reader.has(segment):
                 size = self._reader.stray_bytes - stray
-                self.lose("payload that fits nowhere into its connection", size, is_hole=False)
+                what = "payload that fits nowhere into its connection"
+                lost = self._lose(what, size, packet.time_ns, is_hole=False)
+                lost.number = segment.number * _OF_PACKET + _STRAY
             return
-        self._time_ns = packet.time_ns
         self._report.unread_packets[segment] = self._report.unread_packets.get(segment, 0) + 1
-        if segment in _MAY_BE_KAFKA:
-            self.lose(f"a packet that could not be read: {segment}", len(packet.data))
+        if self._is_first and segment in _MAY_BE_KAFKA:
+            self._lose(f"a packet that could not be read: {segment}", len(packet.data), packet.time_ns, is_hole=True)
 
     def _placed(self, frames: Iterator[RawFrame]) -> Iterator[RawFrame]:
         """Name the file of each packet, and count from its first one."""
@@ -534,76 +630,137 @@ class _Dialogue:
                 return self._conversation.feed(side, data, *event.at)
 
 
-class _Reader:
-    """All connections of a capture, each with what is known of it so far."""
+class KnownBrokers(Protocol):
+    """What decides which packets of other lanes are passed over.
 
-    def __init__(self, ports: Collection[int] | None, max_frame_size: int, report: CaptureReport) -> None:
-        self._ports = None if ports is None else frozenset(ports)
+    :ivar ports: of the brokers; None where they are recognised by bytes
+    :ivar brokers: those found so far, without `ports`
+    """
+
+    ports: frozenset[int] | None
+    brokers: set[Endpoint]
+
+    @property
+    def has_connections(self) -> bool:
+        """Whether a connection to a broker was found. Before that, nothing but other ports is passed over."""
+
+    def exceptions(self) -> list[Pair]:
+        """The endpoints whose packets are needed, although one of them is a broker."""
+
+
+class _Reader:
+    """All connections of a capture, each with what is known of it so far.
+
+    :param lanes: those whose frames are yielded
+    :ivar last: the last packet with a segment
+    :ivar place: the number of the last row of the packet, behind which its further rows are numbered
+    """
+
+    def __init__(
+        self, ports: Collection[int] | None, max_frame_size: int, report: CaptureReport, lanes: range = EVERY_LANE
+    ) -> None:
+        self.ports = None if ports is None else frozenset(ports)
+        self.brokers: set[Endpoint] = set()
+        self.last: At = (0, 0)
+        self.place = 0
         self._max_frame_size = max_frame_size
         self._report = report
-        self._reassembler = Reassembler()
-        self._brokers: set[Endpoint] = set()
-        self._talks: dict[int, _Introduction | _Dialogue | None] = {}  # by connection number; None: left out
-        self._refused: deque[StreamEvent] = deque(maxlen=_MAX_REFUSED)  # by what is not known to be a broker
-        self._last: At = (0, 0)
+        self._lanes = lanes
+        self._reassembler = Reassembler(self._group_of)
+        self._undecided = Group(MAX_CONNECTIONS)
+        self._groups = {lane: Group(MAX_CONNECTIONS // LANES) for lane in lanes}
+        # By what is not known to be a broker, by lane.
+        self._refused = {lane: deque[StreamEvent](maxlen=_MAX_REFUSED) for lane in lanes}
 
     @property
     def stray_bytes(self) -> int:
         """Payload so far that fits nowhere into its connection."""
         return self._reassembler.stray_bytes
 
+    @property
+    def has_connections(self) -> bool:
+        return self._report.connections > 0
+
+    def exceptions(self) -> list[Pair]:
+        return [pair for pair in self._undecided.order if self._is_broker(pair[0]) or self._is_broker(pair[1])]
+
+    def has(self, segment: Segment) -> bool:
+        """Whether a segment is of a connection whose frames are yielded."""
+        return self._lanes == EVERY_LANE or lane_of((segment.source, segment.destination)) in self._lanes
+
     def push(self, segment: Segment) -> Iterator[RawFrame]:
         """Take in the next segment; yield the frames that it completes."""
-        self._last = segment.at
-        if self._ports is not None and self._ports.isdisjoint((segment.source[1], segment.destination[1])):
+        self.last = segment.at
+        if self.ports is not None and self.ports.isdisjoint((segment.source[1], segment.destination[1])):
             return
+        self.place = segment.number * _OF_PACKET
         self._report.cut_packets += len(segment.payload) < segment.length
         for event in self._reassembler.push(segment):
             yield from self._handle(event)
+        if self._reassembler.crowded:
+            self.place = segment.number * _OF_PACKET + _ENDED
+            for event in self._reassembler.shorten(segment.at):
+                yield from self._handle(event)
 
     def finish(self) -> Iterator[RawFrame]:
         """Yield what is held: the capture has ended."""
-        for event in self._reassembler.finish(self._last):
+        ended = None
+        for event in self._reassembler.finish(self.last):
+            if event.connection is not ended:
+                ended = event.connection
+                self.place = (self._report.packets + ended.last) * _OF_PACKET
             yield from self._handle(event)
         self._report.stray_bytes = self._reassembler.stray_bytes
 
+    def _group_of(self, pair: Pair) -> Group | None:
+        """The group of a new connection; None if it is of another lane and makes no difference to this one."""
+        if not (self._is_broker(pair[0]) or self._is_broker(pair[1])):
+            return self._undecided
+        other = None if self.has_connections else self._undecided
+        return self._groups.get(lane_of(pair), other)
+
     def _handle(self, event: StreamEvent) -> Iterator[RawFrame]:
-        connection = event.connection
         if isinstance(event.piece, Refused):
             yield from self._refuse(event)
             return
-        if connection.number not in self._talks:
+        connection = event.connection
+        talk = connection.talk
+        if talk is None:
             broker = self._known_broker(connection)
             if broker is None:
-                self._talks[connection.number] = _Introduction(connection, self._max_frame_size)
+                talk = connection.talk = _Introduction(connection, self._max_frame_size)
             else:
-                yield from self._begin(connection, broker).open(event)
-        talk = self._talks[connection.number]
+                talk = self._begin(connection, broker)
+                if isinstance(talk, _Dialogue):
+                    yield from talk.open(event)
         if isinstance(talk, _Dialogue):
             yield from talk.handle(event)
         elif isinstance(talk, _Introduction):
             yield from self._introduce(talk, event)
         if isinstance(event.piece, Closed):
-            del self._talks[connection.number]
+            connection.talk = _LEFT_OUT
 
     def _introduce(self, introduction: _Introduction, event: StreamEvent) -> Iterator[RawFrame]:
         connection = event.connection
         broker = introduction.find_broker(event)
         if broker is not None:
-            self._brokers.add(connection.endpoints[broker])
+            self.brokers.add(connection.endpoints[broker])
             dialogue = self._begin(connection, broker)
-            yield from dialogue.open(introduction.events[0])
-            for earlier in introduction.events:
-                yield from dialogue.handle(earlier)
+            if isinstance(dialogue, _Dialogue):
+                yield from dialogue.open(introduction.events[0])
+                for earlier in introduction.events:
+                    yield from dialogue.handle(earlier)
             yield from self._refused_by_brokers()
         elif introduction.hopeless:
             yield from self._leave_out(connection, introduction)
 
     def _leave_out(self, connection: TcpConnection, introduction: _Introduction) -> Iterator[RawFrame]:
         """Count a connection without a Kafka request and, unless it carried no bytes, report it as lost."""
-        self._talks[connection.number] = None
+        connection.talk = _LEFT_OUT
         self._report.foreign_connections += 1
-        if introduction.size:
+        if lane_of(connection.endpoints) not in self._lanes:
+            self._reassembler.ignore(connection)
+        elif introduction.size:
             ends = "-".join(address_text(*endpoint) for endpoint in connection.endpoints)
             error = f"a connection without a Kafka request, left out: {ends}{guess_protocol(introduction.first_bytes)}"
             yield RawFrame(*introduction.events[0].at, "", "damage", error=error, lost=introduction.size)
@@ -611,20 +768,30 @@ class _Reader:
     def _refuse(self, event: StreamEvent) -> Iterator[RawFrame]:
         """Report a connection that was never made, at once or when its other side is found to be a broker."""
         if self._is_broker(event.connection.endpoints[event.sender]):
-            name = self._name(event.connection, event.sender)
-            assert isinstance(event.piece, Refused)
-            yield RawFrame(*event.at, name, "refused", error=event.piece.why)
-        else:
-            self._refused.append(event)
+            if lane_of(event.connection.endpoints) in self._lanes:
+                yield self._refusal(event)
+        elif (held := self._refused.get(lane_of(event.connection.endpoints))) is not None:
+            held.append(event)
 
     def _refused_by_brokers(self) -> Iterator[RawFrame]:
-        held = list(self._refused)
-        self._refused.clear()
-        for event in held:
-            yield from self._refuse(event)
+        """Report the connections that the brokers known by now have refused before."""
+        found = []
+        for lane, held in self._refused.items():
+            if any(self._is_broker(event.connection.endpoints[event.sender]) for event in held):
+                found += [event for event in held if self._is_broker(event.connection.endpoints[event.sender])]
+                left = [event for event in held if not self._is_broker(event.connection.endpoints[event.sender])]
+                self._refused[lane] = deque(left, _MAX_REFUSED)
+        for event in sorted(found, key=lambda event: event.at[1]):
+            refusal = self._refusal(event)
+            refusal.number = refusal.position * _OF_PACKET + _REFUSED
+            yield refusal
+
+    def _refusal(self, event: StreamEvent) -> RawFrame:
+        assert isinstance(event.piece, Refused)
+        return RawFrame(*event.at, self._name(event.connection, event.sender), "refused", error=event.piece.why)
 
     def _is_broker(self, endpoint: Endpoint) -> bool:
-        return endpoint in self._brokers if self._ports is None else endpoint[1] in self._ports
+        return endpoint in self.brokers if self.ports is None else endpoint[1] in self.ports
 
     def _known_broker(self, connection: TcpConnection) -> int | None:
         """Index of the broker where the port, or an earlier connection, shows it."""
@@ -633,17 +800,28 @@ class _Reader:
             return 1 - connection.initiator
         return known.index(True) if sum(known) == 1 else None
 
-    def _begin(self, connection: TcpConnection, broker: int) -> _Dialogue:
+    def _begin(self, connection: TcpConnection, broker: int) -> _Dialogue | object:
+        group = self._groups.get(lane_of(connection.endpoints))
+        if group is None:
+            self._report.connections += 1
+            self._reassembler.forget(connection)
+            connection.talk = _LEFT_OUT
+            return _LEFT_OUT
+        self._reassembler.move(connection, group)
         conversation = RawConversation(
             self._name(connection, broker),
             self._report,
             max_frame_size=self._max_frame_size,
             in_step=(connection.from_start(1 - broker), connection.from_start(broker)),
         )
-        dialogue = self._talks[connection.number] = _Dialogue(broker, conversation)
+        connection.talk = dialogue = _Dialogue(broker, conversation)
         return dialogue
 
     @staticmethod
     def _name(connection: TcpConnection, broker: int) -> str:
         names = [address_text(*endpoint) for endpoint in connection.endpoints]
         return f"{names[1 - broker]}-{names[broker]}#{connection.number}"
+
+
+_LEFT_OUT: Final = object()
+"""In the place of what is known of a connection: nothing more is yielded of it."""

@@ -136,16 +136,16 @@ class Segment:
         return self.time_ns, self.number
 
 
-_LINK_NULL, _LINK_ETHERNET, _LINK_LOOP, _LINK_SLL, _LINK_SLL2 = 0, 1, 108, 113, 276
-_LINK_IP: Final = frozenset({12, 14, 101, 228, 229})
+LINK_NULL, LINK_ETHERNET, LINK_LOOP, LINK_SLL, LINK_SLL2 = 0, 1, 108, 113, 276
+LINK_IP: Final = frozenset({12, 14, 101, 228, 229})
 _ETHERNET_HEADER, _VLAN_TAG = 14, 4
 _MAX_IPV4_HEADERS: Final = 60 + 60  # of IP and of TCP, each with all its options
 _MAX_DATAGRAM: Final = 65_535  # IP's length field; each tunnel costs a copy of what is in it
 _PLAIN: Final = struct.Struct(">12xHBxH2xHxB2x4s4s")  # Ethernet and IPv4, without options
 _TCP: Final = struct.Struct(">HHIIBB6x")  # without options
 _SMALLEST_PLAIN: Final = _PLAIN.size + _TCP.size
-_ETHERTYPES_IP: Final = frozenset({0x0800, 0x86DD})
-_ETHERTYPES_VLAN: Final = frozenset({0x8100, 0x88A8, 0x9100})
+ETHERTYPES_IP: Final = frozenset({0x0800, 0x86DD})
+ETHERTYPES_VLAN: Final = frozenset({0x8100, 0x88A8, 0x9100})
 
 
 def read_segment(packet: Packet) -> Segment | Unread:
@@ -163,7 +163,7 @@ def _read_plain(packet: Packet) -> Segment | None:
     Takes 2 us where dpkt takes 20 (tests/capture/test_packets.py compares the results).
     """
     data = packet.data
-    if packet.link_type != _LINK_ETHERNET or len(data) < _SMALLEST_PLAIN:
+    if packet.link_type != LINK_ETHERNET or len(data) < _SMALLEST_PLAIN:
         return None
     ethertype, version, total, fragment, protocol, source, destination = _PLAIN.unpack_from(data)
     start = _ETHERNET_HEADER + (version & 15) * 4
@@ -226,13 +226,13 @@ def _dpkt() -> Any:
 
 def _ip_start(dpkt: Any, link_type: int, data: bytes) -> int | Unread:
     """Where the IP header begins."""
-    if link_type in _LINK_IP:
+    if link_type in LINK_IP:
         return 0
-    if link_type in (_LINK_NULL, _LINK_LOOP):
+    if link_type in (LINK_NULL, LINK_LOOP):
         # An address family, whose numbers and byte order differ between systems; the version of IP does not.
         start: int = dpkt.loopback.Loopback.__hdr_len__
         return start
-    if link_type == _LINK_ETHERNET:
+    if link_type == LINK_ETHERNET:
         head = data[: _ETHERNET_HEADER + 2 * _VLAN_TAG]
         try:
             frame = dpkt.ethernet.Ethernet(head)
@@ -240,16 +240,16 @@ def _ip_start(dpkt: Any, link_type: int, data: bytes) -> int | Unread:
             return "short" if len(head) < _ETHERNET_HEADER + 2 * _VLAN_TAG else "not IP"
         ethertype = frame.vlan_tags[-1].type if hasattr(frame, "vlan_tags") else frame.type
         start = len(head) - len(frame.data)
-    elif link_type in (_LINK_SLL, _LINK_SLL2):
-        cooked = dpkt.sll.SLL if link_type == _LINK_SLL else dpkt.sll2.SLL2
+    elif link_type in (LINK_SLL, LINK_SLL2):
+        cooked = dpkt.sll.SLL if link_type == LINK_SLL else dpkt.sll2.SLL2
         start = cooked.__hdr_len__
         ethertype = cooked(data[:start]).ethtype
     else:
         return "link type"
-    while ethertype in _ETHERTYPES_VLAN:
+    while ethertype in ETHERTYPES_VLAN:
         ethertype = dpkt.ethernet.VLANtag8021Q(data[start : start + _VLAN_TAG]).type
         start += _VLAN_TAG
-    return start if ethertype in _ETHERTYPES_IP else "not IP"
+    return start if ethertype in ETHERTYPES_IP else "not IP"
 
 
 def _read_tunnel(packet: Packet, protocol: int, start: int, nested: int) -> Segment | Unread:

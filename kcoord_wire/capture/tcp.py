@@ -18,7 +18,8 @@ Laws:
   FIN is lost.
 * A SYN that is answered by RST, or repeated without any answer, is a `Refused`. A connection whose end is not in the
   capture is not closed.
-* Memory is bounded per direction (`MAX_PENDING`) and in the number of connections (`max_connections`).
+* Memory is bounded per direction (`MAX_PENDING`) and in the number of connections of each group (`Group`). A connection
+  is in the group that its user chooses; which one is ended because a group has too many depends on that group alone.
 
 No I/O, no clock. Source: RFC 9293 (sections 3.4, 3.5, 3.6, 3.10).
 """
@@ -27,17 +28,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from kcoord_wire.capture.packets import ACK, FIN, RST, SYN, At, Endpoint, Segment
+from kcoord_wire.capture.lanes import Pair
+from kcoord_wire.capture.packets import ACK, FIN, RST, SYN, At, Segment
 
 PATIENCE: Final = 32
 """Further segments of a connection after which a byte that was acknowledged but not captured counts as lost."""
 
 MAX_PENDING: Final = 4 * 1024 * 1024
 """Bytes held behind a hole, per direction."""
+
+MAX_CONNECTIONS: Final = 65_536
+"""Of a group."""
 
 _MAX_PENDING_SEGMENTS: Final = 4096
 _WINDOW: Final = 1 << 30  # the largest that TCP can offer (RFC 7323): anything further away is not of this stream
@@ -188,22 +193,43 @@ class _Direction:
         yield from ready
 
 
+class Group:
+    """Connections that are bounded together.
+
+    :param limit: beyond this many, the connection that was silent for longest is ended
+    """
+
+    __slots__ = ("limit", "order")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.order: OrderedDict[Pair, None] = OrderedDict()  # the connection that was silent for longest first
+
+
 @dataclass(slots=True, eq=False)
 class TcpConnection:
     """Two endpoints and the bytes they exchange, from one SYN to the next.
 
-    :ivar number: counts the connections of a capture from 0; distinguishes two between the same endpoints
-    :ivar endpoints: in no particular order; a direction is named by its sender, as an index into this
+    :ivar number: of its first packet; distinguishes two between the same endpoints
+    :ivar endpoints: a direction is named by its sender, as an index into this
+    :ivar group: what it is bounded with
+    :ivar last: number of its last packet
     :ivar initiator: index of the endpoint that sent the first SYN; None if that was not captured
     :ivar closed: nothing more is delivered
     :ivar ending: who has ended it, and by which packet, once that is known
+    :ivar ignored: nothing more is delivered until another SYN
+    :ivar talk: what its user keeps of it
     """
 
     number: int
-    endpoints: tuple[Endpoint, Endpoint]
+    endpoints: Pair
+    group: Group
+    last: int
     initiator: int | None = None
     closed: bool = False
     ending: tuple[Closed, At] | None = None
+    ignored: bool = False
+    talk: Any = None
     _syns: list[At] = field(default_factory=list, repr=False)  # the first and the last that nothing has answered
     _syn_count: int = field(default=0, repr=False)
     _directions: tuple[_Direction, _Direction] = field(default_factory=lambda: (_Direction(), _Direction()), repr=False)
@@ -244,34 +270,40 @@ class StreamEvent:
 class Reassembler:
     """All connections of a capture.
 
-    :param max_connections: beyond this many, the connection that was silent for longest is ended
+    :param group_of: chooses the group of a new connection; None leaves out its segments until another SYN. By default
+        all are in one group
     :ivar stray_bytes: payload of segments that fit nowhere into their stream
+    :ivar crowded: the groups that have more connections than they may, for `shorten`
     """
 
-    def __init__(self, max_connections: int = 65536) -> None:
+    def __init__(self, group_of: Callable[[Pair], Group | None] | None = None) -> None:
         self.stray_bytes = 0
-        self._max_connections = max_connections
-        self._connections: OrderedDict[tuple[Endpoint, Endpoint], TcpConnection] = OrderedDict()
-        self._opened = 0
+        self.crowded: list[Group] = []
+        every = Group(MAX_CONNECTIONS)
+        self._group_of = group_of or (lambda _: every)
+        self._connections: dict[Pair, TcpConnection] = {}
 
     def push(self, segment: Segment) -> Iterator[StreamEvent]:
         """Take in the next captured segment; yield what it delivers. Exhaust the iterator before the next call."""
-        key = tuple(sorted((segment.source, segment.destination)))
-        endpoints = (key[0], key[1])
-        sender = endpoints.index(segment.source)
-        connection = self._connections.get(endpoints)
+        source, destination = segment.source, segment.destination
+        pair, sender = ((source, destination), 0) if source <= destination else ((destination, source), 1)
+        connection = self._connections.get(pair)
         if connection is None or _opens_another(connection, sender, segment):
             if not segment.length and not segment.flags & SYN:
                 return  # an acknowledgement alone shows no data
             if connection is not None:
                 yield from self._end(connection, Closed("closed"), segment.at)
-            connection = self._connections[endpoints] = TcpConnection(self._opened, endpoints)
-            self._opened += 1
-        self._connections.move_to_end(endpoints)
+            connection = self._open(pair, segment.number)
+            if connection is None:
+                return
+        connection.group.order.move_to_end(pair)
+        connection.last = segment.number
         if connection.closed:
             direction = connection._directions[sender]
             if direction.expected is None or direction.distance(segment.sequence) + segment.length > 0:
                 self.stray_bytes += segment.length  # not a mere copy of delivered bytes
+            return
+        if connection.ignored:
             return
         if segment.flags & RST:
             yield from self._reset(connection, sender, segment)
@@ -281,15 +313,60 @@ class Reassembler:
         yield from self._release(connection, PATIENCE)
         if all(direction.ended for direction in connection._directions):
             yield from self._end(connection, Closed("closed"), segment.at)
-        if len(self._connections) > self._max_connections:
-            _, silent = self._connections.popitem(last=False)
-            yield from self._end(silent, Closed("closed"), segment.at)
+
+    def shorten(self, at: At) -> Iterator[StreamEvent]:
+        """End the connections that are too many; `at` is the packet that shows it."""
+        while self.crowded:
+            group = self.crowded[-1]
+            if len(group.order) <= group.limit:
+                self.crowded.pop()
+                continue
+            silent = self._connections[next(iter(group.order))]
+            self.forget(silent)
+            yield from self._end(silent, Closed("closed"), at)
 
     def finish(self, at: At = (0, 0)) -> Iterator[StreamEvent]:
-        """Deliver what is still held back, then the end of every connection: `at` is the capture's last packet."""
-        for connection in self._connections.values():
+        """Deliver what is still held back, then the end of every connection: `at` is the capture's last packet.
+
+        The connection that was silent for longest ends first.
+        """
+        for connection in sorted(self._connections.values(), key=lambda each: each.last):
             yield from self._end(connection, Closed(), at)
         self._connections.clear()
+
+    def move(self, connection: TcpConnection, group: Group) -> None:
+        """Put a connection into another group, as the one that was active last."""
+        if connection.group is not group and connection.endpoints in connection.group.order:
+            del connection.group.order[connection.endpoints]
+            self._join(connection, group)
+
+    def forget(self, connection: TcpConnection) -> None:
+        """Leave out the segments that follow, until another connection is opened."""
+        if self._connections.get(connection.endpoints) is connection:
+            del self._connections[connection.endpoints], connection.group.order[connection.endpoints]
+        connection.ignored = True
+
+    def ignore(self, connection: TcpConnection) -> None:
+        """Deliver nothing more of a connection, where that makes no difference to which SYN opens another."""
+        first, second = connection._directions
+        connection.ignored = (first.initial is None) == (second.initial is None)
+
+    def _open(self, pair: Pair, number: int) -> TcpConnection | None:
+        earlier = self._connections.get(pair)
+        if earlier is not None:
+            self.forget(earlier)
+        group = self._group_of(pair)
+        if group is None:
+            return None
+        connection = self._connections[pair] = TcpConnection(number, pair, group, number)
+        self._join(connection, group)
+        return connection
+
+    def _join(self, connection: TcpConnection, group: Group) -> None:
+        connection.group = group
+        group.order[connection.endpoints] = None
+        if len(group.order) > group.limit:
+            self.crowded.append(group)
 
     def _release(self, connection: TcpConnection, patience: int) -> Iterator[StreamEvent]:
         """Deliver the segments that lack nothing; if more than `patience` are held, give up what the oldest lacks."""

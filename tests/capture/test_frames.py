@@ -31,7 +31,7 @@ def test_frames_and_their_fields(size: int, ports: list[int] | None) -> None:
     assert report.complete
     assert (report.connections, report.requests, report.responses, report.unanswered_requests) == (1, 6, 6, 0)
     first = frames[0]
-    assert first.connection == "10.0.0.1:50000-10.0.0.2:9092#0"
+    assert first.connection == "10.0.0.1:50000-10.0.0.2:9092#1"
     assert (first.api_key, first.api, first.api_version, first.client_id) == (12, "Heartbeat", 4, "client-0")
     assert (first.size, first.error, first.irregularity) == (len(first.raw), None, None)
     assert isinstance(first.message, kw.HeartbeatRequest)
@@ -45,7 +45,7 @@ def test_a_connection_over_ipv6() -> None:
     line = Line(client=("fd00::1", 50000), broker=("fd00::2", 9092))
     frames, report = frames_of(talk(line.open(), [1, 2]).close().packets)
     assert summary(frames) == expected([1, 2])
-    assert {frame.connection for frame in frames} == {"[fd00::1]:50000-[fd00::2]:9092#0"}
+    assert {frame.connection for frame in frames} == {"[fd00::1]:50000-[fd00::2]:9092#1"}
     assert report.complete
 
 
@@ -118,7 +118,7 @@ def test_ports_that_are_used_again_are_two_connections() -> None:
     packets = talk(Line().open(), [1, 2]).close().packets + talk(Line(initials=(9, 7)).open(), [1, 2]).close().packets
     frames, report = frames_of(packets)
     assert summary(frames) == expected([1, 2]) * 2
-    assert [frame.connection[-2:] for frame in frames] == ["#0"] * 4 + ["#1"] * 4
+    assert [frame.connection.partition("#")[2] for frame in frames] == ["1"] * 4 + ["11"] * 4
     assert report.complete
 
 
@@ -243,7 +243,7 @@ def refused(port: int, broker: tuple[str, int] = BROKER) -> list[bytes]:
 
 
 def test_an_end_names_the_side_and_the_packet(tmp_path: Path) -> None:
-    name = "10.0.0.1:50000-10.0.0.2:9092#0"
+    name = "10.0.0.1:50000-10.0.0.2:9092#1"
     made = [talk(Line().open(), [1]) for _ in range(4)]
     assert ends(made[0].close().packets, tmp_path) == [("closed", name, "client", None, 6)]
     closed_by_broker = made[1].send(1, flags=FIN | ACK).send(0, flags=FIN | ACK).packets
@@ -258,12 +258,12 @@ def test_refused_connections_count_where_a_broker_is_known(tmp_path: Path) -> No
     found = ends([*other, *before, *talk(Line().open(), [1]).packets, *after], tmp_path)
     why = "answered with a reset"
     assert found == [
-        ("refused", "10.0.0.1:40001-10.0.0.2:9092#1", None, why, 3),
-        ("refused", "10.0.0.1:40002-10.0.0.2:9092#3", None, why, 10),
+        ("refused", "10.0.0.1:40001-10.0.0.2:9092#3", None, why, 3),
+        ("refused", "10.0.0.1:40002-10.0.0.2:9092#10", None, why, 10),
     ]
     assert ends([*other, *before], tmp_path) == []
     assert ends([*other, *before], tmp_path, ports=[9092]) == [
-        ("refused", "10.0.0.1:40001-10.0.0.2:9092#0", None, why, 3)
+        ("refused", "10.0.0.1:40001-10.0.0.2:9092#3", None, why, 3)
     ]
 
 

@@ -301,7 +301,7 @@ def test_frames_inside_a_tunnel_are_those_outside(name: str) -> None:
     frames, report = frames_of([TUNNELS[name](packet) for packet in line.packets])
     assert summary(frames) == expected(range(1, 9))
     assert report.complete
-    assert {frame.connection for frame in frames} == {"10.0.0.1:50000-10.0.0.2:9092#0"}
+    assert {frame.connection for frame in frames} == {"10.0.0.1:50000-10.0.0.2:9092#1"}
 
 
 def test_tunnels_in_tunnels_are_bounded() -> None:

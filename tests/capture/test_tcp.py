@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcoord_wire.capture.packets import ACK, FIN, RST, SYN, Segment
-from kcoord_wire.capture.tcp import MAX_PENDING, PATIENCE, Closed, Hole, Reassembler, Refused
+from kcoord_wire.capture.tcp import MAX_PENDING, PATIENCE, Closed, Group, Hole, Reassembler, Refused, TcpConnection
 
 CLIENT, BROKER = ("10.0.0.1", 50000), ("10.0.0.2", 9092)
 STREAM = random.Random(1).randbytes(3000)
@@ -29,9 +29,11 @@ def pieces(segments: Iterable[Segment], reassembler: Reassembler | None = None) 
     """What comes out: connection, whether from the client, piece; neighbouring bytes joined."""
     reassembler = reassembler or Reassembler()
     found: list[tuple[int, bool, object]] = []
+    numbers: dict[TcpConnection, int] = {}
     events = [event for each in segments for event in reassembler.push(each)]
     for event in [*events, *reassembler.finish()]:
-        key = (event.connection.number, event.connection.endpoints[event.sender] == CLIENT)
+        numbers.setdefault(event.connection, len(numbers))
+        key = (numbers[event.connection], event.connection.endpoints[event.sender] == CLIENT)
         if found and found[-1][:2] == key and isinstance(found[-1][2], bytes) and isinstance(event.piece, bytes):
             found[-1] = (*key, found[-1][2] + event.piece)
         else:
@@ -174,11 +176,13 @@ def test_a_keep_alive_is_not_data() -> None:
 
 
 def test_too_many_connections_end_the_most_silent_one() -> None:
-    reassembler = Reassembler(max_connections=2)
+    group = Group(2)
+    reassembler = Reassembler(lambda _: group)
     ended = []
     for port in (1, 2, 1, 3):
         one = Segment(0, ("10.0.0.1", port), BROKER, 10, 0, ACK, 1, b"x")
-        ended += [event.connection.endpoints for event in reassembler.push(one) if isinstance(event.piece, Closed)]
+        events = [*reassembler.push(one), *reassembler.shorten(one.at)]
+        ended += [event.connection.endpoints for event in events if isinstance(event.piece, Closed)]
     assert ended == [(("10.0.0.1", 2), BROKER)]
 
 
