@@ -19,11 +19,13 @@ Columns with one meaning in every table:
 ================= ==========================================================================================
 ``source``        name of the file, or ``topic-partition`` of a live topic; for exchanges and sightings in a rotated
                   capture, its first file
-``seq``           number of the frame in its source, from 0, in the order in which frames were complete; it goes on in
-                  the next file of a rotated capture
+``seq``           number of the frame in its source, ascending in the order in which frames were complete: it counts the
+                  rows of a recording from 0; in a capture it is made of the number of the packet, and goes on in the
+                  next file of a rotated one (`capture.frames.RawFrames.number`)
 ``position``      place in the source: byte of a recording or segment; in a capture the number of the packet, from 1 as
                   Wireshark counts (``frame.number``), as long as no damage of the file lies before it
-``connection``    ``client_ip:port-broker_ip:port#n``, unique within the source
+``connection``    ``client_ip:port-broker_ip:port#n``, unique within the source; in a capture n is the number of the
+                  connection's first packet, over all files of a rotated one
 ``group_id``      the consumer group
 ``member_id``     id assigned by the coordinator
 ``instance_id``   the client's group.instance.id (KIP-345); None for a dynamic member

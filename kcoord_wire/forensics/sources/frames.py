@@ -6,7 +6,10 @@ Laws:
   behind it wherever something sound is found. A file of an unknown kind is one row of damage.
 * Every byte of a recording or segment is in a sound row's record or batch, or in the `lost` of a row; every byte of a
   capture in a packet that was read, or in the `lost` of a row.
-* Frames come in the order in which they were complete; `Frame.seq` counts the rows of a source, damage included.
+* Frames come in the order in which they were complete; `Frame.seq` numbers the rows of a source, damage included: it
+  counts those of a recording, and is `RawFrames.number` for those of a capture.
+* The rows of the shares of a source, put together, are those of the whole, whatever the shares are. A share of a
+  capture has the connections of some lanes (`capture.lanes`), one of a recording the records that begin in it.
 * The files of a rotated capture have the rows of one file with all their packets, but for `Frame.source`, `position`
   and `capture`; a batch has rows of one file. What one of them lacks is a loss of that file.
 * Memory holds a batch of rows, a frame of each direction, and what arrived out of order.
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -34,9 +38,19 @@ from kcoord_wire.capture.pcap import HEAD_BYTES, CaptureError, read_head
 from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow, arrow_schema, table_of
 from kcoord_wire.forensics.sources.files import APART_NS, SourceError, count_in, first_bytes, kind_of, unpacked
+from kcoord_wire.forensics.sources.flows import Flows
 from kcoord_wire.forensics.sources.segments import records_of
 from kcoord_wire.protocol.wording import counted
-from kcoord_wire.recorder.recording import Damage, RecordingError, is_repeated, read_header, read_recording, refusal
+from kcoord_wire.recorder.recording import (
+    Damage,
+    Recorded,
+    RecordingError,
+    RecordingHeader,
+    is_repeated,
+    read_header,
+    read_recording,
+    refusal,
+)
 
 MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
 """Bytes of frames or records at which a batch ends, however few rows it has."""
@@ -80,16 +94,18 @@ def read_frames(
     ports: Collection[int] | None = None,
     batch_rows: int = 8192,
     goes_on: GoesOn | None = None,
+    share: range | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the frames of a capture or a recording, as rows of `Frame`.
 
     :param ports: the brokers' ports, for captures; None to detect them
     :param batch_rows: rows of a batch, at most
     :param goes_on: see `GoesOn`
+    :param share: the lanes of a capture that are read, or the bytes of a recording; None for all
     :raises OSError: the file cannot be read
     :raises MissingLibraryError: the extra ``capture`` or ``records`` is not installed
     """
-    yield from _batches_of(Frame, _frames_of(path, ports, goes_on), batch_rows, _FRAME)
+    yield from _batches_of(Frame, _frames_of(path, ports, goes_on, share), batch_rows, _FRAME)
 
 
 def read_unit(
@@ -99,6 +115,7 @@ def read_unit(
     ports: Collection[int] | None = None,
     batch_rows: int = 8192,
     goes_on: GoesOn | None = None,
+    share: range | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the frames of files that are read together (`files.units`), as rows of `Frame`.
 
@@ -111,10 +128,11 @@ def read_unit(
     :raises MissingLibraryError: the extra ``capture`` or ``records`` is not installed
     """
     if is_rotated:
-        yield from _batches_of(Frame, _of_captures(paths, ports, goes_on, is_rotated=True), batch_rows, _FRAME)
+        rows = _of_captures(paths, ports, goes_on, share, is_rotated=True)
+        yield from _batches_of(Frame, rows, batch_rows, _FRAME)
         return
     for path in paths:
-        yield from read_frames(path, ports=ports, batch_rows=batch_rows, goes_on=goes_on)
+        yield from read_frames(path, ports=ports, batch_rows=batch_rows, goes_on=goes_on, share=share)
 
 
 _FRAME: Final = 6  # index of the column
@@ -122,21 +140,28 @@ _Row = tuple[str, int, int, int, str, str, bytes, str | None, int, str | None, i
 """A `Frame`."""
 
 
-def _frames_of(path: str | os.PathLike[str], ports: Collection[int] | None, goes_on: GoesOn | None) -> Iterator[_Row]:
+def _frames_of(
+    path: str | os.PathLike[str], ports: Collection[int] | None, goes_on: GoesOn | None, share: range | None
+) -> Iterator[_Row]:
     source = os.fspath(path)
     try:
         if kind_of(path) == "recording":
-            yield from _of_recording(Path(path), source, goes_on)
+            yield from _of_recording(Path(path), source, goes_on, share)
         else:
-            yield from _of_captures([path], ports, goes_on, is_rotated=False)
+            yield from _of_captures([path], ports, goes_on, share, is_rotated=False)
     except (SourceError, RecordingError) as error:
         yield source, 0, 0, 0, "", "damage", b"", str(error), Path(path).stat().st_size, None, None, None
 
 
 def _of_captures(
-    paths: Iterable[str | os.PathLike[str]], ports: Collection[int] | None, goes_on: GoesOn | None, *, is_rotated: bool
+    paths: Iterable[str | os.PathLike[str]],
+    ports: Collection[int] | None,
+    goes_on: GoesOn | None,
+    share: range | None,
+    *,
+    is_rotated: bool,
 ) -> Iterator[_Row]:
-    reading = _Captures(ports, goes_on, is_rotated)
+    reading = _Captures(ports, goes_on, share, is_rotated)
     for path in paths:
         yield from reading.read(os.fspath(path))
     yield from reading.finish()
@@ -145,14 +170,16 @@ def _of_captures(
 class _Captures:
     """Captures that are read one after the other, as far as a file does not go on with the one before it."""
 
-    def __init__(self, ports: Collection[int] | None, goes_on: GoesOn | None, is_rotated: bool) -> None:
-        self._ports, self._goes_on, self._is_rotated = ports, goes_on, is_rotated
+    def __init__(
+        self, ports: Collection[int] | None, goes_on: GoesOn | None, lanes: range | None, is_rotated: bool
+    ) -> None:
+        self._ports, self._goes_on, self._lanes, self._is_rotated = ports, goes_on, lanes, is_rotated
         self._begin()
 
     def _begin(self) -> None:
-        self._frames = RawFrames(ports=self._ports)
+        share = None if self._lanes is None else Flows(self._lanes)
+        self._frames = RawFrames(ports=self._ports, share=share)
         self._sources: list[str] = []
-        self._seq = 0
 
     def read(self, source: str) -> Iterator[_Row]:
         """Yield the rows of the next file, and those of earlier ones that wait for it."""
@@ -187,18 +214,17 @@ class _Captures:
 
     def _rows(self, frames: Iterator[RawFrame]) -> Iterator[_Row]:
         for found in frames:
-            source, seq = self._sources[found.file], self._seq
-            self._seq += 1
+            source, seq = self._sources[found.file], self._frames.number(found)
             capture = self._sources[0] if self._is_rotated else None
             row = (found.position, found.time_ns, found.connection, found.kind, found.body, found.error, found.lost)
             yield source, seq, *row, found.by, found.since_ns, capture
 
 
-def _of_recording(path: Path, source: str, goes_on: GoesOn | None) -> Iterator[_Row]:
+def _of_recording(path: Path, source: str, goes_on: GoesOn | None, share: range | None) -> Iterator[_Row]:
     with unpacked(path) as content:
         size = content.path.stat().st_size
         seq, at, time_ns = -1, 0, 0
-        for seq, row in enumerate(_recorded(content.path)):
+        for seq, row in _recorded(content.path, share):
             yield source, seq, *row, None
             at, time_ns = row[:2]
             if goes_on and not seq % _ROWS_BETWEEN and not goes_on(at, size):
@@ -211,32 +237,56 @@ _Recorded = tuple[int, int, str, str, bytes, str | None, int, str | None, int | 
 """The columns of a `Frame` from its position to `since_ns`."""
 
 
-def _recorded(path: Path) -> Iterator[_Recorded]:
+def _recorded(path: Path, share: range | None) -> Iterator[tuple[int, _Recorded]]:
+    """Yield the rows of a recording with their numbers: those that begin in a share of its bytes, None for all.
+
+    Of what is before the share, connections are noted and rows are counted.
+    """
+    start, stop = (0, sys.maxsize) if share is None else (share.start, share.stop)
     header = read_header(path)
-    began_ns = header.began_ns if header else 0
     names: dict[int, str] = {}
-    time_ns = began_ns
+    time_ns = header.began_ns if header else 0
+    seq = -1
     for found in read_recording(path):
+        position = found[0]
+        if position >= stop:
+            return
         if isinstance(found, Damage):
-            yield found.position, time_ns, "", "damage", b"", found.why, found.size, None, time_ns
-            continue
-        position, time_ns, number, direction, body, size, _, by = found
-        name = names.get(number) or f"?:0-?:0#{number}"
-        if size == len(body) and (direction == "request" or direction == "response"):
-            yield position, time_ns, name, direction, body, None, 0, None, None
-        elif direction == "opened":
-            name = names[number] = body.decode(errors="replace")
-            if not is_repeated(found, header):  # else it was opened in an earlier file
-                yield position, time_ns, name, direction, b"", None, 0, None, None
-        elif direction == "refused":
-            name, why = refusal(body)
-            yield position, time_ns, name, direction, b"", why, 0, None, None
-        elif direction == "closed" or direction == "reset":
-            names.pop(number, None)
-            yield position, time_ns, name, direction, b"", None, 0, by, None
+            row: _Recorded | None = (position, time_ns, "", "damage", b"", found.why, found.size, None, time_ns)
         else:
-            error = f"{size - len(body)} of its {size} bytes were not recorded"
-            yield position, time_ns, name, direction, body, error, len(body), None, None
+            time_ns, direction = found.time_ns, found.direction
+            if position < start and (direction == "request" or direction == "response"):
+                seq += 1
+                continue
+            row = _recorded_row(found, names, header)
+        if row is not None:
+            seq += 1
+            if position >= start:
+                yield seq, row
+
+
+def _recorded_row(found: Recorded, names: dict[int, str], header: RecordingHeader | None) -> _Recorded | None:
+    """Return the row of a record, None for the repeated opening of a connection; `names` follow.
+
+    :param names: of the connections that are open, by number
+    """
+    position, time_ns, number, direction, body, size, _, by = found
+    name = names.get(number) or f"?:0-?:0#{number}"
+    if size == len(body) and (direction == "request" or direction == "response"):
+        return position, time_ns, name, direction, body, None, 0, None, None
+    if direction == "opened":
+        name = names[number] = body.decode(errors="replace")
+        if is_repeated(found, header):  # it was opened in an earlier file
+            return None
+        return position, time_ns, name, direction, b"", None, 0, None, None
+    if direction == "refused":
+        name, why = refusal(body)
+        return position, time_ns, name, direction, b"", why, 0, None, None
+    if direction == "closed" or direction == "reset":
+        names.pop(number, None)
+        return position, time_ns, name, direction, b"", None, 0, by, None
+    error = f"{size - len(body)} of its {size} bytes were not recorded"
+    return position, time_ns, name, direction, body, error, len(body), None, None
 
 
 def read_log(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.recorder.recording import RecordingWriter, recording_files
 from kcoord_wire.records import Record, RecordBatch, SegmentReader, encode_batch
 from tests.support.pcapng import flip_time, to_pcapng
+from tests.support.recordings import record_capture
 from tests.support.segments import commit, rows
 from tests.support.wire_samples import match_all
 
@@ -116,6 +118,27 @@ def test_time_stamps_before_1970_are_losses(tmp_path: Path) -> None:
 
 
 # ---- recordings
+
+
+def divided(path: Path, count: int) -> list[dict[str, Any]]:
+    """The rows of a recording that is read in shares of its bytes, one after the other."""
+    size = path.stat().st_size
+    borders = [size * number // count for number in range(count + 1)]
+    return [row for border in pairwise(borders) for row in rows(read_frames(path, share=range(*border)))]
+
+
+@pytest.mark.parametrize("spoil", [None, 0.0001, 0.001, 0.01])
+def test_shares_of_a_recording_are_the_whole(tmp_path: Path, spoil: float | None) -> None:
+    """Of the second file, too, whose first records open the connections of the first again."""
+    record_capture(tmp_path, CAPTURE, max_file_bytes=20_000)
+    first, second = recording_files(tmp_path)[:2]
+    for path in (first, second):
+        if spoil is not None:
+            path.write_bytes(flipped(path.read_bytes(), spoil, 3, start=RECORDING_HEADER)[:-7])
+        whole = rows(read_frames(path))
+        assert [row["seq"] for row in whole] == list(range(len(whole)))
+        for count in (1, 2, 3, 7, 17, 64):
+            assert divided(path, count) == whole
 
 
 @pytest.fixture(scope="module")

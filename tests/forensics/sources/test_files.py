@@ -177,7 +177,7 @@ def test_a_file_cut_short_is_read_to_its_end(tmp_path: Path) -> None:
     sound = [row for row in found if row["direction"] != "damage" and not row["error"]]
     assert len(sound) > len(whole) // 4
     assert [row["frame"] for row in sound] == [row["frame"] for row in whole[: len(sound)]]
-    assert [row["seq"] for row in (inner, last)] == [len(found), len(found) + 1]
+    assert max(row["seq"] for row in found) < inner["seq"] < last["seq"]
     assert last["error"] == f"the gzip file is cut short at byte {len(packed) // 2}"
     assert last["direction"] == "damage"
 

@@ -44,7 +44,8 @@ def test_a_capture_gives_the_frames_that_read_capture_gives(name: str) -> None:
     assert [(row["direction"], row["connection"], row["time_ns"], row["frame"]) for row in said] == [
         (frame.direction, frame.connection, frame.time_ns, frame.raw) for frame in wanted
     ]
-    assert [row["seq"] for row in found] == list(range(len(found)))
+    seqs = [row["seq"] for row in found]
+    assert seqs == sorted(set(seqs))
     positions = [row["position"] for row in found if row["direction"] != "closed"]
     assert positions == sorted(positions)
     assert {row["error"] for row in found} == {None}
