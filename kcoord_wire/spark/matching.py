@@ -8,6 +8,7 @@ Laws:
 * The frames of a connection meet the matcher of `kcoord_wire.forensics` in order, across all files of a recording or
   rotated capture, so that its rows are those of the plain analysis, for any partitions.
 * Of a capture, and of a recording that one task reads, no frame leaves its worker: exchanges, sightings and losses do.
+  Several tasks read a large capture, each its share of the connections.
 * Exchanges and sightings are packed (`packing`), and persisted until `Matched.unpersist`.
 * `Matched.metrics` is counted while the files are read, and is of the first action, as Spark has it: one that does not
   need all rows may see a part, and a task that is repeated may count twice. `Matched.counts` is exact and takes a job.
@@ -132,8 +133,8 @@ def match_exchanges(frames: DataFrame) -> Matched:
 def match_files(spark: SparkSession, *paths: str, **options: str) -> Matched:
     """Match requests with their responses in the tasks that read the files, so that no frame leaves its worker.
 
-    A capture, rotated or not, is matched by one task, and so is a recording that is no larger than
-    ``maxPartitionBytes``. The frames of a larger recording are spread by connection, as `match_exchanges` does it.
+    A task matches what it reads: files, or of a capture larger than ``maxPartitionBytes``, rotated or not, a share of
+    the connections. The frames of a recording that is larger are spread by connection, as `match_exchanges` does it.
 
     :param spark: a session in which the source is registered
     :param paths: captures and recordings: files, folders, patterns, URIs

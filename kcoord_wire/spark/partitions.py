@@ -6,12 +6,13 @@
 Laws:
 
 * Each file is in one partition, in the order of `find_places`, so that the files of a recording stay neighbours.
-* The files of a rotated capture are in one partition, because connections and frames go on in the next file.
-* A log segment on a disk that is larger than `Packing.max_bytes`, and not packed, is read in shares of its bytes, which
-  have the rows of the whole (`forensics.sources.segments`).
-* Partitions are packed by bytes as Spark packs its own file sources: none is larger than `Packing.max_bytes` unless a
-  file or a rotated capture is, and there are `Packing.min_partitions` where that leaves at least `Packing.open_cost`
-  for each.
+* The files of a rotated capture are read together, because connections and frames go on in the next file.
+* What is larger than `Packing.max_bytes`, on a disk and not packed, is read in shares, which have the rows of the
+  whole: a log segment and a recording by bytes, a capture, rotated or not, by connections: both directions, and all
+  connections between two endpoints, are in one share (`forensics.sources`).
+* Partitions are packed by bytes as Spark packs its own file sources: none is larger than `Packing.max_bytes` unless it
+  is a file that is not divided, or a 64th of a capture, and there are `Packing.min_partitions` where that leaves at
+  least `Packing.open_cost` for each.
 * The rows of a partition are those that the plain readers have for its files, in the same order.
 """
 
@@ -32,7 +33,7 @@ from pyspark.sql import SparkSession
 from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
 from kcoord_wire.forensics.sources.files import units
 from kcoord_wire.forensics.sources.frames import read_lines, read_log, read_unit
-from kcoord_wire.spark.places import Place
+from kcoord_wire.spark.places import Place, shares_of
 from kcoord_wire.spark.versions import SparkVersionError
 
 try:
@@ -114,7 +115,7 @@ def plan_partitions(places: Sequence[Place], packing: Packing, *, whole: bool = 
     """
     parts: list[list[Place]] = []
     for unit in recordings(places) if whole else units(places):
-        parts += [unit] if len(unit) > 1 else [[share] for share in unit[0].shares(packing.max_bytes)]
+        parts += shares_of(unit, packing.max_bytes)
     each = total_size(places) + packing.open_cost * sum(map(len, parts))
     limit = min(packing.max_bytes, max(packing.open_cost, each // packing.min_partitions))
     partitions: list[FilePartition] = []
@@ -174,7 +175,7 @@ def _read_unit(
         return chain.from_iterable(map(partial(read_log, share=unit[0].share), paths))
     if unit[0].kind == "text":
         return chain.from_iterable(map(partial(read_lines, timezone=timezone), paths))
-    return read_unit(paths, is_rotated=len(unit) > 1, ports=ports)
+    return read_unit(paths, is_rotated=len(unit) > 1, ports=ports, share=unit[0].share)
 
 
 def _renamed(batch: pa.RecordBatch, at: Mapping[str, Place]) -> pa.RecordBatch:

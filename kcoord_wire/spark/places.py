@@ -39,6 +39,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import fs
 
+from kcoord_wire.capture.lanes import LANES
 from kcoord_wire.forensics.sources.files import (
     RESERVE,
     Kind,
@@ -186,7 +187,8 @@ class Place:
     :ivar size: in bytes
     :ivar modified_ns: when it was last written
     :ivar capture: the name of the first file of the rotated capture that it is of; None where it is none
-    :ivar share: the bytes of it that are read, of a log segment that several tasks read; None for all
+    :ivar share: what is read of a file that several tasks read: bytes of a log segment or recording, lanes of a capture
+        (`capture.lanes`); None for all
     """
 
     name: str
@@ -199,16 +201,10 @@ class Place:
 
     @property
     def bytes_to_read(self) -> int:
-        """How much of it one task reads."""
-        return self.size if self.share is None else len(self.share)
-
-    def shares(self, max_bytes: int) -> list[Place]:
-        """The shares that several tasks read, none above `max_bytes`: of a log segment on a disk that is not packed."""
-        if self.kind != "log" or self.stored is not None or self.size <= max_bytes or is_packed(Path(self.name)):
-            return [self]
-        count = -(-self.size // max_bytes)
-        borders = [self.size * number // count for number in range(count + 1)]
-        return [replace(self, share=range(start, stop)) for start, stop in pairwise(borders)]
+        """How much of it one task reads; of a capture all tasks read the headers besides."""
+        if self.share is None:
+            return self.size
+        return self.size * len(self.share) // LANES if self.kind == "pcap" else len(self.share)
 
     @contextmanager
     def local(self) -> Iterator[Path]:
@@ -221,6 +217,24 @@ class Place:
         else:
             with self.stored.copied(self.modified_ns) as path:
                 yield path
+
+
+def shares_of(unit: Sequence[Place], max_bytes: int) -> list[list[Place]]:
+    """Return what each of several tasks reads of files that are read together, if they are larger than `max_bytes`.
+
+    Files that are packed, in a store, or text are not divided: a task unpacks or copies them as a whole.
+
+    :param unit: a file, or the files of a rotated capture
+    """
+    size, kind = sum(place.size for place in unit), unit[0].kind
+    if size <= max_bytes or kind == "text" or (kind != "pcap" and len(unit) > 1):
+        return [list(unit)]
+    if any(place.stored is not None or is_packed(Path(place.name)) for place in unit):
+        return [list(unit)]
+    end = LANES if kind == "pcap" else size
+    count = min(-(-size // max_bytes), end)
+    borders = [end * number // count for number in range(count + 1)]
+    return [[replace(place, share=range(*border)) for place in unit] for border in pairwise(borders)]
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from kcoord_wire.forensics.sources.files import units
 from kcoord_wire.forensics.sources.frames import partition_of
 from kcoord_wire.spark.conditions import parse_condition
 from kcoord_wire.spark.packing import PACKED, counted_row
-from kcoord_wire.spark.places import Place, find_places, local_path, selection
+from kcoord_wire.spark.places import Place, find_places, local_path, selection, shares_of
 from kcoord_wire.spark.rows import as_arrow, as_spark, checked_mode, spark_schema, wire_schema
 from kcoord_wire.spark.versions import SparkVersionError
 
@@ -199,7 +199,9 @@ class _Reader(DataSourceReader):
 
     def _is_chosen(self, unit: Sequence[Place]) -> bool:
         """Whether files that share connections are of the part that is asked for."""
-        is_here = unit[0].kind == "pcap" or len(unit) == 1 or total_size(unit) <= self.packing.max_bytes
+        most = self.packing.max_bytes
+        is_divided = total_size(unit) > most and (len(unit) > 1 or len(shares_of(unit, most)) > 1)
+        is_here = unit[0].kind == "pcap" or not is_divided  # a share of a capture has whole connections
         return is_here == (self.matching == HERE)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

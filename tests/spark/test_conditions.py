@@ -103,9 +103,9 @@ def test_files_that_are_left_out_are_not_opened() -> None:
 
 def test_rows_that_do_not_pass_stay_in_the_worker() -> None:
     _, every = read("frames", "")
-    opened, rows = read("frames", "direction = 'request' AND seq < 50")
+    opened, rows = read("frames", "direction = 'request' AND position < 50")
     assert opened == list(map(str, CAPTURES))
-    assert rows == [row for row in every if row["direction"] == "request" and row["seq"] < 50]
+    assert rows == [row for row in every if row["direction"] == "request" and row["position"] < 50]
     assert 0 < len(rows) < len(every)
 
 

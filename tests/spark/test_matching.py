@@ -65,7 +65,7 @@ def test_a_recording_is_matched_by_one_task_or_by_connection(
     assert histories.metrics.get == {"groups": len(expected.histories)}
     spread = spark.read.format("kcoord").options(maxPartitionBytes=limit, matching=LATER).load(paths)
     sources = {row["source"] for row in spread.select("source").distinct().collect()}
-    assert sources == ({str(path) for path in recording_files(recording)} if is_spread else set())
+    assert sources == ({str(path) for path in (*recording_files(recording), MODERN)} if is_spread else set())
     histories.unpersist()
     matched.unpersist()
 

@@ -11,7 +11,7 @@ from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import Frame
 from kcoord_wire.forensics.sources.frames import read_unit
 from kcoord_wire.spark import group_histories, match_files
-from kcoord_wire.spark.partitions import Packing, plan_partitions
+from kcoord_wire.spark.partitions import Packing, plan_partitions, read_partition
 from kcoord_wire.spark.places import find_places
 from kcoord_wire.spark.rows import instances
 from tests.support.pcapng import to_pcapng
@@ -58,12 +58,19 @@ def test_a_condition_on_its_files_reads_all_of_them(spark: SparkSession, tmp_pat
     assert 0 < len(found) < every.count()
 
 
-def test_its_files_are_in_one_partition(tmp_path: Path) -> None:
+def test_its_files_are_in_one_partition_or_all_in_each(tmp_path: Path) -> None:
     data = (CAPTURES / "static_bounce.pcap").read_bytes()
     write(tmp_path, [f"a{number}.pcap" for number in range(4)], cut(data, even_cuts(data, 4)))
     write(tmp_path, ["b.pcap"], [data])
-    planned = plan_partitions(find_places([str(tmp_path)]), Packing(1, 1))
-    assert [[Path(place.name).name for place in partition.places] for partition in planned] == [
-        ["a0.pcap", "a1.pcap", "a2.pcap", "a3.pcap"],
-        ["b.pcap"],
-    ]
+    names = ["a0.pcap", "a1.pcap", "a2.pcap", "a3.pcap"]
+    places = find_places([str(tmp_path)])
+    for size, shares in ((len(data) + 100, 1), (len(data) // 2 + 100, 2)):
+        planned = plan_partitions(places, Packing(size, 1))
+        assert [[Path(place.name).name for place in partition.places] for partition in planned] == [
+            *[names] * shares,
+            *[["b.pcap"]] * shares,
+        ]
+        read = [row for part in planned for place, batch in read_partition(part) for row in instances(Frame, batch)]
+        rotated = sorted((row for row in read if row.capture), key=lambda row: row.seq)
+        parts = [tmp_path / name for name in names]
+        assert rotated == [row for batch in read_unit(parts, is_rotated=True) for row in instances(Frame, batch)]
