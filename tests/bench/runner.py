@@ -33,6 +33,7 @@ BENCHES: Final = {
     "archive": "archive.bench",
     "driver": "archive.driver",
     "live": "archive.live",
+    "flows": "archive.flows",
     "scale": "scale.bench",
     "assignors": "assignors.bench",
     "central": "central.bench",

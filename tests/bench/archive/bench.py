@@ -101,8 +101,8 @@ class Report:
             f"100 TB of such captures, on paper: {tasks:,.0f} tasks of {MAX_BYTES >> 20} MiB read and match them; "
             f"{_PAPER * shuffled / 1e12:.1f} TB of packed rows are shuffled, by group; {hours:.0f} hours on 100 such "
             "cores, disks and network not counted (calculated from the largest archive, not measured). The driver "
-            "receives two sightings, a row for each topic id, and the histories that are collected. A capture is one "
-            "task however large it is."
+            "receives two sightings, a row for each topic id, and the histories that are collected. A capture is "
+            "64 tasks at most."
         )
 
     def conditions(self) -> str:

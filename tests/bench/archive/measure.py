@@ -1,5 +1,7 @@
 """One measurement, in its own process: `python -m tests.bench.archive.measure VARIANT CAPTURES OUT RESULT`.
 
+``match@BYTES`` is the variant ``match`` with that many `maxPartitionBytes`.
+
 Each variant runs once on one file first, so that no session start and little compilation is measured; the result is
 what the second run took: seconds, processor time of driver, JVM and workers, and on Spark the bytes that its tasks sent
 to the driver (`Result Size`, of all tasks, in the event log); of what is matched also its bytes, which are shuffled.
@@ -32,6 +34,7 @@ def _on_spark(variant: str, out: Path) -> Callable[[str], dict[str, int]]:
     from kcoord_wire.spark import explain_rebalances, group_histories, match_files, register, session
     from kcoord_wire.spark.analysis import analyze_on_spark
 
+    kind, _, limit = variant.partition("@")
     master, events = f"local[{os.cpu_count()}]", out / "events"
     events.mkdir(parents=True)
     logged = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false"}
@@ -43,8 +46,8 @@ def _on_spark(variant: str, out: Path) -> Callable[[str], dict[str, int]]:
             return {"frames": spark.read.format("kcoord").load(path).count()}
         if variant == "spark":
             return {"frames": analyze_on_spark([path], master=master).counts["frames"]}
-        matched = match_files(spark, path)
-        if variant == "match":
+        matched = match_files(spark, path, **({"maxPartitionBytes": limit} if limit else {}))
+        if kind == "match":
             found = {"packed": matched.rows.agg(F.sum(F.octet_length("data"))).collect()[0][0]}
         else:
             found, histories = {}, group_histories(matched)
