@@ -12,7 +12,8 @@ Laws:
   decide: every share reads it.
 * Memory holds the headers of `_CHUNK` packets.
 
-Walking through 1 million packets of 140 bytes takes 0.4 s (`python -m tests.bench flows`).
+A packet that is passed over takes a sixtieth of the time of one that is read and matched: what `python -m tests.bench
+flows` takes for all shares together, beyond one, divided by the packets that they pass over.
 """
 
 from __future__ import annotations
