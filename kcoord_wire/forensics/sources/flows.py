@@ -12,8 +12,8 @@ Laws:
   decide: every share reads it.
 * Memory holds the headers of `_CHUNK` packets.
 
-A packet that is passed over takes a sixtieth of the time of one that is read and matched: what `python -m tests.bench
-flows` takes for all shares together, beyond one, divided by the packets that they pass over.
+A packet that is passed over takes 0.7 us, where one that is read and matched takes 26 (`python -m tests.bench flows`:
+all of 8 shares, beyond one).
 """
 
 from __future__ import annotations
