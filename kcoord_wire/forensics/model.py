@@ -444,11 +444,12 @@ class RemovedMember:
 
 @dataclass(slots=True)
 class Awaited:
-    """A member for which the join phase of a rebalance waited when all others had rejoined.
+    """A member for which the join phase of a rebalance waited when all others had rejoined, or a reconciliation.
 
-    :ivar from_ns: when the last of the others had rejoined
-    :ivar ms: from then until it joined or was removed, or until the source ended
-    :ivar end: `MemberLife.end`, ``process died``, ``silent`` ...; ``late`` of a member that lives and joined late
+    :ivar from_ns: when the last of the others had rejoined; when it learnt that it had to give up partitions (KIP-848)
+    :ivar ms: from then until it joined, had given them up or was removed, or until the source ended
+    :ivar end: `MemberLife.end`, ``process died``, ``silent`` ...; of a member that lives ``late`` if it joined late,
+        ``revoking`` if it had to give up partitions
     :ivar died_ns: `MemberLife.died_ns`
     """
 
@@ -499,7 +500,7 @@ class Rebalance:
         those of cooperative rebalances are known, else it is None (forensics/history.py). None too where members
         that the source does not show may have held them (wire/gaps.py), and for protocol types other than ``consumer``
     :ivar removed: members that the group lost
-    :ivar waited_for: whom the join phase waited for, the longest wait first; classic groups on the wire only
+    :ivar waited_for: whom the join phase, or the reconciliation, waited for, the longest wait first; on the wire only
     :ivar lag_grown: records by which the group fell behind, from its start until the next one: the greatest lag of all
         partitions together, above the greatest of the half minute before it; None where the source does not show it
     :ivar caught_up_ns: when the lag was first back at what it had been; None where it did not grow, or never was

@@ -28,6 +28,7 @@ from kcoord_wire.forensics.coded import coded
 from kcoord_wire.forensics.history import HistoryBuilder, add_pauses, state_intervals
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
+    Awaited,
     Evidence,
     Generation,
     GroupHistory,
@@ -45,6 +46,7 @@ from kcoord_wire.forensics.wire.members import End, add_end, awaited_text, find_
 from kcoord_wire.forensics.wire.outages import find_outages, outage_rows
 from kcoord_wire.forensics.wire.ownership import HeldPartition, Owners, find_holdings, find_pauses, ownership_rows
 from kcoord_wire.forensics.wire.replay import Replay
+from kcoord_wire.forensics.wire.revocations import awaited_owners
 from kcoord_wire.forensics.wire.rules import CauseFinder, Explanation
 from kcoord_wire.forensics.wire.signs import NS_PER_S, Moment
 from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace, StartKind
@@ -178,6 +180,8 @@ class _WireGroup:
             _add_last_joiner(trace, row)
             row.detail += _ended_text(trace, self._ends)
             if isinstance(trace, EpochTrace):
+                row.waited_for = self._awaited_owners(trace)
+                row.detail += awaited_text(row.waited_for)
                 continue
             if trace.outcome == "unseen":
                 row.duration_ms = None  # others may still have joined
@@ -185,6 +189,10 @@ class _WireGroup:
             row.waited_for = find_awaited(trace, self._ends, self._traffic.horizon_ns)
             row.detail += awaited_text(row.waited_for)
             self._holes.weaken(trace, row)
+
+    def _awaited_owners(self, trace: EpochTrace) -> list[Awaited]:
+        before = [life for life in self._epochs.lives if trace.before.get(life.member_id) is life]
+        return awaited_owners(before, trace.joins, (trace.started, trace.until), self._ends, self._traffic.horizon_ns)
 
     def _holdings(self) -> list[HeldPartition]:
         holdings = [*find_holdings(self._replay.traces, self._traffic.requests), *self._epochs.holdings]

@@ -30,8 +30,9 @@ from kcoord_wire.forensics.model import Evidence, Generation, MemberLife
 from kcoord_wire.forensics.wire.facts import MAX_CITED, describe_member, evidence_of
 from kcoord_wire.forensics.wire.members import member_row
 from kcoord_wire.forensics.wire.ownership import HeldPartition, Holder, Owners, fair_share
+from kcoord_wire.forensics.wire.revocations import Revocation, fenced_at, revocations
 from kcoord_wire.forensics.wire.rules import EPOCH_RULES, UNKNOWN, Explanation
-from kcoord_wire.forensics.wire.signs import END, NEVER_NS, NS_PER_S, Moment
+from kcoord_wire.forensics.wire.signs import END, NEVER_NS, NS_PER_S, Moment, end_of
 from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace, Start, StartKind
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -40,6 +41,7 @@ _API: Final = "ConsumerGroupHeartbeat"
 _JOINS: Final = 0
 _LEAVES: Final = -1
 _LEAVES_FOR_NOW: Final = -2
+_DEPARTURES: Final = (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.POLL_TIMEOUT)
 _REJECTIONS: Final = {
     ErrorCode.UNKNOWN_MEMBER_ID: LeaveReason.SESSION,
     ErrorCode.FENCED_MEMBER_EPOCH: LeaveReason.REBALANCE,
@@ -78,6 +80,7 @@ class EpochMember(MemberTrace):
 
     :ivar received: the epochs that it received
     :ivar reports: what it stated that it owns
+    :ivar revocations: what it had to give up
     """
 
     topics: tuple[str, ...] = ()
@@ -85,6 +88,7 @@ class EpochMember(MemberTrace):
     assignor: str | None = None
     received: list[ReceivedEpoch] = field(default_factory=list)
     reports: list[OwnedReport] = field(default_factory=list)
+    revocations: list[Revocation] = field(default_factory=list)
 
     @property
     def has_left_for_now(self) -> bool:
@@ -102,6 +106,12 @@ class EpochTrigger:
     request: GroupRequest | None
     text: str
     confidence: float
+
+    @property
+    def is_departure(self) -> bool:
+        """Whether the member was in the group until then."""
+        is_fenced = self.cause == Cause.REBALANCE_TIMEOUT and self.member.rejection is not None
+        return is_fenced or self.cause in _DEPARTURES
 
 
 def new_trigger(
@@ -304,8 +314,8 @@ class EpochReader:
 
 _MISSED_HEARTBEATS: Final = 3  # after these a member counts as silent; its session lasts for nine by default
 _COMPARED_MEMBERS: Final = 16  # whose heartbeats give the interval; one that goes on is enough
+_MS_PER_S: Final = 1_000
 _METADATA_DELAY_NS: Final = 300 * NS_PER_S  # clients refresh their metadata every five minutes by default
-_DEPARTURES: Final = (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED, Cause.POLL_TIMEOUT)
 
 
 @dataclass(slots=True, eq=False)
@@ -362,6 +372,7 @@ class EpochHistory:
         self._group_id = read.traffic.group_id
         self._assigned: dict[int, set[Partition]] = defaultdict(set)
         for member in read.lives:
+            member.revocations = revocations(member)
             for epoch, _, partitions in member.received:
                 self._assigned[epoch] |= partitions or frozenset()
 
@@ -414,7 +425,7 @@ class EpochHistory:
             for member in self._read.lives
             if member.since < start.at and (member.left is None or member.left >= start.at)
         }
-        gone = [trigger.member for trigger in triggers if trigger.cause in _DEPARTURES]
+        gone = [trigger.member for trigger in triggers if trigger.is_departure]
         trace = EpochTrace(start, before, not before, None, triggers=triggers)
         trace.removed += [(member, member.why or LeaveReason.LEFT) for member in gone]
         return trace
@@ -432,15 +443,27 @@ class EpochHistory:
                     member.left, member.why = gone, LeaveReason.SESSION
                     triggers.append(new_trigger("silent", gone, member, None))
             elif member.rejection is not None:
-                rule = "fenced" if member.rejection.error == ErrorCode.FENCED_MEMBER_EPOCH else "expired"
-                trigger = new_trigger(rule, self._removed_at(member, member.left), member, None)
-                trigger.request = member.rejection
-                triggers.append(trigger)
+                triggers.append(self._rejected(member, member.left, member.rejection))
         return triggers
 
-    def _removed_at(self, member: EpochMember, left: Moment) -> Moment:
-        """The first new epoch since the member's last good heartbeat, or its rejection."""
+    def _rejected(self, member: EpochMember, left: Moment, rejection: GroupRequest) -> EpochTrigger:
+        """Why the coordinator had removed a member that it rejects."""
         last_ns = self._last_seen(member, left.time_ns - 1)
+        rhythm = self._read.traffic.heartbeats.answered.rhythms(left.time_ns).get(member.member_id)
+        fenced_ns = fenced_at(member, last_ns, None if rhythm is None else rhythm[1])
+        if fenced_ns is not None:
+            at = min(end_of(fenced_ns), left)
+            limit = "its rebalance timeout" + (f" of {ms / _MS_PER_S:g} s" if (ms := member.rebalance_ms) else "")
+            trigger = new_trigger("did not revoke", at, member, None, limit)
+            member.left, member.why = at, LeaveReason.REBALANCE
+        else:
+            rule = "fenced" if rejection.error == ErrorCode.FENCED_MEMBER_EPOCH else "expired"
+            trigger = new_trigger(rule, self._removed_at(last_ns, left), member, None)
+        trigger.request = rejection
+        return trigger
+
+    def _removed_at(self, last_ns: int, left: Moment) -> Moment:
+        """The first new epoch since a member's last good heartbeat, or its rejection."""
         return min(next((new.at for new in self._read.epochs if last_ns < new.at.time_ns <= left.time_ns), left), left)
 
     def _silent_since(self, member: EpochMember, latest: list[EpochMember]) -> Moment | None:
@@ -532,7 +555,7 @@ class EpochHistory:
 
     def _last_departures(self, triggers: Sequence[EpochTrigger]) -> EpochTrace | None:
         """The last members have left: no member receives the epoch that follows."""
-        rest = [trigger for trigger in triggers if trigger.cause in _DEPARTURES]
+        rest = [trigger for trigger in triggers if trigger.is_departure]
         if not rest or any(member.left is None for member in self._read.lives):
             return None
         trace = self._trace(rest, END)

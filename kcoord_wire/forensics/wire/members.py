@@ -298,8 +298,9 @@ def library_of(versions: Mapping[str, int], reasons: Iterable[str]) -> str | Non
 
 
 LATE: Final = "late"
+REVOKING: Final = "revoking"
 
-_LEAST_NS: Final = NS_PER_S  # heartbeats, which bring the news of a rebalance, come every one to three seconds
+LEAST_WAIT_NS: Final = NS_PER_S  # heartbeats, which bring the news of a rebalance, come every one to three seconds
 _LISTED: Final = 3
 _MS_PER_S: Final = 1_000
 
@@ -324,11 +325,11 @@ def find_awaited(trace: RebalanceTrace, ends: Mapping[MemberTrace, End], horizon
         waits = [(member, joined_ns[-2], at_ns) for member, at_ns in done.items() if at_ns == joined_ns[-1]][:1]
     waits = [wait for wait in waits if _is_long(wait)]
     waits.sort(key=lambda wait: wait[1] - wait[2])
-    return [_awaited(member, from_ns, until_ns, ends.get(member)) for member, from_ns, until_ns in waits]
+    return [awaited(member, from_ns, until_ns, ends.get(member)) for member, from_ns, until_ns in waits]
 
 
 def _is_long(wait: tuple[MemberTrace, int, int]) -> bool:
-    return wait[2] - wait[1] >= _LEAST_NS
+    return wait[2] - wait[1] >= LEAST_WAIT_NS
 
 
 def _over_ns(trace: RebalanceTrace, horizon_ns: int) -> int:
@@ -337,8 +338,13 @@ def _over_ns(trace: RebalanceTrace, horizon_ns: int) -> int:
     return horizon_ns if trace.over is None else trace.over.time_ns
 
 
-def _awaited(member: MemberTrace, from_ns: int, until_ns: int, end: End | None) -> Awaited:
-    kind, died_ns = LATE, None
+def awaited(member: MemberTrace, from_ns: int, until_ns: int, end: End | None, how: str = LATE) -> Awaited:
+    """Return the row of a wait.
+
+    :param end: how the member ended
+    :param how: `Awaited.end` of a member that lived
+    """
+    kind, died_ns = how, None
     if end is not None and end.died_ns is not None and end.died_ns < until_ns:
         kind, died_ns = end
     ms = (until_ns - from_ns) / NS_PER_MS

@@ -239,7 +239,7 @@ def _rebalance_at(now_ns: int, spans: Sequence[tuple[int, int | None]]) -> int |
             break
         if end is None or end >= now_ns:
             number = index
-            if start <= now_ns:
+            if start <= now_ns and end != now_ns:  # one that begins when another is cut off may be why
                 break
     return number
 

@@ -474,6 +474,12 @@ EPOCH_RULES: Final[dict[str, EpochRule]] = {
         "missed the join", "a member is rejected with 110 (fenced epoch)", Cause.REBALANCE_TIMEOUT, 0.7,
         "{who} was removed: it is rejected when it returns",
     ),
+    "did not revoke": EpochRule(
+        "did not revoke",
+        "a member is rejected (25 or 110) that had partitions to give up, its rebalance timeout ended between its last "
+        "good heartbeat and the rejection",
+        Cause.REBALANCE_TIMEOUT, 0.95, "{who} was fenced: it had not given up partitions within {what}",
+    ),
     "expired": EpochRule(
         "session", "a member is rejected with 25 (unknown member id)", Cause.SESSION_EXPIRED, 0.7,
         "{who} was removed: it is rejected when it returns",

@@ -1,0 +1,186 @@
+"""Groups of KIP-848: members that take long to give up partitions, and the change from one protocol to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from kcoord_wire.forensics.detectors.finding import (
+    SECOND_NS,
+    DetectorResult,
+    Seen,
+    client_of,
+    detector,
+    first_evidence,
+    lasting,
+    person,
+    plural,
+)
+from kcoord_wire.forensics.model import NS_PER_MS, Awaited, Evidence, GroupHistory, MemberLife, Rebalance
+from kcoord_wire.protocol.wording import first_of, only
+
+# ---- slow revocation
+
+REVOKING_MS: Final = 5_000
+
+_REVOKING: Final = "revoking"
+_FENCED: Final = "rebalance timeout"
+_CONSUMER: Final = "consumer"
+_ADVICE: Final = (
+    "Look at what that client does before it gives partitions up: its rebalance listener (onPartitionsRevoked: flush, "
+    "commit, locks) and the batch in hand, for it learns of the revocation at its next poll only. The members that "
+    "wait for these partitions read nothing of them meanwhile."
+)
+_ADVICE_FENCED: Final = (
+    " After max.poll.interval.ms, which is its rebalance timeout, the coordinator fences it: its commits are refused, "
+    "and what it has read since its last commit is read again. Its session timeout and its network have no part in it."
+)
+
+
+class _Slow(NamedTuple):
+    """A member that others waited for while it gave partitions up.
+
+    :ivar ms: how long; 0 where the source does not show it
+    :ivar is_fenced: whether the coordinator removed it for that
+    """
+
+    rebalance: Rebalance
+    member_id: str
+    name: str
+    ms: float
+    is_fenced: bool
+    limit_ms: int | None
+
+
+@detector(29)
+def slow_revocation(seen: Seen) -> Iterator[DetectorResult]:
+    """Slow revocation: a reconciliation (KIP-848) waits for a member to give up partitions, or that member is fenced.
+
+    Normal is that a member calls its rebalance listener and gives partitions up within a heartbeat interval or two. The
+    coordinator waits for its rebalance timeout (max.poll.interval.ms), then it removes the member.
+
+    Threshold: 5 s, or 1 member that was removed; warning.
+    """
+    slow = sorted(_slow(seen.history), key=lambda each: (not each.is_fenced, -each.ms))
+    if not slow:
+        return
+    worst = slow[0]
+    rows = sorted({each.rebalance.number: each.rebalance for each in slow}.values(), key=lambda row: row.number)
+    more = f"; {len(slow)} such waits ({first_of(sorted({each.name for each in slow}))})" if len(slow) > 1 else ""
+    yield DetectorResult(
+        severity="warning",
+        from_ns=rows[0].started_ns,
+        to_ns=max(row.ended_ns or row.started_ns for row in rows),
+        subject=only(sorted({each.name for each in slow})),
+        text=_sentence(worst) + more,
+        advice=_ADVICE + (_ADVICE_FENCED if any(each.is_fenced for each in slow) else ""),
+        value=worst.ms,
+        threshold=REVOKING_MS,
+        rebalances=[row.number for row in rows],
+        evidence=first_evidence(rows, 2),
+    )
+
+
+def _slow(history: GroupHistory) -> Iterator[_Slow]:
+    lives = {life.member_id: life for life in history.members}
+    modern = {name for name, life in lives.items() if life.protocol == _CONSUMER}
+    waits = [(row, wait) for row in history.rebalances for wait in row.waited_for if wait.end == _REVOKING]
+    fenced = [(row, gone) for row in history.rebalances for gone in row.removed if gone.why == _FENCED]
+    removed = {gone.member_id for _, gone in fenced if gone.member_id in modern}
+    for row, wait in waits:
+        if wait.member_id not in removed and wait.ms >= REVOKING_MS:
+            yield _Slow(row, wait.member_id, _name(wait), wait.ms, is_fenced=False, limit_ms=None)
+    for row, gone in fenced:
+        if gone.member_id in modern:
+            ms = max((wait.ms for _, wait in waits if wait.member_id == gone.member_id), default=0.0)
+            name = person(gone.client_id or gone.member_id, gone.client_host)
+            limit_ms = lives[gone.member_id].rebalance_timeout_ms
+            yield _Slow(row, gone.member_id, name, ms, is_fenced=True, limit_ms=limit_ms)
+
+
+def _name(wait: Awaited) -> str:
+    return person(wait.client_id or wait.member_id, wait.client_host)
+
+
+def _sentence(slow: _Slow) -> str:
+    if not slow.is_fenced:
+        return (
+            f"the reconciliation to epoch {slow.rebalance.generation_id} waited {lasting(slow.ms * NS_PER_MS)} for "
+            f"{slow.name} to give up partitions"
+        )
+    limit = f" of {lasting(slow.limit_ms * NS_PER_MS)}" if slow.limit_ms else ""
+    text = f"{slow.name} was fenced: it did not give up partitions within its rebalance timeout{limit}"
+    waited = f"; the others waited {lasting(slow.ms * NS_PER_MS)} for it" if slow.ms else ""
+    return text + waited + (f"; {slow.rebalance.detail}" if not slow.limit_ms else "")
+
+
+# ---- change of protocol
+
+
+class _Change(NamedTuple):
+    """Members of the two protocols in one group, in order of their joins.
+
+    :ivar old: those of the protocol that the group had
+    :ivar new: those of the other one
+    """
+
+    old: Sequence[MemberLife]
+    new: Sequence[MemberLife]
+
+    @property
+    def is_upgrade(self) -> bool:
+        return self.new[0].protocol == _CONSUMER
+
+
+@detector(81, basis="frames")
+def protocol_change(seen: Seen) -> Iterator[DetectorResult]:
+    """Change of protocol: members of the classic protocol and of KIP-848 are in one group, or follow each other.
+
+    Such a group works: the coordinator serves both while clients are restarted one after another with the other
+    ``group.protocol``. How far it has come counts the members that are there at the end.
+
+    Threshold: one member of each; info.
+    """
+    history = seen.history
+    change = _change(history)
+    if change is None:
+        return
+    words = ("classic", "consumer (KIP-848)") if change.is_upgrade else ("consumer (KIP-848)", "classic")
+    first_ns, last_ns = change.new[0].joined_ns, change.new[-1].joined_ns
+    left = [life for life in change.old if life.left_ns is None]
+    done = [life for life in change.new if life.left_ns is None]
+    there = len(left) + len(done)
+    if there == 0:
+        progress = f"{len(change.new)} {plural('member', change.new)} had joined with it before the group was shut down"
+    elif left:
+        progress = f"{len(done)} of {there} members use it at the end, {first_of(_names(left))} not yet"
+    else:
+        progress = f"it is complete, all {there} members use it, after {lasting(last_ns - first_ns)}"
+    rows = [row for row in history.rebalances if first_ns - SECOND_NS <= row.started_ns <= last_ns + SECOND_NS]
+    yield DetectorResult(
+        severity="info",
+        from_ns=first_ns,
+        to_ns=last_ns,
+        text=f"the group changes its protocol from {words[0]} to {words[1]}: {progress}",
+        advice="Finish it: restart the members that are left with the same group.protocol. While both are there, "
+        "the members of the classic protocol rejoin for each new epoch.",
+        value=len(done),
+        threshold=1,
+        rebalances=[row.number for row in rows],
+        evidence=(
+            Evidence(life.joined_ns, "", -1, f"{client_of(life)} joins with the protocol {life.protocol}")
+            for life in change.new
+        ),
+    )
+
+
+def _names(lives: Sequence[MemberLife]) -> list[str]:
+    return sorted({client_of(life) for life in lives})
+
+
+def _change(history: GroupHistory) -> _Change | None:
+    lives = sorted(history.members, key=lambda life: life.joined_ns)
+    if len({life.protocol for life in lives}) < len(_Change._fields):
+        return None
+    new = [life for life in lives if life.protocol != lives[0].protocol]
+    return _Change([life for life in lives if life.protocol == lives[0].protocol], new)
