@@ -45,6 +45,7 @@ from kcoord_wire.forensics.model import (
 )
 from kcoord_wire.forensics.sources.files import Progress, ReadProgress, Stop, find_sources, units
 from kcoord_wire.forensics.sources.frames import read_lines, read_log, read_unit
+from kcoord_wire.forensics.wire.clocks import correct_clocks, shift
 from kcoord_wire.forensics.wire.history import place_evidence, wire_history
 from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings
 
@@ -269,12 +270,16 @@ class Collected:
 def group_history(batches: Iterable[pa.RecordBatch | pa.Table], sightings: Sightings) -> GroupHistory:
     """Return the history of one group on the wire, with its findings and the positions of its evidence.
 
+    Clocks of sources that differ are found and corrected first (`wire.clocks`).
+
     :param batches: rows of `Exchange` of the group, with the names of topics (`name_topics`); their order has no effect
     :param sightings: of all sources
     """
-    rows = coded(batches)
+    rows, clocks = correct_clocks(coded(batches))
+    if clocks and sightings.rows is not None:
+        sightings = read_sightings(shift(sightings.rows, clocks))
     history = wire_history(rows, sightings)
-    history.findings = detect(history, rows, sightings.errors)
+    history.findings = detect(history, rows, sightings.errors, clocks)
     place_evidence(history, rows)
     return history
 

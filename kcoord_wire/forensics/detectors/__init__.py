@@ -9,11 +9,20 @@ docs/analyze.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 # Each of these modules declares its detectors in `DETECTORS`.
-from kcoord_wire.forensics.detectors import assignment, brokers, marshal, membership, offsets, rebalances
+from kcoord_wire.forensics.detectors import (
+    assignment,
+    brokers,
+    epochs,
+    marshal,
+    membership,
+    offsets,
+    rebalances,
+    sources,
+)
 from kcoord_wire.forensics.detectors.brokers import history_of_clients, outside_findings
 from kcoord_wire.forensics.detectors.finding import DETECTORS, Detector, Seen, by_importance, finding_of, weigh
 from kcoord_wire.forensics.model import Finding, GroupHistory, Sighting
@@ -21,18 +30,22 @@ from kcoord_wire.forensics.model import Finding, GroupHistory, Sighting
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kcoord_wire.forensics.wire.clocks import Clock
+
 __all__ = [
     "DETECTORS",
     "assignment",
     "brokers",
     "by_importance",
     "detect",
+    "epochs",
     "findings_of",
     "history_of_clients",
     "marshal",
     "membership",
     "offsets",
     "rebalances",
+    "sources",
 ]
 
 
@@ -50,13 +63,19 @@ def _found(detector: Detector, seen: Seen) -> Iterator[Finding]:
         yield from (finding_of(detector.name, each, seen.history) for each in detector.find(seen))
 
 
-def detect(history: GroupHistory, exchanges: pa.Table | None = None, errors: Iterable[Sighting] = ()) -> list[Finding]:
+def detect(
+    history: GroupHistory,
+    exchanges: pa.Table | None = None,
+    errors: Iterable[Sighting] = (),
+    clocks: Sequence[Clock] = (),
+) -> list[Finding]:
     """Return what all detectors find in a group, the most important first.
 
     :param exchanges: as in `findings_of`
     :param errors: rows of ERROR, of all clients
+    :param clocks: of sources that differed, and were corrected
     """
-    seen = Seen(history, exchanges)
+    seen = Seen(history, exchanges, clocks)
     found = [each for detector in DETECTORS.values() for each in _found(detector, seen)]
     outside = (finding_of("refused", each, history) for each in outside_findings(history, errors))
     return by_importance([*weigh(found, history), *outside])

@@ -31,6 +31,8 @@ from kcoord_wire.protocol.error_codes import describe_error
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kcoord_wire.forensics.wire.clocks import Clock
+
 SECOND_NS: Final = 1_000_000_000
 MINUTE_NS: Final = 60 * SECOND_NS
 
@@ -49,10 +51,12 @@ class Seen:
     """What the detectors of one group read.
 
     :ivar exchanges: rows of `Exchange`, coded; None where the source is a log, or has none
+    :ivar clocks: of sources that differed, and were corrected
     """
 
-    def __init__(self, history: GroupHistory, exchanges: pa.Table | None) -> None:
+    def __init__(self, history: GroupHistory, exchanges: pa.Table | None = None, clocks: Sequence[Clock] = ()) -> None:
         self.history = history
+        self.clocks = clocks
         self.exchanges = coded(exchanges) if exchanges is not None and exchanges.num_rows else None
 
     @cached_property

@@ -202,6 +202,7 @@ class Sightings:
     :ivar errors: rows of ERROR, and of FETCHED that an ACL refused
     :ivar last_ns: the last time in the table, 0 for none; that of `fetched` does not count
     :ivar fetched: what Fetch and ListOffsets show, in order of time, as columns of `Sighting`; topics have their names
+    :ivar rows: the table itself
     """
 
     sizes: list[TopicSize]
@@ -211,6 +212,7 @@ class Sightings:
     last_ns: int
     fetched: pa.Table
     errors: list[Sighting] = field(default_factory=list)
+    rows: pa.Table | None = None
 
 
 @dataclass
@@ -440,7 +442,7 @@ def read_sightings(topics: pa.Table) -> Sightings:
     links_of: dict[str, list[Link]] = {}
     errors: list[Sighting] = []
     last_ns = 0
-    topics = topics.sort_by(_SIGHTING_ORDER)
+    given, topics = topics, topics.sort_by(_SIGHTING_ORDER)
     is_fetched = pc.fill_null(pc.equal(topics["kind"], str(SightingKind.FETCHED)), False)
     fetched = topics.filter(is_fetched).select(_FETCHED_COLUMNS)
     for name in ("time_ns", "connection", "topic", "partition", "end_offset"):
@@ -466,7 +468,7 @@ def read_sightings(topics: pa.Table) -> Sightings:
             errors.append(Sighting(**item))
     forbidden = fetched.filter(pc.equal(fetched["error_code"], ErrorCode.TOPIC_AUTHORIZATION_FAILED.value))
     errors += [Sighting(kind=SightingKind.FETCHED, **row) for row in forbidden.to_pylist()]
-    return Sightings(sizes, closed, links, links_of, last_ns, fetched, errors)
+    return Sightings(sizes, closed, links, links_of, last_ns, fetched, errors, given)
 
 
 def _with_names(fetched: pa.Table, topics: pa.Table) -> pa.Table:
