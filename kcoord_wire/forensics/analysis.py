@@ -211,7 +211,7 @@ class Collected:
         lines = pa.Table.from_batches(self._lines, arrow_schema(LogLine))
         histories = [*self._of_wire(exchanges), *self._of_records(records)]
         if lines.num_rows:
-            from kcoord_wire.forensics.lines.history import join_witnesses
+            from kcoord_wire.forensics.witnesses import join_witnesses
 
             histories = join_witnesses([*histories, *self._of_text(lines)])
         histories.sort(key=lambda history: (history.group.group_id, history.group.origin))

@@ -796,6 +796,21 @@ class ClaimRow:
     longest_gap_ms: int = 0
 
 
+class Clock(NamedTuple):
+    """A source whose clock differs from that of another.
+
+    :ivar ahead_ns: by how much it is ahead of `reference`; negative where it is behind
+    :ivar shown_by: what shows it, in words
+    :ivar is_exact: else it lies between bounds
+    """
+
+    source: str
+    reference: str
+    ahead_ns: int
+    shown_by: str
+    is_exact: bool
+
+
 @dataclass(slots=True)
 class Outage:
     """An interval in which members of the group could not reach a coordinator, or no broker did its work.

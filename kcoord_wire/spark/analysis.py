@@ -26,11 +26,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kcoord_wire.forensics.analysis import Analysis
-from kcoord_wire.forensics.lines.history import join_witnesses
 from kcoord_wire.forensics.marshal.reader import ClaimRules
 from kcoord_wire.forensics.model import LogRow, Loss, arrow_schema
 from kcoord_wire.forensics.sources.files import Kind, Progress, Source, find_sources
 from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC, read_topic
+from kcoord_wire.forensics.witnesses import join_witnesses
 from kcoord_wire.spark.histories import Histories, group_histories, history_of_others
 from kcoord_wire.spark.matching import Matched, match_files
 from kcoord_wire.spark.rows import instances

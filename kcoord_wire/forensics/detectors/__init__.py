@@ -25,12 +25,10 @@ from kcoord_wire.forensics.detectors import (
 )
 from kcoord_wire.forensics.detectors.brokers import history_of_clients, outside_findings
 from kcoord_wire.forensics.detectors.finding import DETECTORS, Detector, Seen, by_importance, finding_of, weigh
-from kcoord_wire.forensics.model import Finding, GroupHistory, Sighting
+from kcoord_wire.forensics.model import Clock, Finding, GroupHistory, Sighting
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from kcoord_wire.forensics.wire.clocks import Clock
 
 __all__ = [
     "DETECTORS",

@@ -45,7 +45,6 @@ class _Slow(NamedTuple):
     """
 
     rebalance: Rebalance
-    member_id: str
     name: str
     ms: float
     is_fenced: bool
@@ -82,20 +81,25 @@ def slow_revocation(seen: Seen) -> Iterator[DetectorResult]:
 
 
 def _slow(history: GroupHistory) -> Iterator[_Slow]:
-    lives = {life.member_id: life for life in history.members}
-    modern = {name for name, life in lives.items() if life.protocol == _CONSUMER}
     waits = [(row, wait) for row in history.rebalances for wait in row.waited_for if wait.end == _REVOKING]
-    fenced = [(row, gone) for row in history.rebalances for gone in row.removed if gone.why == _FENCED]
-    removed = {gone.member_id for _, gone in fenced if gone.member_id in modern}
+    fenced = dict(_fenced(history))
     for row, wait in waits:
-        if wait.member_id not in removed and wait.ms >= REVOKING_MS:
-            yield _Slow(row, wait.member_id, _name(wait), wait.ms, is_fenced=False, limit_ms=None)
-    for row, gone in fenced:
-        if gone.member_id in modern:
-            ms = max((wait.ms for _, wait in waits if wait.member_id == gone.member_id), default=0.0)
-            name = person(gone.client_id or gone.member_id, gone.client_host)
-            limit_ms = lives[gone.member_id].rebalance_timeout_ms
-            yield _Slow(row, gone.member_id, name, ms, is_fenced=True, limit_ms=limit_ms)
+        if wait.member_id not in fenced and wait.ms >= REVOKING_MS:
+            yield _Slow(row, _name(wait), wait.ms, is_fenced=False, limit_ms=None)
+    lives = {life.member_id: life for life in history.members}
+    for member_id, row in fenced.items():
+        life = lives[member_id]
+        ms = max((wait.ms for _, wait in waits if wait.member_id == member_id), default=0.0)
+        name = person(client_of(life), life.client_host)
+        yield _Slow(row, name, ms, is_fenced=True, limit_ms=life.rebalance_timeout_ms)
+
+
+def _fenced(history: GroupHistory) -> Iterator[tuple[str, Rebalance]]:
+    modern = {life.member_id for life in history.members if life.protocol == _CONSUMER}
+    for row in history.rebalances:
+        for gone in row.removed:
+            if gone.why == _FENCED and gone.member_id in modern:
+                yield gone.member_id, row
 
 
 def _name(wait: Awaited) -> str:

@@ -25,13 +25,20 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 from kcoord_wire.clients.bugs import CLIENT_BUGS, ClientBug, is_affected
 from kcoord_wire.forensics.coded import coded
 from kcoord_wire.forensics.detectors.rounds import Round, read_rounds
-from kcoord_wire.forensics.model import NS_PER_MS, SEVERITIES, Evidence, Finding, GroupHistory, MemberLife, Rebalance
+from kcoord_wire.forensics.model import (
+    NS_PER_MS,
+    SEVERITIES,
+    Clock,
+    Evidence,
+    Finding,
+    GroupHistory,
+    MemberLife,
+    Rebalance,
+)
 from kcoord_wire.protocol.error_codes import describe_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from kcoord_wire.forensics.wire.clocks import Clock
 
 SECOND_NS: Final = 1_000_000_000
 MINUTE_NS: Final = 60 * SECOND_NS

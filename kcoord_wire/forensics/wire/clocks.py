@@ -18,7 +18,7 @@ Laws:
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, Final, NamedTuple
 
@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.coded import names_of, ranked, whole
-from kcoord_wire.forensics.model import NS_PER_MS
+from kcoord_wire.forensics.model import NS_PER_MS, Clock
 from kcoord_wire.forensics.wire.epoch_order import ordered_moments
 from kcoord_wire.forensics.wire.signs import NEVER_NS
 
@@ -40,24 +40,11 @@ _ENOUGH: Final = 2  # generations, of which a late answer may be one
 _MOST_ROWS: Final = 20_000  # of connections that are in several sources: more do not change the median
 _EDGE_NS: Final = 1_000 * NS_PER_MS
 _JOIN: Final = ["source", "new_generation_id", "asked_ns", "answered_ns", "instance_id"]
+_ONCE: Final = ("JoinGroup", "SyncGroup")  # of one member and generation, other than commits of the same offsets
+_ENOUGH_COMMITS: Final = 3
 _SAME: Final = ["api", "api_version", "member_id", "generation_id", "new_generation_id", "error_code", "reason"]
 _TIMES: Final = {"asked_ns", "answered_ns", "time_ns", "since_ns"}
 _SEVERAL: Final = 2
-
-
-class Clock(NamedTuple):
-    """A source whose clock differs from that of another.
-
-    :ivar ahead_ns: by how much it is ahead of `reference`; negative where it is behind
-    :ivar shown_by: what shows it, in words
-    :ivar is_exact: else it lies between bounds
-    """
-
-    source: str
-    reference: str
-    ahead_ns: int
-    shown_by: str
-    is_exact: bool
 
 
 class _Difference(NamedTuple):
@@ -80,9 +67,10 @@ def correct_clocks(rows: pa.Table) -> tuple[pa.Table, list[Clock]]:
     if len(sources) < _SEVERAL:
         return rows, []
     shared = _shared_connections(rows)
-    pairs = {**_by_epochs(rows), **_by_joins(rows), **_by_frames(rows, shared)}
+    same = _by_frames(rows, shared)
+    pairs = {**_by_epochs(rows), **_by_joins(rows), **same}
     clocks = _clocks(sources, pairs, Counter(rows["source"].to_pylist()))
-    return _once(shift(rows, clocks), shared), clocks
+    return _once(shift(rows, clocks), shared, same.keys()), clocks
 
 
 def shift(rows: pa.Table, clocks: Iterable[Clock]) -> pa.Table:
@@ -235,29 +223,36 @@ def _of_shared(rows: pa.Table, shared: _Shared) -> pa.Array:
 def _by_frames(rows: pa.Table, shared: _Shared) -> dict[tuple[str, str], _Difference]:
     if not shared:
         return {}
+    wanted = pc.and_(_of_shared(rows, shared), pc.is_in(rows["api"], value_set=pa.array([*_ONCE, "OffsetCommit"])))
+    wanted = pc.and_(wanted, pc.is_valid(rows["asked_ns"]))
     found: dict[tuple[Any, ...], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    both = rows.select(["source", "connection", "asked_ns", "offsets", *_SAME]).filter(_of_shared(rows, shared))
-    for row in both.slice(0, _MOST_ROWS).to_pylist():
-        if row["asked_ns"] is not None:
-            name = row["connection"].rpartition("#")[0]
-            key = (name, str(row["offsets"]), *(row[column] for column in _SAME))
-            found[key][row["source"]].append(row["asked_ns"])
+    both = rows.select(["source", "connection", "asked_ns", "offsets", "assignment", *_SAME])
+    for row in both.filter(pc.fill_null(wanted, False)).slice(0, _MOST_ROWS).to_pylist():
+        name = row["connection"].rpartition("#")[0]
+        key = (name, str(row["offsets"]), str(row["assignment"]), *(row[column] for column in _SAME))
+        found[key][row["source"]].append(row["asked_ns"])
     marks: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for by_source in found.values():
+    certain: set[tuple[str, str]] = set()
+    for key, by_source in found.items():
         alone = {source: times[0] for source, times in by_source.items() if len(times) == 1}
         for one, other in _pairs(alone):
             marks[one, other].append(alone[one] - alone[other])
+            if key[-len(_SAME)] in _ONCE:
+                certain.add((one, other))
     agreed = {pair: (_agreed(each), len(each)) for pair, each in marks.items()}
     return {
         pair: _Difference(ns, f"{count:,} {'exchanges' if count > 1 else 'exchange'} that both have")
         for pair, (ns, count) in agreed.items()
-        if ns is not None
+        if ns is not None and (pair in certain or count >= _ENOUGH_COMMITS)
     }
 
 
-def _once(rows: pa.Table, shared: _Shared) -> pa.Table:
-    """Leave out exchanges that another source has, too."""
-    if not shared:
+def _once(rows: pa.Table, shared: _Shared, pairs: Collection[tuple[str, str]]) -> pa.Table:
+    """Leave out exchanges that another source has, too.
+
+    :param pairs: sources that have exchanges in common; the others may be parts of one recording
+    """
+    if not pairs:
         return rows
     at = np.flatnonzero(pc.fill_null(_of_shared(rows, shared), False).to_numpy())
     few = rows.select(["source", "connection", "asked_ns"]).take(pa.array(at))
@@ -268,17 +263,14 @@ def _once(rows: pa.Table, shared: _Shared) -> pa.Table:
             numbers[connection.rpartition("#")[0]][source].append((asked_ns, number))
     kept = np.ones(len(rows), np.bool_)
     for by_source in numbers.values():
-        kept[_repeated(by_source)] = False
+        for pair in _pairs(by_source):
+            if pair in pairs:
+                kept[_repeated(*(by_source[source] for source in pair))] = False
     return rows.filter(pa.array(kept))
 
 
-def _repeated(by_source: Mapping[str, list[tuple[int, int]]]) -> list[int]:
-    """Return the numbers of the rows of one connection that a source with more rows of it covers."""
-    order = sorted(by_source, key=lambda source: (-len(by_source[source]), source))
-    covered: list[tuple[int, int]] = []
-    again = []
-    for source in order:
-        times = by_source[source]
-        again += [number for at, number in times if any(from_ns <= at <= to_ns for from_ns, to_ns in covered)]
-        covered.append((min(times)[0] - _EDGE_NS, max(times)[0] + _EDGE_NS))
-    return again
+def _repeated(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> list[int]:
+    """Return the numbers of the rows of a connection in the source with fewer of them, where the other covers them."""
+    many, few = (one, other) if len(one) >= len(other) else (other, one)
+    from_ns, to_ns = min(many)[0] - _EDGE_NS, max(many)[0] + _EDGE_NS
+    return [number for at, number in few if from_ns <= at <= to_ns]
