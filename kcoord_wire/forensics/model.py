@@ -817,7 +817,7 @@ class Outage:
 
     :ivar kind: ``broker down`` (connections reset or refused), ``coordinator moved`` (NOT_COORDINATOR, and the group is
         found elsewhere), ``loading`` (COORDINATOR_LOAD_IN_PROGRESS), ``silence`` (requests of all members stay without
-        an answer)
+        an answer), ``log not written`` (COORDINATOR_NOT_AVAILABLE from a coordinator that stays)
     :ivar to_ns: when a member was answered again; None where the source ended first
     :ivar broker: ``host:port`` that could not be reached, or that refused
     :ivar members: member ids concerned

@@ -55,6 +55,10 @@ _ADVICE: Final = MappingProxyType(
         "silence": "Look at the network between the members and this broker, and at the broker itself: a full stop "
         "(paused machine, long garbage collection, full disk) looks the same. Not a member is at fault, for all of "
         "them went unanswered together.",
+        "log not written": "Look at the replicas of __consumer_offsets (kafka-topics.sh --describe --topic "
+        "__consumer_offsets --under-min-isr-partitions) and at the brokers that hold them: one is dead or slow, so "
+        "that min.insync.replicas is not reached, or a write takes longer than offsets.commit.timeout.ms. The "
+        "coordinator is there, and no client is at fault.",
         _MOVED: "A broker was restarted, or the partition of __consumer_offsets was reassigned or lost its leader: "
         "find out whether that was intended. Members find the new coordinator by themselves.",
     }
@@ -99,6 +103,7 @@ WINDOW_NS: Final = 10 * MINUTE_NS
 _COLUMNS: Final = [
     *("api", "error_code", "client_id", "client_host", "member_id", "instance_id", "asked_ns", "answered_ns"),
     *("seq", "answer_seq", "source", "connection", "session_timeout_ms", "given_member_id"),
+    "generation_id",
 ]
 _MEMBERSHIP: Final = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "ConsumerGroupHeartbeat"})
 _REPEATED: Final = 2  # look-ups or commits of a client that is no tool
@@ -171,7 +176,9 @@ def _refused_rows(exchanges: pa.Table) -> list[dict[str, Any]]:
 
 
 def _is_from_outside(row: dict[str, Any]) -> bool:
-    return row["api"] == "OffsetCommit" and not row["member_id"] and row["error_code"] == ErrorCode.UNKNOWN_MEMBER_ID
+    """Whether it is a commit of a tool, not of a member: one without a member id and without a generation."""
+    is_alone = not row["member_id"] and (row["generation_id"] is None or row["generation_id"] < 0)
+    return row["api"] == "OffsetCommit" and is_alone and row["error_code"] == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def _is_reported_elsewhere(row: dict[str, Any]) -> bool:
@@ -225,7 +232,7 @@ def _of_code(
         to_ns=_answered(shown[-1]),
         subject=refused[0].client[0] if len(refused) == 1 else None,
         text=f"{first_of(names)} {plural('was', names, 'were')} refused with {error_name(code)}, {_times(shown)}: "
-        f"{refusal.meaning}{_asked(code, shown)}; {_outcome(refused, history)}",
+        f"{refusal.meaning}{_asked(code, shown, history)}; {_outcome(refused, history)}",
         advice=refusal.advice,
         value=len(shown),
         threshold=refusal.tolerated + 1,
@@ -249,12 +256,21 @@ def _times(rows: list[dict[str, Any]]) -> str:
     return f"{len(rows):,} {plural('time', rows)}" + (f" in {lasting(ns)}" if len(rows) > 1 else "") + f" ({apis})"
 
 
-def _asked(code: int, rows: list[dict[str, Any]]) -> str:
+def _asked(code: int, rows: list[dict[str, Any]], history: GroupHistory) -> str:
     """Return what it had asked for, where the request shows what is wrong with it."""
+    if code == ErrorCode.UNRELEASED_INSTANCE_ID:
+        return _holders(sorted({row["instance_id"] for row in rows if row["instance_id"]}), history)
     asked = sorted({row["session_timeout_ms"] for row in rows if row["session_timeout_ms"] is not None})
     if code != ErrorCode.INVALID_SESSION_TIMEOUT or not asked:
         return ""
     return f" (it asks for {', '.join(f'{ms:,} ms' for ms in asked[:3])})"
+
+
+def _holders(instance_ids: list[str], history: GroupHistory) -> str:
+    """Return the instance ids that are in use, with the members that have them."""
+    held = {life.instance_id: person(life.client_id, life.client_host) for life in history.members}
+    parts = [f"{name}, held by {held[name]}" if name in held else name for name in instance_ids]
+    return f" ({first_of(parts)})" if parts else ""
 
 
 def _outcome(refused: list[_Refused], history: GroupHistory) -> str:

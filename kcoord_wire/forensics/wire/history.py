@@ -51,6 +51,7 @@ from kcoord_wire.forensics.wire.rules import CauseFinder, Explanation
 from kcoord_wire.forensics.wire.signs import NS_PER_S, Moment
 from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace, StartKind
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Sightings, read_sightings, read_traffic
+from kcoord_wire.forensics.wire.unwritten import find_unwritten
 from kcoord_wire.protocol.wording import first_of
 
 _AT_ONCE_NS: Final = NS_PER_S  # a static member that is back within this time belongs to the same rebalance
@@ -99,9 +100,10 @@ class _WireGroup:
 
     def __init__(self, traffic: GroupTraffic) -> None:
         self._traffic = traffic
-        failovers = find_failovers(traffic)
+        unwritten = find_unwritten(traffic)
+        failovers = find_failovers(traffic, unwritten)
         self._joins = find_joins(traffic.requests, failovers)
-        self._outages = find_outages(traffic, failovers)
+        self._outages = find_outages(traffic, failovers, unwritten)
         self._replay = Replay(traffic, self._joins, failovers, self._outages)
         self._replay.run()
         self._epochs = read_epochs(traffic)
@@ -192,7 +194,7 @@ class _WireGroup:
 
     def _awaited_owners(self, trace: EpochTrace) -> list[Awaited]:
         before = [life for life in self._epochs.lives if trace.before.get(life.member_id) is life]
-        return awaited_owners(before, trace.joins, (trace.started, trace.until), self._ends, self._traffic.horizon_ns)
+        return awaited_owners(before, trace.joins, (trace.started, trace.until), self._ends, self._traffic.seen_until)
 
     def _holdings(self) -> list[HeldPartition]:
         holdings = [*find_holdings(self._replay.traces, self._traffic.requests), *self._epochs.holdings]

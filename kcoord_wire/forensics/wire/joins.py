@@ -23,6 +23,7 @@ from typing import Final
 from kcoord_wire.forensics.model import NS_PER_MS, SightingKind
 from kcoord_wire.forensics.wire.signs import END, NS_PER_S, REFUSALS, Moment, broker_address, end_of
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, ListedMember, Partition
+from kcoord_wire.forensics.wire.unwritten import Unwritten
 from kcoord_wire.protocol.error_codes import describe_error
 
 _ONE_FAILOVER_NS: Final = 10 * NS_PER_S  # signs of one failover are not further apart
@@ -56,9 +57,13 @@ class Failover:
         return any(sign.error in REFUSALS for sign in self.signs)
 
 
-def find_failovers(traffic: GroupTraffic) -> list[Failover]:
-    """Find the failovers that refusals, and connections that end together, show."""
-    refused = list(_by_refusals(traffic.requests))
+def find_failovers(traffic: GroupTraffic, unwritten: Iterable[Unwritten] = ()) -> list[Failover]:
+    """Find the failovers that refusals, and connections that end together, show.
+
+    :param unwritten: refusals of a coordinator that stayed
+    """
+    stays = {id(sign) for each in unwritten for sign in each.signs}
+    refused = list(_by_refusals(request for request in traffic.requests if id(request) not in stays))
     found = _merged([*refused, *_Connections(traffic).failovers(refused)], traffic.requests)
     return [failover for failover in found if not _is_survived(traffic.requests, failover)]
 
@@ -68,7 +73,7 @@ def client_address(connection: str) -> str:
     return connection.partition("-")[0].rpartition(":")[0].strip("[]")
 
 
-def _by_refusals(requests: list[GroupRequest]) -> Iterator[Failover]:
+def _by_refusals(requests: Iterable[GroupRequest]) -> Iterator[Failover]:
     for request in requests:
         if request.error in REFUSALS and request.api != "FindCoordinator" and request.answered is not None:
             text = f"{request.api} was answered with {describe_error(request.error)}"

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Outage, SightingKind
 from kcoord_wire.forensics.wire.joins import Failover, client_address
-from kcoord_wire.forensics.wire.signs import LONG_NS, NEVER_NS, NS_PER_S, Wait, broker_address
+from kcoord_wire.forensics.wire.signs import LONG_NS, NEVER_NS, NS_PER_S, Moment, Wait, broker_address
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
+from kcoord_wire.forensics.wire.unwritten import Unwritten
 from kcoord_wire.protocol.error_codes import describe_error
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ BROKER_DOWN: Final = "broker down"
 MOVED: Final = "coordinator moved"
 LOADING: Final = "loading"
 SILENCE: Final = "silence"
+UNWRITTEN: Final = "log not written"
 
 _NO_FRAME: Final = -1
 _CITED: Final = 4  # facts of one kind
@@ -73,9 +75,14 @@ class OutageTrace:
         return self.begin_ns < to_ns and (self.end_ns is None or self.end_ns > from_ns)
 
     @property
+    def ends_ns(self) -> int:
+        """When it was over, or the source."""
+        return self.last_ns if self.end_ns is None else self.end_ns
+
+    @property
     def length_ns(self) -> int:
         """How long it lasted, at least."""
-        return (self.last_ns if self.end_ns is None else self.end_ns) - self.begin_ns
+        return self.ends_ns - self.begin_ns
 
     def costs_session(self, session_ms: int | None, *, rejected: bool) -> bool:
         """Whether it was long enough to cost a member its session; a part of that was over when the outage began.
@@ -92,6 +99,8 @@ class OutageTrace:
         length = f"for {seconds}" if self.end_ns is not None else f"for {seconds}, to the end of the source"
         said = ", ".join(dict.fromkeys(self.signs))
         broker = self.broker or "the coordinator"
+        if self.kind == UNWRITTEN:
+            return f"{broker} stayed the coordinator and could not write its log (__consumer_offsets) {length} ({said})"
         if self.kind == MOVED:
             return (
                 f"the coordinator moved from {broker} to {self.next_broker}; no member was answered {length} ({said})"
@@ -105,10 +114,30 @@ class OutageTrace:
         return f"no member was answered by {broker} {length} ({said})"
 
 
-def find_outages(traffic: GroupTraffic, failovers: list[Failover]) -> list[OutageTrace]:
-    """Return the outages, in order of time."""
+def find_outages(
+    traffic: GroupTraffic, failovers: list[Failover], unwritten: Sequence[Unwritten] = ()
+) -> list[OutageTrace]:
+    """Return the outages, in order of time.
+
+    :param unwritten: times in which a coordinator stayed and could not write; what is in them is of no other outage
+    """
     found = [outage for gap in _Gaps(traffic, failovers).found() if (outage := gap.outage()) is not None]
-    return _merged(sorted(found, key=lambda outage: outage.begin_ns))
+    stayed = [_of_unwritten(each, traffic.horizon_ns) for each in unwritten]
+    found = [outage for outage in found if not any(each.covers(outage.begin_ns, outage.ends_ns) for each in stayed)]
+    return _merged(sorted([*found, *stayed], key=lambda outage: outage.begin_ns))
+
+
+def _of_unwritten(each: Unwritten, horizon_ns: int) -> OutageTrace:
+    evidence = [
+        evidence_at(sign.answered or sign.asked, f"{sign.api} was answered with {describe_error(sign.error or 0)}")
+        for sign in each.signs[:_CITED]
+    ]
+    return OutageTrace(UNWRITTEN, each.from_ns, each.to_ns, each.broker, each.broker, [each.text], evidence, horizon_ns)
+
+
+def evidence_at(at: Moment, text: str) -> Evidence:
+    """Return what the frame of a moment shows."""
+    return Evidence(at.time_ns, at.source, at.seq, text)
 
 
 def outage_rows(
@@ -164,6 +193,8 @@ def _merged(outages: Iterable[OutageTrace]) -> list[OutageTrace]:
 
 
 def _apart_ns(last: OutageTrace, outage: OutageTrace) -> int:
+    if UNWRITTEN in (last.kind, outage.kind):
+        return -NEVER_NS
     is_move = last.kind in (MOVED, LOADING) and outage.kind in (MOVED, LOADING)
     return _ONE_MOVE_NS if is_move and last.next_broker == outage.next_broker else LONG_NS
 
@@ -295,9 +326,9 @@ class _Gap:
         if is_down:
             yield from self._broken_off()
         for sign in self._refusals()[:_CITED]:
-            at = sign.answered or sign.asked
-            text = f"{sign.api} was answered with {describe_error(sign.error or 0)}"
-            yield Evidence(at.time_ns, at.source, at.seq, text)
+            yield evidence_at(
+                sign.answered or sign.asked, f"{sign.api} was answered with {describe_error(sign.error or 0)}"
+            )
         for wait in [*self.waits[:_CITED], *self.waits[_CITED:][-1:]]:
             took = None if wait.answered_ns is None else (wait.answered_ns - wait.asked_ns) / NS_PER_S
             text = f"{wait.api} was not answered" + ("" if took is None else f" for {took:.1f} s")
