@@ -114,10 +114,10 @@ REFUSALS: Final[Mapping[ErrorCode, Refusal]] = MappingProxyType(
             is_fatal=True,
         ),
         ErrorCode.UNRELEASED_INSTANCE_ID: Refusal(
-            "another member still holds its group.instance.id",
-            "Give each process a group.instance.id of its own. After a crash the name is free again when the session "
-            "of the former process has timed out (group.consumer.session.timeout.ms).",
-            tolerated=3,
+            "its group.instance.id is in use by another member",
+            "Give each process a group.instance.id of its own (the pod's ordinal, not a constant in a shared "
+            "configuration). After a crash the name is free again when the session of the former process has timed out "
+            "(group.consumer.session.timeout.ms); clients stop at this error, so that a supervisor has to try again.",
             is_fatal=True,
         ),
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL: Refusal(
@@ -159,9 +159,10 @@ REFUSALS: Final[Mapping[ErrorCode, Refusal]] = MappingProxyType(
             _ONCE,
         ),
         ErrorCode.FENCED_MEMBER_EPOCH: Refusal(
-            "the coordinator has fenced it: it had not given up partitions in time",
-            "Look what its rebalance listener and its polls take longer for than max.poll.interval.ms.",
-            _ONCE,
+            "its epoch or its partitions are not those that the coordinator has of it, and it has to join again",
+            "Look for a coordinator that has lost what it had written (an unclean election of a leader of "
+            "__consumer_offsets), and for two processes that use one member id; update the client library if neither "
+            "is there. A member that gives partitions up too slowly is refused with UNKNOWN_MEMBER_ID.",
         ),
         ErrorCode.STALE_MEMBER_EPOCH: Refusal(
             "it commits or fetches with an epoch that is over",

@@ -471,7 +471,7 @@ class EpochHistory:
         last_ns = self._last_seen(member, None)
         times = [self._third_heartbeat(other, last_ns) for other in latest if other is not member]
         missed_ns = min((time for time in times if time is not None), default=None)
-        if missed_ns is None:
+        if missed_ns is None or missed_ns > self._read.traffic.seen_until(member.member_id):
             return None
         return next((new.at for new in self._read.epochs if new.at.time_ns >= missed_ns), None)
 

@@ -168,7 +168,8 @@ class _Ends:
     # ---- it sent nothing more
 
     def _by_silence(self, member: MemberTrace) -> End | None:
-        until_ns = self._traffic.horizon_ns if member.left is None else member.left.time_ns
+        until_ns = self._traffic.seen_until(member.member_id)
+        until_ns = until_ns if member.left is None else min(until_ns, member.left.time_ns)
         last_ns = self._sign_before(member, until_ns)
         session_ms = member.session_ms or _DEFAULT_SESSION_MS
         is_long = until_ns - last_ns >= session_ms * NS_PER_MS * _SILENT_PART

@@ -158,8 +158,8 @@ class Replay(GroupState):
             for member_id, request in self.responses.last_joins().items()
             if request.session_ms
         }
-        heartbeats, horizon_ns = self._traffic.heartbeats, self._traffic.horizon_ns
-        for member_id, start_ns in heartbeats.silences(self.responses.alive, session_ns, horizon_ns):
+        traffic = self._traffic
+        for member_id, start_ns in traffic.heartbeats.silences(self.responses.alive, session_ns, traffic.seen_until):
             self._plan_timer(start_ns + session_ns[member_id], self._expire_session, member_id, start_ns)
 
     # ---- rebalances

@@ -16,7 +16,7 @@ Source: KIP-848, GroupMetadataManager.java (scheduleConsumerGroupRebalanceTimeou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -105,7 +105,7 @@ def awaited_owners(
     reached: Sequence[tuple[Moment, MemberTrace]],
     span: tuple[Moment, Moment],
     ends: Mapping[MemberTrace, End],
-    horizon_ns: int,
+    seen_until: Callable[[str], int],
 ) -> list[Awaited]:
     """Return the members that a reconciliation waited for, for a second or more; the longest wait first.
 
@@ -113,12 +113,12 @@ def awaited_owners(
     :param reached: the members that have had its epoch
     :param span: when the reconciliation began, and when the next one does
     :param ends: how members ended
-    :param horizon_ns: where the source ends
+    :param seen_until: until when the source would show a member, by member id
     """
     done = {member for _, member in reached}
     found = []
     for member in members:
-        waits = list(_waits(member, span, horizon_ns))
+        waits = list(_waits(member, span, seen_until(member.member_id)))
         if not waits and member not in done and member in ends and member.left is not None:
             waits = [(span[0].time_ns, min(member.left.time_ns, span[1].time_ns), LATE)]
         for from_ns, until_ns, how in waits:
@@ -127,9 +127,9 @@ def awaited_owners(
     return sorted(found, key=lambda wait: -wait.ms)
 
 
-def _waits(member: EpochMember, span: tuple[Moment, Moment], horizon_ns: int) -> Iterator[tuple[int, int, str]]:
+def _waits(member: EpochMember, span: tuple[Moment, Moment], seen_ns: int) -> Iterator[tuple[int, int, str]]:
     for each in member.revocations:
         if span[0] <= each.since < span[1]:
             left_ns = NEVER_NS if member.left is None else member.left.time_ns
             over_ns = NEVER_NS if each.over is None else each.over.time_ns
-            yield each.since.time_ns, min(left_ns, over_ns, horizon_ns), REVOKING
+            yield each.since.time_ns, min(left_ns, over_ns, seen_ns), REVOKING

@@ -445,7 +445,7 @@ EPOCH_RULES: Final[dict[str, EpochRule]] = {
         "new", "a member joins that had left", Cause.NEW_MEMBER, 1.0, "{who} is back after it had left"
     ),
     "missed": EpochRule(
-        "missed the join", "a member joins that was fenced (110): it had not given up partitions in time",
+        "missed the join", "a member joins that was fenced (110)",
         Cause.REBALANCE_TIMEOUT, 0.8, "{who} had been removed and joined again",
     ),
     "removed": EpochRule(

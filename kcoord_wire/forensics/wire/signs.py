@@ -13,7 +13,7 @@ Laws:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -130,19 +130,19 @@ class Heartbeats:
         return self.calm[at] if at >= 0 and self.calm[at] > from_ns else None
 
     def silences(
-        self, alive: Mapping[str, Iterable[int]], session_ns: Mapping[str, int], horizon_ns: int
+        self, alive: Mapping[str, Iterable[int]], session_ns: Mapping[str, int], until_ns: Callable[[str], int]
     ) -> list[tuple[str, int]]:
         """Find members that sent nothing for longer than their session timeout, and since when; in order of time.
 
         :param alive: other signs of life, by member
         :param session_ns: members with their session timeout
-        :param horizon_ns: where the source ends
+        :param until_ns: until when the source would show a member
         """
         gaps = self.answered.gaps(min(session_ns.values(), default=NEVER_NS))
         found = []
         for member_id, session in session_ns.items():
             marks = sorted({*alive.get(member_id, ()), *gaps.get(member_id, ()), *self.answered.ends(member_id)})
-            for start, end in zip(marks, [*marks[1:], horizon_ns + 1], strict=True):
+            for start, end in zip(marks, [*marks[1:], until_ns(member_id) + 1], strict=True):
                 if end - start > session and self.answered.before(member_id, end, start) is None:
                     found.append((member_id, start))
         return sorted(found, key=lambda silence: (silence[1], silence[0]))
@@ -261,19 +261,19 @@ def _first_signs(
 
 def _connections(table: pa.Table, chosen: pa.ChunkedArray) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for member, connection in _distinct(table, chosen, ["member_id", "connection"]):
+    for member, connection in distinct(table, chosen, ["member_id", "connection"]):
         found.setdefault(member, set()).add(connection)
     return found
 
 
 def _highest_versions(table: pa.Table, chosen: pa.ChunkedArray) -> list[tuple[str, str, int]]:
     highest: dict[tuple[str, str], int] = {}
-    for member, api, version in _distinct(table, chosen, ["member_id", "api", "api_version"]):
+    for member, api, version in distinct(table, chosen, ["member_id", "api", "api_version"]):
         highest[member, api] = max(version or 0, highest.get((member, api), 0))
     return sorted((member, api, version) for (member, api), version in highest.items())
 
 
-def _distinct(table: pa.Table, chosen: pa.ChunkedArray, names: list[str]) -> set[tuple[Any, ...]]:
+def distinct(table: pa.Table, chosen: pa.ChunkedArray, names: list[str]) -> set[tuple[Any, ...]]:
     """Return the combinations of values in the chosen rows. (`Table.group_by` takes 0.3 s of CPU to load.)"""
     found: set[tuple[Any, ...]] = set()
     at = 0

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.coded import coded, whole
+from kcoord_wire.forensics.coded import coded, names_of, whole
 from kcoord_wire.forensics.model import Sighting, SightingKind
-from kcoord_wire.forensics.wire.signs import UNKNOWN_SEQ, Heartbeats, Moment, Service, answer_spans, in_order
+from kcoord_wire.forensics.wire.signs import UNKNOWN_SEQ, Heartbeats, Moment, Service, answer_spans, distinct, in_order
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ _FETCHED_COLUMNS: Final = [
     *("time_ns", "source", "connection", "client_id", "topic", "partition", "end_offset", "start_offset"),
     *("fetch_offset", "api", "error_code"),
 ]
+_PLACES: Final = ["source", "connection"]
 _DEFAULTS: Final = (("api", ""), ("source", ""), ("seq", 0), ("connection", ""), ("member_id", ""))
 
 
@@ -231,6 +232,7 @@ class GroupTraffic:
     :ivar links_of: the same, by connection
     :ivar answered_ns: times of the first and the last response on each connection
     :ivar horizon_ns: the last time in the source
+    :ivar covered_ns: where there are several sources, until when those that show a member go on, by member id
     :ivar unplaced: exchanges without the time of their request
     """
 
@@ -251,6 +253,11 @@ class GroupTraffic:
     count: int
     unplaced: int
     answered_ns: dict[str, tuple[int, int]] = field(default_factory=dict)
+    covered_ns: dict[str, int] = field(default_factory=dict)
+
+    def seen_until(self, member_id: str) -> int:
+        """Until when the source would show what a member sends: the capture of its host may end before the others."""
+        return self.covered_ns.get(member_id, self.horizon_ns)
 
     @cached_property
     def names(self) -> set[str]:
@@ -293,7 +300,52 @@ def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:
         count=len(exchanges),
         unplaced=len(exchanges) - len(placed),
         answered_ns=answer_spans(placed["answered_ns"], placed["connection"]),
+        covered_ns=_covered(placed, topics.rows),
     )
+
+
+def _covered(exchanges: pa.Table, sightings: pa.Table | None) -> dict[str, int]:
+    """Return until when the sources that show a member go on; empty where there is one source.
+
+    Sources that have a connection or a member in common are of one place, such as the files of a recording.
+    """
+    sources = names_of(exchanges["source"])
+    if len(sources) <= 1:
+        return {}
+    anything = pc.is_valid(exchanges["source"])
+    members = distinct(exchanges, pc.not_equal(exchanges["member_id"], ""), ["source", "member_id"])
+    links = {(source, name.rpartition("#")[0]) for source, name in distinct(exchanges, anything, _PLACES)}
+    ends: dict[str, int] = dict.fromkeys(sources, 0)
+    for table, column in ((exchanges, "asked_ns"), (exchanges, "answered_ns"), (sightings, "time_ns")):
+        if table is None:
+            continue
+        for source in sources:
+            of_source = pc.fill_null(pc.equal(table["source"], source), False)
+            ends[source] = max(ends[source], pc.max(table[column].filter(of_source)).as_py() or 0)
+    together = _together({*links, *members})
+    found: dict[str, int] = {}
+    for source, member_id in members:
+        end_ns = max(ends[each] for each in ends if together[each] == together[source])
+        found[member_id] = max(found.get(member_id, 0), end_ns)
+    return found
+
+
+def _together(links: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return one name for all sources that lead to each other.
+
+    :param links: sources, with what they show
+    """
+    of_thing: dict[str, set[str]] = {}
+    for source, thing in links:
+        of_thing.setdefault(thing, set()).add(source)
+    chosen = {source: source for sources in of_thing.values() for source in sources}
+    for sources in of_thing.values():
+        names = {chosen[source] for source in sources}
+        first = min(names)
+        for source, name in chosen.items():
+            if name in names:
+                chosen[source] = first
+    return chosen
 
 
 def _filled(column: pa.ChunkedArray, default: str | int) -> pa.ChunkedArray:
