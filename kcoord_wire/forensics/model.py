@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 NS_PER_MS: Final = 1_000_000
 _INT64: Final = 2**63 - 1
 
+BROKER_IN_NAME: Final = r"-(?P<broker>[^-]*)#\d+$"
+"""The broker's address in the name of a connection."""
+
 
 # ---- what comes in
 

@@ -74,7 +74,7 @@ def slow_revocation(seen: Seen) -> Iterator[DetectorResult]:
         text=_sentence(worst) + more,
         advice=_ADVICE + (_ADVICE_FENCED if any(each.is_fenced for each in slow) else ""),
         value=worst.ms,
-        threshold=REVOKING_MS,
+        threshold=0 if worst.is_fenced else REVOKING_MS,
         rebalances=[row.number for row in rows],
         evidence=first_evidence(rows, 2),
     )

@@ -29,7 +29,7 @@ from kcoord_wire.forensics.detectors.finding import (
     plural,
     together_ns,
 )
-from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, MemberLife, Rebalance
+from kcoord_wire.forensics.model import BROKER_IN_NAME, NS_PER_MS, Evidence, GroupHistory, MemberLife, Rebalance
 from kcoord_wire.protocol.wording import first_of, only
 
 # ---- deploy
@@ -385,7 +385,7 @@ def _most_at_once(lives: list[MemberLife]) -> int:
 INTERVALS: Final = 3
 LEAST_NS: Final = 3 * SECOND_NS
 _BEATS: Final = 4  # heartbeats from which on their interval is known
-_LEAST_OTHERS: Final = 2  # requests of other members meanwhile
+_LEAST_OTHERS: Final = 2  # answers to other members meanwhile
 _BEATING: Final = ["Heartbeat", "ConsumerGroupHeartbeat"]
 
 
@@ -416,28 +416,28 @@ def frozen_member(seen: Seen) -> Iterator[DetectorResult]:
 
     The process stood still (garbage collection, a paused VM or container, a CPU limit) or its network carried nothing;
     it did not die, for the same member id sends again. A gap counts from the last response on, so that a member that
-    waits for its JoinGroup, or for a broker that does not answer, is not silent. Others have to send meanwhile: else
-    the capture paused, or the broker.
+    waits for its JoinGroup, or for a broker that does not answer, is not silent. The broker that had answered it has to
+    answer others meanwhile: else the capture paused, or the broker, or its traffic was not captured.
 
     Threshold: three of the member's own heartbeat intervals, and three seconds. Warning where half of the session
     timeout passed, or where the coordinator had removed the member when it went on; else info.
     """
     if seen.exchanges is None:
         return
-    rows = seen.exchanges.select(["asked_ns", "answered_ns"])
+    rows = seen.exchanges.select(["asked_ns", "answered_ns", "connection"])
     rows = rows.append_column("member", seen.exchanges["member_id"])
     rows = rows.append_column("beats", pc.is_in(seen.exchanges["api"], value_set=pa.array(_BEATING)))
     asked = rows.filter(pc.and_(pc.is_valid(rows["asked_ns"]), pc.not_equal(seen.exchanges["member_id"], "")))
     if not asked.num_rows:
         return
-    times = np.sort(asked["asked_ns"].to_numpy())
+    answers = _Answers(asked)
     own = _by_member(asked)
     gaps = [
         gap
         for life in seen.history.members
         if life.member_id in own
         for gap in _gaps(life, *own[life.member_id])
-        if _others_sent(times, gap, own[life.member_id][0])
+        if answers.of_others(gap) >= _LEAST_OTHERS
     ]
     for is_long in (True, False):
         if found := [gap for gap in gaps if gap.is_long is is_long]:
@@ -471,11 +471,34 @@ def _gaps(
             yield _Gap(life, from_ns, to_ns, interval)
 
 
-def _others_sent(times: NDArray[np.int64], gap: _Gap, own: NDArray[np.int64]) -> bool:
-    """Whether other members sent requests in a gap."""
-    first, last = np.searchsorted(times, [gap.from_ns, gap.to_ns], side="left")
-    mine = np.searchsorted(own, [gap.from_ns, gap.to_ns], side="left")
-    return bool((last - first) - (mine[1] - mine[0]) >= _LEAST_OTHERS)
+class _Answers:
+    """The answers to members, by broker and time.
+
+    :param rows: requests of members, with their connections
+    """
+
+    def __init__(self, rows: pa.Table) -> None:
+        done = rows.filter(pc.is_valid(rows["answered_ns"]))
+        names = done["connection"].unify_dictionaries().combine_chunks()
+        brokers = pc.extract_regex(names.dictionary, BROKER_IN_NAME)
+        codes = pc.struct_field(brokers, "broker").fill_null("").dictionary_encode()
+        broker = codes.indices.to_numpy()[names.indices.to_numpy()]
+        members = done["member"].unify_dictionaries().combine_chunks()
+        self._members = {name: code for code, name in enumerate(members.dictionary.to_pylist())}
+        times = done["answered_ns"].to_numpy()
+        order = np.lexsort((times, broker))
+        self._times, self._broker, self._member = times[order], broker[order], members.indices.to_numpy()[order]
+
+    def of_others(self, gap: _Gap) -> int:
+        """Count the answers to other members in a gap, of the broker that had answered its member last."""
+        mine = self._members.get(gap.life.member_id)
+        own = np.flatnonzero((self._member == mine) & (self._times <= gap.from_ns))
+        if not len(own):
+            return 0
+        broker = self._broker[own[np.argmax(self._times[own])]]
+        start, end = np.searchsorted(self._broker, [broker, broker + 1])
+        first, last = start + np.searchsorted(self._times[start:end], [gap.from_ns, gap.to_ns])
+        return int(np.count_nonzero(self._member[first:last] != mine))
 
 
 def _finding(history: GroupHistory, gaps: list[_Gap], severity: str) -> DetectorResult:

@@ -12,15 +12,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.model import SightingKind
-
-BROKER: Final = r"-([^-]*)#\d+$"
-"""The broker's address in the name of a connection."""
+from kcoord_wire.forensics.model import BROKER_IN_NAME, SightingKind
 
 Place = tuple[str, str]
 """Source, and address of a broker."""
@@ -59,7 +56,7 @@ def read_clusters(sightings: pa.Table) -> Clusters:
 
 def _places(rows: pa.Table) -> Iterator[Place]:
     connections = rows["connection"].combine_chunks().cast(pa.string())
-    brokers = pc.struct_field(pc.extract_regex(connections, BROKER.replace("(", "(?P<broker>")), "broker")
+    brokers = pc.struct_field(pc.extract_regex(connections, BROKER_IN_NAME), "broker")
     return zip(rows["source"].to_pylist(), (name or "" for name in brokers.to_pylist()), strict=True)
 
 

@@ -325,6 +325,7 @@ _CAUSES: Final = {
     "epoch_subscribed": (Cause.SUBSCRIPTION_CHANGED, "changed its subscription"),
     "epoch_topics": (Cause.TOPICS_CHANGED, ""),
 }
+_FIRST: Final = 1  # epoch of a group
 _TRANSITION: Final = "failed to transition"
 
 
@@ -337,6 +338,8 @@ class Kip848Lines:
 
     def read(self, row: LogLine) -> None:
         """Read one line; of kinds that say nothing of a group of KIP-848, nothing."""
+        if row.kind == "epoch_topics" and self._before is not None:
+            return  # brokers before 4.1 log it with each member that comes or goes: it is no cause of its own then
         if row.kind in _CAUSES:
             self._before = row
             self._member(row)
@@ -365,7 +368,10 @@ class Kip848Lines:
     def _bumped(self, row: LogLine) -> None:
         tables, before = self._tables, self._before
         self._before = None
-        if before is None:
+        is_first = row.generation_id == _FIRST and (before is None or before.kind == "epoch_topics")
+        if is_first:
+            cause, confidence, detail = Cause.NEW_MEMBER, _FROM_EMPTY, "It is the first epoch: a member has joined"
+        elif before is None:
             cause, confidence, detail = Cause.TOPICS_CHANGED, _LIKELY, "No member came or went before the new epoch"
         else:
             cause, did = _CAUSES[before.kind]

@@ -36,6 +36,7 @@ from kcoord_wire.forensics.wire.signs import END, NEVER_NS, NS_PER_S, Moment, en
 from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace, Start, StartKind
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition
 from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.protocol.wording import first_of
 
 _API: Final = "ConsumerGroupHeartbeat"
 _JOINS: Final = 0
@@ -537,9 +538,26 @@ class EpochHistory:
         return found
 
     def _changed_topics(self, trace: EpochTrace) -> Evidence | None:
-        """A topic of the group of which a client learnt another size since the epoch before."""
-        earlier = (new.at.time_ns for new in reversed(self._read.epochs) if new.epoch < (trace.generation or 0))
-        since, until = next(earlier, 0), trace.started.time_ns + _METADATA_DELAY_NS
+        """A topic of the group of which a client learnt another size since the epoch before, or that it got new."""
+        earlier = next((new for new in reversed(self._read.epochs) if new.epoch < (trace.generation or 0)), None)
+        if earlier is None and not self._read.base:
+            return None  # the first epoch: all topics are new
+        return self._created_topic(trace) or self._grown_topic(trace, 0 if earlier is None else earlier.at.time_ns)
+
+    def _created_topic(self, trace: EpochTrace) -> Evidence | None:
+        """A topic that a pattern matches, and that was never assigned before."""
+        number, at = trace.generation or 0, trace.started
+        patterns = sorted({member.regex for member in self._read.lives if member.regex})
+        before = {topic for epoch, given in self._assigned.items() if epoch < number for topic, _ in given}
+        named = {topic for member in self._read.lives for topic in member.topics}
+        topics = sorted({topic for topic, _ in self._assigned.get(number, ())} - before - named)
+        if not patterns or not topics or not before:
+            return None
+        text = f"{first_of(topics)} {'are' if len(topics) > 1 else 'is'} assigned for the first time"
+        return Evidence(at.time_ns, at.source, -1, f"{text}: created, and matched by the pattern {first_of(patterns)}")
+
+    def _grown_topic(self, trace: EpochTrace, since_ns: int) -> Evidence | None:
+        until_ns = trace.started.time_ns + _METADATA_DELAY_NS
         topics = {topic for member in self._read.lives for topic in member.topics}
         topics |= {topic for assigned in self._assigned.values() for topic, _ in assigned}  # subscribed by a pattern
         sizes: dict[str, int] = {}
@@ -547,7 +565,7 @@ class EpochHistory:
             if sighting.topic not in topics:
                 continue
             before = sizes.get(sighting.topic)
-            if since < sighting.at.time_ns <= until and before not in (None, sighting.partitions):
+            if since_ns < sighting.at.time_ns <= until_ns and before not in (None, sighting.partitions):
                 text = f"topic {sighting.topic} has {sighting.partitions} partitions and had {before} before"
                 return Evidence(sighting.at.time_ns, sighting.at.source, -1, text)
             sizes[sighting.topic] = sighting.partitions

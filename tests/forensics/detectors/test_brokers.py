@@ -48,7 +48,7 @@ def test_what_the_protocol_uses_itself_is_normal(code: int) -> None:
     assert of("refused", group(), refused("JoinGroup", 50, code)) == []
 
 
-@pytest.mark.parametrize("code", [22, 25, 110, 113])
+@pytest.mark.parametrize("code", [22, 25, 113])
 def test_an_error_that_follows_a_removal_is_normal_once(code: int) -> None:
     assert of("refused", group(), refused("Heartbeat", 2, code)) == []
     (found,) = of("refused", group(), refused("Heartbeat", 3, code))
@@ -97,10 +97,26 @@ def test_a_static_member_that_repeats_its_join_is_normal() -> None:
 
 
 def test_a_tool_that_sets_offsets_of_a_group_with_members() -> None:
-    row = exchange("OffsetCommit", 5, member_id="", error_code=25, client_id="ops")
+    row = exchange("OffsetCommit", 5, member_id="", generation_id=-1, error_code=25, client_id="ops")
     (found,) = of("refused", group(), [row])
     assert (found.severity, found.subject) == ("info", "ops")
     assert "from outside" in found.text
+
+
+def test_a_commit_with_the_generation_of_the_group_is_not_from_outside() -> None:
+    assert of("refused", group(), [exchange("OffsetCommit", 5, member_id="", generation_id=3, error_code=25)]) == []
+
+
+def test_a_fenced_epoch_is_a_refusal_at_once() -> None:
+    (found,) = of("refused", group(), refused("ConsumerGroupHeartbeat", 1, 110))
+    assert (found.severity, found.threshold) == ("warning", 1)
+
+
+def test_an_instance_id_in_use_names_who_has_it() -> None:
+    row = exchange("ConsumerGroupHeartbeat", 5, error_code=111, member_id="late", instance_id="di", client_id="di-2")
+    (found,) = of("refused", group(members=[life("di-1", instance_id="di")]), [row])
+    assert (found.severity, found.subject) == ("critical", "di-2")
+    assert "its group.instance.id is in use by another member (di, held by di-1 (10.0.0.1))" in found.text
 
 
 def test_leaving_and_commits_after_a_removal_are_not_refusals() -> None:
