@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from kcoord_wire.forensics import analyze
 from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.model import GroupHistory
 from kcoord_wire.forensics.witnesses import join_witnesses
+from kcoord_wire.report.digest import digest_of
 from tests.support.text_logs import history_of, parse
 
 INCIDENTS = Path(__file__).parents[1] / "data" / "incidents"
@@ -126,3 +130,31 @@ def test_groups_of_other_names_stay_apart() -> None:
     line = "[2026-11-22 12:00:00,000] INFO Preparing to rebalance group other with old generation 0"
     other = history_of(parse(line))
     assert len(join_witnesses([histories(CAPTURE)["wire"], other])) == 2
+
+
+# ---- a member that was fenced because it gave partitions up too slowly, on the wire and in the broker's words
+
+FENCED, BROKER = INCIDENTS / "fenced-epoch.pcap.gz", INCIDENTS / "fenced-epoch.log.gz"
+
+
+def without_the_first(tmp_path: Path, packets: int) -> Path:
+    """The capture from a later packet on: the join of the member, with its rebalance timeout, is not in it."""
+    data = gzip.decompress(FENCED.read_bytes())
+    at = 24
+    for _ in range(packets):
+        at += 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes(data[:24] + data[at:])
+    return cut
+
+
+@pytest.mark.parametrize("packets", [0, 400])
+def test_the_brokers_words_win(packets: int, tmp_path: Path) -> None:
+    [history] = analyze([without_the_first(tmp_path, packets), BROKER], groups=["fenc"]).histories
+    assert history.group.origin == "wire"
+    [row] = [row for row in history.rebalances if row.cause == Cause.REBALANCE_TIMEOUT]
+    assert (row.client_id, row.confidence) == ("fe-1", 1.0)
+    assert "fe-1 (10.77.0.105) was removed because it failed to transition from epoch 1 within 8000ms" in row.detail
+    said = digest_of(history).headline.text
+    assert said.startswith("fe-1 (10.77.0.105) was fenced: it did not give up partitions within its rebalance timeout")
+    assert Cause.SESSION_EXPIRED not in [row.cause for row in history.rebalances]

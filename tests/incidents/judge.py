@@ -80,6 +80,8 @@ class Rule:
     :ivar wrongly: a regular expression of what is wrong to say of a victim
     :ivar harmful: a regular expression of advice that would harm
     :ivar anywhere: the group has no history of its own: all that the report says counts
+    :ivar first: a regular expression of what the first sentence has to say; None where the headline need not
+    :ivar never: a regular expression of what no sentence and no advice may say
     """
 
     learns: str
@@ -90,6 +92,8 @@ class Rule:
     wrongly: str | None = None
     harmful: str | None = None
     anywhere: bool = False
+    first: str | None = None
+    never: str | None = None
 
 
 ORDERLY: Final = frozenset(
@@ -177,6 +181,32 @@ RULES: Final[dict[str, Rule]] = {
         "which partitions are not committed while their end moves",
         [Says(r"\blag\b|stall|behind|not commit|no commit", places=("finding", "headline"))],
     ),
+    "slow revocation": Rule(
+        "whom a reconciliation waited for, and how long",
+        [Says(r"reconciliation to epoch 2 waited 1[78]\.\d s for .* to give up partitions", places=("finding",))],
+        causes=ORDERLY,
+        first=r"^the reconciliation to epoch 2 waited 18\.0 s for k-1 .* to give up partitions",
+        never=r"nothing unusual|frozen|fell silent|restart",
+    ),
+    "fenced epoch": Rule(
+        "who was fenced because it did not give up partitions within its rebalance timeout",
+        [
+            Says(r"fenced: it did not give up partitions within its rebalance timeout", places=("finding",)),
+            Says(r"rebalance timeout", places=("cause",)),
+        ],
+        first=r"^fe-1 .* was fenced: it did not give up partitions within its rebalance timeout of 8\.0 s",
+        never=r"session timeout \(|frozen|fell silent|silent since|sent nothing",
+        harmful=_RAISES_SESSION,
+    ),
+    "unwritten log": Rule(
+        "that the coordinator stays and cannot write its log, and what to look at",
+        [Says(r"could not write its log \(__consumer_offsets\)", places=("outage",))],
+        causes=ORDERLY,
+        blames_broker=True,
+        first=r"stayed the coordinator and could not write its log .*15 COORDINATOR_NOT_AVAILABLE",
+        never=r"had to read the group|why it was restarted|became the coordinator",
+        harmful=_RAISES_SESSION,
+    ),
     "tls": Rule("that a client speaks TLS to a plain port", [Says(r"TLS|SSL", names=False)], anywhere=True),
     "versions": Rule(
         "that a client's ApiVersions is refused", [Says(r"UNSUPPORTED_VERSION|ApiVersions", names=False)], anywhere=True
@@ -201,6 +231,38 @@ RULES: Final[dict[str, Rule]] = {
         "that the topic's ACL refuses them",
         [Says(r"TOPIC_AUTHORIZATION_FAILED|authori[sz]|ACL", names=False, places=("finding",))],
         harmful=_RAISES_SESSION,
+    ),
+    "poison record": Rule(
+        "which record is read again and again: topic, partition, offset",
+        [Says(r"offset [\d,]+ of .* again and again", places=("finding",))],
+        first=r"reads offset [\d,]+ of \S+-\d+ again and again.*cannot process",
+        never=r"does not read|no fetch|update .*client|restart this",
+    ),
+    "response too large": Rule(
+        "that responses are larger than the client takes, and how large",
+        [Says(r"again and again and never gets on", places=("finding",))],
+        first=r"fetches offset [\d,]+ of \S+-\d+ again and again and never gets on.*ends its connection.*[\d,]+ bytes",
+        never=r"does not read|no fetch|update .*client|restart this",
+    ),
+    "tight heartbeats": Rule(
+        "the settings, from the wire: how far apart heartbeats are, and the session",
+        [Says(r"heartbeats .* apart with a session of", places=("finding",))],
+        first=r"heartbeats 2\.9 s apart with a session of 3\.0 s",
+        never=r"garbage|supervisor|OOM|UNKNOWN_MEMBER_ID|start again and again",
+        harmful=_TOUCHES_POLL,
+    ),
+    "crash loop in a log": Rule(
+        "which process starts and dies again and again",
+        [Says(r"crash loop", places=("finding",))],
+        first=r"came back \d+ times .*crash loop",
+        never=r"garbage|CPU limit",
+        harmful=rf"{_RAISES_SESSION}|{_TOUCHES_POLL}",
+    ),
+    "blocked event loop": Rule(
+        "that the coordinator had removed the client, and what blocks its heartbeats",
+        [Says(r"UNKNOWN_MEMBER_ID", places=("finding",))],
+        first=r"not known to the coordinator any more",
+        never=r"nothing unusual",
     ),
     "loss": Rule("nothing: the packets are missing in the capture, not in the group"),  # judged by lossy.py
 }
@@ -280,10 +342,20 @@ def judge(analysis: Analysis, run: Run) -> Verdict:
     for needed in rule.essential:
         if not any(needed.fits(statement, run.victims) for statement in said):
             verdict.missing.append(needed.words)
+    _judge_first(rule, verdict)
     if not rule.anywhere:  # else it is about other runs, too
         for statement in said:
             _judge_statement(statement, rule, run, verdict)
     return verdict
+
+
+def _judge_first(rule: Rule, verdict: Verdict) -> None:
+    """Judge the first sentence, and what no sentence may say."""
+    firsts = [said.text for said in verdict.said if said.place == "headline"]
+    if rule.first is not None and not any(re.search(rule.first, text, re.I) for text in firsts):
+        verdict.missing.append(f"first: {rule.first}")
+    if rule.never is not None:
+        verdict.wrong += [str(said) for said in verdict.said if re.search(rule.never, str(said), re.I)]
 
 
 def _judge_statement(statement: Statement, rule: Rule, run: Run, verdict: Verdict) -> None:

@@ -57,12 +57,16 @@ class Run:
     acts: list[Act] = field(default_factory=list)
 
 
+_KINDS: Final = {"broker": "pcap", "recorder": "kcrec", "logs": "log"}
+
+
 @dataclass
 class Incident:
     """The runs of one capture.
 
     :ivar kafka: version of the brokers
-    :ivar point: where it was captured: ``broker`` (packets) or ``recorder`` (`kcoord record`)
+    :ivar point: where it was captured: ``broker`` (packets), ``recorder`` (`kcoord record`) or ``logs``: not at all,
+        what brokers or clients logged is all that there is
     :ivar brokers: their addresses
     """
 
@@ -73,7 +77,8 @@ class Incident:
     runs: list[Run]
 
     def capture_in(self, folder: Path) -> Path:
-        return folder / f"{self.name}.{'kcrec' if self.point == 'recorder' else 'pcap'}.gz"
+        """Return what is analyzed."""
+        return folder / f"{self.name}.{_KINDS[self.point]}.gz"
 
     def log_in(self, folder: Path) -> Path:
         return folder / f"{self.name}.log.gz"

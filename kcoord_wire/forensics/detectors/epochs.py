@@ -168,7 +168,7 @@ def protocol_change(seen: Seen) -> Iterator[DetectorResult]:
         text=f"the group changes its protocol from {words[0]} to {words[1]}: {progress}",
         advice="Finish it: restart the members that are left with the same group.protocol. While both are there, "
         "the members of the classic protocol rejoin for each new epoch.",
-        value=len(done),
+        value=len(change.new),
         threshold=1,
         rebalances=[row.number for row in rows],
         evidence=(
