@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from statistics import median
 from typing import Any, Final, NamedTuple
 
@@ -39,7 +40,7 @@ _PARKED_NS: Final = 50 * NS_PER_MS  # a join that waited so long was answered wi
 _ENOUGH: Final = 2  # generations, of which a late answer may be one
 _MOST_ROWS: Final = 20_000  # of connections that are in several sources: more do not change the median
 _EDGE_NS: Final = 1_000 * NS_PER_MS
-_JOIN: Final = ["source", "new_generation_id", "asked_ns", "answered_ns", "instance_id"]
+_JOIN: Final = ["source", "new_generation_id", "asked_ns", "answered_ns", "instance_id", "given_member_id"]
 _ONCE: Final = ("JoinGroup", "SyncGroup")  # of one member and generation, other than commits of the same offsets
 _ENOUGH_COMMITS: Final = 3
 _SAME: Final = ["api", "api_version", "member_id", "generation_id", "new_generation_id", "error_code", "reason"]
@@ -130,32 +131,48 @@ def _reached(start: str, pairs: _Pairs) -> dict[str, _Difference]:
 
 
 def _by_joins(rows: pa.Table) -> dict[tuple[str, str], _Difference]:
-    answered = pc.and_(pc.equal(rows["api"], "JoinGroup"), pc.equal(rows["error_code"], 0))
-    answered = pc.and_(answered, pc.and_(pc.is_valid(rows["answered_ns"]), pc.is_valid(rows["asked_ns"])))
-    firsts: dict[int, dict[str, dict[str, Any]]] = defaultdict(dict)
-    for row in rows.select(_JOIN).filter(pc.fill_null(answered, False)).to_pylist():
-        if row["instance_id"] is not None and not _is_parked(row):
-            continue  # a static member that comes back may get a generation again
-        of_generation = firsts[row["new_generation_id"]]
-        first = of_generation.get(row["source"])
-        if first is None or row["answered_ns"] < first["answered_ns"]:
-            of_generation[row["source"]] = row
     marks: dict[tuple[str, str], list[int]] = defaultdict(list)
-    parked: Counter[tuple[str, str]] = Counter()
-    for of_generation in firsts.values():
-        for pair in _pairs(of_generation):
-            one, other = (of_generation[source] for source in pair)
-            marks[pair].append(one["answered_ns"] - other["answered_ns"])
-            parked[pair] += _is_parked(one) and _is_parked(other)
+    certain: set[tuple[str, str]] = set()
+    for answers in _first_answers(rows).values():
+        for pair in _pairs(answers):
+            one, other = (answers[source] for source in pair)
+            marks[pair].append(one.answered_ns - other.answered_ns)
+            if one.is_certain and other.is_certain:
+                certain.add(pair)
     return {
         pair: _Difference(ns, f"the answers to JoinGroup of {len(each)} generation{'s' if len(each) > 1 else ''}")
         for pair, each in marks.items()
-        if (len(each) >= _ENOUGH or parked[pair]) and (ns := _agreed(each)) is not None
+        if (len(each) >= _ENOUGH or pair in certain) and (ns := _agreed(each)) is not None
     }
 
 
-def _is_parked(row: Mapping[str, Any]) -> bool:
-    return bool(row["answered_ns"] - row["asked_ns"] >= _PARKED_NS)
+class _Answer(NamedTuple):
+    """The answer to a JoinGroup.
+
+    :ivar is_certain: it is not one to a member that asked again later: that one had waited for the others, or was in an
+        earlier generation before
+    """
+
+    answered_ns: int
+    is_certain: bool
+
+
+def _first_answers(rows: pa.Table) -> dict[int, dict[str, _Answer]]:
+    """Return the first answers of each generation, by source; those to static members only where they are certain."""
+    answered = pc.and_(pc.equal(rows["api"], "JoinGroup"), pc.equal(rows["error_code"], 0))
+    answered = pc.and_(answered, pc.and_(pc.is_valid(rows["answered_ns"]), pc.is_valid(rows["asked_ns"])))
+    found: dict[int, dict[str, _Answer]] = defaultdict(dict)
+    earlier: dict[tuple[str, str], int] = {}
+    joins = rows.select(_JOIN).filter(pc.fill_null(answered, False)).to_pylist()
+    for row in sorted(joins, key=itemgetter("answered_ns")):
+        source, generation = row["source"], row["new_generation_id"] or 0
+        member = (source, row["given_member_id"] or "")
+        is_parked = row["answered_ns"] - row["asked_ns"] >= _PARKED_NS
+        is_certain = is_parked or 0 <= earlier.get(member, -1) < generation
+        earlier[member] = generation
+        if is_certain or row["instance_id"] is None:  # a static member that comes back may get a generation again
+            found[generation].setdefault(source, _Answer(row["answered_ns"], is_certain))
+    return found
 
 
 def _pairs(sources: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -84,7 +84,8 @@ def test_a_static_member_that_comes_back_shows_nothing() -> None:
     script = Script()
     for number in (1, 2):
         script.join("c1", 5_000 * number, 5_000 * number + 400, number, members=["c1", "c2"])
-        script.join("c2", 5_000 * number + 3_400, 5_000 * number + 3_401, number, instance_id="i-2")
+        again = {"instance_id": "i-2", "given_member_id": f"c2-{number}"}
+        script.join("c2", 5_000 * number + 3_400, 5_000 * number + 3_401, number, **again)
     assert clocks(apart(script, 0)) == []
 
 
