@@ -54,9 +54,7 @@ def story(history: GroupHistory) -> list[tuple[str, str | None, str]]:
         ("cut", "frozen-aiokafka", "second"),
     ],
 )
-def test_a_clock_that_is_off_changes_nothing_but_that_it_is_said(
-    incident: str, group: str, client: str, ahead_s: float
-) -> None:
+def test_a_clock_that_is_off_changes_no_story(incident: str, group: str, client: str, ahead_s: float) -> None:
     frames = list(read_frames(INCIDENTS / f"{incident}.pcap.gz"))
     names = connections_of(client, frames)
 

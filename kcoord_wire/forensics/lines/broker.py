@@ -329,6 +329,23 @@ _FIRST: Final = 1  # epoch of a group
 _TRANSITION: Final = "failed to transition"
 
 
+def _why(before: LogLine | None, bumped: LogLine) -> tuple[Cause, float, str]:
+    """Return the cause of an epoch, from what was logged since the one before.
+
+    :return: cause, confidence, sentence
+    """
+    if bumped.generation_id == _FIRST and (before is None or before.kind == "epoch_topics"):
+        return Cause.NEW_MEMBER, _FROM_EMPTY, "It is the first epoch: a member has joined"
+    if before is None:
+        return Cause.TOPICS_CHANGED, _LIKELY, "No member came or went before the new epoch"
+    cause, did = _CAUSES[before.kind]
+    if before.member_id is None:
+        return cause, _CERTAIN, f"The topics are now {before.reason}"
+    cause = Cause.REBALANCE_TIMEOUT if _TRANSITION in (before.reason or "") else cause
+    why = f" because {before.reason}" if before.kind == "epoch_fenced" else ""
+    return cause, _CERTAIN, f"{before.member_id} {did}{why}"
+
+
 class Kip848Lines:
     """Reads the lines of brokers about one group of KIP-848, in order of time."""
 
@@ -368,17 +385,7 @@ class Kip848Lines:
     def _bumped(self, row: LogLine) -> None:
         tables, before = self._tables, self._before
         self._before = None
-        is_first = row.generation_id == _FIRST and (before is None or before.kind == "epoch_topics")
-        if is_first:
-            cause, confidence, detail = Cause.NEW_MEMBER, _FROM_EMPTY, "It is the first epoch: a member has joined"
-        elif before is None:
-            cause, confidence, detail = Cause.TOPICS_CHANGED, _LIKELY, "No member came or went before the new epoch"
-        else:
-            cause, did = _CAUSES[before.kind]
-            cause = Cause.REBALANCE_TIMEOUT if _TRANSITION in (before.reason or "") else cause
-            why = f" because {before.reason}" if before.kind == "epoch_fenced" else ""
-            detail = f"{before.member_id} {did}{why}" if before.member_id else f"The topics are now {before.reason}"
-            confidence = 1.0
+        cause, confidence, detail = _why(before, row)
         first = before or row
         if tables.current is not None:
             self._close(row)

@@ -103,7 +103,7 @@ def test_a_tool_that_sets_offsets_of_a_group_with_members() -> None:
     assert "from outside" in found.text
 
 
-def test_a_commit_with_the_generation_of_the_group_is_not_from_outside() -> None:
+def test_a_commit_of_the_own_generation_is_not_from_outside() -> None:
     assert of("refused", group(), [exchange("OffsetCommit", 5, member_id="", generation_id=3, error_code=25)]) == []
 
 

@@ -208,6 +208,13 @@ def test_why_a_member_is_gone(line: str, cause: Cause, why: str) -> None:
     assert history.rebalances[1].outcome == "empty"
 
 
+def test_the_topics_that_are_computed_with_a_join_are_no_cause() -> None:
+    history = epochs_logged(JOINED, "Computed new subscription metadata: {a=6}.", BUMPED.format(1), TARGET.format(1))
+    assert [rebalance.cause for rebalance in history.rebalances] == [Cause.NEW_MEMBER]
+    history = epochs_logged("Computed new subscription metadata: {a=6}.", BUMPED.format(1), TARGET.format(1))
+    assert [rebalance.cause for rebalance in history.rebalances] == [Cause.NEW_MEMBER]
+
+
 def test_an_epoch_that_no_member_caused_follows_from_topics() -> None:
     history = epochs_logged(JOINED, BUMPED.format(1), TARGET.format(1), BUMPED.format(2), TARGET.format(2))
     second = history.rebalances[1]

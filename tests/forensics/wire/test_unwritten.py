@@ -54,7 +54,7 @@ def findings(script: Script) -> list[Finding]:
 
 
 @pytest.mark.parametrize("other", [LOADING, MOVED])
-def test_a_broker_that_loads_or_lost_the_group_is_another_matter(other: int) -> None:
+def test_a_broker_that_loads_is_another_matter(other: int) -> None:
     script = stable()
     refused(script)
     script.beat("c2", 26_500, 1, error=other)
@@ -68,7 +68,7 @@ def test_a_broker_that_went_down_is_another_matter() -> None:
     assert "log not written" not in [outage.kind for outage in outages(script)]
 
 
-def test_another_broker_that_serves_the_group_afterwards_is_a_move() -> None:
+def test_another_broker_afterwards_is_a_move() -> None:
     script = Script()
     script.form("c1", "c2", owners={"c1": {"orders": [0]}, "c2": {"orders": [1]}})
     for client in ("c1", "c2"):
