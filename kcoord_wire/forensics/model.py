@@ -820,7 +820,8 @@ class Outage:
 
     :ivar kind: ``broker down`` (connections reset or refused), ``coordinator moved`` (NOT_COORDINATOR, and the group is
         found elsewhere), ``loading`` (COORDINATOR_LOAD_IN_PROGRESS), ``silence`` (requests of all members stay without
-        an answer), ``log not written`` (COORDINATOR_NOT_AVAILABLE from a coordinator that stays)
+        an answer), ``log not written`` (COORDINATOR_NOT_AVAILABLE from a coordinator that stays), ``host blocked``
+        (SYNs of one host stay without an answer, others are answered)
     :ivar to_ns: when a member was answered again; None where the source ended first
     :ivar broker: ``host:port`` that could not be reached, or that refused
     :ivar members: member ids concerned

@@ -59,6 +59,9 @@ _ADVICE: Final = MappingProxyType(
         "__consumer_offsets --under-min-isr-partitions) and at the brokers that hold them: one is dead or slow, so "
         "that min.insync.replicas is not reached, or a write takes longer than offsets.commit.timeout.ms. The "
         "coordinator is there, and no client is at fault.",
+        "host blocked": "Look at what lies between that host and this broker: a firewall, a security group or network "
+        "policy, a route, a full table of connections. Neither the process nor the broker is at fault, and a restart "
+        "changes nothing.",
         _MOVED: "A broker was restarted, or the partition of __consumer_offsets was reassigned or lost its leader: "
         "find out whether that was intended. Members find the new coordinator by themselves.",
     }

@@ -33,10 +33,12 @@ from kcoord_wire.forensics.model import (
     Generation,
     GroupHistory,
     MemberLife,
+    Outage,
     Pause,
     Rebalance,
     StateInterval,
 )
+from kcoord_wire.forensics.wire.blocked import blocked_hosts
 from kcoord_wire.forensics.wire.facts import identity_of, removed_member
 from kcoord_wire.forensics.wire.gaps import Coverage, Holes
 from kcoord_wire.forensics.wire.joins import Join, find_failovers, find_joins
@@ -166,7 +168,7 @@ class _WireGroup:
             partitions=lag.partitions,
             resets=lag.resets,
             holes=self._holes.rows,
-            outages=list(outage_rows(traffic.group_id, self._outages, self._replay.traces, self._traces)),
+            outages=self._outage_rows(),
         )
 
     def _add_rebalances(self, explanations: Sequence[Explanation]) -> None:
@@ -191,6 +193,13 @@ class _WireGroup:
             row.waited_for = find_awaited(trace, self._ends, self._traffic.horizon_ns)
             row.detail += awaited_text(row.waited_for)
             self._holes.weaken(trace, row)
+
+    def _outage_rows(self) -> list[Outage]:
+        rows = [
+            *outage_rows(self._traffic.group_id, self._outages, self._replay.traces, self._traces),
+            *blocked_hosts(self._traffic, self._lives, self._traces),
+        ]
+        return sorted(rows, key=lambda row: row.from_ns)
 
     def _awaited_owners(self, trace: EpochTrace) -> list[Awaited]:
         before = [life for life in self._epochs.lives if trace.before.get(life.member_id) is life]
