@@ -503,7 +503,8 @@ class Rebalance:
         those of cooperative rebalances are known, else it is None (forensics/history.py). None too where members
         that the source does not show may have held them (wire/gaps.py), and for protocol types other than ``consumer``
     :ivar removed: members that the group lost
-    :ivar waited_for: whom the join phase, or the reconciliation, waited for, the longest wait first; on the wire only
+    :ivar waited_for: whom the join phase, or the reconciliation, waited for, the longest wait first; that of classic
+        groups is on the wire only
     :ivar lag_grown: records by which the group fell behind, from its start until the next one: the greatest lag of all
         partitions together, above the greatest of the half minute before it; None where the source does not show it
     :ivar caught_up_ns: when the lag was first back at what it had been; None where it did not grow, or never was

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.history import Place, identity_of, removed_members
-from kcoord_wire.forensics.model import NS_PER_MS, Evidence, MemberLife, Rebalance
+from kcoord_wire.forensics.model import NS_PER_MS, Awaited, Evidence, MemberLife, Rebalance
 from kcoord_wire.forensics.records.classic import host_of
 from kcoord_wire.forensics.records.ledger import Departed, Entry, Explanation, Ledger, explain_departures
 from kcoord_wire.protocol.wording import listed, only
@@ -32,6 +32,8 @@ from kcoord_wire.protocol.wording import listed, only
 _AWAY: Final = -2  # member epoch of a static member that has left for a while
 _FIRST: Final = 2  # the epoch with which groups begin since Kafka 4.3 (KAFKA-20268), by one member; before it was 1
 _STABLE: Final = 0  # member state: it has nothing to revoke or to wait for
+_LEAST_WAIT_NS: Final = 1_000 * NS_PER_MS
+_FENCED: Final = 0.9  # its session may have run out at the same time
 _TOPICS: Final = 4  # changes of topics in a sentence
 _NO_NAMES: Final = "{} topic id{s} without a name: no record has it."
 
@@ -46,6 +48,7 @@ class _Member:
     :ivar epoch: its epoch
     :ivar state: its state, `_STABLE` or another
     :ivar held: what it is assigned and what it still has to revoke
+    :ivar revoking_ns: since when it has something to revoke; None where it has nothing
     :ivar target: its part of the target assignment
     """
 
@@ -55,6 +58,7 @@ class _Member:
     epoch: int = 0
     state: int = _STABLE
     held: frozenset[Place] = frozenset()
+    revoking_ns: int | None = None
     target: frozenset[Place] = frozenset()
 
 
@@ -219,7 +223,9 @@ class ConsumerRecords:
         life = self._ledger.members.get(member_id)
         if member is None or life is None:
             return
-        departed = self._ledger.departed(life, entry.at)
+        if member.revoking_ns is not None:
+            self._note_wait(member_id, member.revoking_ns, entry.at)
+        departed = self._departed(member, life, entry.at)
         self._ledger.lose(entry.at, member_id, departed.why)
         changes.replaced.pop(member_id, None)
         if changes.new.pop(member_id, None) is None:
@@ -284,6 +290,7 @@ class ConsumerRecords:
         # setdefault: the member's own record may have been compacted away.
         member = self._members.setdefault(key.member_id, _Member())
         was, member.epoch, member.state = member.epoch, value.member_epoch, value.state
+        self._note_revoking(entry, key.member_id, member, bool(value.partitions_pending_revocation))
         member.held = self._places(value.assigned_partitions) | self._places(value.partitions_pending_revocation)
         self._hold(entry, key.member_id, member)
         life = self._ledger.members.get(key.member_id)
@@ -296,6 +303,35 @@ class ConsumerRecords:
         rebalance = self._ledger.current
         if rebalance is not None and was != member.epoch == rebalance.generation_id:
             self._reached.append((entry.at, key.member_id))
+
+    def _note_revoking(self, entry: Entry, member_id: str, member: _Member, is_revoking: bool) -> None:
+        """Follow how long a member takes to give up partitions, and note it as one that others wait for."""
+        since_ns = member.revoking_ns
+        if is_revoking:
+            member.revoking_ns = entry.at if since_ns is None else since_ns
+            return
+        member.revoking_ns = None
+        if since_ns is not None:
+            self._note_wait(member_id, since_ns, entry.at)
+
+    def _note_wait(self, member_id: str, from_ns: int, to_ns: int) -> None:
+        rows, life = self._ledger.rebalances, self._ledger.members.get(member_id)
+        row = next((row for row in reversed(rows) if row.started_ns <= from_ns), None)
+        if row is not None and life is not None and to_ns - from_ns >= _LEAST_WAIT_NS:
+            ms = (to_ns - from_ns) / NS_PER_MS
+            wait = Awaited(member_id, life.client_id, life.client_host, from_ns, ms, "revoking", None)
+            row.waited_for = sorted([*row.waited_for, wait], key=lambda each: -each.ms)
+
+    def _departed(self, member: _Member, life: MemberLife, at: int) -> Departed:
+        """Explain why a member is gone: fenced, where it had partitions to give up for its rebalance timeout."""
+        limit_ms = life.rebalance_timeout_ms
+        if member.revoking_ns is None or not limit_ms or at - member.revoking_ns < limit_ms * NS_PER_MS:
+            return self._ledger.departed(life, at)
+        who = self._ledger.named(life.member_id)
+        text = (
+            f"{who} was fenced: it had not given up partitions within its rebalance timeout of {limit_ms / 1_000:g} s"
+        )
+        return Departed(life, Cause.REBALANCE_TIMEOUT, _FENCED, "rebalance timeout", text)
 
     def _hold(self, entry: Entry, member_id: str, member: _Member) -> None:
         """Release what the member does not hold any more, and give it what it holds."""

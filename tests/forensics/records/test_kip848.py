@@ -11,6 +11,7 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.detectors import findings_of
 from kcoord_wire.forensics.model import GroupHistory, LogRow, table_of
 from kcoord_wire.forensics.records.reader import log_history
 from kcoord_wire.records import encode_offsets_record
@@ -265,3 +266,36 @@ def test_a_deleted_group() -> None:
     assert history.states[-1].to_ns == NOW + 5_000 * MS
     assert all(pause.to_ns is not None for pause in history.pauses)
     assert last_cause(log.at(6_000).member("z").epoch(1)) == (Cause.NEW_MEMBER, "Z", 1.0)
+
+
+# ---- members that take long to give up partitions
+
+
+def revoking(log: Log) -> Log:
+    """A second has joined, and the first has partition 2 to give up from 1,200 ms on."""
+    log.at(1_000).member("b").epoch(2).target(2, a={"t": [0, 1]}, b={"t": [2]})
+    log.has("b", 2, {}, state=WAITING)
+    return log.at(1_200).has("a", 1, {"t": [0, 1]}, state=REVOKING, revoking={"t": [2]})
+
+
+def test_the_log_shows_whom_a_reconciliation_waited_for() -> None:
+    log = revoking(alone())
+    log.at(19_200).has("a", 2, {"t": [0, 1]}).at(19_300).has("b", 2, {"t": [2]})
+    [wait] = log.history().rebalances[-1].waited_for
+    assert (wait.client_id, wait.end, wait.from_ns, wait.ms) == ("A", "revoking", NOW + 1_200 * MS, 18_000.0)
+    [found] = findings_of("slow_revocation", log.history())
+    assert found.text == "the reconciliation to epoch 2 waited 18.0 s for A (10.0.0.9) to give up partitions"
+    assert two().history().rebalances[-1].waited_for == []
+
+
+@pytest.mark.parametrize(
+    ("gone_ms", "cause"),
+    [(61_300, Cause.REBALANCE_TIMEOUT), (30_000, Cause.MEMBER_LEFT), (75_000, Cause.REBALANCE_TIMEOUT)],
+)
+def test_a_member_gone_at_its_rebalance_timeout_was_fenced(gone_ms: int, cause: Cause) -> None:
+    log = revoking(alone()).at(gone_ms).gone("a").epoch(3).target(3, b={"t": [0, 1, 2]})
+    last = log.at(gone_ms + 500).has("b", 3, {"t": [0, 1, 2]}).history().rebalances[-1]
+    assert last.cause == cause
+    if last.cause == Cause.REBALANCE_TIMEOUT:
+        assert [(gone.client_id, gone.why) for gone in last.removed] == [("A", "rebalance timeout")]
+        assert "had not given up partitions within its rebalance timeout of 60 s" in last.detail
