@@ -136,7 +136,7 @@ class _Change(NamedTuple):
         return self.new[0].protocol == _CONSUMER
 
 
-@detector(81, basis="frames")
+@detector(82, basis="frames")
 def protocol_change(seen: Seen) -> Iterator[DetectorResult]:
     """Change of protocol: members of the classic protocol and of KIP-848 are in one group, or follow each other.
 
