@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
+    Awaited,
     CommitRow,
     Generation,
     GroupHistory,
@@ -39,6 +40,8 @@ from kcoord_wire.forensics.model import (
     new_rebalance,
 )
 from kcoord_wire.protocol.wording import noted
+
+_LEAST_WAIT_NS: Final = 1_000 * NS_PER_MS
 
 GONE: Final = "left or timed out"
 """`MemberLife.why_left` where the source does not show which."""
@@ -213,6 +216,18 @@ class HistoryBuilder:
         for place, pause in list(self.paused.items()):
             if pause.from_ns == at and pause.former_member_id in self.members:
                 self.give(at, place, pause.former_member_id, 0)
+
+    def revoked(self, member_id: str, from_ns: int, to_ns: int) -> None:
+        """Note that the others waited for a member to give up partitions (KIP-848), if it took a second or longer.
+
+        :param from_ns: since when it had to
+        """
+        row = next((row for row in reversed(self.rebalances) if row.started_ns <= from_ns), None)
+        life = self.members.get(member_id)
+        if row is not None and life is not None and to_ns - from_ns >= _LEAST_WAIT_NS:
+            ms = (to_ns - from_ns) / NS_PER_MS
+            wait = Awaited(member_id, life.client_id, life.client_host, from_ns, ms, "revoking", None)
+            row.waited_for = sorted([*row.waited_for, wait], key=lambda each: -each.ms)
 
     def key_of(self, member_id: str) -> str:
         """Return what identifies a member across restarts: its instance id, else its member id."""

@@ -115,7 +115,7 @@ def _sentence(slow: _Slow) -> str:
     limit = f" of {lasting(slow.limit_ms * NS_PER_MS)}" if slow.limit_ms else ""
     text = f"{slow.name} was fenced: it did not give up partitions within its rebalance timeout{limit}"
     waited = f"; the others waited {lasting(slow.ms * NS_PER_MS)} for it" if slow.ms else ""
-    return text + waited + (f"; {slow.rebalance.detail}" if not slow.limit_ms else "")
+    return text + waited
 
 
 # ---- change of protocol

@@ -326,7 +326,9 @@ _CAUSES: Final = {
     "epoch_topics": (Cause.TOPICS_CHANGED, ""),
 }
 _FIRST: Final = 1  # epoch of a group
+_UNREVOKED: Final = "UNREVOKED_PARTITIONS"
 _TRANSITION: Final = "failed to transition"
+_LIMIT: Final = re.compile(r"within (\d{1,9}) ?ms")
 
 
 def _why(before: LogLine | None, bumped: LogLine) -> tuple[Cause, float, str]:
@@ -352,6 +354,7 @@ class Kip848Lines:
     def __init__(self, tables: GroupTables) -> None:
         self._tables = tables
         self._before: LogLine | None = None  # what the next epoch follows from
+        self._revoking: dict[str, int] = {}  # since when members have partitions to give up
 
     def read(self, row: LogLine) -> None:
         """Read one line; of kinds that say nothing of a group of KIP-848, nothing."""
@@ -375,6 +378,10 @@ class Kip848Lines:
         if row.kind in ("epoch_left", "epoch_fenced"):
             is_slow = _TRANSITION in (row.reason or "")
             why = "left" if row.kind == "epoch_left" else "rebalance timeout" if is_slow else "session timeout"
+            if (since_ns := self._revoking.pop(row.member_id, None)) is not None:
+                tables.revoked(row.member_id, since_ns, row.time_ns)
+            if limit := _LIMIT.search(row.reason or "") if is_slow else None:
+                tables.meet(row.member_id, row).rebalance_timeout_ms = int(limit[1])
             tables.part(row.member_id, row, why)
         else:
             if row.other_id in tables.members:
@@ -423,9 +430,19 @@ class Kip848Lines:
             rebalance.joining_ms = (row.time_ns - rebalance.started_ns) / NS_PER_MS
 
     def _state(self, row: LogLine) -> None:
+        self._follow(row)
         last = self._tables.rebalances[-1] if self._tables.rebalances else None
         if last is not None and last.generation_id == row.generation_id and row.state == "STABLE":
             self._tables.close(row.time_ns, "stable", last)  # the last member that reaches it ends it
+
+    def _follow(self, row: LogLine) -> None:
+        """Follow how long a member takes to give up partitions."""
+        if row.member_id is None:
+            return
+        if row.state == _UNREVOKED:
+            self._revoking.setdefault(row.member_id, row.time_ns)
+        elif (since_ns := self._revoking.pop(row.member_id, None)) is not None:
+            self._tables.revoked(row.member_id, since_ns, row.time_ns)
 
     def finish(self) -> None:
         """The lines are over: what has its target is under way for as long as nothing says."""

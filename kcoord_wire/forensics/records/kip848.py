@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.history import Place, identity_of, removed_members
-from kcoord_wire.forensics.model import NS_PER_MS, Awaited, Evidence, MemberLife, Rebalance
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, MemberLife, Rebalance
 from kcoord_wire.forensics.records.classic import host_of
 from kcoord_wire.forensics.records.ledger import Departed, Entry, Explanation, Ledger, explain_departures
 from kcoord_wire.protocol.wording import listed, only
@@ -32,7 +32,6 @@ from kcoord_wire.protocol.wording import listed, only
 _AWAY: Final = -2  # member epoch of a static member that has left for a while
 _FIRST: Final = 2  # the epoch with which groups begin since Kafka 4.3 (KAFKA-20268), by one member; before it was 1
 _STABLE: Final = 0  # member state: it has nothing to revoke or to wait for
-_LEAST_WAIT_NS: Final = 1_000 * NS_PER_MS
 _FENCED: Final = 0.9  # its session may have run out at the same time
 _TOPICS: Final = 4  # changes of topics in a sentence
 _NO_NAMES: Final = "{} topic id{s} without a name: no record has it."
@@ -224,7 +223,7 @@ class ConsumerRecords:
         if member is None or life is None:
             return
         if member.revoking_ns is not None:
-            self._note_wait(member_id, member.revoking_ns, entry.at)
+            self._ledger.revoked(member_id, member.revoking_ns, entry.at)
         departed = self._departed(member, life, entry.at)
         self._ledger.lose(entry.at, member_id, departed.why)
         changes.replaced.pop(member_id, None)
@@ -312,15 +311,7 @@ class ConsumerRecords:
             return
         member.revoking_ns = None
         if since_ns is not None:
-            self._note_wait(member_id, since_ns, entry.at)
-
-    def _note_wait(self, member_id: str, from_ns: int, to_ns: int) -> None:
-        rows, life = self._ledger.rebalances, self._ledger.members.get(member_id)
-        row = next((row for row in reversed(rows) if row.started_ns <= from_ns), None)
-        if row is not None and life is not None and to_ns - from_ns >= _LEAST_WAIT_NS:
-            ms = (to_ns - from_ns) / NS_PER_MS
-            wait = Awaited(member_id, life.client_id, life.client_host, from_ns, ms, "revoking", None)
-            row.waited_for = sorted([*row.waited_for, wait], key=lambda each: -each.ms)
+            self._ledger.revoked(member_id, since_ns, entry.at)
 
     def _departed(self, member: _Member, life: MemberLife, at: int) -> Departed:
         """Explain why a member is gone: fenced, where it had partitions to give up for its rebalance timeout."""

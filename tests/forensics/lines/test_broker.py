@@ -10,6 +10,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.detectors import findings_of
 from kcoord_wire.forensics.lines.broker import cause_of_client, judge_reason
 from kcoord_wire.forensics.model import GroupHistory
 from tests.support.text_logs import history_of, parse
@@ -206,6 +207,30 @@ def test_why_a_member_is_gone(line: str, cause: Cause, why: str) -> None:
     assert [row.cause for row in history.rebalances] == [Cause.NEW_MEMBER, cause]
     assert [gone.why for gone in history.rebalances[1].removed] == [why]
     assert history.rebalances[1].outcome == "empty"
+
+
+REVOKING = (
+    "Member m1 new assignment state: epoch=1, previousEpoch=1, state=UNREVOKED_PARTITIONS, "
+    "assignedPartitions=[a-0], revokedPartitions=[a-1]."
+)
+REVOKED = "Member m1 new assignment state: epoch=2, previousEpoch=1, state=STABLE, assignedPartitions=[a-0]."
+
+
+def test_a_member_that_is_fenced_for_revoking_too_slowly() -> None:
+    slow = "Member m1 fenced from the group because it failed to transition from epoch 1 within 8000ms."
+    history = epochs_logged(JOINED, BUMPED.format(1), TARGET.format(1), slow, BUMPED.format(2))
+    [found] = findings_of("slow_revocation", history)
+    assert found.text == "m1 was fenced: it did not give up partitions within its rebalance timeout of 8.0 s"
+
+
+@pytest.mark.parametrize("seconds", [3, 18])
+def test_how_long_a_member_took_to_give_up_partitions(seconds: int) -> None:
+    other = ["Member m2 joins the consumer group using the consumer protocol."] * seconds
+    lines = (JOINED, BUMPED.format(1), TARGET.format(1), other[0], BUMPED.format(2), REVOKING, *other[1:], REVOKED)
+    history = epochs_logged(*lines)
+    [wait] = history.rebalances[1].waited_for
+    assert (wait.member_id, wait.end, wait.ms) == ("m1", "revoking", seconds * 1_000.0)
+    assert len(findings_of("slow_revocation", history)) == (seconds >= 5)
 
 
 def test_the_topics_that_are_computed_with_a_join_are_no_cause() -> None:
