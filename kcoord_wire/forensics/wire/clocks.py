@@ -17,7 +17,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from statistics import median
@@ -38,7 +38,7 @@ LEAST_NS: Final = 500 * NS_PER_MS
 _AGREE_NS: Final = 250 * NS_PER_MS  # marks of one difference lie this close to their median
 _PARKED_NS: Final = 50 * NS_PER_MS  # a join that waited so long was answered with those of the others
 _ENOUGH: Final = 2  # generations, of which a late answer may be one
-_MOST_ROWS: Final = 20_000  # of connections that are in several sources: more do not change the median
+_MOST_ROWS: Final = 2_000  # of a source and kind: more do not change the median
 _EDGE_NS: Final = 1_000 * NS_PER_MS
 _JOIN: Final = ["source", "new_generation_id", "asked_ns", "answered_ns", "instance_id", "given_member_id"]
 _ONCE: Final = ("JoinGroup", "SyncGroup")  # of one member and generation, other than commits of the same offsets
@@ -70,7 +70,8 @@ def correct_clocks(rows: pa.Table) -> tuple[pa.Table, list[Clock]]:
     shared = _shared_connections(rows)
     same = _by_frames(rows, shared)
     pairs = {**_by_epochs(rows), **_by_joins(rows), **same}
-    clocks = _clocks(sources, pairs, Counter(rows["source"].to_pylist()))
+    counted = pc.value_counts(rows["source"]).to_pylist()
+    clocks = _clocks(sources, pairs, {each["values"]: each["counts"] for each in counted})
     return _once(shift(rows, clocks), shared, same.keys()), clocks
 
 
@@ -240,11 +241,9 @@ def _of_shared(rows: pa.Table, shared: _Shared) -> pa.Array:
 def _by_frames(rows: pa.Table, shared: _Shared) -> dict[tuple[str, str], _Difference]:
     if not shared:
         return {}
-    wanted = pc.and_(_of_shared(rows, shared), pc.is_in(rows["api"], value_set=pa.array([*_ONCE, "OffsetCommit"])))
-    wanted = pc.and_(wanted, pc.is_valid(rows["asked_ns"]))
     found: dict[tuple[Any, ...], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     both = rows.select(["source", "connection", "asked_ns", "offsets", "assignment", *_SAME])
-    for row in both.filter(pc.fill_null(wanted, False)).slice(0, _MOST_ROWS).to_pylist():
+    for row in both.take(_compared(rows, shared)).to_pylist():
         name = row["connection"].rpartition("#")[0]
         key = (name, str(row["offsets"]), str(row["assignment"]), *(row[column] for column in _SAME))
         found[key][row["source"]].append(row["asked_ns"])
@@ -262,6 +261,19 @@ def _by_frames(rows: pa.Table, shared: _Shared) -> dict[tuple[str, str], _Differ
         for pair, (ns, count) in agreed.items()
         if ns is not None and (pair in certain or count >= _ENOUGH_COMMITS)
     }
+
+
+def _compared(rows: pa.Table, shared: _Shared) -> pa.Array:
+    """Return the numbers of the rows that are compared: of each source so many joins, and so many commits."""
+    of_shared = pc.and_(_of_shared(rows, shared), pc.is_valid(rows["asked_ns"]))
+    sources = names_of(rows["source"])
+    codes = pc.fill_null(whole(ranked(rows["source"], sources)), -1).to_numpy()
+    numbers = []
+    for apis in (_ONCE, ("OffsetCommit",)):
+        wanted = pc.and_(of_shared, pc.is_in(rows["api"], value_set=pa.array(apis)))
+        at = np.flatnonzero(pc.fill_null(wanted, False).to_numpy())
+        numbers += [at[codes[at] == code][:_MOST_ROWS] for code in range(len(sources))]
+    return pa.array(np.sort(np.concatenate(numbers)))
 
 
 def _once(rows: pa.Table, shared: _Shared, pairs: Collection[tuple[str, str]]) -> pa.Table:

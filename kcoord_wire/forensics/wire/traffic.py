@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.coded import coded, names_of, whole
+from kcoord_wire.forensics.coded import coded, names_of, ranked, whole
 from kcoord_wire.forensics.model import Sighting, SightingKind
 from kcoord_wire.forensics.wire.signs import UNKNOWN_SEQ, Heartbeats, Moment, Service, answer_spans, distinct, in_order
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -315,13 +316,12 @@ def _covered(exchanges: pa.Table, sightings: pa.Table | None) -> dict[str, int]:
     anything = pc.is_valid(exchanges["source"])
     members = distinct(exchanges, pc.not_equal(exchanges["member_id"], ""), ["source", "member_id"])
     links = {(source, name.rpartition("#")[0]) for source, name in distinct(exchanges, anything, _PLACES)}
-    ends: dict[str, int] = dict.fromkeys(sources, 0)
+    last = np.zeros(len(sources) + 1, np.int64)  # the last one is for rows of no source here
     for table, column in ((exchanges, "asked_ns"), (exchanges, "answered_ns"), (sightings, "time_ns")):
-        if table is None:
-            continue
-        for source in sources:
-            of_source = pc.fill_null(pc.equal(table["source"], source), False)
-            ends[source] = max(ends[source], pc.max(table[column].filter(of_source)).as_py() or 0)
+        if table is not None:
+            codes = pc.fill_null(whole(ranked(table["source"], sources)), len(sources)).to_numpy()
+            np.maximum.at(last, codes, pc.fill_null(whole(table[column]), 0).to_numpy())
+    ends = dict(zip(sources, last.tolist(), strict=False))
     together = _together({*links, *members})
     found: dict[str, int] = {}
     for source, member_id in members:
@@ -341,6 +341,8 @@ def _together(links: Iterable[tuple[str, str]]) -> dict[str, str]:
     chosen = {source: source for sources in of_thing.values() for source in sources}
     for sources in of_thing.values():
         names = {chosen[source] for source in sources}
+        if len(names) == 1:
+            continue
         first = min(names)
         for source, name in chosen.items():
             if name in names:
