@@ -5,6 +5,7 @@
 A rebalance on the wire and one in the text are the same where they led to the same generation, and their beginnings lie
 within `NEAR_NS` once the clocks are compared. The difference of the clocks is the median over all that share a
 generation, so that a log in a wrong time zone is joined all the same; it is said, and corrected before anything else.
+Where they differ by more than `NEAR_NS`, a member of both has to show that it is one time of the group's life.
 
 Laws:
 
@@ -86,8 +87,9 @@ class _Join:
     def __init__(self, wire: GroupHistory, text: GroupHistory) -> None:
         self._wire, self._text = wire, text
         pairs = list(_of_one_generation(wire.rebalances, text.rebalances))
-        self._ahead = round(median(b.started_ns - a.started_ns for a, b in pairs)) if pairs else 0
-        self._pairs = pairs
+        ahead = round(median(b.started_ns - a.started_ns for a, b in pairs)) if pairs else 0
+        is_same = abs(ahead) <= NEAR_NS or not _members(wire).isdisjoint(_members(text))
+        self._pairs, self._ahead = (pairs, ahead) if is_same else ([], 0)
         self._people = {
             life.member_id: person(life.client_id, life.client_host) for life in wire.members if life.client_id
         }
@@ -232,6 +234,10 @@ class _Join:
             facts = [self._fact(fact) for fact in row.evidence]
             return replace(row, **times, detail=self._named(row.detail), evidence=facts)
         return replace(row, **times)
+
+
+def _members(history: GroupHistory) -> set[str]:
+    return {life.member_id for life in history.members}
 
 
 def _key(finding: Finding) -> tuple[str, int, str | None, str]:

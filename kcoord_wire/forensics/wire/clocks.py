@@ -40,7 +40,7 @@ _PARKED_NS: Final = 50 * NS_PER_MS  # a join that waited so long was answered wi
 _ENOUGH: Final = 2  # generations, of which a late answer may be one
 _MOST_ROWS: Final = 2_000  # of a source and kind: more do not change the median
 _EDGE_NS: Final = 1_000 * NS_PER_MS
-_JOIN: Final = ["source", "new_generation_id", "asked_ns", "answered_ns", "instance_id", "given_member_id"]
+_JOIN: Final = ["source", "new_generation_id", "asked_ns", "answered_ns", "instance_id", "given_member_id", "leader_id"]
 _ONCE: Final = ("JoinGroup", "SyncGroup")  # of one member and generation, other than commits of the same offsets
 _ENOUGH_COMMITS: Final = 3
 _SAME: Final = ["api", "api_version", "member_id", "generation_id", "new_generation_id", "error_code", "reason"]
@@ -158,11 +158,14 @@ class _Answer(NamedTuple):
     is_certain: bool
 
 
-def _first_answers(rows: pa.Table) -> dict[int, dict[str, _Answer]]:
-    """Return the first answers of each generation, by source; those to static members only where they are certain."""
+def _first_answers(rows: pa.Table) -> dict[tuple[int, str], dict[str, _Answer]]:
+    """Return the first answers of each generation, by source; those to static members only where they are certain.
+
+    A generation is known by its number and its leader's member id: a group that is formed anew counts from 1 again.
+    """
     answered = pc.and_(pc.equal(rows["api"], "JoinGroup"), pc.equal(rows["error_code"], 0))
     answered = pc.and_(answered, pc.and_(pc.is_valid(rows["answered_ns"]), pc.is_valid(rows["asked_ns"])))
-    found: dict[int, dict[str, _Answer]] = defaultdict(dict)
+    found: dict[tuple[int, str], dict[str, _Answer]] = defaultdict(dict)
     earlier: dict[tuple[str, str], int] = {}
     joins = rows.select(_JOIN).filter(pc.fill_null(answered, False)).to_pylist()
     for row in sorted(joins, key=itemgetter("answered_ns")):
@@ -172,7 +175,7 @@ def _first_answers(rows: pa.Table) -> dict[int, dict[str, _Answer]]:
         is_certain = is_parked or 0 <= earlier.get(member, -1) < generation
         earlier[member] = generation
         if is_certain or row["instance_id"] is None:  # a static member that comes back may get a generation again
-            found[generation].setdefault(source, _Answer(row["answered_ns"], is_certain))
+            found[generation, row["leader_id"] or ""].setdefault(source, _Answer(row["answered_ns"], is_certain))
     return found
 
 
@@ -196,8 +199,11 @@ def _by_epochs(rows: pa.Table) -> dict[tuple[str, str], _Difference]:
     if not len(modern):
         return {}
     ahead: dict[tuple[str, str], int] = {}
+    spans = {source: (first, last) for source, first, last in _spans(modern)}
     for before, after in ordered_moments(modern):
-        if before.source != after.source:
+        first, second = spans[before.source], spans[after.source]
+        is_one_time = first[0] < second[1] and second[0] < first[1]  # else they may be of two days
+        if before.source != after.source and is_one_time:
             pair = (before.source, after.source)
             ahead[pair] = max(ahead.get(pair, -NEVER_NS), before.time_ns - after.time_ns)
     found = {}
@@ -206,6 +212,13 @@ def _by_epochs(rows: pa.Table) -> dict[tuple[str, str], _Difference]:
         ns = _within(least_ns, None if most_ns is None else -most_ns)
         found[one, other] = _Difference(ns, "requests behind what follows from them", is_exact=False)
     return found
+
+
+def _spans(rows: pa.Table) -> Iterator[tuple[str, int, int]]:
+    """Yield the first and the last request of each source."""
+    for source in names_of(rows["source"]):
+        ends = pc.min_max(rows["asked_ns"].filter(pc.equal(rows["source"], source))).as_py()
+        yield source, ends["min"] or 0, ends["max"] or 0
 
 
 def _within(least_ns: int | None, most_ns: int | None) -> int:
