@@ -37,6 +37,9 @@ BUCKETS: Final = 1024
 FLUSHED_BYTES: Final = 32 << 20
 """Bytes of rows after which they are packed: a message of exchanges has some 5 kB besides its rows."""
 
+MESSAGE_ROWS: Final = 1 << 14
+"""Rows of a packed row, which is unpacked as a whole: exchanges of one group take some 350 bytes each then."""
+
 PACKED: Final = StructType(
     [
         StructField("kind", StringType()),
@@ -90,7 +93,8 @@ class Packer:
         if self._look is not None:
             self._look(rows, buckets)
         for bucket, part in split(rows, buckets):
-            yield packed_row(self._kind, bucket, part)
+            for start in range(0, len(part), MESSAGE_ROWS):
+                yield packed_row(self._kind, bucket, part[start : start + MESSAGE_ROWS])
 
 
 def split(rows: pa.RecordBatch, buckets: NDArray[np.int64]) -> Iterator[tuple[int, pa.RecordBatch]]:
