@@ -14,6 +14,7 @@ Laws:
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +23,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.coded import CodedExchanges, coded, names_of, ranked, whole
+from kcoord_wire.forensics.coded import CHUNK_ROWS, KINDS, CodedExchanges, coded, names_of, ranked, whole
 from kcoord_wire.forensics.detectors import detect, history_of_clients
 from kcoord_wire.forensics.exchanges.clusters import rename_groups
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
@@ -224,7 +226,7 @@ class Collected:
         found: list[GroupHistory] = []
         exchanges = rename_groups(name_topics(exchanges, topics), topics)
         for rows in by_group(exchanges, exchanges["group_id"]):
-            history = group_history([rows], sightings)
+            history = group_history(rows, sightings)
             if self._look is not None:
                 self._look(history, rows)
             found.append(history)
@@ -267,18 +269,21 @@ class Collected:
         yield from by_group(rows, names)
 
 
-def group_history(batches: Iterable[pa.RecordBatch | pa.Table], sightings: Sightings) -> GroupHistory:
+def group_history(batches: Iterable[pa.RecordBatch | pa.Table] | pa.Table, sightings: Sightings) -> GroupHistory:
     """Return the history of one group on the wire, with its findings and the positions of its evidence.
 
     Clocks of sources that differ are found and corrected first (`wire.clocks`).
 
-    :param batches: rows of `Exchange` of the group, with the names of topics (`name_topics`); their order has no effect
+    :param batches: rows of `Exchange` of the group, with the names of topics (`name_topics`); their order has no
+        effect. A coded table is not copied, unless clocks are corrected
     :param sightings: of all sources
     """
     rows, clocks = correct_clocks(coded(batches))
     if clocks and sightings.rows is not None:
         sightings = read_sightings(shift(sightings.rows, clocks))
     history = wire_history(rows, sightings)
+    if len(rows) > CHUNK_ROWS:
+        gc.collect()  # requests and joins refer to each other: 40 bytes an exchange of a group that rebalances
     history.findings = detect(history, rows, sightings.errors, clocks)
     place_evidence(history, rows)
     return history
@@ -328,7 +333,19 @@ def by_group(rows: pa.Table, groups: pa.Array | pa.ChunkedArray) -> Iterator[pa.
     if len(names) == 1 and not groups.null_count:
         yield rows
         return
+    if not names:
+        return
     ranks = whole(ranked(groups, names))
+    numbers = pc.fill_null(ranks, -1).to_numpy()
+    starts = np.flatnonzero(np.diff(numbers, prepend=-2))
+    if len(starts) <= (len(KINDS) + 1) * (len(names) + 1):  # rows of `CodedExchanges`: no copy
+        ends = [*starts[1:].tolist(), len(numbers)]
+        runs: list[list[pa.Table]] = [[] for _ in names]
+        for rank, start, end in zip(numbers[starts].tolist(), starts.tolist(), ends, strict=True):
+            if rank >= 0:
+                runs[rank].append(rows.slice(start, end - start))
+        yield from map(pa.concat_tables, runs)
+        return
     order = pc.sort_indices(ranks)  # nulls last
     start = 0
     for run in ranks.take(order).value_counts().to_pylist():  # in order of first appearance

@@ -1,9 +1,12 @@
-"""Rows of `Exchange` kept small: strings as codes, and no memory for columns that are empty.
+"""Rows of `Exchange` kept small: strings as codes, no memory for columns that are empty, and in order.
 
 Laws:
 
 * A coded table has the columns and the values of the rows that were added. Its columns of strings are dictionary
-  arrays, whose chunks share one dictionary; lists keep their strings.
+  arrays, whose chunks share one dictionary; lists keep their strings. Numbers and positions of frames are int32 where
+  all of them fit.
+* Its rows are sorted by kind (`KINDS`), group, time, source, frame number and connection: those of a kind and group are
+  a slice, and what reads them in order of time copies none.
 * Heartbeats, commits and fetches of offsets are in chunks of their own, in which two thirds of the columns are empty:
   all empty chunks share one.
 * Nothing of a batch that was added stays alive: one of Arrow's IPC holds the whole message as long as one column does.
@@ -12,8 +15,8 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +24,23 @@ import pyarrow.compute as pc
 
 from kcoord_wire.forensics.model import Exchange, arrow_schema
 
-CHUNK_ROWS: Final = 1 << 16
-GROUP_BYTES: Final = 400
-"""What the history of a large group takes at its peak for each exchange, with its rows, in bytes: 355 measured at
-600,000 exchanges; 683 at 100,000, where what does not grow with them weighs more."""
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-_QUIET: Final = pa.array(["Heartbeat", "OffsetCommit", "OffsetFetch"])
+CHUNK_ROWS: Final = 1 << 16
+GROUP_BYTES: Final = 250
+"""What the history of a large group takes at its peak for each exchange, with its rows, in resident bytes: 245 measured
+at 600,000 exchanges, of which 146 are in use at one time; the others are what the allocators keep."""
+
+KINDS: Final = ("Heartbeat", "OffsetCommit", "OffsetFetch")
+"""Apis whose rows are together; among heartbeats those of KIP-848 that change nothing. Other rows come first."""
+
+_ORDER: Final = ("group_id", "asked_ns", "source", "seq", "connection")
+_PLACES: Final = frozenset({"seq", "answer_seq", "position", "answer_position"})
+_TELLING: Final = ("assignment", "owned", "topics")
 _WIDTHS: Final = (pa.int8(), pa.int16(), pa.int32())
+_INT32: Final = 1 << 31
+_DECIDING: Final = 2  # columns that nearly always decide an order
 
 
 class GroupTooLargeError(RuntimeError):
@@ -58,10 +71,11 @@ class CodedExchanges:
     """
 
     def __init__(self, schema: pa.Schema | None = None, most: int | None = None, setting: str = "") -> None:
-        self._schema = arrow_schema(Exchange) if schema is None else schema
-        self._columns: list[list[pa.Array]] = [[] for _ in self._schema]
+        self._schema = arrow_schema(Exchange) if schema is None else _uncoded(schema)
+        self._parts: list[list[list[pa.Array]]] = [[[] for _ in self._schema] for _ in (None, *KINDS)]
         self._codes: dict[str, dict[str, int]] = {each.name: {} for each in self._schema if _is_text(each.type)}
-        self._nulls = {each.type: pa.nulls(CHUNK_ROWS, each.type) for each in self._schema}
+        self._nulls: dict[pa.DataType, pa.Array] = {}
+        self._wide: set[str] = set()
         self._most, self._setting = most, setting
         self._counts = np.zeros(0, np.int64)  # by code of the group
         self.rows = 0
@@ -72,29 +86,48 @@ class CodedExchanges:
         :raises GroupTooLargeError: a group has more of them than it may have
         """
         for batch in (rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])).to_batches(CHUNK_ROWS):
-            is_quiet = pc.is_in(batch.column("api"), value_set=_QUIET)
-            is_mixed = len(pc.unique(is_quiet)) > 1
-            for part in (batch.filter(pc.invert(is_quiet)), batch.filter(is_quiet)) if is_mixed else (batch,):
-                for field, kept in zip(self._schema, self._columns, strict=True):
+            of_row = _kinds(batch)
+            found = np.unique(of_row).tolist()
+            for kind in found:
+                part = batch.filter(pa.array(of_row == kind)) if len(found) > 1 else batch
+                for field, kept in zip(self._schema, self._parts[kind], strict=True):
                     kept.append(self._kept(field, part.column(field.name)))
-                self._count()
+                self._count(self._parts[kind])
             self.rows += len(batch)
 
     def table(self) -> pa.Table:
         """Return what was added, and forget it."""
+        tables = [self._sorted(parts) for parts in self._parts if parts[0] or parts is self._parts[0]]
+        self.rows = 0
+        pa.default_memory_pool().release_unused()  # mimalloc keeps what is freed: 60 bytes an exchange
+        return pa.concat_tables(tables)
+
+    def _sorted(self, parts: list[list[pa.Array]]) -> pa.Table:
+        """Return the rows of a kind in order, and forget them: column by column, so that few are there twice."""
+        names = self._schema.names
+        keys = {name: self._chunked(name, parts[names.index(name)]) for name in _ORDER}
+        rows = in_order(pa.table(keys), _ORDER)
+        del keys
+        sizes = [min(CHUNK_ROWS, len(rows) - at) for at in range(0, len(rows), CHUNK_ROWS)] or [0]
         columns = []
         for index, field in enumerate(self._schema):
-            parts, self._columns[index] = self._columns[index], []
-            columns.append(self._dictionary(field.name, parts) if _is_text(field.type) else _chunked(parts, field.type))
-        self.rows = 0
-        return pa.table(columns, names=self._schema.names)
+            column, parts[index] = self._chunked(field.name, parts[index]), []
+            if column.null_count < len(column):
+                taken = whole(column.take(pa.array(rows)))
+                chunks = [taken[at : at + CHUNK_ROWS] for at in range(0, len(rows), CHUNK_ROWS)]
+                column = pa.chunked_array(chunks, column.type)
+            else:
+                kind = _WIDTHS[0] if _is_text(field.type) else field.type
+                column = self._chunked(field.name, [self._empty(kind, size) for size in sizes])
+            columns.append(column)
+        return pa.table(columns, names=names)
 
-    def _count(self) -> None:
-        """Count the rows of each group in what was added last."""
+    def _count(self, parts: list[list[pa.Array]]) -> None:
+        """Count the rows of each group in what was added last to the parts of a kind."""
         if self._most is None:
             return
         names = self._codes["group_id"]
-        groups = self._columns[self._schema.get_field_index("group_id")][-1]
+        groups = parts[self._schema.get_field_index("group_id")][-1]
         counts = np.bincount(groups.drop_null().to_numpy(), minlength=len(names))
         counts[: len(self._counts)] += self._counts
         self._counts = counts
@@ -103,11 +136,22 @@ class CodedExchanges:
             raise GroupTooLargeError(group_id, self._most, self._setting)
 
     def _kept(self, field: pa.Field, column: pa.Array) -> pa.Array:
+        if column.null_count == len(column):
+            return self._empty(_WIDTHS[0] if _is_text(field.type) else field.type, len(column))
         if _is_text(field.type):
             return self._coded(field.name, column)
-        if column.null_count == len(column):
-            return self._nulls[field.type][: len(column)]
+        if field.name in _PLACES and column.type == pa.int64() and field.name not in self._wide:
+            bounds = pc.min_max(column)
+            if bounds["min"].as_py() >= -_INT32 and bounds["max"].as_py() < _INT32:
+                return column.cast(pa.int32())
+            self._wide.add(field.name)
         return pa.concat_arrays([column])
+
+    def _empty(self, kind: pa.DataType, rows: int) -> pa.Array:
+        """Return nulls, which all columns of a type share."""
+        if kind not in self._nulls:
+            self._nulls[kind] = pa.nulls(CHUNK_ROWS, kind)
+        return self._nulls[kind][:rows]
 
     def _coded(self, name: str, column: pa.Array) -> pa.Array:
         """Return the codes of strings in the narrowest type that has them."""
@@ -117,13 +161,35 @@ class CodedExchanges:
         width = _width(max(codes, default=0))
         return pa.array(codes, width).take(encoded.indices)
 
-    def _dictionary(self, name: str, parts: list[pa.Array]) -> pa.ChunkedArray:
-        names = pa.array(list(self._codes[name]), pa.string())
-        width = _width(len(names))
-        kind = pa.dictionary(width, pa.string())
-        for index, codes in enumerate(parts):
-            parts[index] = pa.DictionaryArray.from_arrays(codes.cast(width), names)
-        return _chunked(parts, kind)
+    def _chunked(self, name: str, parts: list[pa.Array]) -> pa.ChunkedArray:
+        """Return parts of a column in the type that it has in the table."""
+        kind = self._schema.field(name).type
+        if _is_text(kind):
+            names = pa.array(list(self._codes[name]), pa.string())
+            width = _width(len(names))
+            arrays = [pa.DictionaryArray.from_arrays(self._as(codes, width), names) for codes in parts]
+            return pa.chunked_array(arrays, pa.dictionary(width, pa.string()))
+        if name in _PLACES and kind == pa.int64() and name not in self._wide:
+            kind = pa.int32()
+        return pa.chunked_array([self._as(part, kind) for part in parts], kind)
+
+    def _as(self, part: pa.Array, kind: pa.DataType) -> pa.Array:
+        if part.type == kind:
+            return part
+        return self._empty(kind, len(part)) if part.null_count == len(part) else part.cast(kind)
+
+
+def _kinds(batch: pa.RecordBatch) -> NDArray[np.int8]:
+    """Return of each row 0, or the number of its kind in `KINDS` from 1 on."""
+    api = batch.column("api")
+    of_row: NDArray[np.int8] = pc.fill_null(pc.index_in(api, value_set=pa.array(KINDS)), -1).to_numpy().astype(np.int8)
+    of_row += 1
+    modern = pc.equal(api, "ConsumerGroupHeartbeat")
+    if pc.any(modern).as_py():
+        for name in _TELLING:
+            modern = pc.and_(modern, pc.is_null(batch.column(name)))
+        of_row[pc.fill_null(modern, False).to_numpy(zero_copy_only=False)] = KINDS.index("Heartbeat") + 1
+    return of_row
 
 
 def coded(exchanges: Iterable[pa.RecordBatch | pa.Table] | pa.Table) -> pa.Table:
@@ -148,6 +214,47 @@ def ranked(column: pa.ChunkedArray | pa.Array, names: list[str]) -> pa.ChunkedAr
     return pa.chunked_array(chunks, pa.int32())
 
 
+def in_order(columns: pa.Table, names: Sequence[str], chosen: pa.ChunkedArray | None = None) -> NDArray[np.uint32]:
+    """Return the numbers of the chosen rows, or of all, sorted by columns.
+
+    Strings are sorted by their rank, so that none is copied. The first two columns that differ nearly always decide;
+    the others are looked at only where they do not.
+
+    :param columns: nulls in them come first
+    """
+    all_rows = np.arange(len(columns)) if chosen is None else pc.indices_nonzero(chosen).to_numpy()
+    rows: NDArray[np.uint32] = all_rows.astype(np.uint32)
+    del all_rows
+    known = {name: names_of(columns[name]) for name in names if _is_named(columns[name].type)}
+    names = [name for name in names if len(known.get(name, "..")) > 1]
+
+    def keys(of: Sequence[str], chosen: NDArray[np.uint32]) -> list[NDArray[np.generic]]:
+        return [_numbers(columns[name], known.get(name))[chosen] for name in reversed(of)]
+
+    first = keys(names[:_DECIDING], rows)
+    if not first:
+        return rows
+    order = np.lexsort(first).astype(np.uint32)
+    rows = rows[order]
+    same = np.ones(max(len(rows) - 1, 0), np.bool_)
+    while first:
+        key = first.pop()[order]
+        same &= key[1:] == key[:-1]
+    del order, key
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    if len(tied) and len(names) > _DECIDING:
+        rows[tied] = rows[tied][np.lexsort(keys(names, rows[tied]))]
+    return rows
+
+
+def _numbers(column: pa.ChunkedArray, names: list[str] | None) -> NDArray[np.generic]:
+    """Return numbers, or the ranks of strings among names; -1 for null."""
+    numbers: NDArray[np.generic]
+    ranks = column if names is None else pc.cast(ranked(column, names), _width(len(names)))
+    numbers = whole(pc.fill_null(ranks, -1)).to_numpy()
+    return numbers
+
+
 def names_of(column: pa.ChunkedArray | pa.Array) -> list[str]:
     """Return the different strings of a column, sorted."""
     return sorted(name for name in pc.unique(column).to_pylist() if name is not None)
@@ -161,13 +268,17 @@ def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) and joined.num_chunks else joined
 
 
+def _uncoded(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(pa.string()) if _is_named(field.type) else field for field in schema])
+
+
+def _is_named(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(kind)) or _is_text(kind)
+
+
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind))
 
 
 def _width(most: int) -> pa.DataType:
     return next(width for width in _WIDTHS if most < 1 << width.bit_width - 1)
-
-
-def _chunked(parts: list[pa.Array], kind: pa.DataType) -> pa.ChunkedArray:
-    return pa.chunked_array(parts, kind)

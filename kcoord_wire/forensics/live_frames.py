@@ -256,7 +256,7 @@ def _histories(
     found = [batch.filter(pc.is_in(batch.column("group_id"), names)) for batch in exchanges]
     rows = name_topics(coded([joined(found, arrow_schema(Exchange))]), topics)
     for of_group in by_group(rows, rows["group_id"]):
-        yield group_history([of_group], sightings)
+        yield group_history(of_group, sightings)
 
 
 def _of_members(exchanges: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:

@@ -302,7 +302,7 @@ def group_histories(
 # ---- histories of exchanges
 
 MAX_GROUP_EXCHANGES: Final = 20_000_000
-"""Exchanges that a group may have: about 8 GB in a worker. The setting `GROUP_SETTING` of the session overrides it."""
+"""Exchanges that a group may have: about 5 GB in a worker. The setting `GROUP_SETTING` of the session overrides it."""
 
 GROUP_SETTING: Final = "spark.kcoord.maxGroupExchanges"
 
@@ -394,7 +394,7 @@ def _of_bucket(
     rows = rename_groups(name_topics(rows, overview.names), seen)
     read = read_sightings(seen)
     for of_group in by_group(rows, rows["group_id"]):
-        yield _packed(group_history([of_group], read))
+        yield _packed(group_history(of_group, read))
 
 
 def history_of_others(matched: Matched, histories: Sequence[GroupHistory]) -> GroupHistory | None:

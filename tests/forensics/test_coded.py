@@ -7,8 +7,9 @@ import pickle
 import pyarrow as pa
 import pytest
 
+from kcoord_wire.forensics.analysis import by_group
 from kcoord_wire.forensics.coded import CHUNK_ROWS, CodedExchanges, GroupTooLargeError, coded, names_of
-from kcoord_wire.forensics.model import Exchange, table_of
+from kcoord_wire.forensics.model import Exchange, OffsetsCommitted, table_of
 from tests.support.exchange_script import Script
 
 
@@ -65,3 +66,33 @@ def test_a_group_that_is_too_large_is_named() -> None:
         limited.add(table.slice(0, 1))
     assert info.value.group_id == table["group_id"][0].as_py()
     assert str(pickle.loads(pickle.dumps(info.value))) == str(info.value)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_rows_are_sorted_by_kind_group_and_time(order: int) -> None:
+    script = Script()
+    script.form("c1", "c2", owners={"c1": {"orders": [0]}, "c2": {"orders": [1]}})
+    few = script.tables()[0]
+    beats = [script.beat(client, 1_000 + 500 * number, 1) for number in range(4) for client in ("c2", "c1")]
+    commit = script.beat("c1", 1_200, 1)
+    commit.api, commit.offsets = "OffsetCommit", [OffsetsCommitted("orders", 0, 7, 0)]
+    beats[3].group_id = "another"
+    table = pa.concat_tables([few, table_of(Exchange, [*beats, commit])])
+    kept = coded([table.take(pa.array(range(len(table))[::order]))])
+    assert kept["api"].to_pylist()[-9:] == [*["Heartbeat"] * 8, "OffsetCommit"]
+    found = zip(*(kept[name].to_pylist()[-9:-1] for name in ("group_id", "asked_ns", "seq")), strict=True)
+    assert list(found) == sorted((row.group_id, row.asked_ns, row.seq) for row in beats)
+    shared = {chunk.buffers()[1].address for chunk in kept["session_timeout_ms"].chunks[-2:]}
+    assert len(shared) == 1  # heartbeats and commits have no memory of their own for it
+    [_, own] = by_group(kept, kept["group_id"])
+    assert own["offsets"].chunks[-1].buffers()[1].address == kept["offsets"].chunks[-1].buffers()[1].address
+
+
+def test_large_numbers_of_frames_stay_whole() -> None:
+    script = Script()
+    few, many = (table_of(Exchange, [script.beat("c1", ms, 1)]) for ms in (1_000, 2_000))
+    large = pa.array([1 << 40])
+    many = many.set_column(many.column_names.index("position"), many.schema.field("position"), large)
+    kept = coded([few, many])
+    assert kept["position"].to_pylist() == [*few["position"].to_pylist(), 1 << 40]
+    assert (kept["position"].type, kept["seq"].type) == (pa.int64(), pa.int32())

@@ -112,12 +112,35 @@ def commit_rows(group_id: str, commits: pa.Table) -> list[CommitRow]:
     :param commits: OffsetCommit exchanges in order of time
     """
     topics = _topics(commits)
+    asked = commits["asked_ns"].to_numpy()
+    named = np.flatnonzero(pc.fill_null(pc.list_value_length(commits["offsets"]), 0).to_numpy())
+    if not len(named):
+        return []
+    span_s = int(asked[named[-1]] - asked[named[0]]) / NS_PER_S
+    interval_s = next((seconds for seconds, most in _INTERVALS if span_s <= most), 60)
+    found: list[CommitRow] = []
+    known: dict[str, str] = {}
+    start = 0
+    while start < len(commits):
+        last = asked[min(start + _AT_ONCE, len(commits)) - 1] // (interval_s * NS_PER_S)
+        end = int(np.searchsorted(asked, (last + 1) * (interval_s * NS_PER_S)))  # intervals stay whole
+        found += _commit_rows(group_id, commits.slice(start, end - start), topics, interval_s, known)
+        start = end
+    return found
+
+
+def _commit_rows(
+    group_id: str, commits: pa.Table, topics: list[str], interval_s: int, known: dict[str, str]
+) -> Iterator[CommitRow]:
+    """Parameters as in `commit_rows`.
+
+    :param commits: those of whole intervals
+    :param known: the member ids of earlier rows
+    """
     flat = flat_offsets(commits, topics)
     if not len(flat.row):
-        return []
+        return
     asked = commits["asked_ns"].to_numpy()
-    span_s = int(asked[flat.row].max() - asked[flat.row].min()) / NS_PER_S
-    interval_s = next((seconds for seconds, most in _INTERVALS if span_s <= most), 60)
     since = asked[flat.row] // (interval_s * NS_PER_S)
     order = np.lexsort((flat.place, since))  # which keeps the order within a key
     since, place = since[order], flat.place[order]
@@ -131,8 +154,8 @@ def commit_rows(group_id: str, commits: pa.Table) -> list[CommitRow]:
     members = commits["member_id"].take(pa.array(flat.row[order[ends - 1]]))
     columns = (since[ends - 1] * (interval_s * NS_PER_S), place[ends - 1], np.diff(ends, prepend=0), upto - before)
     numbers = zip(*(column.tolist() for column in (*columns, firsts, lasts)), members.to_pylist(), strict=True)
-    return [
-        CommitRow(
+    for from_ns, at, count, accepted, first, last, member_id in numbers:
+        yield CommitRow(
             group_id=group_id,
             topic=topics[at >> _PLACE_BITS],
             partition=_partition(at),
@@ -141,11 +164,9 @@ def commit_rows(group_id: str, commits: pa.Table) -> list[CommitRow]:
             errors=count - accepted,
             first_offset=first,
             last_offset=last,
-            member_id=member_id or None,
+            member_id=known.setdefault(member_id, member_id) if member_id else None,
             interval_s=interval_s,
         )
-        for from_ns, at, count, accepted, first, last, member_id in numbers
-    ]
 
 
 _PLACE_BITS: Final = 32
@@ -160,7 +181,7 @@ class Offsets(NamedTuple):
     :ivar is_bad: whether it was refused
     """
 
-    row: NDArray[np.int64]
+    row: NDArray[np.uint32]
     place: NDArray[np.int64]
     offset: NDArray[np.int64]
     is_bad: NDArray[np.bool_]
@@ -177,20 +198,15 @@ def _partition(place: int) -> int:
     return (place & (1 << _PLACE_BITS) - 1) + _LEAST_PARTITION
 
 
-def _flat(exchanges: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """Return the offsets of exchanges, and per offset the number of its exchange."""
-    lists = _whole(exchanges["offsets"])
-    return pc.list_flatten(lists), pc.list_parent_indices(lists)
-
-
 def _whole(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
 
 
 def _topics(*exchanges: pa.Table) -> list[str]:
     """Return the topics that exchanges name, sorted."""
-    columns = (pc.struct_field(_flat(each)[0], "topic") for each in exchanges)
-    return sorted({name or "" for column in columns for name in pc.unique(column).to_pylist()})
+    lists = (chunk for each in exchanges for chunk in each["offsets"].chunks)
+    found = (pc.unique(pc.struct_field(pc.list_flatten(chunk), "topic")) for chunk in lists)
+    return sorted({name or "" for names in found for name in names.to_pylist()})
 
 
 def flat_offsets(exchanges: pa.Table, topics: list[str]) -> Offsets:
@@ -198,11 +214,20 @@ def flat_offsets(exchanges: pa.Table, topics: list[str]) -> Offsets:
 
     :param topics: the names of topics, sorted; all that the exchanges name are among them
     """
-    flat, row = _flat(exchanges)
-    place = _places(pc.struct_field(flat, "topic"), pc.struct_field(flat, "partition"), topics)
-    offset = pc.fill_null(pc.struct_field(flat, "offset"), -1).to_numpy()
-    is_bad = pc.fill_null(pc.not_equal(pc.struct_field(flat, "error_code"), 0), False)
-    return Offsets(row.to_numpy().astype(np.int64), place, offset, is_bad.to_numpy(zero_copy_only=False))
+    parts = []
+    start = 0
+    for lists in exchanges["offsets"].chunks:
+        flat = pc.list_flatten(lists)
+        row = pc.list_parent_indices(lists).to_numpy().astype(np.uint32) + np.uint32(start)
+        place = _places(pc.struct_field(flat, "topic"), pc.struct_field(flat, "partition"), topics)
+        offset = pc.fill_null(pc.struct_field(flat, "offset"), -1).to_numpy()
+        is_bad = pc.fill_null(pc.not_equal(pc.struct_field(flat, "error_code"), 0), False)
+        parts.append(Offsets(row, place, offset, is_bad.to_numpy(zero_copy_only=False)))
+        start += len(lists)
+    if not parts:
+        number = np.zeros(0, np.int64)
+        return Offsets(number.astype(np.uint32), number, number, number.astype(np.bool_))
+    return Offsets._make(np.concatenate(column) for column in zip(*parts, strict=True))
 
 
 MAX_ROWS: Final = 100_000
@@ -235,7 +260,7 @@ class _Event(NamedTuple):
 
 _EXCHANGE_COLUMNS: Final = ("asked_ns", "answered_ns", "member_id", "generation_id", "client_id", "client_host")
 _SIGHTING_COLUMNS: Final = ("end_offset", "start_offset", "api", "error_code", "connection", "client_id")
-_AT_ONCE: Final = 1 << 14  # events that are objects at a time
+_AT_ONCE: Final = 1 << 12  # events that are objects at a time
 
 
 class _Events:
@@ -255,29 +280,36 @@ class _Events:
             positions.select(_EXCHANGE_COLUMNS),
             fetched.select(_SIGHTING_COLUMNS),
         )
+        self._times = [commits["asked_ns"].to_numpy(), positions["answered_ns"].to_numpy()]
+        self._times.append(fetched["time_ns"].to_numpy())
         committed = self._good(commits, commits["asked_ns"], 0)
         answered = self._good(positions, positions["answered_ns"], None)
         ranks = {name: rank for rank, name in enumerate(self.topics)}
         held = [ranks[topic] << _PLACE_BITS | number - _LEAST_PARTITION for topic, number in owned]
-        wanted = np.concatenate([np.array(held, np.int64), committed.place, answered.place])
+        wanted = np.unique(np.concatenate([np.array(held, np.int64), committed.place, answered.place]))
         place = _places(_whole(fetched["topic"]), _whole(fetched["partition"]), self.topics)
-        row = np.flatnonzero(np.isin(place, wanted))
-        place = place[row]
-        kinds = [np.full(len(each), kind, np.int8) for kind, each in enumerate((committed.row, answered.row, row))]
-        place = np.concatenate([committed.place, answered.place, place])
-        at = [commits["asked_ns"].to_numpy()[committed.row], positions["answered_ns"].to_numpy()[answered.row]]
-        at.append(fetched["time_ns"].to_numpy()[row])
-        time, kind = np.concatenate(at).astype(np.int64), np.concatenate(kinds)
+        row = np.flatnonzero(np.isin(place, wanted)).astype(np.uint32)
+        fetch_offset = fetched["fetch_offset"].take(pa.array(row))
+        known = fetch_offset.is_valid().to_numpy()
+        seen = Offsets(row, place[row], pc.fill_null(fetch_offset, 0).to_numpy(), ~known)
+        del place
+        kinds = (committed, answered, seen)
+        self._kind = np.repeat(np.arange(len(kinds), dtype=np.int8), [len(each.row) for each in kinds])
+        self._row = np.concatenate([each.row for each in kinds])
+        self._offset = np.concatenate([each.offset for each in kinds])
+        self._is_known = np.concatenate([~each.is_bad for each in kinds])
+        self._place = np.concatenate([each.place for each in kinds])
+        del committed, answered, seen, kinds
+        time = self._time_of(self._kind, self._row)
         self.last_ns = int(time.max()) if len(time) else 0
-        self._order = np.lexsort((kind, time, place))
-        self._place, self._time, self._kind = place, time, kind
-        self._row = np.concatenate([committed.row, answered.row, row])
-        fetch_offset = fetched["fetch_offset"]
-        self._offset = np.concatenate(
-            [committed.offset, answered.offset, pc.fill_null(fetch_offset, 0).to_numpy()[row]]
-        ).astype(np.int64)
-        self._is_known = np.ones(len(time), np.bool_)
-        self._is_known[len(time) - len(row) :] = fetch_offset.is_valid().to_numpy()[row]
+        self._order = np.lexsort((self._kind, time, self._place)).astype(np.uint32)
+
+    def _time_of(self, kinds: NDArray[np.int8], rows: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """Return the times of events."""
+        found = np.zeros(len(rows), np.int64)
+        for kind, times in enumerate(self._times):
+            found[kinds == kind] = times[rows[kinds == kind]]
+        return found
 
     def _good(self, exchanges: pa.Table, times: pa.ChunkedArray, least: int | None) -> Offsets:
         """Return the offsets that were not refused, of exchanges that have the time.
@@ -316,7 +348,7 @@ class _Events:
                 each = table.take(pa.array(unique)).to_pylist()
                 for place, number in zip(places.tolist(), of_row.tolist(), strict=True):
                     rows[place] = each[number]
-            times, names = self._time[chosen].tolist(), self._place[chosen].tolist()
+            times, names = self._time_of(kinds, numbers).tolist(), self._place[chosen].tolist()
             yield from zip(names, map(_Event, times, kinds.tolist(), offsets, rows), strict=True)
 
 

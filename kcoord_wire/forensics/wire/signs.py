@@ -13,7 +13,7 @@ Laws:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.coded import names_of, ranked, whole
+from kcoord_wire.forensics.coded import in_order, names_of, ranked, whole
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Heartbeats:
         chosen = pc.and_(chosen, pc.not_equal(table["member_id"], ""))
         answered = pc.is_valid(table["error_code"])
         names = names_of(table["member_id"])
-        rows = in_order(table, _ORDER, chosen).to_numpy()
+        rows = in_order(table, _ORDER, chosen)
         members = whole(ranked(table["member_id"], names)).to_numpy()[rows]
         is_answered = answered.to_numpy()[rows]
         self.answered = Times(table, rows[is_answered], members[is_answered], names)
@@ -156,8 +156,8 @@ class Times:
     :param members: per row, its member as an index into `names`
     """
 
-    def __init__(self, table: pa.Table, rows: NDArray[np.int64], members: NDArray[np.int32], names: list[str]) -> None:
-        self._table, self._rows = table, rows.astype(np.uint32)
+    def __init__(self, table: pa.Table, rows: NDArray[np.uint32], members: NDArray[np.int32], names: list[str]) -> None:
+        self._table, self._rows = table, rows
         self._at = memoryview(whole(table["asked_ns"]).to_numpy()[rows])
         self._slices = _slices(members, names)
 
@@ -211,26 +211,6 @@ class Times:
         return found
 
 
-def in_order(columns: pa.Table, names: Sequence[str], chosen: pa.ChunkedArray | None = None) -> pa.Array:
-    """Return the numbers of the chosen rows, or of all, sorted by columns.
-
-    Strings are sorted by their rank, so that none is copied.
-
-    :param columns: none of those named has a null
-    """
-    rows = pa.array(np.arange(len(columns))) if chosen is None else pc.indices_nonzero(chosen)
-    keys = {}
-    for name in names:
-        column = columns[name]
-        if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
-            known = names_of(column)
-            if len(known) == 1:
-                continue
-            column = ranked(column, known)
-        keys[name] = whole(column).take(rows)
-    return rows.take(pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys]))
-
-
 def _slices(members: NDArray[np.int32], names: list[str]) -> dict[str, tuple[int, int]]:
     """Where the rows of each member begin and end."""
     if not len(members):
@@ -241,7 +221,7 @@ def _slices(members: NDArray[np.int32], names: list[str]) -> dict[str, tuple[int
 
 
 def _first_signs(
-    table: pa.Table, rows: NDArray[np.int64], members: NDArray[np.int32], names: list[str]
+    table: pa.Table, rows: NDArray[np.uint32], members: NDArray[np.int32], names: list[str]
 ) -> dict[str, FirstSign]:
     """By member id, in order of time. Parameters as in `Times`."""
     starts = {member_id: start for member_id, (start, _) in _slices(members, names).items()}
@@ -306,7 +286,6 @@ LONG_NS: Final = 2 * NS_PER_S
 
 _SILENCE_NS: Final = 5 * NS_PER_S  # shorter than this, members may just have nothing to ask
 _PARKED: Final = ["JoinGroup", "SyncGroup"]
-_SERVICE: Final = ["asked_ns", "answered_ns", "seq", "error_code", "api", "source", "connection"]
 _AT_ONCE: Final = ["Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch", "ConsumerGroupHeartbeat"]
 
 
@@ -335,16 +314,15 @@ class Service:
     """
 
     def __init__(self, exchanges: pa.Table) -> None:
-        rows = exchanges.select(_SERVICE).filter(pc.is_in(exchanges["api"], value_set=pa.array([*_PARKED, *_AT_ONCE])))
-        refused = pc.is_in(rows["error_code"], value_set=pa.array(sorted(REFUSALS), rows["error_code"].type))
-        is_served = pc.and_(pc.is_valid(rows["answered_ns"]), pc.invert(refused))
-        served = rows.select(["answered_ns", "connection"]).filter(is_served)
-        self.spans = answer_spans(served["answered_ns"], served["connection"])
-        served = served.take(in_order(served, ["answered_ns", "connection"]))
-        self._answered = longs(served["answered_ns"])
-        self._connections = served["connection"]
-        self.waits = _waits(rows)
-        self.silences = list(_silences(rows))
+        wanted = pc.fill_null(pc.is_in(exchanges["api"], value_set=pa.array([*_PARKED, *_AT_ONCE])), False)
+        refused = pc.is_in(exchanges["error_code"], value_set=pa.array(sorted(REFUSALS), exchanges["error_code"].type))
+        is_served = pc.and_(wanted, pc.and_(pc.is_valid(exchanges["answered_ns"]), pc.invert(refused)))
+        rows = in_order(exchanges, ["answered_ns", "connection"], is_served)
+        self._answered = memoryview(whole(pc.fill_null(exchanges["answered_ns"], 0)).to_numpy()[rows])
+        self._connections = exchanges["connection"].take(pa.array(rows))
+        self.spans = answer_spans(exchanges["answered_ns"], exchanges["connection"], is_served)
+        self.waits = _waits(exchanges)
+        self.silences = _silences(exchanges, wanted)
 
     def next_answer(self, after_ns: int) -> int | None:
         """When a member was next answered."""
@@ -372,18 +350,22 @@ def broker_address(connection: str) -> str:
     return connection.partition("-")[2].rpartition("#")[0]
 
 
-def answer_spans(answered: pa.ChunkedArray, connections: pa.ChunkedArray) -> dict[str, tuple[int, int]]:
+def answer_spans(
+    answered: pa.ChunkedArray, connections: pa.ChunkedArray, chosen: pa.ChunkedArray | None = None
+) -> dict[str, tuple[int, int]]:
     """Return by connection when its first and its last request were answered; requests without an answer do not count.
 
     :param answered: times of the answers
     :param connections: of the same rows, coded
+    :param chosen: which rows count; None for all
     """
     if not len(answered):
         return {}
     names = connections.chunk(0).dictionary.to_pylist()
     first, last = np.full(len(names), NEVER_NS), np.full(len(names), -NEVER_NS)
-    for batch in pa.table([answered, connections], ["answered", "connection"]).to_batches():
-        seen = batch.filter(pc.is_valid(batch.column(0)))
+    counts = pc.is_valid(answered) if chosen is None else pc.and_(chosen, pc.is_valid(answered))
+    for batch in pa.table([answered, connections, counts], ["answered", "connection", "counts"]).to_batches():
+        seen = batch.filter(batch.column(2))
         times, codes = seen.column(0).to_numpy(), seen.column(1).indices.to_numpy()
         np.minimum.at(first, codes, times)
         np.maximum.at(last, codes, times)
@@ -391,26 +373,24 @@ def answer_spans(answered: pa.ChunkedArray, connections: pa.ChunkedArray) -> dic
     return {name: (begin, end) for name, begin, end in spans if begin <= end}
 
 
-def _waits(rows: pa.Table) -> list[Wait]:
-    took = pc.subtract(rows["answered_ns"], rows["asked_ns"])
-    is_late = pc.fill_null(pc.greater_equal(took, LONG_NS), True)
-    late = rows.filter(pc.and_(is_late, pc.is_in(rows["api"], value_set=pa.array(_AT_ONCE))))
-    columns = (late[name].to_pylist() for name in ("asked_ns", "answered_ns", "source", "seq", "api", "connection"))
+def _waits(exchanges: pa.Table) -> list[Wait]:
+    is_late = pc.greater_equal(pc.subtract(exchanges["answered_ns"], exchanges["asked_ns"]), LONG_NS)
+    is_late = pc.and_(pc.fill_null(is_late, True), pc.is_in(exchanges["api"], value_set=pa.array(_AT_ONCE)))
+    late = exchanges.select(["asked_ns", "answered_ns", "source", "seq", "api", "connection"]).filter(is_late)
+    columns = (late[name].to_pylist() for name in late.column_names)
     return sorted(map(Wait._make, zip(*columns, strict=True)), key=lambda wait: (wait.asked_ns, wait.source, wait.seq))
 
 
-def _silences(rows: pa.Table) -> list[tuple[int, int | None]]:
+def _silences(exchanges: pa.Table, chosen: pa.ChunkedArray) -> list[tuple[int, int | None]]:
     """Two files may be of two days: what is between them is not known."""
-    times = whole(rows["asked_ns"]).to_numpy()
-    if not len(times):
+    rows = in_order(exchanges, ["asked_ns", "source", "seq"], chosen)
+    if not len(rows):
         return []
-    order = np.argsort(times, kind="stable")
-    wide = np.flatnonzero(np.diff(times[order]) > _SILENCE_NS).tolist()
-    pairs = [(int(order[at]), int(order[at + 1])) for at in wide]
-    sources = rows["source"]
+    times = whole(exchanges["asked_ns"]).to_numpy()[rows]
+    sources = exchanges["source"]
     found: list[tuple[int, int | None]] = [
-        (int(times[before]), int(times[after]))
-        for before, after in pairs
-        if sources[before].as_py() == sources[after].as_py()
+        (int(times[at]), int(times[at + 1]))
+        for at in np.flatnonzero(np.diff(times) > _SILENCE_NS).tolist()
+        if sources[int(rows[at])].as_py() == sources[int(rows[at + 1])].as_py()
     ]
-    return [*found, (int(times[order[-1]]), None)]
+    return [*found, (int(times[-1]), None)]

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.coded import coded, names_of, ranked, whole
+from kcoord_wire.forensics.coded import coded, in_order, names_of, ranked, whole
 from kcoord_wire.forensics.model import Sighting, SightingKind
-from kcoord_wire.forensics.wire.signs import UNKNOWN_SEQ, Heartbeats, Moment, Service, answer_spans, distinct, in_order
+from kcoord_wire.forensics.wire.signs import UNKNOWN_SEQ, Heartbeats, Moment, Service, answer_spans, distinct
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ Partition = tuple[str, int]
 """Topic and partition number."""
 
 _NO_FRAME: Final = -1  # a size was known before a frame of the same time, however many sightings there are
+_AT_ONCE: Final = 1 << 10  # rows that are dictionaries at a time
 _QUIET_APIS: Final = ["Heartbeat", "OffsetCommit", "OffsetFetch"]
 _ORDER: Final = ("asked_ns", "source", "seq", "connection")
 _SIGHTING_ORDER: Final = [
@@ -279,7 +280,7 @@ def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:
         if placed[name].null_count:
             placed = placed.set_column(placed.column_names.index(name), name, _filled(placed[name], default))
     quiet = pc.fill_null(_is_quiet(placed), False)
-    requests = [_request(item) for item in _sorted(placed.filter(pc.invert(quiet))).to_pylist()]
+    requests = _requests(_in_order(placed, pc.invert(quiet)))
     _set_due(requests)
     times = [value for name in ("asked_ns", "answered_ns") for value in _bounds(placed[name])]
     groups = pc.drop_null(pc.unique(exchanges["group_id"]))
@@ -355,8 +356,11 @@ def _filled(column: pa.ChunkedArray, default: str | int) -> pa.ChunkedArray:
     return filled.unify_dictionaries() if pa.types.is_dictionary(column.type) else filled
 
 
-def _sorted(table: pa.Table) -> pa.Table:
-    return table.take(in_order(table, _ORDER))
+def _in_order(table: pa.Table, chosen: pa.ChunkedArray) -> pa.Table:
+    """Return the chosen rows in order of time: a slice where they are one, as in a coded table."""
+    rows = in_order(table, _ORDER, chosen)
+    is_slice = len(rows) > 0 and bool((np.diff(rows) == 1).all())
+    return table.slice(rows[0], len(rows)) if is_slice else table.take(pa.array(rows))
 
 
 def _is_quiet(table: pa.Table) -> pa.Array:
@@ -379,11 +383,21 @@ def _has_positions(table: pa.Table) -> pa.Array:
 
 def _with_offsets(table: pa.Table, chosen: pa.ChunkedArray) -> pa.Table:
     """Return the chosen rows with what is read of commits, in order of time; names of members and clients as codes."""
-    order = in_order(table, _ORDER, chosen)
-    return pa.table({name: whole(table[name]).take(order) for name in _OFFSET_COLUMNS})
+    return _in_order(table.select([*_OFFSET_COLUMNS, *_ORDER[1:]]), chosen).select(_OFFSET_COLUMNS)
 
 
 # ---- one request
+
+
+def _requests(table: pa.Table) -> list[GroupRequest]:
+    """Return the rows of a table as objects, which share equal strings."""
+    known: dict[str, str] = {}
+    found = []
+    for batch in table.to_batches(_AT_ONCE):
+        for item in batch.to_pylist():
+            item |= {name: known.setdefault(text, text) for name, text in item.items() if isinstance(text, str)}
+            found.append(_request(item))
+    return found
 
 
 def _request(item: dict[str, Any]) -> GroupRequest:

@@ -12,9 +12,9 @@ from kcoord_wire.forensics.model import Exchange, OffsetsCommitted, table_of
 from kcoord_wire.forensics.wire.traffic import read_sightings
 from tests.support.exchange_script import Script, at
 
-FEW, MANY = 40_000, 100_000
-MOST = 400
-"""Bytes for each exchange, with its row: 325 measured. Names that are copied, or commits as objects, take far more."""
+FEW, MANY = 80_000, 160_000
+MOST = 120
+"""Bytes for each exchange, with its row: 90 measured. Names that are copied, or commits as objects, take far more."""
 
 
 def test_heartbeats_and_commits_take_few_bytes_each() -> None:
