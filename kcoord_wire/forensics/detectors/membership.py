@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.coded import in_order
 from kcoord_wire.forensics.detectors.finding import (
     MAX_EVIDENCE,
     MINUTE_NS,
@@ -424,37 +425,48 @@ def frozen_member(seen: Seen) -> Iterator[DetectorResult]:
     """
     if seen.exchanges is None:
         return
-    rows = seen.exchanges.select(["asked_ns", "answered_ns", "connection"])
-    rows = rows.append_column("member", seen.exchanges["member_id"])
-    rows = rows.append_column("beats", pc.is_in(seen.exchanges["api"], value_set=pa.array(_BEATING)))
-    asked = rows.filter(pc.and_(pc.is_valid(rows["asked_ns"]), pc.not_equal(seen.exchanges["member_id"], "")))
-    if not asked.num_rows:
-        return
-    answers = _Answers(asked)
-    own = _by_member(asked)
-    gaps = [
-        gap
-        for life in seen.history.members
-        if life.member_id in own
-        for gap in _gaps(life, *own[life.member_id])
-        if answers.of_others(gap) >= _LEAST_OTHERS
-    ]
+    gaps = _silences(seen.history, seen.exchanges)
     for is_long in (True, False):
-        if found := [gap for gap in gaps if gap.is_long is is_long]:
-            yield _finding(seen.history, found, "warning" if is_long else "info")
+        if chosen := [gap for gap in gaps if gap.is_long is is_long]:
+            yield _finding(seen.history, chosen, "warning" if is_long else "info")
 
 
-def _by_member(asked: pa.Table) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]]:
-    """Return of each member when it asked, when that was answered (else asked), and which of it are heartbeats."""
-    codes = asked["member"].unify_dictionaries().combine_chunks()
-    members, times = codes.indices.to_numpy(), asked["asked_ns"].to_numpy()
-    order = np.lexsort((times, members))
-    found, starts = np.unique(members[order], return_index=True)
-    done = pc.coalesce(asked["answered_ns"], asked["asked_ns"]).to_numpy()
-    beats = asked["beats"].to_numpy()
-    names = codes.dictionary.to_pylist()
-    columns = (np.split(column[order], starts[1:]) for column in (times, done, beats))
-    return {names[code]: parts for code, *parts in zip(found.tolist(), *columns, strict=True)}
+def _silences(history: GroupHistory, exchanges: pa.Table) -> list[_Gap]:
+    """Return the gaps in which others were answered, by member life."""
+    asked = pc.and_(pc.is_valid(exchanges["asked_ns"]), pc.not_equal(exchanges["member_id"], ""))
+    lives: dict[str, list[tuple[int, MemberLife]]] = defaultdict(list)  # an id may come back
+    for number, life in enumerate(history.members):
+        lives[life.member_id].append((number, life))
+    by_life: dict[int, list[_Gap]] = {}
+    for member_id, times, done, beats in _by_member(exchanges, asked):
+        for number, life in lives.get(member_id, ()):
+            if found := list(_gaps(life, times, done, beats)):
+                by_life[number] = found
+    if not by_life:
+        return []
+    rows = exchanges.select(["answered_ns", "connection"]).append_column("member", exchanges["member_id"])
+    answers = _Answers(rows.filter(asked))
+    gaps = [gap for _, found in sorted(by_life.items()) for gap in found]
+    return [gap for gap in gaps if answers.of_others(gap) >= _LEAST_OTHERS]
+
+
+def _by_member(
+    exchanges: pa.Table, asked: pa.ChunkedArray
+) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]]:
+    """Yield of each member when it asked, when that was answered (else asked), and which of it are heartbeats.
+
+    :param asked: which rows have the time and the member
+    """
+    rows = in_order(exchanges, ["member_id", "asked_ns"], asked)
+    codes = np.concatenate([pc.fill_null(chunk.indices, -1).to_numpy() for chunk in exchanges["member_id"].chunks])
+    times = pc.fill_null(exchanges["asked_ns"], 0).to_numpy()
+    done = pc.fill_null(exchanges["answered_ns"], 0).to_numpy()
+    beats = pc.is_in(exchanges["api"], value_set=pa.array(_BEATING)).to_numpy()
+    names = exchanges["member_id"].chunk(0).dictionary
+    starts = np.flatnonzero(np.diff(codes[rows], prepend=-1))
+    for own in np.split(rows, starts[1:]) if len(starts) else ():
+        answered = np.where(done[own] > 0, done[own], times[own])
+        yield names[int(codes[own[0]])].as_py(), times[own], answered, beats[own]
 
 
 def _gaps(

@@ -134,7 +134,15 @@ def _suspects(history: GroupHistory, exchanges: pa.Table) -> list[dict[str, Any]
     up; that partition has no owner then.
     """
     columns = ["asked_ns", "source", "seq", "member_id", "client_id", "generation_id", "error_code", "offsets"]
-    commits = exchanges.select(columns).filter(pc.equal(exchanges["api"], "OffsetCommit"))
+    rows: list[dict[str, Any]] = []
+    for batch in exchanges.select([*columns, "api"]).to_batches():
+        commits = batch.filter(pc.equal(batch.column("api"), "OffsetCommit")).select(columns)
+        if len(commits):
+            rows += commits.filter(_is_suspicious(history, commits)).to_pylist()
+    return sorted(rows, key=lambda row: (row["asked_ns"], row["source"], row["seq"]))
+
+
+def _is_suspicious(history: GroupHistory, commits: pa.RecordBatch) -> pa.Array:
     suspicious = pc.is_in(pc.fill_null(commits["error_code"], 0), pa.array(sorted(map(int, LOST_PLACE)), pa.int16()))
     for rebalance in history.rebalances:
         end = history.group.last_ns if rebalance.ended_ns is None else rebalance.ended_ns
@@ -142,29 +150,28 @@ def _suspects(history: GroupHistory, exchanges: pa.Table) -> list[dict[str, Any]
         suspicious = pc.or_(suspicious, pc.and_(is_after, pc.less_equal(commits["asked_ns"], end)))
     suspicious = pc.or_(suspicious, pa.array(_held_by_others(history.ownership, commits)))
     # A commit without a member id is from a tool, or from a consumer that assigns partitions to itself.
-    suspicious = pc.and_(suspicious, pc.not_equal(commits["member_id"], ""))
-    rows: list[dict[str, Any]] = commits.filter(suspicious).to_pylist()
-    return sorted(rows, key=lambda row: (row["asked_ns"], row["source"], row["seq"]))
+    return pc.and_(suspicious, pc.not_equal(commits["member_id"], ""))
 
 
-def _held_by_others(held: list[Ownership], commits: pa.Table) -> NDArray[np.bool_]:
+def _held_by_others(held: list[Ownership], commits: pa.RecordBatch) -> NDArray[np.bool_]:
     """Return, per commit, whether it names a partition that another member holds at that time.
 
     There may be millions of offsets, so none is looked up by itself: holdings and offsets become one column, holdings
     first, sorted by partition and time; the last holding before an offset is the one that may be another's.
     """
     found = np.zeros(len(commits), np.bool_)
-    lists = pc.fill_null(commits["offsets"].combine_chunks(), [])
+    lists = pc.fill_null(commits["offsets"], [])
     offsets = pc.list_flatten(lists)
     if not held or not len(offsets):
         return found
     commit_of = pc.list_parent_indices(lists).to_numpy()
     topics = _numbered([row.topic for row in held], pc.fill_null(offsets.field("topic"), "").dictionary_encode())
-    senders = pc.fill_null(commits["member_id"], "").combine_chunks().dictionary_encode()
+    senders = pc.fill_null(commits["member_id"], "").dictionary_encode()
     members = _numbered([row.member_id for row in held], senders.take(pa.array(commit_of)))
     partitions = np.concatenate([[row.partition for row in held], pc.fill_null(offsets.field("partition"), -1)])
     place = topics.astype(np.int64) << 32 | partitions.astype(np.int64)
-    at = np.concatenate([[row.from_ns for row in held], commits["asked_ns"].to_numpy()[commit_of]]).astype(np.int64)
+    asked = pc.fill_null(commits["asked_ns"], 0).to_numpy()
+    at = np.concatenate([[row.from_ns for row in held], asked[commit_of]]).astype(np.int64)
     ends = np.array([_NO_END if row.to_ns is None else row.to_ns for row in held], np.int64)
     order = np.lexsort((np.arange(len(at)), at, place))
     last = np.maximum.accumulate(np.where(order < len(held), np.arange(len(order)), -1))
@@ -461,7 +468,8 @@ def assigned_not_read(seen: Seen) -> Iterator[DetectorResult]:
     assignment; the client has fetched or committed others of the same assignment in that time.
     """
     rounds = seen.assigned_rounds
-    left = list(_left(seen.history, rounds, _FetchedOffsets(seen.exchanges))) if seen.exchanges is not None else []
+    reads = None if seen.exchanges is None else _FetchedOffsets(seen.exchanges, rounds)
+    left = [] if reads is None else list(_left(seen.history, rounds, reads))
     stuck = {each.place for each in stuck_partitions(seen.history)}
     left = [item._replace(partitions=item.partitions - stuck) for item in left if item.partitions - stuck]
     if not left:
@@ -494,29 +502,30 @@ _LEAST_PARTITION: Final = -(1 << 31)  # a damaged row may have a negative one
 class _FetchedOffsets:
     """Which partitions each client fetched the offsets of, or committed, and when; in columns, by client and time.
 
-    :param exchanges: rows of `Exchange` of the group
+    Of those of a client and partition between two ends of rounds, which no question tells apart, one is kept.
+
+    :param exchanges: coded rows of `Exchange` of the group
+    :param rounds: that are asked about, with their ends
     """
 
-    def __init__(self, exchanges: pa.Table) -> None:
+    def __init__(self, exchanges: pa.Table, rounds: list[tuple[Round, int]]) -> None:
+        edges = np.unique([edge for each, end_ns in rounds for edge in (each.listed_ns, end_ns + 1)]).astype(np.int64)
         wanted = pc.is_in(exchanges["api"], value_set=pa.array(["OffsetFetch", "OffsetCommit"]))
         wanted = pc.and_(wanted, pc.is_valid(exchanges["asked_ns"]))
-        rows = exchanges.select(["client_id", "client_host", "asked_ns", "offsets"]).filter(wanted).combine_chunks()
-        clients = [pc.dictionary_encode(rows[name], "encode").combine_chunks() for name in ("client_id", "client_host")]
-        names, hosts = (column.dictionary.to_pylist() for column in clients)
-        who = clients[0].indices.to_numpy().astype(np.int64) * max(len(hosts), 1) + clients[1].indices.to_numpy()
-        lists = rows["offsets"].combine_chunks()
-        row, flat = pc.list_parent_indices(lists).to_numpy(), pc.list_flatten(lists)
-        topics = pc.dictionary_encode(pc.struct_field(flat, "topic"), "encode")
-        partition = pc.fill_null(pc.struct_field(flat, "partition"), -1).to_numpy().astype(np.int64)
-        self._topics = topics.dictionary.to_pylist()
-        place = topics.indices.to_numpy().astype(np.int64) << _PARTITION_BITS | (partition - _LEAST_PARTITION)
-        asked = rows["asked_ns"].to_numpy()[row]
-        order = np.lexsort((asked, who[row]))
+        rows = exchanges.select(["client_id", "client_host", "asked_ns", "offsets"]).filter(wanted)
+        numbers: dict[str | None, int] = {}
+        parts = [_distinct(batch, edges, numbers) for batch in rows.to_batches()]
+        none = np.zeros(0, np.int64)
+        who, asked, place = (np.concatenate([none, *column]) for column in zip(*parts, (none,) * 3, strict=True))
+        self._topics = list(numbers)
+        order = np.lexsort((asked, who))
         self._asked, self._place = asked[order], place[order]
-        found, starts, counts = np.unique(who[row][order], return_index=True, return_counts=True)
+        clients = _clients(exchanges["client_id"]), _clients(exchanges["client_host"])
+        found, starts, counts = np.unique(who[order], return_index=True, return_counts=True)
         spans = zip(found.tolist(), starts.tolist(), (starts + counts).tolist(), strict=True)
         self._spans = {
-            (names[client // len(hosts)], hosts[client % len(hosts)]): (start, end) for client, start, end in spans
+            (clients[0][client >> _PARTITION_BITS], clients[1][client & (1 << _PARTITION_BITS) - 1]): (start, end)
+            for client, start, end in spans
         }
 
     def read(self, client_id: str | None, host: str, from_ns: int, to_ns: int) -> frozenset[Partition]:
@@ -529,6 +538,36 @@ class _FetchedOffsets:
         return frozenset(
             (self._topics[place >> _PARTITION_BITS], (place & number) + _LEAST_PARTITION) for place in places
         )
+
+
+def _clients(column: pa.ChunkedArray) -> list[str | None]:
+    """Return what the codes of a column stand for, the one of null first."""
+    return [None, *(column.chunk(0).dictionary.to_pylist() if column.num_chunks else [])]
+
+
+def _distinct(
+    rows: pa.RecordBatch, edges: NDArray[np.int64], numbers: dict[str | None, int]
+) -> tuple[NDArray[np.int64], ...]:
+    """Return clients, times and partitions of offsets, without those that nothing tells from another.
+
+    :param edges: times, sorted: only those on its two sides are told apart
+    :param numbers: of the topics; new ones are added
+    """
+    row, flat = pc.list_parent_indices(rows["offsets"]).to_numpy(), pc.list_flatten(rows["offsets"])
+    topics = pc.dictionary_encode(pc.struct_field(flat, "topic"), "encode")
+    known = np.array([numbers.setdefault(name, len(numbers)) for name in topics.dictionary.to_pylist()], np.int64)
+    partition = pc.fill_null(pc.struct_field(flat, "partition"), -1).to_numpy().astype(np.int64)
+    place = known[topics.indices.to_numpy()] << _PARTITION_BITS | (partition - _LEAST_PARTITION)
+    names, hosts = (
+        pc.fill_null(rows[name].indices, -1).to_numpy().astype(np.int64) + 1 for name in ("client_id", "client_host")
+    )
+    who, asked = (names << _PARTITION_BITS | hosts)[row], rows["asked_ns"].to_numpy()[row]
+    columns = who, np.searchsorted(edges, asked, "right"), place
+    order = np.lexsort(columns)
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
+    firsts = order[is_new]
+    return who[firsts], asked[firsts], place[firsts]
 
 
 def _left(history: GroupHistory, rounds: list[tuple[Round, int]], reads: _FetchedOffsets) -> Iterator[_Left]:

@@ -204,6 +204,12 @@ def test_a_member_that_was_removed_meanwhile() -> None:
     assert "when the coordinator had removed it" in found.text
 
 
+def test_each_life_of_a_member_id_is_looked_at() -> None:
+    history = group(90, members=[life("c1", 0, 35), life("c2"), life("c1", 60)])
+    (found,) = of("frozen_member", history, beats("c1", WITH_A_GAP) + beats("c2", range(0, 90, 3)))
+    assert (found.subject, found.from_ns // SECOND) == ("c1", 27)
+
+
 def test_a_gap_in_the_capture_is_not_a_silence() -> None:
     history = group(90, members=[life("c1"), life("c2")])
     assert of("frozen_member", history, beats("c1", WITH_A_GAP) + beats("c2", WITH_A_GAP)) == []
