@@ -154,6 +154,7 @@ bench-size: setup ## ROWS frames (50 million) through Spark to Parquet, and arch
 	$(PY) -m tests.bench driver
 	$(PY) -m tests.bench live
 	$(PY) -m tests.bench flows
+	$(PY) -m tests.bench skew
 	$(PY) -m tests.bench.page
 
 bench-scale: setup ## the coordinator with thousands of members, next to Kafka's broker and librdkafka's mock cluster

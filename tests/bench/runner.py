@@ -34,6 +34,7 @@ BENCHES: Final = {
     "driver": "archive.driver",
     "live": "archive.live",
     "flows": "archive.flows",
+    "skew": "archive.skew",
     "scale": "scale.bench",
     "assignors": "assignors.bench",
     "central": "central.bench",

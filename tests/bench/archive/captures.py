@@ -8,7 +8,7 @@ mixed as a broker sees them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,14 @@ _PORT: Final = 9092
 _BROKER: Final = bytes((10, 0, 0, 1))
 _SYN, _ACK, _PUSH = 2, 16, 24
 _TOPIC: Final = "orders"
+_HOUR_NS: Final = 3_600_000_000_000
+SHAPES: Final[dict[str, tuple[tuple[int, int], ...]]] = {
+    "even": ((5, 1),) * 10,
+    "connection": ((5, 450),) + ((5, 1),) * 9,
+    "group": ((45, 1),) + ((1, 1),) * 5,
+}
+"""Members of each group, and how many times as often its first member sends: nine tenths of the frames are those of one
+connection, or of one group."""
 
 _Packet = tuple[int, bytes]
 """When it was captured, in nanoseconds, and its record in the file."""
@@ -68,9 +76,11 @@ class _Group:
     """A group at work.
 
     :ivar number: unlike that of any other group
+    :ivar often: how many times as often as the others its first member sends
     """
 
-    def __init__(self, number: int, members: int) -> None:
+    def __init__(self, number: int, members: int, *, often: int = 1) -> None:
+        self.often = often
         self.name = f"orders-{number:05}"
         self.members = [f"consumer-{number}-{each}-5f0c2b1e-97d4-4a0e-8f6a-5a1e00000000" for each in range(members)]
         self.connections = [_Connection(number * members + each) for each in range(members)]
@@ -88,9 +98,12 @@ class _Group:
             for each in range(members)
         ]
 
-    def round(self, number: int) -> Iterator[_Packet]:
-        """The packets of three seconds."""
-        start = _START_NS + number * _BEAT_NS
+    def round(self, number: int, start: int = _START_NS) -> Iterator[_Packet]:
+        """The packets of three seconds.
+
+        :param start: of the first round
+        """
+        start += number * _BEAT_NS
         if number == 0:
             for connection in self.connections:
                 yield from connection.open(start)
@@ -101,9 +114,11 @@ class _Group:
             ends = number % REJOINS == REJOINS - 1 and each
             code = ErrorCode.REBALANCE_IN_PROGRESS if ends else ErrorCode.NONE
             beat = kw.HeartbeatRequest(group_id=self.name, generation_id=self.generation, member_id=member)
-            yield from connection.exchange(at, 300_000, beat, kw.HeartbeatResponse(error_code=code), 4)
-            if number % COMMITS == 0:
-                yield from connection.exchange(at + 500_000, 900_000, *self._commit(each, number), 8)
+            for more in range(1 if each else self.often):
+                later = at + more * _BEAT_NS // 2 // self.often
+                yield from connection.exchange(later, 300_000, beat, kw.HeartbeatResponse(error_code=code), 4)
+                if (number + more) % COMMITS == 0:
+                    yield from connection.exchange(later + 500_000, 900_000, *self._commit(each, number), 8)
 
     def _join(self, at: int) -> Iterator[_Packet]:
         self.generation += 1
@@ -170,12 +185,15 @@ class _Group:
 
 
 def _write_capture(path: Path, first: int, groups: int, members: int, rounds: int) -> None:
-    every = [_Group(first + number, members) for number in range(groups)]
+    _write_rounds(path, [_Group(first + number, members) for number in range(groups)], rounds, _START_NS)
+
+
+def _write_rounds(path: Path, every: Sequence[_Group], rounds: int, start: int) -> None:
     with path.open("wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 1 << 18, 1))  # nanoseconds, Ethernet
         for number in range(rounds):
             packets = sorted(
-                (packet for group in every for packet in group.round(number)), key=lambda packet: packet[0]
+                (packet for group in every for packet in group.round(number, start)), key=lambda packet: packet[0]
             )
             file.writelines(data for _, data in packets)
 
@@ -196,3 +214,25 @@ def write_captures(folder: Path, frames: int, files: int, groups: int, members: 
         ]:
             run.result()
     return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def write_hours(folder: Path, frames: int, files: int, shape: str) -> int:
+    """Write captures of the same groups, a folder each, with about so many frames together; return their bytes.
+
+    :param shape: one of `SHAPES`
+    """
+    folder.mkdir(parents=True)
+    each = 2 * (1 + 1 / COMMITS)
+    rounds = max(2, round(frames / files / each / sum(members - 1 + often for members, often in SHAPES[shape])))
+    with ProcessPoolExecutor() as pool:
+        for run in [
+            pool.submit(_write_hour, folder / f"hour-{number:02}", number, shape, rounds) for number in range(files)
+        ]:
+            run.result()
+    return sum(path.stat().st_size for path in folder.rglob("*.pcap"))
+
+
+def _write_hour(folder: Path, number: int, shape: str, rounds: int) -> None:
+    groups = [_Group(at, members, often=often) for at, (members, often) in enumerate(SHAPES[shape])]
+    folder.mkdir()
+    _write_rounds(folder / "broker.pcap", groups, rounds, _START_NS + number * max(_HOUR_NS, 2 * rounds * _BEAT_NS))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from kcoord_wire.forensics.analysis import analyze
+from kcoord_wire.forensics.sources.frames import read_frames
 from tests.support.recordings import record_capture
 
 from ..spark.measure import watched
-from .captures import COMMITS, REJOINS, write_captures
+from .captures import COMMITS, REJOINS, SHAPES, write_captures, write_hours
 from .live import markdown
 from .live_measure import VARIANTS, _follow, _plainly, _source
 from .measure import processor_time
@@ -27,6 +31,21 @@ def test_captures_show_what_was_written(tmp_path: Path) -> None:
         assert len(history.members) == members
         assert [rebalance.generation_id for rebalance in history.rebalances] == [1, 2]
         assert len(history.commits) > rounds
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_skewed_archive_has_nine_tenths_in_one_place(shape: str, tmp_path: Path) -> None:
+    write_hours(tmp_path / "captures", 6_000, 2, shape)
+    files = sorted((tmp_path / "captures").rglob("*.pcap"))
+    found = Counter(name for file in files for batch in read_frames(file) for name in batch["connection"].to_pylist())
+    assert 5_000 < found.total() < 8_000
+    histories = analyze([tmp_path / "captures"]).histories
+    shares = {
+        "connection": max(found.values()) / found.total(),
+        "group": max(history.group.exchanges for history in histories) * 2 / found.total(),
+    }
+    for kind, share in shares.items():
+        assert (share > 0.8) == (kind == shape or shape == "connection")
 
 
 def test_processor_time_is_that_of_this_process() -> None:
