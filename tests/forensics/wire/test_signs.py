@@ -40,8 +40,8 @@ def test_silences_are_longer_than_the_session() -> None:
     script.beats("c1", 20_000, 30_000, 1)
     beats = script.traffic().heartbeats
     alive = {"c1-id": [at(0)]}
-    assert beats.silences(alive, {"c1-id": 6_000 * MS}, at(30_000)) == [("c1-id", at(3_000))]
-    assert beats.silences(alive, {"c1-id": 60_000 * MS}, at(30_000)) == []
+    assert beats.silences(alive, {"c1-id": 6_000 * MS}, lambda _: at(30_000)) == [("c1-id", at(3_000))]
+    assert beats.silences(alive, {"c1-id": 60_000 * MS}, lambda _: at(30_000)) == []
 
 
 def test_answered_and_unanswered_ones_are_kept_apart() -> None:
