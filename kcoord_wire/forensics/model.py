@@ -370,9 +370,11 @@ class SightingKind(enum.StrEnum):
     REFUSED = "refused"
     HOLE = "hole"  # bytes of a connection, or with an empty name of any, are missing: see `Sighting.since_ns`
     # A request outside any group was answered with an error. ApiVersions: on a connection where nothing else was ever
-    # answered; Metadata: one topic's; SaslHandshake, SaslAuthenticate.
+    # answered; Metadata: one topic's; SaslHandshake, SaslAuthenticate. A response of any API that throttles its client
+    # counts as THROTTLING_QUOTA_EXCEEDED (`Sighting.throttle_ms`).
     ERROR = "error"
-    FETCHED = "fetched"  # a partition in a Fetch or ListOffsets response, at most once a second per connection
+    # A partition in a Fetch, ListOffsets or Produce response, at most once a second per connection.
+    FETCHED = "fetched"
 
 
 @dataclass(slots=True)
@@ -384,7 +386,7 @@ class Sighting:
     :ivar topic_id: TOPIC, FETCHED: in hex, 32 digits; None where the version has none (before KIP-516)
     :ivar partitions: TOPIC: how many the topic has; 0 where it does not exist
     :ivar partition: FETCHED
-    :ivar end_offset: FETCHED: the high watermark, -1 where the response has none
+    :ivar end_offset: FETCHED: the high watermark, -1 where the response has none; of Produce the least that it can be
     :ivar start_offset: FETCHED: offset of the first record that is left
     :ivar fetch_offset: FETCHED: where the client reads, from its request; None where the request does not say
     :ivar by: CLOSED, RESET: which side ended the connection, ``client`` or ``broker``; HOLE: whose bytes are missing
@@ -394,6 +396,7 @@ class Sighting:
     :ivar since_ns: HOLE: what is missing was sent between this time (the packet before) and `time_ns` (the one behind);
         equal to it where the source does not say when the damage ends. As in `Frame`, holes in which no frame about a
         group can be are left out
+    :ivar throttle_ms: ERROR: for how long the broker throttles the client from then on (KIP-219)
     """
 
     time_ns: int
@@ -413,6 +416,7 @@ class Sighting:
     error_code: int | None = None
     text: str | None = None
     since_ns: int | None = None
+    throttle_ms: int | None = None
 
 
 # ---- what comes out
@@ -901,6 +905,8 @@ class PartitionState:
     :ivar time_ns: of the last row of `Lag`
     :ivar committed_offset: as in that row, like `fetch_offset`, `end_offset`, `lag` and `member_id`
     :ivar most_lag: the greatest in the source
+    :ivar end_ns: when `end_offset` was seen: the end may have moved since
+    :ivar read_ns: when the group was last seen to read it, by a Fetch of its owner or a commit; None: never
     """
 
     group_id: str
@@ -915,6 +921,8 @@ class PartitionState:
     lag: int | None
     most_lag: int | None
     member_id: str | None
+    end_ns: int | None = None
+    read_ns: int | None = None
 
 
 class ResetKind(enum.StrEnum):
@@ -994,6 +1002,8 @@ class Finding:
     :ivar rebalances: numbers of the rebalances concerned
     :ivar evidence: the facts behind it
     :ivar known_bugs: bugs of the client's version that do this, ``KAFKA-14639``; see `kcoord_wire.clients.bugs`
+    :ivar cost_ms: partition time that it explains: of partitions that had no owner, were not read, or fell behind. What
+        a finding nearer to the cause explains, it does not; 0 where it cost none, or that is not known
     """
 
     group_id: str
@@ -1009,6 +1019,7 @@ class Finding:
     rebalances: list[int]
     evidence: list[Evidence]
     known_bugs: list[str] = field(default_factory=list)
+    cost_ms: float = 0.0
 
 
 @dataclass(slots=True)

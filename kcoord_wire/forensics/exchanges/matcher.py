@@ -14,8 +14,8 @@ Laws:
 * Connections of the 0.8 draft and JoinGroup of the consumer rewrite are read by `central`, which names their groups;
   all other frames are Kafka's.
 * Only frames of `APIS` are decoded, of ApiVersions the client's software (KIP-511), and of Fetch and ListOffsets the
-  offsets; of the responses of ApiVersions and SASL the error code is read. Of the others the
-  first eight bytes are read, to pair their responses.
+  offsets; of the responses of ApiVersions and SASL the error code is read, of those of Produce the offsets, and of all
+  the throttle time. Of the others the first eight bytes are read, to pair their responses.
 * State is bounded for each connection: its pending requests (pairing.MAX_PENDING, MAX_PENDING_BYTES), and the topics
   and groups it has named (pairing.MAX_NAMES). A closed connection leaves nothing behind. All pending requests together
   are bounded as well (`MAX_HELD`); where that gives requests up, the cut into batches does make a difference.
@@ -79,7 +79,10 @@ from kcoord_wire.forensics.exchanges.sightings import (
     leftover_errors,
     link_sighting,
     list_sightings,
+    note_throttle,
     note_topic_error,
+    produce_sightings,
+    throttle_times,
 )
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, Sighting, SightingKind, arrow_schema, table_of
 from kcoord_wire.forensics.state import pack_rows, unpack_rows
@@ -318,6 +321,7 @@ class _Batch:
     def exchanges(self, requests: NDArray[np.int64], responses: NDArray[np.int64]) -> pa.RecordBatch:
         """Return the rows of all APIs, and note the topics that Metadata shows, and errors outside groups."""
         self._note_errors(requests, responses)
+        self._note_produced(requests, responses)
         wanted = self.interesting[requests]
         self._counts["passed_over"] += int(len(requests) - wanted.sum())
         requests, responses = requests[wanted], responses[wanted]
@@ -347,6 +351,13 @@ class _Batch:
                 self._counts["exchanges"] += len(pairs)
         self._note_fetched(keys, requests, responses)
         return joined(made, arrow_schema(Exchange))
+
+    def _note_produced(self, requests: NDArray[np.int64], responses: NDArray[np.int64]) -> None:
+        of_produce = (self.words[requests] >> 16 == ApiKey.PRODUCE) & (responses >= 0)
+        asked, answered = requests[of_produce], responses[of_produce]
+        order = np.argsort(answered, kind="stable")
+        versions = self.words[asked[order]] & 0xFFFF
+        self.sightings += produce_sightings(self.rows, answered[order], versions, self.memory)
 
     def _note_fetched(self, keys: NDArray[np.int64], requests: NDArray[np.int64], responses: NDArray[np.int64]) -> None:
         of_fetch, of_list = keys == ApiKey.FETCH, keys == ApiKey.LIST_OFFSETS
@@ -401,6 +412,11 @@ class _Batch:
             row = int(answered[index])
             memory = self.memory.of(row)
             self.sightings += keep_error(memory, self._place(row), int(words[index]) >> 16, int(codes[index]))
+        throttled = throttle_times(words, self._heads[answered], self.lengths[answered])
+        for index in np.flatnonzero(throttled > 0).tolist():
+            row = int(answered[index])
+            key, ms = int(words[index]) >> 16, int(throttled[index])
+            self.sightings += note_throttle(self.memory.of(row), self._place(row), key, ms)
 
     def _note_cluster(self, pairs: Decoded) -> None:
         """Note the cluster id of each connection, where a Metadata response states it first."""

@@ -69,6 +69,7 @@ class ConnectionMemory:
     :ivar unsupported: the ApiVersions requests that were refused before that
     :ivar topic_errors: topics in Metadata with their errors
     :ivar cluster_id: as Metadata states it
+    :ivar throttled_ns: when a response with a throttle time was reported last
     """
 
     host: str
@@ -84,6 +85,7 @@ class ConnectionMemory:
     unsupported: list[Sighting] = field(default_factory=list)
     topic_errors: set[tuple[str, int]] = field(default_factory=set)
     cluster_id: str | None = None
+    throttled_ns: int | None = None
 
     @classmethod
     def restored(cls, state: tuple[Any, ...]) -> ConnectionMemory:

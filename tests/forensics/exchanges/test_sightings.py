@@ -17,7 +17,7 @@ import pytest
 import kcoord_wire as kw
 from kcoord_wire.forensics.exchanges.sightings import LINK_EVENTS, MAX_ERRORS, link_sighting
 from kcoord_wire.forensics.model import Frame, SightingKind
-from kcoord_wire.messages import fetch, list_offsets, metadata
+from kcoord_wire.messages import fetch, list_offsets, metadata, produce
 from tests.support.wire_samples import Talk, batch, canonical, cut_anywhere, match_all, mixed
 
 TOPIC_ID = uuid.UUID(int=7)
@@ -174,6 +174,51 @@ def errors_seen(talk: Talk) -> list[dict[str, Any]]:
 def refuse_versions(talk: Talk, number: int) -> None:
     talk.ask(kw.ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4, number)
     talk.answer(kw.ApiVersionsResponse(error_code=35), 0, number)
+
+
+@pytest.mark.parametrize(("version", "is_stated"), [(0, False), (1, True), (11, True), (12, True), (16, True)])
+def test_a_response_that_throttles_is_an_error(version: int, is_stated: bool) -> None:
+    talk = Talk(1, client_id="c")
+    talk.ask(fetch.FetchRequest(), version, 1)
+    answer = fetch.FetchResponse(throttle_time_ms=9_997 if is_stated else 0)
+    talk.answer(answer, version, 1)
+    rows = [(row["api"], row["error_code"], row["throttle_ms"], row["client_id"]) for row in errors_seen(talk)]
+    assert rows == ([("Fetch", 89, 9_997, "c")] if is_stated else [])
+
+
+def test_throttling_is_seen_ten_times_a_second() -> None:
+    talk = Talk(1)
+    for number in range(50):
+        talk.ask(kw.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, number)
+        talk.answer(kw.HeartbeatResponse(throttle_time_ms=30), 4, number)
+    frames = mixed([talk], random.Random(1))
+    for frame in frames:
+        frame.time_ns = SECOND_NS // 100 * frame.seq
+    rows = [row for row in match_all([batch(frames)])[1] if row["kind"] == SightingKind.ERROR]
+    assert 8 <= len(rows) <= 10
+    assert {(row["api"], row["throttle_ms"]) for row in rows} == {("Heartbeat", 30)}
+
+
+def produced(offsets: dict[int, int], *, error: int = 0, by_id: bool = False) -> tuple[Any, Any]:
+    topic = {"topic_id": TOPIC_ID} if by_id else {"name": "orders"}
+    parts = [
+        produce.ProduceResponsePartitionProduceResponse(index=number, error_code=error, base_offset=offset)
+        for number, offset in offsets.items()
+    ]
+    answer = produce.ProduceResponseTopicProduceResponse(**topic, partition_responses=parts)
+    return produce.ProduceRequest(acks=1, timeout_ms=1), produce.ProduceResponse(responses=[answer])
+
+
+@pytest.mark.parametrize(("version", "by_id"), [(3, False), (9, False), (13, True)])
+def test_the_answers_to_produce_are_ends(version: int, by_id: bool) -> None:
+    talk = talk_of(
+        produced({4: 69, 5: 7}, by_id=by_id), produced({4: -1}, error=6, by_id=by_id), produced({4: 80}, by_id=by_id),
+        version=version,
+    )  # fmt: skip
+    rows = seen(talk)
+    assert numbers(rows) == [(4, None, 70, None, 0), (5, None, 8, None, 0), (4, None, 81, None, 0)]
+    assert {(row["api"], row["topic"]) for row in rows} == {("Produce", f"id:{TOPIC_ID.hex}" if by_id else "orders")}
+    assert len(seen(talk_of(*[produced({4: 69})] * 9, version=3), step_ns=SECOND_NS // 10)) == 2
 
 
 def test_versions_refused_on_a_connection_of_nothing_else() -> None:
