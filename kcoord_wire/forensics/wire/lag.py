@@ -2,8 +2,9 @@
 
     lag = read_lag(traffic, ownership, members)
 
-An end is known from any client's Fetch or ListOffsets; the committed offset from OffsetCommit, and from OffsetFetch
-before the first commit; where the owner reads, from the Fetch requests of a client with its client id and host.
+An end is known from any client's Fetch or ListOffsets, and is behind what a Produce answer names; the committed offset
+from OffsetCommit, and from OffsetFetch before the first commit; where the owner reads, from the Fetch requests of a
+client with its client id and host.
 
 Laws:
 
@@ -399,6 +400,8 @@ class _Walk:
         self._answered_ns: int | None = None  # when the last commit was answered
         self._start: int | None = None
         self._end: int | None = None
+        self._end_ns: int | None = None
+        self._read_ns: int | None = None
         self._fetch: int | None = None
         self._readers: dict[str, int] = {}  # when each connection that may be the owner's has read it last
         self._out_of_range: tuple[int, int] | None = None  # time and offset that was refused
@@ -441,6 +444,8 @@ class _Walk:
             last.lag,
             self._most,
             None if self._owner_at(now_ns) is None else last.member_id,
+            self._end_ns,
+            self._read_ns,
         )
 
     def _owner_at(self, now_ns: int) -> Ownership | None:
@@ -470,7 +475,7 @@ class _Walk:
                 self._reset(event, ResetKind.ADMIN, before, offset)
             elif offset < before:
                 self._reset(event, ResetKind.COMMIT, before, offset)
-        self._committed, self._answered_ns = offset, row["answered_ns"]
+        self._committed, self._answered_ns, self._read_ns = offset, row["answered_ns"], event.time_ns
         if self._end is not None:
             last = Committed(event.time_ns, offset, max(self._end - offset, 0))
             if self._window and event.time_ns - self._window[-1].time_ns < NS_PER_S:
@@ -490,10 +495,13 @@ class _Walk:
     def _see(self, event: _Event) -> None:
         row = event.row
         if row["end_offset"] >= 0:
-            self._end = row["end_offset"]
+            is_least = row["api"] == "Produce"  # the end is behind its first record, at least
+            end = max(row["end_offset"], self._end or 0) if is_least else row["end_offset"]
+            self._end, self._end_ns = end, event.time_ns
         if row["start_offset"] is not None:
             self._start = row["start_offset"]
         if row["api"] == "Fetch" and self._is_owners(row):
+            self._read_ns = event.time_ns
             self._read(event)
 
     def _is_owners(self, row: dict[str, Any]) -> bool:

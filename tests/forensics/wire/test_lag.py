@@ -7,6 +7,7 @@ Burrow's questions: OK, WARN, STALLED, STOPPED, and where a source cannot say.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,6 +55,18 @@ def test_the_end_comes_from_any_client_the_position_does_not() -> None:
     script.commit("c1", 500, {0: 10})
     script.fetch("c7", 1_000, 0, 3, 40)
     assert rows(script) == [(at(1_000), 10, None, 40, 30)]
+
+
+def test_an_answer_to_produce_never_lowers_the_end() -> None:
+    script = group()
+    script.commit("c1", 500, {0: 10})
+    script.fetch("c1", 1_000, 0, 10, 40)
+    for ms, end in ((2_000, 35), (3_000, 60)):
+        fetched = script.topics[-1]
+        script.topics.append(replace(fetched, time_ns=at(ms), end_offset=end, api="Produce", fetch_offset=None))
+    assert [(row[0], row[3]) for row in rows(script)] == [(at(1_000), 40), (at(2_000), 40), (at(3_000), 60)]
+    [row] = script.history().partitions
+    assert (row.end_ns, row.read_ns) == (at(3_000), at(1_000))
 
 
 def test_a_position_begins_anew_with_each_owner() -> None:
