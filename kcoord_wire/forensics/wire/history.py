@@ -18,6 +18,7 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -52,7 +53,7 @@ from kcoord_wire.forensics.wire.revocations import awaited_owners
 from kcoord_wire.forensics.wire.rules import CauseFinder, Explanation
 from kcoord_wire.forensics.wire.signs import NS_PER_S, Moment
 from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace, StartKind
-from kcoord_wire.forensics.wire.traffic import GroupTraffic, Sightings, read_sightings, read_traffic
+from kcoord_wire.forensics.wire.traffic import GroupTraffic, Sightings, TopicSize, read_sightings, read_traffic
 from kcoord_wire.forensics.wire.unwritten import find_unwritten
 from kcoord_wire.protocol.wording import first_of
 
@@ -218,6 +219,7 @@ class _WireGroup:
         """Add the pauses to the rebalances; return them, and the numbers of the rebalances whose pauses are unknown."""
         spans = [(rebalance.started_ns, rebalance.ended_ns) for rebalance in rebalances]
         pauses, missing = find_pauses(self._traffic.group_id, holdings, spans, coverage.is_unseen)
+        pauses = list(_while_topics_were(pauses, self._traffic.sightings))
         is_read = self._protocol_type() in (None, _CONSUMER)
         unknown = set(missing) if is_read else {rebalance.number for rebalance in rebalances}
         add_pauses(rebalances, pauses, self._traffic.last_ns)
@@ -262,6 +264,27 @@ class _WireGroup:
         moves = [(at.time_ns, state or None, generation) for state, at, generation in self._replay.states]
         group_id = self._traffic.group_id
         return [*state_intervals(group_id, moves), *state_intervals(group_id, self._epochs.states)]
+
+
+def _while_topics_were(pauses: Iterable[Pause], sizes: Iterable[TopicSize]) -> Iterator[Pause]:
+    """Yield the pauses, those of deleted topics until a client saw that they were gone.
+
+    :param sizes: of topics as Metadata stated them, in order of time
+    """
+    deleted: dict[str, int] = {}
+    known: set[str] = set()
+    for size in sizes:
+        if size.partitions:
+            known.add(size.topic)
+            deleted.pop(size.topic, None)
+        elif size.topic in known:
+            deleted.setdefault(size.topic, size.at.time_ns)
+    for pause in pauses:
+        gone_ns = deleted.get(pause.topic)
+        if gone_ns is None or pause.to_ns is not None:
+            yield pause
+        elif pause.from_ns < gone_ns:
+            yield replace(pause, to_ns=gone_ns)
 
 
 def _correct_outcomes(rebalances: Sequence[Rebalance], lives: Sequence[MemberTrace]) -> None:

@@ -140,3 +140,22 @@ def test_a_partition_of_a_restarted_static_member_moves_once() -> None:
     given: Given = {"orders": [0]}
     script.sync("c1", 1_603, 1_604, 2, {}, {"c1": {}, "c3": given, "c4": given})
     assert script.last().moved == 1
+
+
+def test_a_deleted_topic_pauses_until_it_is_seen_to_be_gone() -> None:
+    script = Script()
+    script.form("c1", owners={"c1": {"orders": [0]}})
+    script.saw("c1", 10, "orders", 1)
+    script.join("c1", 2_000, 2_010, 2, members=["c1"])
+    script.sync("c1", 2_011, 2_012, 2, {}, {"c1": {}})
+    script.beats("c1", 3_000, 60_000, 2)
+    (pause,) = script.history().pauses
+    assert pause.to_ns is None
+    script.saw("c1", 2_500, "orders", 0)
+    (pause,) = script.history().pauses
+    assert (pause.from_ns, pause.to_ns) == (at(2_000), at(2_500))
+    script.saw("c1", 1_500, "orders", 0)
+    assert script.history().pauses == []
+    script.saw("c1", 2_600, "orders", 1)
+    (pause,) = script.history().pauses
+    assert pause.to_ns is None, "it was made again"
