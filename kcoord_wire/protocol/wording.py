@@ -6,6 +6,10 @@ Law: a list is as long as its bound, however many names there are.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+_NS_PER_S: Final = 1_000_000_000
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
@@ -34,3 +38,8 @@ def only(names: Iterable[str]) -> str | None:
     """Return the one name there is; None for several, and for none."""
     distinct = set(names)
     return distinct.pop() if len(distinct) == 1 else None
+
+
+def clock(time_ns: int) -> str:
+    """Return the time of day in UTC, to the second."""
+    return datetime.fromtimestamp(time_ns // _NS_PER_S, UTC).strftime("%H:%M:%S")

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from kcoord_wire.forensics.model import NS_PER_MS, Awaited, MemberLife, SightingKind
@@ -37,6 +36,7 @@ from kcoord_wire.forensics.wire.signs import NS_PER_S, REFUSALS
 from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
 from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.protocol.wording import clock
 
 LEFT: Final = "left"
 DIED: Final = "process died"
@@ -76,11 +76,6 @@ class End(NamedTuple):
         if self.died_ns is None:
             return ""
         return f"; {_WORDS[self.kind].format(at=clock(self.died_ns))}"
-
-
-def clock(time_ns: int) -> str:
-    """The time of day in UTC, to the second."""
-    return datetime.fromtimestamp(time_ns // NS_PER_S, UTC).strftime("%H:%M:%S")
 
 
 def find_ends(
