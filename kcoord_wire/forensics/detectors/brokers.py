@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.detectors.finding import (
     MINUTE_NS,
     SECOND_NS,
@@ -25,6 +26,7 @@ from kcoord_wire.forensics.detectors.finding import (
     person,
     plural,
 )
+from kcoord_wire.forensics.detectors.load import host_of, is_throttling, throttled_clients, throttled_found
 from kcoord_wire.forensics.detectors.offsets import LOST_PLACE
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, GroupSummary, Outage, Sighting
 from kcoord_wire.forensics.refusal_advice import ALWAYS, refusal_of
@@ -46,6 +48,7 @@ from kcoord_wire.protocol.wording import first_of, only
 LASTING_MS: Final = 10_000
 
 _MOVED: Final = "coordinator moved"
+_OF_OUTAGES: Final = frozenset({Cause.OUTAGE, Cause.COORDINATOR_FAILOVER})
 _ADVICE: Final = MappingProxyType(
     {
         "broker down": "Look at this broker and its log at that time: it was stopped, killed or restarted, or a "
@@ -71,16 +74,16 @@ _ADVICE: Final = MappingProxyType(
 @detector(10)
 def outage(seen: Seen) -> Iterator[DetectorResult]:
     """Outage: a time in which no coordinator answered the members of the group, other than a move."""
-    return (_outage(outage) for outage in seen.history.outages if outage.kind != _MOVED)
+    return (_outage(outage, seen.history) for outage in seen.history.outages if outage.kind != _MOVED)
 
 
 @detector(46, basis="frames")
 def coordinator_move(seen: Seen) -> Iterator[DetectorResult]:
     """Coordinator move: the group got another coordinator."""
-    return (_outage(outage) for outage in seen.history.outages if outage.kind == _MOVED)
+    return (_outage(outage, seen.history) for outage in seen.history.outages if outage.kind == _MOVED)
 
 
-def _outage(outage: Outage) -> DetectorResult:
+def _outage(outage: Outage, history: GroupHistory) -> DetectorResult:
     tried_ns = max((fact.time_ns for fact in outage.evidence), default=outage.from_ns)  # members try it no longer
     ms = max(0, (tried_ns if outage.to_ns is None else outage.to_ns) - outage.from_ns) / NS_PER_MS
     lasts = outage.to_ns is None and ms >= LASTING_MS
@@ -95,9 +98,21 @@ def _outage(outage: Outage) -> DetectorResult:
         advice=_ADVICE[outage.kind],
         value=ms,
         threshold=0,
-        rebalances=rebalances,
+        rebalances=[*rebalances, *_that_follow(outage, history)],
         evidence=outage.evidence,
+        cost_ms=ms,
     )
+
+
+def _that_follow(outage: Outage, history: GroupHistory) -> list[int]:
+    """Return the numbers of the other rebalances that it explains: those with that cause until the next outage."""
+    later = [other.from_ns for other in history.outages if other.from_ns > outage.from_ns]
+    until_ns = min(later, default=history.group.last_ns)
+    return [
+        row.number
+        for row in history.rebalances
+        if row.cause in _OF_OUTAGES and outage.from_ns <= row.started_ns <= until_ns and row.number != outage.rebalance
+    ]
 
 
 # ---- refusals
@@ -239,8 +254,15 @@ def _of_code(
         advice=refusal.advice,
         value=len(shown),
         threshold=refusal.tolerated + 1,
+        rebalances=_set_off(history, refused),
         evidence=(_evidence(row) for row in shown),
     )
+
+
+def _set_off(history: GroupHistory, refused: list[_Refused]) -> list[int]:
+    """Return the numbers of the rebalances in which the group lost a member because it was refused."""
+    ids = {row["member_id"] for each in refused for row in each.rows}
+    return [row.number for row in history.rebalances if row.cause == Cause.REFUSED and row.member_id in ids]
 
 
 def _accepted_ns(exchanges: pa.Table, client: Client, last: dict[str, Any]) -> int | None:
@@ -305,6 +327,10 @@ def _of_tools(rows: list[dict[str, Any]]) -> DetectorResult:
 
 # ---- static members
 
+_OWN_NAME: Final = (
+    "Give each process a group.instance.id of its own (the pod's ordinal, not a constant in a shared file)"
+)
+
 
 def _joins(exchanges: pa.Table) -> list[dict[str, Any]]:
     """Return the JoinGroup and first ConsumerGroupHeartbeat requests of static members, in order of time."""
@@ -347,20 +373,35 @@ def _is_retry(row: dict[str, Any], after: dict[str, Any]) -> bool:
 def _of_instance(instance_id: str, pairs: list[tuple[dict[str, Any], dict[str, Any] | None]]) -> DetectorResult:
     refusal = refusal_of(ErrorCode.FENCED_INSTANCE_ID)
     rows = [row for row, _ in pairs]
-    fenced = list(dict.fromkeys(_process(row) for row in rows))
-    others = list(dict.fromkeys(_process(after) for _, after in pairs if after is not None))
-    by = f" when {first_of(others)} joined with the same group.instance.id" if others else f": {refusal.meaning}"
+    takers = [after for _, after in pairs if after is not None]
+    refused = f"FENCED_INSTANCE_ID, {_times(rows)}"
+    if _take_turns(rows, takers):
+        names = sorted({person(*_client(row)) for row in (*rows, *takers)})
+        text = f"{first_of(names)} use one group.instance.id ({instance_id}) and fence each other ({refused}): each "
+        text += "that was fenced was started again, and took the name back"
+        advice = f"{_OWN_NAME}. Until then each start of one of them fences the other; their supervisors do no more."
+    else:
+        fenced, others = (list(dict.fromkeys(map(_process, each))) for each in (rows, takers))
+        by = f" when {first_of(others)} joined with the same group.instance.id" if others else f": {refusal.meaning}"
+        text = f"{first_of(fenced)} {plural('was', fenced, 'were')} fenced ({refused}){by} ({instance_id}); a client "
+        text += "that is fenced stops for good"
+        advice = refusal.advice
     return DetectorResult(
         severity="critical",
         from_ns=_answered(rows[0]),
         to_ns=_answered(rows[-1]),
         subject=instance_id or None,
-        text=f"{first_of(fenced)} {plural('was', fenced, 'were')} fenced (FENCED_INSTANCE_ID, {_times(rows)})"
-        f"{by} ({instance_id}); a client that is fenced stops for good",
-        advice=refusal.advice,
+        text=text,
+        advice=advice,
         value=len(rows),
         evidence=(_evidence(row, f", group.instance.id {instance_id}") for row in rows),
     )
+
+
+def _take_turns(rows: list[dict[str, Any]], takers: list[dict[str, Any]]) -> bool:
+    """Whether one that was fenced took the name back later, so that a supervisor restarts it."""
+    fenced_ns = {_client(row): _answered(row) for row in reversed(rows)}
+    return any(after["asked_ns"] > fenced_ns.get(_client(after), after["asked_ns"]) for after in takers)
 
 
 def _process(row: dict[str, Any]) -> str:
@@ -405,7 +446,11 @@ def history_of_clients(histories: Sequence[GroupHistory], errors: Sequence[Sight
     group = GroupSummary("", "clients", None, min(times), max(times), 0, 0, 0, 0, 0, 0.0, [])
     history = GroupHistory(group)
     history.findings = [finding_of("refused", found, history) for found in _outside_found(rows, group.last_ns)]
-    return history
+    for client, of_client in throttled_clients(rows).items():
+        history.findings += [
+            finding_of("throttled", each, history) for each in throttled_found(client, of_client, history)
+        ]
+    return history if history.findings else None
 
 
 def _is_of(row: Sighting, history: GroupHistory) -> bool:
@@ -418,14 +463,15 @@ def _is_of(row: Sighting, history: GroupHistory) -> bool:
 
 
 def _client_of(row: Sighting) -> Client:
-    return row.client_id or "", (row.connection or "").partition("-")[0].rpartition(":")[0].strip("[]")
+    return row.client_id or "", host_of(row)
 
 
 def _outside_found(rows: Iterable[Sighting], last_ns: int) -> Iterator[DetectorResult]:
-    """Yield one finding for each API and error."""
+    """Yield one finding for each API and error but throttling."""
     alike: dict[tuple[str, int], list[Sighting]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.time_ns):
-        alike[row.api or "", row.error_code or 0].append(row)
+        if not is_throttling(row):
+            alike[row.api or "", row.error_code or 0].append(row)
     for (api, code), found in sorted(alike.items()):
         if api != "ApiVersions" or len(found) >= VERSIONS_REFUSED:
             yield _of_error(api, code, found, last_ns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -24,31 +24,60 @@ from kcoord_wire.forensics.detectors.finding import (
     plural,
 )
 from kcoord_wire.forensics.detectors.rounds import Partition, Round, label
-from kcoord_wire.forensics.model import Evidence, GroupHistory, Lag, MemberLife, OffsetReset, Ownership, ResetKind
+from kcoord_wire.forensics.model import (
+    NS_PER_MS,
+    Evidence,
+    GroupHistory,
+    Lag,
+    MemberLife,
+    OffsetReset,
+    Ownership,
+    ResetKind,
+)
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.protocol.wording import first_of, only
+from kcoord_wire.protocol.wording import clock, first_of, only
 
 # ---- commit after revoke
 
-LOST_PLACE: Final = frozenset(
-    {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS}
-    | {ErrorCode.FENCED_INSTANCE_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH}
-)
-"""Error codes with which the coordinator refuses the commit of a member that has lost its place."""
+_AGAIN: Final = "What it had read since its last commit is read again by the next owner"
+_ADVICE_ON_REFUSAL: Final = {
+    ErrorCode.UNKNOWN_MEMBER_ID: "The coordinator had removed it before it committed: the removal is what to look at. "
+    f"{_AGAIN}.",
+    ErrorCode.ILLEGAL_GENERATION: "The group had gone on without it: it learns of a rebalance by its next heartbeat, "
+    f"and takes part only when it polls. {_AGAIN}.",
+    ErrorCode.REBALANCE_IN_PROGRESS: "Commit in onPartitionsRevoked and nowhere later, and stop the work on a "
+    "partition before it is given up; a commit during a rebalance is refused and can be repeated after it.",
+    ErrorCode.FENCED_MEMBER_EPOCH: "The coordinator had fenced it, as it does with a member that gives partitions up "
+    f"too late or was silent: see why. {_AGAIN}.",
+    ErrorCode.STALE_MEMBER_EPOCH: "It committed with an epoch that was over; a client takes the new one from its next "
+    "heartbeat and repeats the commit.",
+}
+LOST_PLACE: Final = frozenset(_ADVICE_ON_REFUSAL)
+"""Error codes with which the coordinator refuses the commit of a member that has lost its place. A member that is
+fenced by another with its group.instance.id is refused whatever it asks, which is a finding of its own."""
 
 _NO_END: Final = np.iinfo(np.int64).max
-_REFUSED: Final = "refused: what it had read since is read again"
+_REFUSED: Final = "refused"
 _ACCEPTED: Final = "of partitions that it had lost, and accepted: they may undo those of the next owner"
-_COMMIT_AFTER_REVOKE_ADVICE: Final = (
-    "Commit in onPartitionsRevoked and nowhere later; stop the work on a partition before it is given up. A client "
-    "that is refused was too slow: see why it lost its place."
+_ADVICE_ON_ACCEPTED: Final = (
+    "Commit in onPartitionsRevoked and nowhere later; stop the work on a partition before it is given up."
 )
 
-_Commits = list[tuple[Evidence, int]]
-"""Commits of one client, each with the number of offsets concerned."""
+
+class _Commit(NamedTuple):
+    """A commit of a client.
+
+    :ivar offsets: how many are concerned
+    :ivar code: with which it was refused; 0 where it was accepted
+    """
+
+    fact: Evidence
+    member_id: str
+    offsets: int
+    code: int
 
 
-@detector(31, basis="frames")
+@detector(90, basis="frames")
 def commit_after_revoke(seen: Seen) -> Iterator[DetectorResult]:
     """Commit after revoke: a member commits offsets of partitions that it does not hold any more.
 
@@ -58,37 +87,55 @@ def commit_after_revoke(seen: Seen) -> Iterator[DetectorResult]:
     committed.
 
     Normal is none: a consumer commits in onPartitionsRevoked, before it rejoins. So a partition counts as lost from the
-    member's next JoinGroup on, or once another member holds it, not from the assignment that takes it away. Threshold:
-    1 refused commit of a member that had lost its place (info where it only came too early, REBALANCE_IN_PROGRESS), 1
-    accepted commit of a lost partition.
+    member's next JoinGroup on, or once another member holds it, not from the assignment that takes it away.
+
+    Threshold: 1 accepted commit of a lost partition (critical), or 1 refused commit of a member that had lost its
+    place: a warning where nothing shows why, info where it had been removed, which says more, or only came too early
+    (REBALANCE_IN_PROGRESS).
     """
     if seen.exchanges is None:
         return
     names = seen.names
     held = _Held(seen.history, _joins(seen.exchanges))
-    refused: dict[str, _Commits] = defaultdict(list)
-    accepted: dict[str, _Commits] = defaultdict(list)
-    displaced: set[str] = set()  # refused with more than that a rebalance is under way
+    refused: dict[str, list[_Commit]] = defaultdict(list)
+    accepted: dict[str, list[_Commit]] = defaultdict(list)
     for row in _suspects(seen.history, seen.exchanges):
         name = names.get(row["member_id"], row["client_id"] or row["member_id"])
         if row["error_code"] in LOST_PLACE:
             code = ErrorCode(row["error_code"])
             refused[name].append(_commit(row, f"in generation {row['generation_id']}: {code.name}", name))
-            displaced |= {name} if code != ErrorCode.REBALANCE_IN_PROGRESS else set()
         elif lost := held.lost_of(row):
             accepted[name].append(
                 _commit(row, f"{lost[0]['topic']}-{lost[0]['partition']}, which it has lost", name, lost)
             )
     for name, commits in sorted(refused.items()):
-        yield _found(seen.history, name, commits, "warning" if name in displaced else "info", _REFUSED)
+        yield _refused_found(seen.history, name, commits)
     for name, commits in sorted(accepted.items()):
-        yield _found(seen.history, name, commits, "critical", _ACCEPTED)
+        yield _found(seen.history, name, commits, "critical", _ACCEPTED, _ADVICE_ON_ACCEPTED)
 
 
-def _commit(row: dict[str, Any], what: str, name: str, offsets: list[Any] | None = None) -> tuple[Evidence, int]:
-    """Return the evidence of a commit, and how many of its offsets it is about: `offsets`, or all."""
+def _commit(row: dict[str, Any], what: str, name: str, offsets: list[Any] | None = None) -> _Commit:
+    """Return a commit; of its offsets, it is about `offsets`, or all."""
     count = len(row["offsets"] or ()) if offsets is None else len(offsets)
-    return Evidence(row["asked_ns"], row["source"], row["seq"], f"{name} commits {what}"), count
+    fact = Evidence(row["asked_ns"], row["source"], row["seq"], f"{name} commits {what}")
+    return _Commit(fact, row["member_id"], count, row["error_code"] or 0)
+
+
+def _refused_found(history: GroupHistory, name: str, commits: list[_Commit]) -> DetectorResult:
+    """Return what refused commits follow from, where the member had been removed before the first of them."""
+    codes = Counter(ErrorCode(each.code) for each in commits)
+    (code, _), *_ = codes.most_common(1)
+    removals = [
+        (life.left_ns, life.why_left)
+        for life in history.members
+        if life.left_ns is not None and life.why_left and life.member_id in {each.member_id for each in commits}
+    ]
+    before = [(at_ns, why) for at_ns, why in removals if at_ns <= commits[-1].fact.time_ns]
+    outcome = _REFUSED
+    if before:
+        outcome += f"; this follows from its removal at {clock(before[0][0])} UTC ({before[0][1]})"
+    severity = "info" if before or set(codes) == {ErrorCode.REBALANCE_IN_PROGRESS} else "warning"
+    return _found(history, name, commits, severity, f"{outcome} ({code.name})", _ADVICE_ON_REFUSAL[code])
 
 
 def _joins(exchanges: pa.Table) -> dict[str, list[int]]:
@@ -190,9 +237,11 @@ def _numbered(names: list[str], more: pa.Array) -> NDArray[np.int32]:
     return np.concatenate([numbers[: len(names)], numbers[len(names) :][more.indices.to_numpy()]])
 
 
-def _found(history: GroupHistory, name: str, commits: _Commits, severity: str, outcome: str) -> DetectorResult:
-    evidence = [item for item, _ in commits]
-    times, offsets = len(commits), sum(count for _, count in commits)
+def _found(
+    history: GroupHistory, name: str, commits: list[_Commit], severity: str, outcome: str, advice: str
+) -> DetectorResult:
+    evidence = [each.fact for each in commits]
+    times, offsets = len(commits), sum(each.offsets for each in commits)
     were = "were" if times > 1 else "was"
     return DetectorResult(
         severity=severity,
@@ -200,7 +249,7 @@ def _found(history: GroupHistory, name: str, commits: _Commits, severity: str, o
         to_ns=evidence[-1].time_ns,
         subject=name,
         text=f"{times} commit{'s' * (times > 1)} of {name} ({offsets} offset{'s' * (offsets > 1)}) {were} {outcome}",
-        advice=_COMMIT_AFTER_REVOKE_ADVICE,
+        advice=advice,
         value=times,
         rebalances=[
             rebalance.number
@@ -214,6 +263,7 @@ def _found(history: GroupHistory, name: str, commits: _Commits, severity: str, o
 # ---- offset reset
 
 _TOGETHER_NS: Final = 10 * SECOND_NS
+_MS_PER_S: Final = 1_000
 _DID: Final = {
     ResetKind.ADMIN: "{who}, no member of the group, set the committed offset of {places}",
     ResetKind.COMMIT: "{who} committed less than was committed of {places}",
@@ -259,6 +309,7 @@ def offset_reset(seen: Seen) -> Iterator[DetectorResult]:
             advice=_OFFSET_RESET_ADVICE[kind],
             value=len(resets),
             evidence=(Evidence(each.time_ns, "", -1, _change(each)) for each in resets),
+            cost_ms=sum(_work_ms(seen.history, each) for each in resets),
         )
 
 
@@ -288,6 +339,14 @@ def _cost(resets: Sequence[OffsetReset]) -> str:
     again, skipped = -sum(move for move in moves if move < 0), sum(move for move in moves if move > 0)
     counts = ((again, "are read again"), (skipped, "are skipped"))
     return "".join(f"; {count:,} records {what}" for count, what in counts if count)
+
+
+def _work_ms(history: GroupHistory, reset: OffsetReset) -> float:
+    """Return how long the group takes for the records that are read again or skipped, as it commits that partition."""
+    rows = [row for row in history.commits if (row.topic, row.partition) == (reset.topic, reset.partition)]
+    read = sum(max(row.last_offset - row.first_offset, 0) for row in rows if row.first_offset >= 0)
+    moved = abs((0 if reset.to_offset is None else reset.to_offset) - reset.from_offset)
+    return moved * sum(row.interval_s for row in rows) * _MS_PER_S / read if read else 0.0
 
 
 # ---- stuck partition
@@ -350,7 +409,7 @@ def stuck_partition(seen: Seen) -> Iterator[DetectorResult]:
 
 
 def _finding(history: GroupHistory, member_id: str, found: list[Stuck], reads_others: bool) -> DetectorResult:
-    who = next((client_of(life) for life in history.members if life.member_id == member_id), member_id)
+    who = Seen(history, None).names.get(member_id, member_id)
     longest = max(found, key=lambda each: each.ns)
     names = [f"{each.since.topic}-{each.since.partition}" for each in found]
     unread = any(each.since.fetch_offset is None for each in found)
@@ -371,6 +430,7 @@ def _finding(history: GroupHistory, member_id: str, found: list[Stuck], reads_ot
         threshold=STUCK_NS / SECOND_NS,
         evidence=(_evidence(each) for each in found),
         suspects=(member_id,),
+        cost_ms=sum(each.ns for each in found) / NS_PER_MS,
     )
 
 

@@ -89,6 +89,24 @@ def test_two_processes_with_one_instance_id_are_both_named() -> None:
     )
 
 
+def test_restarted_processes_fence_each_other_in_turns() -> None:
+    common = {"instance_id": "orders-1"}
+    other = {"client_id": "c2", "client_host": "10.0.0.2", "connection": "10.0.0.2:7-10.0.0.9:9092#2", **common}
+    rows = [
+        exchange("JoinGroup", 1, member_id="", given_member_id="a-id", **common),
+        exchange("JoinGroup", 20, member_id="", given_member_id="b-id", **other),
+        exchange("Heartbeat", 21, member_id="a-id", error_code=82, **common),
+        exchange("JoinGroup", 30, member_id="", given_member_id="d-id", **common),
+        exchange("OffsetCommit", 31, member_id="b-id", error_code=82, **other),
+    ]
+    (found,) = of("refused", group(60), rows)
+    assert found.text.startswith(
+        "c1 (10.0.0.1), c2 (10.0.0.2) use one group.instance.id (orders-1) and fence each other"
+    )
+    assert "do not come back" not in found.advice
+    assert of("commit_after_revoke", group(60), rows) == []
+
+
 def test_a_static_member_that_repeats_its_join_is_normal() -> None:
     common = {"instance_id": "orders-1"}
     parked = exchange("JoinGroup", 10, error_code=82, member_id="a-id", answered_ns=31 * SECOND, **common)

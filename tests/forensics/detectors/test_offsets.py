@@ -20,6 +20,7 @@ from kcoord_wire.forensics.model import (
     OffsetsCommitted,
     ResetKind,
 )
+from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.detector_groups import SECOND, exchange, given, group, held, leader_join, life, of, rebalance
 
 
@@ -55,6 +56,26 @@ def test_commit_after_revoke_refused_and_accepted() -> None:
     assert of("commit_after_revoke", history, [*giving_up, commit(100.5, 0)]) == []
     assert len(of("commit_after_revoke", history, [*giving_up, commit(101.5, 0)])) == 1
     assert of("commit_after_revoke", history, []) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "word"),
+    [
+        (25, "had removed it"), (22, "gone on without it"), (27, "onPartitionsRevoked"), (110, "had fenced it"),
+        (113, "epoch"),
+    ],
+)  # fmt: skip
+def test_a_refused_commit_follows_from_the_removal(code: int, word: str) -> None:
+    removed = life("c1", 0, 100, why_left="session timeout")
+    (found,) = of("commit_after_revoke", group(members=[removed]), [commit(150, 0, code)])
+    assert found.severity == "info"
+    assert found.text == (
+        "1 commit of c1 (1 offset) was refused; this follows from its removal at 00:01:40 UTC (session timeout) "
+        f"({ErrorCode(code).name})"
+    )
+    assert word in found.advice
+    (found,) = of("commit_after_revoke", group(members=[life("c1")]), [commit(150, 0, code)])
+    assert found.severity == ("info" if code == ErrorCode.REBALANCE_IN_PROGRESS else "warning")
 
 
 def test_commit_of_a_partition_that_another_member_holds() -> None:
