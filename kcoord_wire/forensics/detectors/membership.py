@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Final, NamedTuple
 
@@ -24,163 +23,18 @@ from kcoord_wire.forensics.detectors.finding import (
     Seen,
     busiest,
     client_of,
+    concerns,
+    covered_ns,
     detector,
     lasting,
     person,
-    plural,
+    stem,
     together_ns,
+    unclaimed_ms,
 )
-from kcoord_wire.forensics.model import BROKER_IN_NAME, NS_PER_MS, Evidence, GroupHistory, MemberLife, Rebalance
+from kcoord_wire.forensics.detectors.sizes import swinging_ids
+from kcoord_wire.forensics.model import BROKER_IN_NAME, NS_PER_MS, Evidence, GroupHistory, MemberLife
 from kcoord_wire.protocol.wording import first_of, only
-
-# ---- deploy
-
-DEPLOY_THRESHOLD: Final = 2
-APART_NS: Final = 5 * MINUTE_NS
-_SUFFIX: Final = re.compile(r"[-_.][0-9a-zA-Z]*$|[0-9]+$")
-
-
-@dataclass(frozen=True, slots=True)
-class _Replaced:
-    """A member that left, and the one that came for it."""
-
-    old: MemberLife
-    new: MemberLife
-    partitions: int
-
-    @property
-    def left_ns(self) -> int:
-        return self.old.left_ns or self.old.last_seen_ns
-
-    @property
-    def down_ns(self) -> int:
-        return max(0, self.new.joined_ns - self.left_ns)
-
-
-def stem(client_id: str | None) -> str:
-    """Return a client id without its last part: ``web-7d4f`` and ``web-2`` are both ``web``."""
-    return _SUFFIX.sub("", client_id or "")
-
-
-@detector(80, basis="frames")
-def deploy(seen: Seen) -> Iterator[DetectorResult]:
-    """Deploy: the members of a group are replaced, one after another or all at once.
-
-    A rolling restart costs each member two rebalances, which need no action; what counts is what it cost, and what it
-    would have cost with static members (KIP-345). A member is replaced where it left in order and another with its
-    client id (or, as pods have, with the same id but for the part behind its last separator) joined within five
-    minutes, or had joined within five minutes before. Members that come back again and again are `flapping_member`.
-
-    Threshold: two members or more replaced, and half of those that were there at least, no two replacements further
-    apart than five minutes; always info. Not in the text of logs: clients that state no reason leave in the same words
-    after max.poll.interval.ms, and what a deploy cost is not in it.
-    """
-    if seen.history.group.origin == "text":
-        return
-    for pairs in _runs(_replaced(seen.history)):
-        names = {client_of(pair.old) for pair in pairs}
-        before = [
-            life
-            for life in seen.history.members
-            if life.joined_ns <= pairs[0].left_ns and (life.left_ns is None or life.left_ns >= pairs[0].left_ns)
-        ]
-        count = len(names) if len(names) > 1 else len(pairs)  # all instances may have one client id
-        if count >= DEPLOY_THRESHOLD and 2 * count >= len(before):
-            yield _deploy(seen.history, pairs, count, max(count, len(before)))
-
-
-def _replaced(history: GroupHistory) -> list[_Replaced]:
-    """Return the members that left in order, each with the one that took its place."""
-    held: dict[str, list[tuple[int, int | None]]] = {}
-    for row in history.ownership:
-        held.setdefault(row.member_id, []).append((row.from_ns, row.to_ns))
-    came = sorted(history.members, key=lambda life: life.joined_ns)
-    taken: set[str] = set()
-    found = []
-    for old in sorted(came, key=lambda life: life.left_ns or 0):
-        if old.left_ns is None or old.why_left != "left":
-            continue
-        new = _successor(old, came, taken)
-        if new is not None:
-            taken.add(new.member_id)
-            ends = [to_ns for _, to_ns in held.get(old.member_id, ()) if to_ns is None or to_ns >= old.left_ns]
-            found.append(_Replaced(old, new, len(ends) or _last_held(held.get(old.member_id, ()))))
-    return found
-
-
-def _last_held(rows: Iterable[tuple[int, int | None]]) -> int:
-    """Return how many partitions a member held last: those of its latest assignment."""
-    starts = [from_ns for from_ns, _ in rows]
-    return starts.count(max(starts)) if starts else 0
-
-
-def _successor(old: MemberLife, came: Sequence[MemberLife], taken: set[str]) -> MemberLife | None:
-    """Return the member that came for one that left: with its client id after it, else with a new one alike."""
-    left_ns = old.left_ns or 0
-    near = [life for life in came if old.joined_ns < life.joined_ns and abs(life.joined_ns - left_ns) <= APART_NS]
-    near = [life for life in near if life.member_id not in taken]
-    same = [life for life in near if life.client_id == old.client_id and life.joined_ns >= left_ns]
-    alike = [life for life in near if stem(life.client_id) == stem(old.client_id) and _is_new(life, came)]
-    return min(same or alike, key=lambda life: abs(life.joined_ns - left_ns), default=None)
-
-
-def _is_new(life: MemberLife, came: Sequence[MemberLife]) -> bool:
-    """Whether no earlier member had its client id."""
-    return not any(other.client_id == life.client_id and other.joined_ns < life.joined_ns for other in came)
-
-
-def _runs(pairs: list[_Replaced]) -> Iterator[list[_Replaced]]:
-    run: list[_Replaced] = []
-    for pair in pairs:
-        if run and pair.left_ns - run[-1].left_ns > APART_NS:
-            yield run
-            run = []
-        run.append(pair)
-    if run:
-        yield run
-
-
-def _deploy(history: GroupHistory, pairs: list[_Replaced], count: int, before: int) -> DetectorResult:
-    start_ns = min(min(pair.left_ns, pair.new.joined_ns) for pair in pairs)
-    end_ns = max(max(pair.left_ns, pair.new.joined_ns) for pair in pairs)
-    rows = [row for row in history.rebalances if start_ns - NS_PER_MS <= row.started_ns <= end_ns + NS_PER_MS]
-    paused_ns = sum(row.paused_ms or 0.0 for row in rows) * NS_PER_MS
-    names = sorted({client_of(pair.old) for pair in pairs})
-    is_rolling = not any(row.outcome == "empty" for row in rows)
-    how = "a deploy, one after another" if is_rolling else "a deploy that emptied the group"
-    return DetectorResult(
-        severity="info",
-        from_ns=start_ns,
-        to_ns=end_ns,
-        text=f"{how}: {count} of {before} {plural('member', range(before))} ({first_of(names)}) were restarted or "
-        f"replaced within {lasting(end_ns - start_ns)}, with {len(rows)} {plural('rebalance', rows)} and "
-        f"{lasting(paused_ns)} of partition time without an owner{_as_static(pairs, rows)}",
-        advice="Nothing is wrong. Static members (group.instance.id for each instance, and a session longer than a "
-        "restart takes) are restarted without a rebalance; `kcoord simulate rolling-bounce --from` computes it for "
-        "this group, cooperative assignors included.",
-        value=count,
-        threshold=DEPLOY_THRESHOLD,
-        rebalances=[row.number for row in rows],
-        evidence=(Evidence(pair.left_ns, "", -1, f"{client_of(pair.old)} leaves, {_return(pair)}") for pair in pairs),
-    )
-
-
-def _return(pair: _Replaced) -> str:
-    name = client_of(pair.new)
-    return (
-        f"{name} had joined before"
-        if pair.new.joined_ns < pair.left_ns
-        else f"{name} joins {lasting(pair.down_ns)} later"
-    )
-
-
-def _as_static(pairs: Sequence[_Replaced], rows: Sequence[Rebalance]) -> str:
-    """Return what the deploy would have cost with static members: the partitions of each while it was down, no more."""
-    if all(pair.old.instance_id for pair in pairs) or not rows:
-        return ""
-    cost_ns = sum(pair.partitions * pair.down_ns for pair in pairs)
-    return f"; with static members: no rebalance, and {lasting(cost_ns)}"
-
 
 # ---- two applications
 
@@ -263,7 +117,6 @@ def _sets(lives: Sequence[MemberLife]) -> list[list[MemberLife]]:
 WINDOW_NS: Final = 10 * MINUTE_NS
 FLAPPING_MEMBER_THRESHOLD: Final = 3
 
-_MS_PER_S: Final = 1_000
 _NO_REASON: Final = "Look at this one process: what ends it, a supervisor that restarts it, or the network between."
 _STATIC: Final = (
     "Until that is fixed, a group.instance.id lets a restart within session.timeout.ms take its partitions back "
@@ -288,7 +141,7 @@ _ADVICE: Final[Mapping[str, str]] = {
 """By how the lives ended. Shortening a timeout is in none: none of these ends waits for one."""
 
 
-@detector(63)
+@detector(36)
 def flapping_member(seen: Seen) -> Iterator[DetectorResult]:
     """Flapping member: a client that is lost and comes back, over and over.
 
@@ -301,29 +154,64 @@ def flapping_member(seen: Seen) -> Iterator[DetectorResult]:
 
     Threshold: 3 returns of each within 10 minutes.
     """
-    for name, lives in _clients(seen.history.members).items():
+    scaled = swinging_ids(seen.history)
+    for loop in loops_of(seen.history):
+        if not scaled.issuperset(loop.ids):
+            yield _flapping_found(seen.history, loop)
+
+
+class Loop(NamedTuple):
+    """A client that is lost and comes back, over and over.
+
+    :ivar lives: all of its member ids, in order of their start
+    :ivar returns: those of the busiest window
+    :ivar at_once: how many consumers have its name
+    """
+
+    name: str
+    lives: list[MemberLife]
+    returns: list[MemberLife]
+    at_once: int
+
+    @property
+    def ids(self) -> set[str]:
+        return {life.member_id for life in self.lives}
+
+
+def loops_of(history: GroupHistory) -> Iterator[Loop]:
+    """Yield the clients that come back again and again, as `flapping_member` counts.
+
+    Several clients that take one group.instance.id from each other are none: that is a refusal (`refused`).
+    """
+    for name, lives in _clients(history.members).items():
         at_once = _most_at_once(lives)
         returns = busiest(lives[at_once:], lambda life: life.joined_ns, WINDOW_NS)
-        if len(returns) < FLAPPING_MEMBER_THRESHOLD * at_once:
-            continue
-        first, last = returns[0].joined_ns, returns[-1].joined_ns
-        ended = [life for life in lives if first - WINDOW_NS <= _gone_ns(life) <= last and _end_of(life)]
-        ways = Counter(_end_of(life) for life in ended).most_common()
-        ids = {life.member_id for life in lives}
-        yield DetectorResult(
-            severity="warning",
-            from_ns=lives[0].joined_ns,
-            to_ns=last,
-            subject=name,
-            text=f"{name} came back {len(returns)} times within {_span(last - lives[0].joined_ns)}"
-            + (f"; it was lost by {', '.join(f'{way} ({count} x)' for way, count in ways)}" if ways else "")
-            + _cost(seen.history, ids),
-            advice=_ADVICE.get(ways[0][0], _NO_REASON) if ways else _NO_REASON,
-            value=len(returns) / at_once,
-            threshold=FLAPPING_MEMBER_THRESHOLD,
-            rebalances=[rebalance.number for rebalance in seen.history.rebalances if rebalance.member_id in ids],
-            evidence=_evidence(returns, ended),
-        )
+        hosts = {(life.client_id, life.client_host) for life in lives}
+        is_one = len(hosts) == 1 or any(life.why_left != "replaced" for life in lives if life.left_ns is not None)
+        if len(returns) >= FLAPPING_MEMBER_THRESHOLD * at_once and is_one:
+            yield Loop(name, lives, returns, at_once)
+
+
+def _flapping_found(history: GroupHistory, loop: Loop) -> DetectorResult:
+    name, lives, returns, ids = loop.name, loop.lives, loop.returns, loop.ids
+    first, last = returns[0].joined_ns, returns[-1].joined_ns
+    ended = [life for life in lives if first - WINDOW_NS <= _gone_ns(life) <= last and _end_of(life)]
+    ways = Counter(_end_of(life) for life in ended).most_common()
+    return DetectorResult(
+        severity="warning",
+        from_ns=lives[0].joined_ns,
+        to_ns=last,
+        subject=name,
+        text=f"{name} came back {len(returns)} times within {_span(last - lives[0].joined_ns)}"
+        + (f"; it was lost by {', '.join(f'{way} ({count} x)' for way, count in ways)}" if ways else "")
+        + _cost(history, ids),
+        advice=_ADVICE.get(ways[0][0], _NO_REASON) if ways else _NO_REASON,
+        value=len(returns) / loop.at_once,
+        threshold=FLAPPING_MEMBER_THRESHOLD,
+        rebalances=[row.number for row in history.rebalances if concerns(row, ids)],
+        evidence=_evidence(returns, ended),
+        cost_ms=unclaimed_ms(history, ids),
+    )
 
 
 def _evidence(returns: Sequence[MemberLife], ended: Sequence[MemberLife]) -> list[Evidence]:
@@ -333,12 +221,14 @@ def _evidence(returns: Sequence[MemberLife], ended: Sequence[MemberLife]) -> lis
 
 
 def _cost(history: GroupHistory, ids: set[str]) -> str:
-    """How long rebalances waited for its dead incarnations."""
-    waits = [wait.ms for row in history.rebalances for wait in row.waited_for if wait.died_ns and wait.member_id in ids]
-    if not waits:
+    """How long rebalances waited for its dead incarnations; a second in which they waited for two counts once."""
+    waits = [wait for row in history.rebalances for wait in row.waited_for if wait.died_ns and wait.member_id in ids]
+    waited = [row for row in history.rebalances if any(wait in waits for wait in row.waited_for)]
+    if not waited:
         return ""
-    times = "a rebalance" if len(waits) == 1 else f"rebalances {len(waits)} times"
-    return f"; {times} waited for a dead incarnation of it, {sum(waits) / _MS_PER_S:.0f} s in all"
+    times = "a rebalance" if len(waited) == 1 else f"rebalances {len(waited)} times"
+    ns = covered_ns((wait.from_ns, wait.from_ns + round(wait.ms * NS_PER_MS)) for wait in waits)
+    return f"; {times} waited for a dead incarnation of it, {ns / SECOND_NS:.1f} s in all"
 
 
 def _span(length_ns: int) -> str:
@@ -411,7 +301,7 @@ class _Gap(NamedTuple):
         return self.was_removed or 2 * self.ns >= (self.life.session_timeout_ms or 0) * NS_PER_MS > 0
 
 
-@detector(62, basis="absence")
+@detector(39, basis="absence")
 def frozen_member(seen: Seen) -> Iterator[DetectorResult]:
     """Frozen member: a member sends nothing for much longer than its heartbeat interval, and then it goes on.
 
@@ -559,7 +449,7 @@ class _Late(NamedTuple):
         return person(self.life.client_id, self.life.client_host)
 
 
-@detector(61)
+@detector(35)
 def slow_polls(seen: Seen) -> Iterator[DetectorResult]:
     """Slow polls: members that left the group because their application had not polled within max.poll.interval.ms.
 

@@ -1,0 +1,391 @@
+"""Members that are replaced or added and taken away on purpose: deploys, and groups whose size swings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Final, NamedTuple
+
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.course import SETTLED_NS, course_of
+from kcoord_wire.forensics.detectors.finding import (
+    MINUTE_NS,
+    DetectorResult,
+    Seen,
+    client_of,
+    detector,
+    lasting,
+    plural,
+    stem,
+)
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, MemberLife, Rebalance
+from kcoord_wire.protocol.wording import first_of
+
+_ORDERLY: Final = frozenset(
+    {Cause.NEW_MEMBER, Cause.MEMBER_LEFT, Cause.COOPERATIVE_FOLLOW_UP, Cause.LEADER_REJOINED, Cause.STATIC_REPLACED}
+)
+"""Causes of the rebalances that a deploy or a change of size consists of; others in its time are not of it."""
+
+
+def _begun_ns(history: GroupHistory) -> int:
+    """When the group was complete: its first start was over, or the source had shown each member that was there."""
+    return _calm_ns(history, course_of(history).start[-1:])
+
+
+def _at_work_ns(history: GroupHistory) -> int:
+    """When the group was first at work: its members went on for `SETTLED_NS` without another that joined."""
+    start = course_of(history).start
+    calm = (row for row, after in pairwise(start) if after.started_ns - (row.ended_ns or row.started_ns) >= SETTLED_NS)
+    return _calm_ns(history, list(islice(calm, 1)) or start[-1:])
+
+
+def _calm_ns(history: GroupHistory, last: Sequence[Rebalance]) -> int:
+    return (last[0].ended_ns or last[0].started_ns) if last else history.group.first_ns + SETTLED_NS
+
+
+def _over_ns(history: GroupHistory) -> int:
+    """When the final shutdown began, else the end of the source."""
+    shutdown = course_of(history).shutdown
+    return shutdown[0].started_ns if shutdown else history.group.last_ns
+
+
+def _is_there(life: MemberLife, at_ns: int) -> bool:
+    return life.joined_ns <= at_ns and (life.left_ns is None or life.left_ns >= at_ns)
+
+
+# ---- deploy
+
+DEPLOY_THRESHOLD: Final = 2
+APART_NS: Final = 5 * MINUTE_NS
+
+
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """A member that left, and the one that came for it."""
+
+    old: MemberLife
+    new: MemberLife
+    partitions: int
+
+    @property
+    def left_ns(self) -> int:
+        return self.old.left_ns or self.old.last_seen_ns
+
+    @property
+    def from_ns(self) -> int:
+        return min(self.left_ns, self.new.joined_ns)
+
+    @property
+    def to_ns(self) -> int:
+        return max(self.left_ns, self.new.joined_ns)
+
+    @property
+    def down_ns(self) -> int:
+        return max(0, self.new.joined_ns - self.left_ns)
+
+
+@detector(80, basis="frames")
+def deploy(seen: Seen) -> Iterator[DetectorResult]:
+    """Deploy: the members of a group are replaced, one after another or all at once.
+
+    A rolling restart costs each member two rebalances, which need no action; what counts is what it cost, and what it
+    would have cost with static members (KIP-345). A member is replaced where it left in order, other than in the final
+    shutdown, and another with its client id (or, as pods have, with the same id but for the part behind its last
+    separator) joined within five minutes. One that had joined within five minutes before counts, too, unless it was
+    there from the beginning. A process that was killed is replaced by nobody. Members that come back again and again
+    are `flapping_member`, a group whose size goes up and down is `swinging_size`, and members that return with another
+    protocol migrate.
+
+    Threshold: two members or more replaced, each once, and half of those that were there at least; all of them, where
+    the group lost two or more at a time; no two replacements further apart than five minutes. Always info. Not in the
+    text of logs: clients that state no reason leave in the same words after max.poll.interval.ms, and what a deploy
+    cost is not in it.
+    """
+    if seen.history.group.origin == "text" or swings_of(seen.history):
+        return
+    for pairs in _runs(_replaced(seen.history)):
+        before = [life for life in seen.history.members if _is_there(life, pairs[0].from_ns)]
+        pairs = [pair for pair in pairs if pair.old in before and pair.old.protocol == pair.new.protocol]
+        names = {client_of(pair.old) for pair in pairs}
+        count = len(names) if len(names) > 1 else len(pairs)  # all instances may have one client id
+        if count < DEPLOY_THRESHOLD or 2 * count < len(before):
+            continue
+        if count >= len(before) or _dip(seen.history, pairs) < DEPLOY_THRESHOLD:
+            yield _deploy(seen.history, pairs, count, max(count, len(before)))
+
+
+def _replaced(history: GroupHistory) -> list[_Replaced]:
+    """Return the members that left in order, each with the one that took its place, in order of departures."""
+    came = sorted(history.members, key=lambda life: life.joined_ns)
+    begun_ns, over_ns = _begun_ns(history), _over_ns(history)
+    taken = {life.member_id for life in came if life.joined_ns <= begun_ns} | _revived_ids(came)
+    found = []
+    for old in sorted(came, key=lambda life: life.left_ns or 0):
+        if old.left_ns is None or old.why_left != "left" or old.left_ns >= over_ns:
+            continue
+        new = _successor(old, came, taken)
+        if new is not None:
+            taken.add(new.member_id)
+            found.append(_Replaced(old, new, _last_held(history, old)))
+    return found
+
+
+def _revived_ids(came: Sequence[MemberLife]) -> set[str]:
+    """Return the lives with which members that did not leave in order came back."""
+    return {after.member_id for dead in came if (after := _revived(dead, came)) is not None}
+
+
+def _revived(dead: MemberLife, came: Sequence[MemberLife]) -> MemberLife | None:
+    """Return the life with which a member that did not leave in order came back; None where it left, or stayed away."""
+    if dead.died_ns is None and dead.why_left in (None, "left"):
+        return None
+    since_ns = dead.left_ns if dead.died_ns is None else dead.died_ns
+    again = [life for life in came if life.client_id == dead.client_id and life.joined_ns >= (since_ns or 0)]
+    return again[0] if again else None
+
+
+def _last_held(history: GroupHistory, old: MemberLife) -> int:
+    """Return how many partitions a member held when it left, else those of its latest assignment."""
+    held = [row for row in history.ownership if row.member_id == old.member_id]
+    ends = [row for row in held if row.to_ns is None or row.to_ns >= (old.left_ns or 0)]
+    latest = max((row.from_ns for row in held), default=0)
+    return len(ends) or sum(row.from_ns == latest for row in held)
+
+
+def _successor(old: MemberLife, came: Sequence[MemberLife], taken: set[str]) -> MemberLife | None:
+    """Return the member that came for one that left: with its client id after it, else with a new one alike."""
+    left_ns = old.left_ns or 0
+    near = [life for life in came if old.joined_ns < life.joined_ns and abs(life.joined_ns - left_ns) <= APART_NS]
+    near = [life for life in near if life.member_id not in taken]
+    same = [life for life in near if life.client_id == old.client_id and life.joined_ns >= left_ns]
+    alike = [life for life in near if stem(life.client_id) == stem(old.client_id) and _is_new(life, came)]
+    return min(same or alike, key=lambda life: abs(life.joined_ns - left_ns), default=None)
+
+
+def _is_new(life: MemberLife, came: Sequence[MemberLife]) -> bool:
+    """Whether no earlier member had its client id."""
+    return not any(other.client_id == life.client_id and other.joined_ns < life.joined_ns for other in came)
+
+
+def _runs(pairs: list[_Replaced]) -> Iterator[list[_Replaced]]:
+    """Yield the replacements that belong together: near each other, and none of a member that had just come."""
+    run: list[_Replaced] = []
+    for pair in pairs:
+        is_again = any(pair.old is other.new for other in run)
+        if run and (is_again or pair.left_ns - run[-1].left_ns > APART_NS):
+            yield run
+            run = []
+        run.append(pair)
+    if run:
+        yield run
+
+
+def _dip(history: GroupHistory, pairs: Sequence[_Replaced]) -> int:
+    """Return how many members that had not died were missing at once, at most, while they were replaced."""
+    lives = [life for life in history.members if life.died_ns is None and life.why_left in (None, "left")]
+    before = sum(_is_there(life, pairs[0].from_ns) for life in lives)
+    return before - min(sum(_is_there(life, pair.left_ns + 1) for life in lives) for pair in pairs)
+
+
+def _deploy(history: GroupHistory, pairs: list[_Replaced], count: int, before: int) -> DetectorResult:
+    start_ns, end_ns = min(pair.from_ns for pair in pairs), max(pair.to_ns for pair in pairs)
+    rows = _orderly(history, start_ns, end_ns)
+    paused_ns = sum(row.paused_ms or 0.0 for row in rows) * NS_PER_MS
+    names = sorted({client_of(pair.old) for pair in pairs})
+    is_rolling = not any(row.outcome == "empty" for row in rows)
+    how = "a deploy, one after another" if is_rolling else "a deploy that emptied the group"
+    is_static = all(pair.old.instance_id for pair in pairs)
+    return DetectorResult(
+        severity="info",
+        from_ns=start_ns,
+        to_ns=end_ns,
+        text=f"{how}: {count} of {before} {plural('member', range(before))} ({first_of(names)}) were restarted or "
+        f"replaced within {lasting(end_ns - start_ns)}, with {len(rows)} {plural('rebalance', rows)} and "
+        f"{lasting(paused_ns)} of partition time without an owner{'' if is_static or not rows else _as_static(pairs)}",
+        advice="Nothing is wrong." + ("" if is_static else f" {_advice(pairs)}"),
+        value=count,
+        threshold=DEPLOY_THRESHOLD,
+        rebalances=[row.number for row in rows],
+        evidence=(Evidence(pair.left_ns, "", -1, f"{client_of(pair.old)} leaves, {_return(pair)}") for pair in pairs),
+    )
+
+
+def _orderly(history: GroupHistory, from_ns: int, to_ns: int) -> list[Rebalance]:
+    rows = history.rebalances
+    return [row for row in rows if from_ns - NS_PER_MS <= row.started_ns <= to_ns + NS_PER_MS and row.cause in _ORDERLY]
+
+
+def _return(pair: _Replaced) -> str:
+    name = client_of(pair.new)
+    return (
+        f"{name} had joined before"
+        if pair.new.joined_ns < pair.left_ns
+        else f"{name} joins {lasting(pair.down_ns)} later"
+    )
+
+
+_MOVES_BY_SIMULATION: Final = "`kcoord simulate rolling-bounce --from` computes what each setting would cost."
+
+
+def _is_in_place(pairs: Sequence[_Replaced]) -> bool:
+    """Whether each came back under its own name after it had left, as a static member has to."""
+    return all(pair.new.client_id == pair.old.client_id and pair.down_ns > 0 for pair in pairs)
+
+
+def _as_static(pairs: Sequence[_Replaced]) -> str:
+    """Return what the deploy would have cost with static members, which keep their partitions while they are down.
+
+    Empty where the new ones came before the old ones left, which no static member can.
+    """
+    if not _is_in_place(pairs):
+        return ""
+    cost_ns, longest_ns = sum(pair.partitions * pair.down_ns for pair in pairs), max(pair.down_ns for pair in pairs)
+    sessions = [pair.old.session_timeout_ms * NS_PER_MS for pair in pairs if pair.old.session_timeout_ms]
+    is_within = len(sessions) == len(pairs) and longest_ns < min(sessions)
+    how = "static members" if is_within else f"static members and a session of more than {lasting(longest_ns)}"
+    return f"; with {how}: no rebalance, and {lasting(cost_ns)}"
+
+
+def _advice(pairs: Sequence[_Replaced]) -> str:
+    if _is_in_place(pairs):
+        return (
+            "Static members (group.instance.id for each instance, and a session longer than a restart takes) are "
+            f"restarted without a rebalance; {_MOVES_BY_SIMULATION}"
+        )
+    return f"Each new member, and each that leaves, makes the group rebalance; {_MOVES_BY_SIMULATION}"
+
+
+# ---- swinging size
+
+SWINGING_SIZE_THRESHOLD: Final = 2
+_ADVICE_ON_SWINGS: Final = (
+    "Look at what scales this group: an autoscaler that follows the lag or load which its own rebalances move. Let it "
+    "wait before it scales down (stabilizationWindowSeconds of a HorizontalPodAutoscaler, cooldownPeriod of KEDA), and "
+    "change the size in fewer steps. Static members do not help, since each change of size moves partitions; "
+    "cooperative-sticky, or the consumer protocol (KIP-848), pauses only what moves."
+)
+
+
+class Step(NamedTuple):
+    """Members that came or left within `SETTLED_NS` of each other.
+
+    :ivar size: of the group after it
+    """
+
+    at_ns: int
+    came: list[MemberLife]
+    left: list[MemberLife]
+    size: int
+
+    @property
+    def change(self) -> int:
+        return len(self.came) - len(self.left)
+
+
+@detector(37, basis="frames")
+def swinging_size(seen: Seen) -> Iterator[DetectorResult]:
+    """Swinging size: members are added and leave again in order, over and over, while others stay.
+
+    An autoscaler that follows a figure which its own rebalances move (lag, CPU) adds members, and takes them away when
+    they have done their work. Each change of size moves partitions, so that static members do not help. Normal is a
+    size that stays, or is changed once.
+
+    Members that come or leave within ten seconds of each other are one step, so that one that is replaced is none. It
+    is no deploy, because those that leave had been added before, and no single process that is restarted, because the
+    size changes by two or the names are new.
+
+    Threshold: twice up and down within the source; warning.
+    """
+    steps = swings_of(seen.history)
+    if steps:
+        yield _swinging_found(seen.history, steps)
+
+
+def _swinging_found(history: GroupHistory, steps: Sequence[Step]) -> DetectorResult:
+    times, sizes, span_ns = _times(steps), [step.size for step in steps], steps[-1].at_ns - steps[0].at_ns
+    ids = swinging_ids(history)
+    moving = sorted({client_of(life) for life in history.members if life.member_id in ids})
+    there = (life for life in history.members if life.joined_ns < steps[0].at_ns and life.member_id not in ids)
+    staying = sorted({client_of(life) for life in there if life.died_ns is None})
+    until_ns = min(steps[-1].at_ns + SETTLED_NS, _over_ns(history))
+    rows = _orderly(history, steps[0].at_ns, until_ns)
+    paused_ns = sum(row.paused_ms or 0.0 for row in rows) * NS_PER_MS
+    return DetectorResult(
+        severity="warning",
+        from_ns=steps[0].at_ns,
+        to_ns=steps[-1].at_ns,
+        text=f"the group's size swings between {min(sizes)} and {max(sizes)}, {times} times within {lasting(span_ns)}: "
+        f"{first_of(moving)} were added and left again in order, {first_of(staying)} stayed; it cost {len(rows)} "
+        f"{plural('rebalance', rows)} and {lasting(paused_ns)} of partition time without an owner",
+        advice=_ADVICE_ON_SWINGS,
+        value=times,
+        threshold=SWINGING_SIZE_THRESHOLD,
+        rebalances=[row.number for row in rows],
+        evidence=map(_step_evidence, steps),
+    )
+
+
+def _times(steps: Sequence[Step]) -> int:
+    """Return how often the size went up and down."""
+    return min(sum(step.change > 0 for step in steps), sum(step.change < 0 for step in steps))
+
+
+def _step_evidence(step: Step) -> Evidence:
+    did = "join" if step.change > 0 else "leave"
+    names = first_of(sorted({client_of(life) for life in (step.came if step.change > 0 else step.left)}))
+    return Evidence(step.at_ns, "", -1, f"{names} {did}: {step.size} members")
+
+
+def swinging_ids(history: GroupHistory) -> set[str]:
+    """Return the member ids that come and leave where the group's size swings."""
+    return {life.member_id for step in swings_of(history) for life in (*step.came, *step.left)}
+
+
+def swings_of(history: GroupHistory) -> list[Step]:
+    """Return the steps of a group whose size swings; none where it does not."""
+    steps = [step for step in _steps(history) if step.change]
+    if _times(steps) < SWINGING_SIZE_THRESHOLD or min(step.size for step in steps) == 0:
+        return []
+    return steps if _leave_again(steps) and not _is_one_process(steps, history.members) else []
+
+
+def _leave_again(steps: Sequence[Step]) -> bool:
+    """Whether most of those that leave had been added; the first that leave may have been there from the beginning."""
+    added = {life.member_id for step in steps for life in step.came if step.change > 0}
+    left = [life for step in [step for step in steps if step.change < 0][1:] for life in step.left]
+    return 2 * sum(life.member_id in added for life in left) > len(left)
+
+
+def _is_one_process(steps: Sequence[Step], members: Sequence[MemberLife]) -> bool:
+    """Whether a single process is stopped and started again, with its name."""
+    ups = [step for step in steps if step.change > 0]
+    returned = [life for step in ups[1:] for life in step.came if not _is_new(life, members)]
+    return max(abs(step.change) for step in steps) == 1 and len(returned) == len(ups) - 1
+
+
+def _steps(history: GroupHistory) -> list[Step]:
+    """Return the changes of the group's size between its start and its shutdown, but for members that died."""
+    begun_ns, over_ns = _at_work_ns(history), _over_ns(history)
+    lives = [life for life in history.members if life.died_ns is None and life.why_left in (None, "left")]
+    size = sum(_is_there(life, begun_ns) for life in lives)
+    steps: list[Step] = []
+    last_ns = 0
+    for at_ns, is_join, life in _moments(history, lives):
+        if not begun_ns < at_ns < over_ns:
+            continue
+        size += 1 if is_join else -1
+        if not steps or at_ns - last_ns > SETTLED_NS:
+            steps.append(Step(at_ns, [], [], size))
+        (steps[-1].came if is_join else steps[-1].left).append(life)
+        steps[-1] = steps[-1]._replace(size=size)
+        last_ns = at_ns
+    return steps
+
+
+def _moments(history: GroupHistory, lives: Sequence[MemberLife]) -> list[tuple[int, bool, MemberLife]]:
+    """Return when each of these came, unless it came back from the dead, and when it left; in order of time."""
+    revived = _revived_ids(sorted(history.members, key=lambda life: life.joined_ns))
+    moments = [(life.joined_ns, True, life) for life in lives if life.member_id not in revived]
+    moments += [(life.left_ns, False, life) for life in lives if life.left_ns is not None]
+    return sorted(moments, key=lambda moment: moment[0])
