@@ -22,7 +22,9 @@ from kcoord_wire.forensics.detectors.finding import (
     runs,
     subscription_traits,
 )
+from kcoord_wire.forensics.detectors.membership import loops_of
 from kcoord_wire.forensics.detectors.rounds import Round
+from kcoord_wire.forensics.detectors.sizes import swinging_ids
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
     Evidence,
@@ -55,11 +57,13 @@ def storm(seen: Seen) -> Iterator[DetectorResult]:
 
     Normal is one rebalance for each client that joins and one for each that leaves, with the second round of a
     cooperative assignor after it: the start of a hundred members, or a rolling bounce of them, is not a storm. The
-    rebalances that a client causes beyond its first join and its first leave within the window are excess.
+    rebalances that a client causes beyond its first join and its first leave within the window are excess. Those of a
+    client that is lost and comes back over and over (`flapping_member`), and of members that are added and taken away
+    (`swinging_size`), are named there.
 
     Threshold: 10 excess rebalances within 10 minutes; critical from 30 on (KAFKA-15106 had 200).
     """
-    worst = busiest(_excess(seen.history.rebalances), lambda rebalance: rebalance.started_ns, WINDOW_NS)
+    worst = busiest(_excess(_without_reason(seen.history)), lambda rebalance: rebalance.started_ns, WINDOW_NS)
     if len(worst) < STORM_THRESHOLD:
         return
     first, last = worst[0], worst[-1]
@@ -78,6 +82,12 @@ def storm(seen: Seen) -> Iterator[DetectorResult]:
         rebalances=[rebalance.number for rebalance in worst],
         evidence=(_storm_evidence(rebalance) for rebalance in worst),
     )
+
+
+def _without_reason(history: GroupHistory) -> list[Rebalance]:
+    """Return the rebalances that no client in a loop, and no change of the group's size, set off."""
+    named = swinging_ids(history).union(*(loop.ids for loop in loops_of(history)))
+    return [row for row in history.rebalances if row.member_id not in named]
 
 
 def _excess(rebalances: list[Rebalance]) -> Iterator[Rebalance]:
@@ -405,6 +415,8 @@ def leader_does_not_assign(seen: Seen) -> Iterator[DetectorResult]:
 # ---- slow leader
 
 THRESHOLD_MS: Final = 1_000
+_SLOW_MS: Final = 3_000  # heartbeats, which bring the news of a rebalance, are that far apart by default
+_OFTEN: Final = 3
 
 
 @detector(43, basis="absence")
@@ -415,7 +427,8 @@ def slow_leader(seen: Seen) -> Iterator[DetectorResult]:
     others wait. Normal are milliseconds. Waits of ten seconds or more, and those that end in another rebalance, are
     `stuck_completing`.
 
-    Threshold: 1 s, with another member that waits; warning.
+    Threshold: 1 s, with another member that waits; a warning from 3 s on, or where it happened three times, else info:
+    a group that is rebalanced for another reason waits for its members' heartbeats as long.
     """
     rounds = [each for each in seen.rounds if each.given is not None]
     slow = [each for each in rounds if THRESHOLD_MS <= _took_ms(each) < COMPLETING_MS and len(each.claims) > 1]
@@ -424,7 +437,7 @@ def slow_leader(seen: Seen) -> Iterator[DetectorResult]:
     worst = max(slow, key=_took_ms)
     leaders = sorted({each.leader for each in slow})
     yield DetectorResult(
-        severity="warning",
+        severity="warning" if _took_ms(worst) >= _SLOW_MS or len(slow) >= _OFTEN else "info",
         from_ns=slow[0].listed_ns,
         to_ns=slow[-1].synced_ns,
         subject=only(leaders),

@@ -180,6 +180,14 @@ def test_the_leader_and_the_time_are_named() -> None:
     assert found.text == "the leader c1 took 5.0 s in its assignor (cooperative-sticky), and 1 other waited for it"
 
 
+def test_a_second_is_a_warning_only_if_it_is_the_rule() -> None:
+    rows = [
+        row for at in (10, 20, 30) for row in (leader_join("c1", at, at, CLAIMS), given("c1", at + 1.2, at, {"c1": {}}))
+    ]
+    assert [found.severity for found in of("slow_leader", group(), rows[:4])] == ["info"]
+    assert [found.severity for found in of("slow_leader", group(), rows)] == ["warning"]
+
+
 def test_a_quick_leader_or_one_alone_is_normal() -> None:
     quick = [leader_join("c1", 10, 1, CLAIMS), given("c1", 10.5, 1, {"c1": {}})]
     assert of("slow_leader", group(), quick) == []
