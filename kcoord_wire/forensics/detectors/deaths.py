@@ -1,0 +1,156 @@
+"""Processes that end without leaving their group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from kcoord_wire.forensics.course import KILLED_NS, course_of
+from kcoord_wire.forensics.detectors.finding import (
+    SECOND_NS,
+    DetectorResult,
+    Seen,
+    client_of,
+    concerns,
+    detector,
+    lasting,
+    person,
+    unclaimed_ms,
+)
+from kcoord_wire.forensics.detectors.membership import loops_of
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, MemberLife, Rebalance
+from kcoord_wire.protocol.wording import clock, first_of, only
+
+_ENDS: Final = {
+    "process died": "its connection was closed without LeaveGroup",
+    "process ended": "its connection was closed, and it sends no LeaveGroup",
+    "gone": "its connection ended, and bytes before that are missing",
+}
+_TOGETHER_NS: Final = 5 * SECOND_NS
+
+
+@detector(38)
+def dead_member(seen: Seen) -> Iterator[DetectorResult]:
+    """Dead member: a process died or was killed, and its partitions waited until the coordinator noticed.
+
+    The coordinator learns of the end of a process only when its session is over; until then its partitions are not
+    read, and a rebalance waits for it. The kernel closes the connections of a process that ends, so that the moment is
+    known. A client that sends no LeaveGroup (a static member, Kafka Streams) ends in the same way when it is stopped in
+    order; if it is back within its session, that is a restart as it should be.
+
+    Not counted are the processes of the final shutdown, and clients that die again and again (`flapping_member`).
+
+    Threshold: 1; warning. Members that end within five seconds are one finding: a host, or one act that killed them.
+    """
+    looping = {member_id for loop in loops_of(seen.history) for member_id in loop.ids}
+    dead = [life for life in seen.history.members if life.end in _ENDS and life.member_id not in looping]
+    dead = [life for life in dead if _is_missed(life, seen.history)]
+    together: list[list[MemberLife]] = []
+    for life in sorted(dead, key=_died_ns):
+        if together and _died_ns(life) - _died_ns(together[-1][0]) <= _TOGETHER_NS:
+            together[-1].append(life)
+        else:
+            together.append([life])
+    for lives in together:
+        yield _found(seen.history, lives)
+
+
+def _died_ns(life: MemberLife) -> int:
+    return life.died_ns or life.last_seen_ns
+
+
+def _is_missed(life: MemberLife, history: GroupHistory) -> bool:
+    """Whether the group went on without it: not in the final shutdown, nor where a static member was back in time."""
+    if life.end == "process ended" and life.why_left != "session timeout":
+        return False
+    if life.member_id in _ids(course_of(history).shutdown):
+        return False
+    after_ns = _died_ns(life) + KILLED_NS
+    return any(other.last_seen_ns > after_ns for other in history.members if other is not life)
+
+
+def _ids(shutdown: Sequence[Rebalance]) -> set[str]:
+    """Return the members that the final shutdown ended."""
+    return {row.member_id or "" for row in shutdown} | {gone.member_id for row in shutdown for gone in row.removed}
+
+
+def _found(history: GroupHistory, lives: list[MemberLife]) -> DetectorResult:
+    ids = {life.member_id for life in lives}
+    rows = [row for row in history.rebalances if concerns(row, ids) and row.started_ns >= _died_ns(lives[0])]
+    names = [person(client_of(life), life.client_host) for life in lives]
+    paused_ms = sum(row.paused_ms or 0.0 for row in rows) + (unclaimed := unclaimed_ms(history, ids))
+    text = f"{first_of(names)} {_how(lives)}{_noticed(lives)}{_return(history, lives)}"
+    cost = f"; {lasting(paused_ms * NS_PER_MS)} of partition time without an owner" if paused_ms else ""
+    return DetectorResult(
+        severity="warning",
+        from_ns=_died_ns(lives[0]),
+        to_ns=max((row.ended_ns or row.started_ns for row in rows), default=None),
+        subject=only(sorted({client_of(life) for life in lives})),
+        text=text + cost,
+        advice=_advice(lives),
+        value=len(lives),
+        rebalances=[row.number for row in rows],
+        evidence=(
+            Evidence(_died_ns(life), "", -1, f"{client_of(life)} ({life.member_id}): {_ENDS[life.end or '']}")
+            for life in lives
+        ),
+        cost_ms=unclaimed,
+    )
+
+
+def _how(lives: Sequence[MemberLife]) -> str:
+    at, end = clock(_died_ns(lives[0])), lives[0].end or ""
+    verb = {"process died": "died", "process ended": "ended"}.get(end, "was gone" if len(lives) == 1 else "were gone")
+    return (
+        f"{verb} at {at} UTC: {_ENDS[end] if len(lives) == 1 else 'their connections were closed without LeaveGroup'}"
+    )
+
+
+def _noticed(lives: Sequence[MemberLife]) -> str:
+    """How much later the coordinator removed them, at most."""
+    late = [life.left_ns - _died_ns(life) for life in lives if life.left_ns is not None and life.why_left != "replaced"]
+    if not late:
+        return (
+            "; the coordinator had not noticed when the source ended"
+            if all(life.left_ns is None for life in lives)
+            else ""
+        )
+    why = f" ({lives[0].why_left})" if lives[0].why_left else ""
+    return f"; the coordinator noticed {lasting(max(late))} later{why}"
+
+
+def _return(history: GroupHistory, lives: Sequence[MemberLife]) -> str:
+    """When the last of them was there again."""
+    back = [_back_ns(history, life) for life in lives]
+    known = [ns for ns in back if ns is not None]
+    if not known:
+        return ", and it did not come back" if len(lives) == 1 else ", and none came back"
+    if len(known) < len(lives):
+        return f", and {len(known)} of {len(lives)} came back"
+    return f", and {'it was' if len(lives) == 1 else 'all were'} back {lasting(max(known))} after that moment"
+
+
+def _back_ns(history: GroupHistory, life: MemberLife) -> int | None:
+    """Return how long after its end a client was there again, by instance id, else by client id and host."""
+
+    def name(of: MemberLife) -> tuple[str | None, ...]:
+        return (of.instance_id,) if of.instance_id else (of.client_id, of.client_host)
+
+    again = [
+        other.joined_ns - _died_ns(life)
+        for other in history.members
+        if other.member_id != life.member_id and name(other) == name(life) and other.joined_ns > _died_ns(life)
+    ]
+    return min(again, default=None)
+
+
+def _advice(lives: Sequence[MemberLife]) -> str:
+    """Return what to look at; a group.instance.id only where there is none, and what it does not do."""
+    look = "Look at the exit code and log of that process, the OOM killer (exit code 137, OOMKilled), its liveness "
+    look += "probe, and who stopped it."
+    if any(life.instance_id for life in lives):
+        return f"{look} A restart within session.timeout.ms takes its partitions back without a rebalance."
+    return (
+        f"{look} Its partitions were not read until its session was over: a consumer that is closed on SIGTERM leaves "
+        "the group at once, and session.timeout.ms says how long one that cannot do that is waited for."
+    )

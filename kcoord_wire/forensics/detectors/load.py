@@ -1,0 +1,286 @@
+"""More records than are read: throttled clients, and lag that grows while its owner reads."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Final, NamedTuple
+
+from kcoord_wire.forensics.detectors.finding import (
+    SECOND_NS,
+    DetectorResult,
+    Seen,
+    client_of,
+    covered_ns,
+    detector,
+    lasting,
+    person,
+    plural,
+)
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, Lag, Sighting
+from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.protocol.wording import clock, first_of, only
+
+# ---- throttling
+
+THROTTLED_NS: Final = SECOND_NS
+_MUCH_NS: Final = 10 * SECOND_NS
+_MUCH: Final = 0.1  # of the time from the first throttled response to the end
+_ADVICE_ON_QUOTA: Final = (
+    "A quota of the broker holds this client back (consumer_byte_rate, request_percentage): kafka-configs.sh "
+    "--describe --entity-type clients (or users) shows it. Raise it, or read less; more members with the same client "
+    "id share one quota. Timeouts have nothing to do with it."
+)
+
+
+def is_throttling(row: Sighting) -> bool:
+    """Whether an error is that of a response that throttles its client."""
+    return row.throttle_ms is not None and row.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+@detector(26, basis="frames")
+def throttled(seen: Seen) -> Iterator[DetectorResult]:
+    """Throttled: a quota of the broker holds a member back.
+
+    The broker answers with the time for which it then reads nothing more from the connection (KIP-219). A second that
+    several answers throttle counts once. Normal is none.
+
+    Threshold: a second; a warning from ten seconds, or a tenth of the time since the first such answer, on.
+    """
+    members = {(life.client_id or "", life.client_host or "") for life in seen.history.members}
+    for client, rows in throttled_clients(seen.errors).items():
+        if client in members:
+            yield from throttled_found(client, rows, seen.history)
+
+
+def throttled_clients(errors: Iterable[Sighting]) -> dict[tuple[str, str], list[Sighting]]:
+    """Return the answers that throttle each client, by its id and host, in order of time."""
+    found: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
+    for row in sorted(filter(is_throttling, errors), key=lambda row: row.time_ns):
+        found[row.client_id or "", host_of(row)].append(row)
+    return dict(sorted(found.items()))
+
+
+def host_of(row: Sighting) -> str:
+    """Return the address of the client."""
+    return (row.connection or "").partition("-")[0].rpartition(":")[0].strip("[]")
+
+
+def throttled_found(
+    client: tuple[str, str], rows: Sequence[Sighting], history: GroupHistory
+) -> Iterator[DetectorResult]:
+    """Yield the finding about one client, if it lost a second; parameters as `throttled_clients` has them."""
+    first_ns, last_ns = rows[0].time_ns, max(history.group.last_ns, rows[-1].time_ns)
+    spans = [(row.time_ns, min(row.time_ns + _throttle_ns(row), last_ns)) for row in rows]
+    ns, most_ns = covered_ns(spans), max(map(_throttle_ns, rows))
+    if max(ns, most_ns) < THROTTLED_NS:
+        return
+    apis = first_of([f"{count:,} {api}" for api, count in Counter(row.api or "" for row in rows).most_common()])
+    held = _held(history, client)
+    until_ns = max(to_ns for _, to_ns in spans)
+    yield DetectorResult(
+        severity="warning" if ns >= min(_MUCH_NS, _MUCH * max(last_ns - first_ns, 1)) else "info",
+        from_ns=first_ns,
+        to_ns=None if until_ns >= last_ns else until_ns,
+        subject=client[0] or None,
+        text=f"{person(*client)} was throttled by the broker for {lasting(ns)} of {lasting(last_ns - first_ns)}, since "
+        f"{clock(first_ns)} UTC: a quota (throttle_time_ms up to {most_ns // NS_PER_MS:,}, {apis})"
+        f"{_lag_meanwhile(history, held)}",
+        advice=_ADVICE_ON_QUOTA,
+        value=ns / SECOND_NS,
+        threshold=0,
+        evidence=map(_throttle_evidence, rows),
+        cost_ms=ns / NS_PER_MS * max(1, len(held)),
+    )
+
+
+def _throttle_ns(row: Sighting) -> int:
+    return (row.throttle_ms or 0) * NS_PER_MS
+
+
+def _throttle_evidence(row: Sighting) -> Evidence:
+    return Evidence(row.time_ns, row.source, -1, f"{row.api} is answered with throttle_time_ms {row.throttle_ms:,}")
+
+
+def _ids_of(history: GroupHistory, clients: Container[tuple[str, str]]) -> set[str]:
+    """Return the member ids of clients, which are given by id and host."""
+    return {life.member_id for life in history.members if (life.client_id or "", life.client_host or "") in clients}
+
+
+def _held(history: GroupHistory, client: tuple[str, str]) -> set[tuple[str, int]]:
+    """Return the partitions that a client has held."""
+    ids = _ids_of(history, [client])
+    return {(row.topic, row.partition) for row in history.ownership if row.member_id in ids}
+
+
+def _lag_meanwhile(history: GroupHistory, held: set[tuple[str, int]]) -> str:
+    """Return how far its partitions are behind at the end of the source."""
+    lags = [row.lag for row in history.partitions if (row.topic, row.partition) in held and row.lag]
+    return f"; lag {sum(lags):,} on {len(lags)} of its {len(held)} {plural('partition', held)}" if lags else ""
+
+
+# ---- growing lag
+
+GROWING_NS: Final = 30 * SECOND_NS
+BEHIND_NS: Final = 10 * SECOND_NS
+_PARTS: Final = 5
+_LEAST_ROWS: Final = 2  # in each part
+_TWO_DIGITS: Final = 10
+
+_ADVICE_ON_ONE: Final = (
+    "Its owner reads without a pause and is too slow for this partition alone: more members do not help, since one "
+    "reads it. Look at the key that the producer partitions by, and at what the application does for each record "
+    "(batches, work outside the polling thread)."
+)
+_ADVICE_ON_ALL: Final = (
+    "The members read without a pause and are too slow for what comes: add members, up to the number of partitions, or "
+    "do less for each record (batches, work outside the polling thread, a larger fetch)."
+)
+
+
+class Growth(NamedTuple):
+    """A partition whose lag grows while its owner reads.
+
+    :ivar first: the first row of the time in which it has grown
+    :ivar last: the last one
+    """
+
+    first: Lag
+    last: Lag
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.last.topic, self.last.partition
+
+    @property
+    def ns(self) -> int:
+        return self.last.time_ns - self.first.time_ns
+
+    @property
+    def grown(self) -> int:
+        return (self.last.lag or 0) - (self.first.lag or 0)
+
+    @property
+    def came(self) -> int:
+        """Records that came meanwhile."""
+        return self.last.end_offset - self.first.end_offset
+
+    @property
+    def behind_ns(self) -> float:
+        """By how much longer ago the records that are read now were written, at the rate at which they come."""
+        return self.grown / max(self.came, 1) * self.ns
+
+    def rate(self, records: int) -> str:
+        """Return them by second, with two digits at least."""
+        per_s = records / max(self.ns / SECOND_NS, 1e-9)
+        return f"{per_s:,.0f}" if per_s >= _TWO_DIGITS else f"{per_s:,.1f}"
+
+
+@detector(57, basis="frames")
+def growing_lag(seen: Seen) -> Iterator[DetectorResult]:
+    """Growing lag: a partition falls behind steadily while its owner reads it.
+
+    Normal is lag that falls again: after a burst, after a rebalance, between two commits. A partition that its owner
+    leaves as it is is `stuck_partition`, and one whose owner is throttled is told there.
+
+    Threshold: for 30 s at least, in the hands of one owner to the end of the source, the lag is higher in each fifth of
+    the time than in the one before, its position rises in each, and what it has grown by is what comes in ten seconds;
+    warning.
+    """
+    throttled_ids = _ids_of(seen.history, throttled_clients(seen.errors))
+    grown = [each for each in growths(seen.history) if each.last.member_id not in throttled_ids]
+    if grown:
+        yield _growing_found(seen, grown)
+
+
+def growths(history: GroupHistory) -> list[Growth]:
+    """Return the partitions whose lag grows to the end of the source, the worst first."""
+    rows: dict[tuple[str, int], list[Lag]] = defaultdict(list)
+    for row in history.lag:
+        if row.lag is not None:
+            rows[row.topic, row.partition].append(row)
+    found = [growth for each in rows.values() if (growth := _growth(each, history.group.last_ns)) is not None]
+    return sorted(found, key=lambda each: (-each.grown, each.place))
+
+
+def _growth(rows: list[Lag], last_ns: int) -> Growth | None:
+    """Return how the lag of one partition has grown since its last owner began to read, if it has in every part."""
+    owned = _of_last_owner(rows)
+    lowest = min(range(len(owned)), key=lambda at: (owned[at].lag or 0, -at))
+    growth = Growth(owned[lowest], owned[-1])
+    is_new = last_ns - growth.last.time_ns <= GROWING_NS
+    if growth.ns < GROWING_NS or growth.behind_ns < BEHIND_NS or not is_new:
+        return None
+    return growth if _rises(owned[lowest:], growth.ns) else None
+
+
+def _of_last_owner(rows: list[Lag]) -> list[Lag]:
+    """Return the last rows with the same owner."""
+    start = len(rows)
+    while start and rows[start - 1].member_id == rows[-1].member_id:
+        start -= 1
+    return rows[start:]
+
+
+def _rises(rows: list[Lag], ns: int) -> bool:
+    """Whether lag and position are higher in each part of a time than in the part before."""
+    parts: list[list[Lag]] = [[] for _ in range(_PARTS)]
+    for row in rows:
+        parts[min((row.time_ns - rows[0].time_ns) * _PARTS // ns, _PARTS - 1)].append(row)
+    if any(len(part) < _LEAST_ROWS for part in parts):
+        return False
+    lags = [median(row.lag or 0 for row in part) for part in parts]
+    positions = [_position(part[-1]) for part in parts]
+    return all(before < after for each in (lags, positions) for before, after in pairwise(each))
+
+
+def _position(row: Lag) -> int:
+    return (row.committed_offset if row.committed_offset is not None else row.fetch_offset) or 0
+
+
+def _growing_found(seen: Seen, grown: list[Growth]) -> DetectorResult:
+    worst = grown[0]
+    known = [row for row in seen.history.partitions if row.lag is not None]
+    names = [f"{topic}-{number}" for topic, number in (each.place for each in grown)]
+    more = f"; {len(grown)} of {len(known)} partitions grow ({first_of(names)})" if len(grown) > 1 else ""
+    return DetectorResult(
+        severity="warning",
+        from_ns=min(each.first.time_ns for each in grown),
+        subject=only(names),
+        text=f"the lag of {names[0]} grows steadily while {_reader(seen.history, worst)} reads it: from "
+        f"{worst.first.lag or 0:,} to {worst.last.lag or 0:,} within {lasting(worst.ns)}; {worst.rate(worst.came)} "
+        f"records/s come, {worst.rate(worst.came - worst.grown)} are read{_share(seen.history, worst)}{more}",
+        advice=_ADVICE_ON_ONE if 2 * len(grown) <= len(known) else _ADVICE_ON_ALL,
+        value=worst.behind_ns / SECOND_NS,
+        threshold=BEHIND_NS / SECOND_NS,
+        evidence=map(_growth_evidence, grown),
+        cost_ms=sum(each.behind_ns for each in grown) / NS_PER_MS,
+    )
+
+
+def _reader(history: GroupHistory, growth: Growth) -> str:
+    owner = next((life for life in history.members if life.member_id == growth.last.member_id), None)
+    return "its reader" if owner is None else person(client_of(owner), owner.client_host)
+
+
+def _growth_evidence(each: Growth) -> Evidence:
+    topic, number = each.place
+    text = f"{topic}-{number}: lag {each.first.lag or 0:,} to {each.last.lag or 0:,}"
+    text += f", end {each.first.end_offset:,} to {each.last.end_offset:,}"
+    return Evidence(each.last.time_ns, "", -1, text)
+
+
+def _share(history: GroupHistory, worst: Growth) -> str:
+    """Return which part of its topic's records came to a partition in that time; empty where that is not most."""
+    firsts: dict[int, int] = {}
+    lasts: dict[int, int] = {}
+    for row in history.lag:
+        if row.topic == worst.last.topic and row.time_ns >= worst.first.time_ns:
+            firsts.setdefault(row.partition, row.end_offset)
+            lasts[row.partition] = row.end_offset
+    total = sum(lasts[number] - firsts[number] for number in firsts)
+    if len(firsts) == 1 or 2 * worst.came < total:
+        return ""
+    return f"; {worst.came / total:.0%} of the records of {worst.last.topic} come to this partition"

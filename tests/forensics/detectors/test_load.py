@@ -1,0 +1,89 @@
+"""Throttled clients, and lag that grows while its owner reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kcoord_wire.forensics.detectors import detect
+from kcoord_wire.forensics.model import GroupHistory, Lag, LagStatus, PartitionState, Sighting, SightingKind
+from kcoord_wire.protocol.error_codes import ErrorCode
+from tests.support.detector_groups import SECOND, group, held, life, of
+
+
+def throttle(at_s: float, ms: int, client: str = "c1", api: str = "Fetch") -> Sighting:
+    return Sighting(
+        int(at_s * SECOND), "a.pcap", "10.0.0.1:1-10.0.0.9:9092#1", client, SightingKind.ERROR, api=api,
+        error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED, throttle_ms=ms,
+    )  # fmt: skip
+
+
+def test_a_second_of_throttling_counts_once() -> None:
+    history = group(100, members=[life("c1")], ownership=[held("c1", 0), held("c1", 1)])
+    rows = [throttle(10, 8_000), throttle(12, 8_000, api="Heartbeat"), throttle(50, 4_000)]
+    (found,) = detect(history, errors=rows)
+    assert (found.detector, found.severity, found.value, found.cost_ms) == ("throttled", "warning", 14.0, 28_000.0)
+    assert found.text == (
+        "c1 (10.0.0.1) was throttled by the broker for 14.0 s of 90.0 s, since 00:00:10 UTC: a quota "
+        "(throttle_time_ms up to 8,000, 2 Fetch, 1 Heartbeat)"
+    )
+
+
+def test_others_and_milliseconds_are_none() -> None:
+    history = group(100, members=[life("c1")])
+    assert detect(history, errors=[throttle(10, 8_000, client="producer")]) == []
+    assert detect(history, errors=[throttle(10, 300)]) == []
+    (found,) = detect(history, errors=[throttle(10, 2_000)])
+    assert found.severity == "info"
+
+
+# ---- growing lag
+
+
+def lagging(
+    lag_at: Callable[[int], int], seconds: int = 60, owner: Callable[[int], str] = lambda _at: "c1-id"
+) -> GroupHistory:
+    """A partition to which 100 records come each second."""
+    rows = [
+        Lag("billing", "orders", 0, at * SECOND, 100 * at - lag_at(at), None, 100 * at, lag_at(at), owner(at))
+        for at in range(10, 10 + seconds)
+    ]
+    last = rows[-1]
+    state = PartitionState(
+        "billing", "orders", 0, LagStatus.WARN, None, last.time_ns, last.committed_offset, None, last.end_offset,
+        last.lag, last.lag, last.member_id,
+    )  # fmt: skip
+    return group(10 + seconds, members=[life("c1")], lag=rows, partitions=[state])
+
+
+def test_steady_growth_is_told_with_its_rates() -> None:
+    (found,) = of("growing_lag", lagging(lambda at: 40 * at - 400))
+    assert found.text == (
+        "the lag of orders-0 grows steadily while c1 (10.0.0.1) reads it: from 0 to 2,360 within 59.0 s; "
+        "100 records/s come, 60 are read"
+    )
+    assert found.cost_ms == pytest.approx(23_600.0)
+
+
+@pytest.mark.parametrize(
+    "lag_at",
+    [
+        lambda at: 500, lambda at: (at % 5) * 100, lambda at: 4_000 - 40 * at, lambda at: 5 * at,
+        lambda at: 3_000 if at > 30 else 0, lambda at: 100 * at if at < 40 else 8_000 - 100 * at,
+        lambda at: 100 * at - 1_000,
+    ],
+    ids=["constant", "commits", "catches up", "within seconds", "burst", "burst and back", "is not read"],
+)  # fmt: skip
+def test_what_is_no_steady_growth(lag_at: Callable[[int], int]) -> None:
+    assert of("growing_lag", lagging(lag_at)) == []
+
+
+def test_too_short_or_just_taken_over() -> None:
+    assert of("growing_lag", lagging(lambda at: 40 * at - 400, seconds=25)) == []
+    assert of("growing_lag", lagging(lambda at: 40 * at - 400, owner=lambda at: "c1-id" if at > 50 else "c2-id")) == []
+
+
+def test_lag_of_a_throttled_owner_is_the_quotas() -> None:
+    history = lagging(lambda at: 40 * at - 400)
+    assert [found.detector for found in detect(history, errors=[throttle(20, 20_000)])] == ["throttled"]
