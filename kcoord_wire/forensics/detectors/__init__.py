@@ -16,15 +16,26 @@ from typing import TYPE_CHECKING
 from kcoord_wire.forensics.detectors import (
     assignment,
     brokers,
+    deaths,
     epochs,
+    load,
     marshal,
     membership,
     offsets,
     rebalances,
+    sizes,
     sources,
 )
 from kcoord_wire.forensics.detectors.brokers import history_of_clients, outside_findings
-from kcoord_wire.forensics.detectors.finding import DETECTORS, Detector, Seen, by_importance, finding_of, weigh
+from kcoord_wire.forensics.detectors.finding import (
+    DETECTORS,
+    Detector,
+    Seen,
+    by_importance,
+    finding_of,
+    share_costs,
+    weigh,
+)
 from kcoord_wire.forensics.model import Clock, Finding, GroupHistory, Sighting
 
 if TYPE_CHECKING:
@@ -35,14 +46,17 @@ __all__ = [
     "assignment",
     "brokers",
     "by_importance",
+    "deaths",
     "detect",
     "epochs",
     "findings_of",
     "history_of_clients",
+    "load",
     "marshal",
     "membership",
     "offsets",
     "rebalances",
+    "sizes",
     "sources",
 ]
 
@@ -73,7 +87,8 @@ def detect(
     :param errors: rows of ERROR, of all clients
     :param clocks: of sources that differed, and were corrected
     """
-    seen = Seen(history, exchanges, clocks)
+    errors = list(errors)
+    seen = Seen(history, exchanges, clocks, errors)
     found = [each for detector in DETECTORS.values() for each in _found(detector, seen)]
     outside = (finding_of("refused", each, history) for each in outside_findings(history, errors))
-    return by_importance([*weigh(found, history), *outside])
+    return by_importance(share_costs([*weigh(found, history), *outside], history))

@@ -3,8 +3,10 @@
 Laws:
 
 * A detector never raises for what a peer sent.
-* Findings are in order of severity; those of one severity in order of `Detector.rank`, which has what stops a group
-  first, and causes before their symptoms. They are sorted in one way in tables, JSON, terminal and page.
+* Findings are in order of severity; those of one severity in order of the partition time that each explains
+  (`Finding.cost_ms`), and where that is the same, of `Detector.rank`, which has causes before their symptoms. They are
+  sorted in one way in tables, JSON, terminal and page.
+* The pause of a rebalance is explained once: by the finding with the lowest rank that names the rebalance.
 * A critical finding never rests on what a hole may have hidden. A finding that rests on frames, each of which alone
   shows that something is wrong, stays as it is. Any other loses a step of its severity if a hole lies in its interval,
   and one of severity info is dropped; so is one about an absence, unless it is critical: all that it has seen is that
@@ -15,8 +17,9 @@ Laws:
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
@@ -34,6 +37,7 @@ from kcoord_wire.forensics.model import (
     GroupHistory,
     MemberLife,
     Rebalance,
+    Sighting,
 )
 from kcoord_wire.protocol.error_codes import describe_error
 
@@ -49,6 +53,8 @@ MAX_EVIDENCE: Final = 10
 NEAR_NS: Final = 10 * SECOND_NS
 """A hole this long before the first moment of a finding may have hidden what begins it."""
 
+_LEAST_MS: Final = 1_000  # partition time from which on a cost decides the order
+
 _WEAKER: Final = {"critical": "warning", "warning": "info"}
 
 T = TypeVar("T")
@@ -59,11 +65,17 @@ class Seen:
 
     :ivar exchanges: rows of `Exchange`, coded; None where the source is a log, or has none
     :ivar clocks: of sources that differed, and were corrected
+    :ivar errors: rows of ERROR, of all clients
     """
 
-    def __init__(self, history: GroupHistory, exchanges: pa.Table | None = None, clocks: Sequence[Clock] = ()) -> None:
-        self.history = history
-        self.clocks = clocks
+    def __init__(
+        self,
+        history: GroupHistory,
+        exchanges: pa.Table | None = None,
+        clocks: Sequence[Clock] = (),
+        errors: Sequence[Sighting] = (),
+    ) -> None:
+        self.history, self.clocks, self.errors = history, clocks, errors
         self.exchanges = coded(exchanges) if exchanges is not None and exchanges.num_rows else None
 
     @cached_property
@@ -94,6 +106,7 @@ class DetectorResult(NamedTuple):
     :ivar evidence: the first `MAX_EVIDENCE` are kept
     :ivar suspects: member ids of those whose client may have the bug; see `known_bugs`
     :ivar traits: what else is known of the damage; see `ClientBug.requires`
+    :ivar cost_ms: partition time that it explains beyond the pauses of its rebalances, in milliseconds
     """
 
     severity: str
@@ -108,6 +121,7 @@ class DetectorResult(NamedTuple):
     rebalances: Sequence[int] = ()
     suspects: tuple[str, ...] = ()
     traits: frozenset[str] = frozenset()
+    cost_ms: float = 0.0
 
 
 Find = Callable[[Seen], Iterator[DetectorResult]]
@@ -137,8 +151,9 @@ DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(_DECLARED)
 def detector(rank: int, basis: Basis = "history", origin: str | None = None) -> Callable[[Find], Find]:
     """Declare a function as the detector of its name.
 
-    :param rank: 1x no member is served; 2x what is refused cannot work; 3x records are lost or read twice; 4x the group
-        waits; 5x partitions are not read; 6x members come and go; 7x the work is spread badly; 8x of course
+    :param rank: 1x no member is served; 2x what is refused cannot work; 30 to 34 records are lost or read twice; 35 to
+        39 a member is at fault; 4x the group waits; 5x partitions are not read; 6x rebalances come too often; 7x the
+        work is spread badly; 8x of course; 9x what follows from other findings
     """
 
     def declare(find: Find) -> Find:
@@ -155,17 +170,31 @@ def by_importance(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings, the most important first. Unknown severities and detectors come last."""
     severities = {name: place for place, name in enumerate(SEVERITIES)}
 
-    def key(finding: Finding) -> tuple[int, float, int, str, str]:
-        known = DETECTORS.get(finding.detector)
+    def key(finding: Finding) -> tuple[int, float, float, int, str, str]:
         return (
             severities.get(finding.severity, len(severities)),
-            float("inf") if known is None else known.rank,
+            -finding.cost_ms if finding.cost_ms >= _LEAST_MS else 0.0,
+            _rank(finding),
             finding.from_ns,
             finding.subject or "",
             finding.text,
         )
 
     return sorted(findings, key=key)
+
+
+def _rank(finding: Finding) -> float:
+    known = DETECTORS.get(finding.detector)
+    return float("inf") if known is None else known.rank
+
+
+def share_costs(findings: Iterable[Finding], history: GroupHistory) -> list[Finding]:
+    """Add to each finding the pauses of those of its rebalances that no finding nearer to the cause explains."""
+    paused = {row.number: row.paused_ms or 0.0 for row in history.rebalances}
+    shared = sorted(findings, key=lambda finding: (_rank(finding), finding.from_ns))
+    for finding in shared:
+        finding.cost_ms += sum(paused.pop(number, 0.0) for number in sorted(set(finding.rebalances)))
+    return shared
 
 
 def finding_of(detector: str, result: DetectorResult, history: GroupHistory) -> Finding:
@@ -183,6 +212,7 @@ def finding_of(detector: str, result: DetectorResult, history: GroupHistory) -> 
         float(result.threshold),
         list(result.rebalances),
         list(islice(result.evidence, MAX_EVIDENCE)),
+        cost_ms=float(result.cost_ms),
     )
     for bug, software in known_bugs(detector, result, history):
         finding.known_bugs.append(bug.name)
@@ -269,7 +299,43 @@ def together_ns(first: Iterable[MemberLife], second: Sequence[MemberLife], last_
     )
 
 
+def covered_ns(spans: Iterable[tuple[int, int]]) -> int:
+    """Return how long these intervals cover; what several of them cover counts once."""
+    total = reached = 0
+    for from_ns, to_ns in sorted(spans):
+        start_ns = max(from_ns, reached)
+        if to_ns > start_ns:
+            total += to_ns - start_ns
+            reached = to_ns
+    return total
+
+
+# ---- what members cost
+
+
+def concerns(row: Rebalance, ids: Collection[str]) -> bool:
+    """Whether one of these members set a rebalance off, was removed in it, or was waited for when it was dead."""
+    if row.member_id in ids or any(gone.member_id in ids for gone in row.removed):
+        return True
+    return any(wait.died_ns is not None and wait.member_id in ids for wait in row.waited_for)
+
+
+def unclaimed_ms(history: GroupHistory, ids: Collection[str]) -> float:
+    """Return the partition time that dead members left without an owner and that belongs to no rebalance."""
+    last_ns = history.group.last_ns
+    pauses = (row for row in history.pauses if row.rebalance is None and row.former_member_id in ids)
+    return sum(((last_ns if row.to_ns is None else row.to_ns) - row.from_ns) / NS_PER_MS for row in pauses)
+
+
 # ---- wording
+
+
+_SUFFIX: Final = re.compile(r"[-_.][0-9a-zA-Z]*$|[0-9]+$")
+
+
+def stem(client_id: str | None) -> str:
+    """Return a client id without its last part: ``web-7d4f`` and ``web-2`` are both ``web``."""
+    return _SUFFIX.sub("", client_id or "")
 
 
 def client_of(row: MemberLife) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.detectors import DETECTORS, detect
-from kcoord_wire.forensics.detectors.finding import NEAR_NS, weigh
+from kcoord_wire.forensics.detectors.finding import NEAR_NS, by_importance, share_costs, weigh
 from kcoord_wire.forensics.model import Exchange, Finding, GroupHistory, Hole, table_of
 from tests.support.detector_groups import SECOND, generation, group, life, of, rebalance
 
@@ -125,3 +125,22 @@ def test_the_docs_have_a_row_for_each_detector() -> None:
 
 def _words(docstring: str | None) -> str:
     return (docstring or "").split("\n")[0].partition(": ")[2]
+
+
+def test_what_explains_most_comes_first() -> None:
+    rows = [
+        rebalance(1, 100, Cause.SESSION_EXPIRED, "c2", paused_ms=20_000.0, members_before=2, members_after=1),
+        rebalance(2, 200, Cause.MEMBER_LEFT, paused_ms=500.0),
+    ]
+    history = group(rebalances=rows)
+
+    def found(detector: str, *numbers: int, cost_ms: float = 0.0) -> Finding:
+        return Finding("g", detector, "warning", 0, None, None, detector, "", 1, 1, list(numbers), [], cost_ms=cost_ms)
+
+    lag = found("growing_lag", cost_ms=90_000.0)
+    all_of = [found("stuck_preparing", 1), found("dead_member", 1), found("slow_polls", 2), lag]
+    shared = by_importance(share_costs(all_of, history))
+    assert [(each.detector, each.cost_ms) for each in shared] == [
+        ("growing_lag", 90_000.0), ("dead_member", 20_000.0),
+        ("slow_polls", 500.0), ("stuck_preparing", 0.0),
+    ]  # fmt: skip
