@@ -2,10 +2,12 @@
 
 Laws:
 
-* The headline is the first of these that there is: a critical finding, an outage, a warning, partitions that are
-  STOPPED or STALLED (after a fault that cost much), a rebalance that a fault began (`FAULTS`; the one that cost most),
-  that waited for a dead member or that does not end, a finding of severity info, a fault that emptied the group for
-  good; else what happened, as nothing unusual if the cause of each rebalance is known.
+* The headline is the first of these that there is: a critical finding; the warning that explains most partition time,
+  or a rebalance by a fault that no warning names and that cost more; partitions that are STOPPED or STALLED (after a
+  fault that cost much), a rebalance that a fault began (`FAULTS`; the one that cost most), that waited for a dead
+  member or that does not end, a finding of severity info, a fault that emptied the group for good; else what happened.
+* That is called nothing unusual only if the cause of each rebalance is known, none took ten seconds, and there were not
+  three within a minute; the sentence says what was looked at.
 * A first start and a final shutdown are never what a headline is about, unless nothing else happened.
 * Groups are sorted by the severity of their headlines, then by the time lost, then by name.
 * An open rebalance lasts until the last moment of its group, an interrupted one until the next begins.
@@ -21,12 +23,14 @@ Laws:
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.course import course_of
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
     SEVERITIES,
@@ -166,6 +170,7 @@ def _person(name: str, host: str | None) -> str:
 
 _WORST_FIRST: Final = (LagStatus.STOPPED, LagStatus.STALLED, LagStatus.WARN)
 _NAMED: Final = 3
+_AGE_NS: Final = 10_000_000_000  # at the end of the source, from which on a partition is said to be unread
 
 
 def lag_sentence(history: GroupHistory) -> str | None:
@@ -174,8 +179,8 @@ def lag_sentence(history: GroupHistory) -> str | None:
     behind = [row for row in known if row.lag]
     if behind:
         total = sum(row.lag or 0 for row in behind)
-        states = _states(behind, history.group.first_ns)
-        return "; ".join([f"lag {total:,} on {len(behind):,} of {counted(len(known), 'partition')}", *states])
+        parts = [*_states(behind, history.group.first_ns), *_unread(behind, history.group.last_ns)]
+        return "; ".join([f"lag {total:,} on {len(behind):,} of {counted(len(known), 'partition')}", *parts])
     if not known:
         return None
     most = max(row.most_lag or 0 for row in known)
@@ -200,6 +205,33 @@ def _states(behind: list[PartitionState], first_ns: int) -> list[str]:
     return [", ".join([*named, *more])] if named else []
 
 
+def _unread(behind: Sequence[PartitionState], last_ns: int) -> list[str]:
+    """Say since when partitions are not read, or how old their ends are, as one part of the sentence.
+
+    A partition whose reader is at its end is left out: a Fetch session names it again only when records come (KIP-227).
+    """
+    found: dict[str, list[str]] = {}
+    for row in sorted(behind, key=lambda row: (row.read_ns or 0, row.topic, row.partition)):
+        if (age := _age(row, last_ns)) and (row.fetch_offset is None or row.fetch_offset < row.end_offset):
+            found.setdefault(age, []).append(f"{shown(row.topic)}-{row.partition}")
+    parts = [f"{', '.join(names[:_NAMED])}{_more(names)} {since}" for since, names in list(found.items())[:_NAMED]]
+    more = [f"{len(found) - _NAMED:,} more times"] if len(found) > _NAMED else []
+    return [", ".join([*parts, *more])] if parts else []
+
+
+def _age(row: PartitionState, last_ns: int) -> str:
+    """Say since when a partition is not read, or its end was not seen; empty where neither is old."""
+    if row.read_ns is not None and last_ns - row.read_ns >= _AGE_NS:
+        return f"not read since {utc(row.read_ns)[11:]}"
+    if row.end_ns is not None and last_ns - row.end_ns >= _AGE_NS:
+        return f"its end not seen since {utc(row.end_ns)[11:]}"
+    return ""
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+
+
 def _rank(row: PartitionState) -> tuple[int, int]:
     return _WORST_FIRST.index(LagStatus(row.status)), -(row.lag or 0)
 
@@ -213,9 +245,11 @@ FAULTS: Final = frozenset(cause for cause in Cause if cause.facts.is_fault)
 """Causes that are no part of normal work."""
 
 _COSTLY_MS: Final = 30_000  # partition time, or length, from which a rebalance by a fault is a warning
-_LONG_MS: Final = 10_000  # from which a rebalance that has not ended is unusual; first joins are held back for 3 s
-_TOGETHER_NS: Final = 60_000_000_000  # joins of one start, and leaves of one shutdown, are not further apart
-_ENDS: Final = (Cause.MEMBER_LEFT, Cause.SESSION_EXPIRED)  # of processes that are stopped in order, or killed
+_LONG_MS: Final = 10_000  # from which a rebalance is unusual, whatever its cause; first joins are held back for 3 s
+_OFTEN: Final = 3  # rebalances within a minute that are unusual, whatever their causes
+_MINUTE_NS: Final = 60_000_000_000
+_LEAST_MS: Final = 1_000  # partition time from which on a rebalance without a finding may go before one
+_OUTAGES: Final = ("outage", "coordinator_move")
 NAMELESS_GROUP: Final = "(group without a name)"
 NO_GROUP: Final = "(clients outside groups)"
 
@@ -325,7 +359,7 @@ def digest_of(history: GroupHistory) -> Digest:
     history = replace(history, rebalances=[_with_numbers(row) for row in history.rebalances])
     group, rebalances = history.group, history.rebalances
     lengths = _lengths(history)
-    middle = _middle(rebalances)
+    middle = course_of(history).middle
     worst = _costliest(middle or rebalances, lengths)
     causes = _causes(rebalances, lengths)
     return Digest(
@@ -439,13 +473,36 @@ def _headline(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mappi
     fault = _of_fault(history, middle, lengths)
     return (
         _of_finding(history, "critical")
-        or (Headline("warning", _of_outages(history)) if history.outages else None)
-        or _of_finding(history, "warning")
+        or _of_warnings(history, middle, lengths)
         or _of_lag(history, fault)
         or fault
         or _of_finding(history, *SEVERITIES)
         or _of_fault(history, history.rebalances, lengths)
         or _of_course(history, middle, lengths)
+    )
+
+
+def _of_warnings(
+    history: GroupHistory, middle: Sequence[Rebalance], lengths: Mapping[int, float | None]
+) -> Headline | None:
+    """The warning that explains most, or the rebalance by a fault that none of them names and that cost more."""
+    warnings = [finding for finding in _in_order(history.findings) if finding.severity == "warning"]
+    if history.outages and _is_outage_first(history, warnings):
+        return Headline("warning", _of_outages(history))
+    if not warnings:
+        return None
+    named = {number for finding in warnings for number in finding.rebalances}
+    faults = [row for row in middle if row.number not in named and _is_fault(row, lengths)]
+    costliest = _costliest(faults, lengths)
+    if costliest is not None and (costliest.paused_ms or 0.0) > max(warnings[0].cost_ms, _LEAST_MS):
+        return Headline("warning", sentence_of(history, costliest, lengths))
+    return Headline("warning", _text_of(warnings[0]))
+
+
+def _is_outage_first(history: GroupHistory, warnings: Sequence[Finding]) -> bool:
+    """Whether an outage explains most, or is no finding at all."""
+    return any(finding.detector in _OUTAGES for finding in warnings[:1]) or not any(
+        finding.detector in _OUTAGES for finding in history.findings
     )
 
 
@@ -460,7 +517,11 @@ def _in_order(findings: Sequence[Finding]) -> Sequence[Finding]:
 
 def _of_finding(history: GroupHistory, *severities: str) -> Headline | None:
     found = next((finding for finding in _in_order(history.findings) if finding.severity in severities), None)
-    return None if found is None else Headline(found.severity, shown(found.text, 400).rstrip("."))
+    return None if found is None else Headline(found.severity, _text_of(found))
+
+
+def _text_of(finding: Finding) -> str:
+    return shown(finding.text, 400).rstrip(".")
 
 
 def _of_fault(history: GroupHistory, rows: Iterable[Rebalance], lengths: Mapping[int, float | None]) -> Headline | None:
@@ -485,13 +546,51 @@ def _of_course(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mapp
     if not history.rebalances and not history.members:
         named = "lines" if history.group.origin == "text" else "requests"
         return Headline("quiet", f"no member was seen in {_span(history)}, only {named} that name the group")
-    unknown = sum(row.cause == Cause.UNKNOWN for row in middle)
-    severity, found = "quiet", "nothing unusual"
-    if unknown:
-        severity, found = "info", f"{counted(unknown, 'rebalance')} of which the source does not show the cause"
-    text = f"{found} in {_span(history)}: {_happened(history, middle)}"
+    found = _unusual(history, middle, lengths)
+    severity, looked = ("info", "") if found else ("quiet", f"; looked at {_looked_at(history)}")
+    text = f"{found or 'nothing unusual'} in {_span(history)}: {_happened(history, middle)}"
     costliest = _costliest(middle, lengths)
-    return Headline(severity, text if costliest is None else f"{text}; {sentence_of(history, costliest, lengths)}")
+    if costliest is not None:
+        text += f"; {sentence_of(history, costliest, lengths)}"
+    return Headline(severity, text + looked)
+
+
+def _unusual(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mapping[int, float | None]) -> str:
+    """What keeps a group without any finding from being called usual; empty if nothing does."""
+    ended = {row.number for row in course_of(history).shutdown}
+    long = [row for row in history.rebalances if row.number not in ended and (lengths[row.number] or 0.0) >= _LONG_MS]
+    if long:
+        longest = max(long, key=lambda row: lengths[row.number] or 0.0)
+        return f"{counted(len(long), 'rebalance')} of ten seconds or more, the longest {_took(longest, lengths)},"
+    unknown = sum(row.cause == Cause.UNKNOWN for row in middle)
+    if unknown:
+        return f"{counted(unknown, 'rebalance')} of which the source does not show the cause"
+    often = _most_in_a_minute(middle)
+    return f"{counted(often, 'rebalance')} within a minute" if often >= _OFTEN else ""
+
+
+def _took(row: Rebalance, lengths: Mapping[int, float | None]) -> str:
+    wait = awaited(row)
+    whom = ""
+    if wait is not None and wait.ms is not None and wait.ms >= _LATE_MS:
+        whom = f" (it waited {duration(wait.ms)} for {wait.person})"
+    return f"#{row.number} by {shown(str(row.cause), 60)}, {duration(lengths[row.number] or 0.0)}{whom}"
+
+
+def _most_in_a_minute(rows: Sequence[Rebalance]) -> int:
+    """Return how many began within one minute, at most; the second round of a cooperative one is part of it."""
+    starts = [row.started_ns for row in rows if row.cause != Cause.COOPERATIVE_FOLLOW_UP]
+    return max((bisect_right(starts, at + _MINUTE_NS) - index for index, at in enumerate(starts)), default=0)
+
+
+def _looked_at(history: GroupHistory) -> str:
+    """What the absence of findings rests on, and what the source does not show."""
+    group, known = history.group, sum(row.lag is not None for row in history.partitions)
+    parts = [counted(group.exchanges, "request")] if group.exchanges else []
+    parts += [f"{group.commits:,} of them commits"] if group.exchanges and group.commits else []
+    parts.append(counted(len(history.members), "member"))
+    parts.append(f"the lag of {counted(known, 'partition')}" if known else "not at lag, of which the source shows none")
+    return ", ".join(parts)
 
 
 def _is_fault(row: Rebalance, lengths: Mapping[int, float | None]) -> bool:
@@ -510,50 +609,19 @@ def _of_outages(history: GroupHistory) -> str:
 
 def _happened(history: GroupHistory, middle: Sequence[Rebalance]) -> str:
     """What happened to a group in which nothing unusual did."""
-    rows = history.rebalances
-    if not rows:
+    if not history.rebalances:
         return f"no rebalance, {counted(len(history.members), 'member')} at work"
+    begun, _, over = course_of(history)
     parts = []
-    if begun := _start(rows):
-        size = rows[begun - 1].members_after  # 0: the source does not say, as logs of brokers before 2.8
+    if begun:
+        size = begun[-1].members_after  # 0: the source does not say, as logs of brokers before 2.8
         parts.append(f"it started with {counted(size, 'member')}" if size else "it started")
     if middle:
         counts = ", ".join(f"{share.count:,} {shown(share.cause, 60)}" for share in _causes(middle, {}))
         parts.append(f"{counted(len(middle), 'rebalance')} in between ({counts})" if begun else counts)
-    if _shutdown(rows) and len(rows) > begun:
+    if over:
         parts.append("and it was shut down")
     return ", ".join(parts)
-
-
-def _start(rows: Sequence[Rebalance]) -> int:
-    """How many rebalances the first start took: from an empty group on, while new members came."""
-    if not rows or rows[0].members_before or rows[0].cause != Cause.NEW_MEMBER:
-        return 0
-    count = 1
-    for before, row in pairwise(rows):
-        comes = row.cause in (Cause.NEW_MEMBER, Cause.COOPERATIVE_FOLLOW_UP)
-        if not comes or row.removed or row.started_ns - before.started_ns > _TOGETHER_NS:
-            break
-        count += 1
-    return count
-
-
-def _shutdown(rows: Sequence[Rebalance]) -> int:
-    """How many rebalances the final shutdown took: the last one left the group empty."""
-    if not rows or rows[-1].outcome != "empty":
-        return 0
-    count = 0
-    for row, after in zip(reversed(rows), [rows[-1], *reversed(rows)], strict=False):
-        if row.cause not in _ENDS or after.started_ns - row.started_ns > _TOGETHER_NS:
-            break
-        count += 1
-    return count
-
-
-def _middle(rows: Sequence[Rebalance]) -> Sequence[Rebalance]:
-    """The rebalances without those of the first start and of the final shutdown."""
-    begun = _start(rows)
-    return rows[begun : max(begun, len(rows) - _shutdown(rows))]
 
 
 def _costliest(rows: Iterable[Rebalance], lengths: Mapping[int, float | None]) -> Rebalance | None:

@@ -33,7 +33,7 @@ from tests.support.histories import START, bare, empty, incident, kip_848, typic
 def test_groups_are_sorted_worst_first() -> None:
     histories = [empty(), kip_848(), bare(), typical(), incident()]
     order = [digest.history.group.group_id for digest in digests(histories)]
-    assert order == ["billing", "incident-84", "bare", "next-gen", "idle"]
+    assert order == ["billing", "incident-84", "next-gen", "bare", "idle"]
     assert [digest.history.group.group_id for digest in digests(histories[::-1])] == order
 
 
@@ -73,14 +73,18 @@ def started(*rows: tuple[float, Cause, str], **lists: object) -> GroupHistory:
 
 def test_nothing_unusual_is_said_with_what_happened() -> None:
     assert headline(group(20)).text == "no member was seen in 20.0 s, only requests that name the group"
-    assert headline(group(20, members=[life("c1")])).text == "nothing unusual in 20.0 s: no rebalance, 1 member at work"
+    assert headline(group(20, members=[life("c1")])).text == (
+        "nothing unusual in 20.0 s: no rebalance, 1 member at work; looked at 1 member, not at lag, of which the "
+        "source shows none"
+    )
     found = headline(started())
     assert (found.severity, found.text) == (
-        "quiet", "nothing unusual in 10 min 10 s: it started with 2 members, and it was shut down",
+        "quiet", "nothing unusual in 10 min 10 s: it started with 2 members, and it was shut down; looked at 0 "
+        "members, not at lag, of which the source shows none",
     )  # fmt: skip
     found = headline(started((300, Cause.NEW_MEMBER, "c3")))
     assert found.severity == "quiet"
-    assert found.text.endswith(
+    assert found.text.removesuffix("; looked at 0 members, not at lag, of which the source shows none").endswith(
         "1 rebalance in between (1 new member), and it was shut down; 3 x new member, the costliest of c3 (10.0.0.1) "
         "at +5:00.000: rebalance #3 took 800 ms, 10.0 s of partition time without an owner"
     )
@@ -105,6 +109,10 @@ def test_the_order_is_critical_outage_warning_fault_info() -> None:
     history.findings = [info]
     assert headline(history).text.startswith("session timeout")
     history.findings = [info, warning]
+    assert headline(history).text.startswith("session timeout"), "which cost more, and the warning does not name it"
+    history.findings = [info, replace(warning, rebalances=[3])]
+    assert headline(history).text == "warning"
+    history.findings = [info, replace(warning, cost_ms=11_000.0)]
     assert headline(history).text == "warning"
     history.outages = [replace(outage, to_ns=SECOND, text="short"), outage]
     assert (headline(history).severity, headline(history).text) == (
@@ -114,6 +122,22 @@ def test_the_order_is_critical_outage_warning_fault_info() -> None:
     assert (headline(history).severity, headline(history).text) == ("critical", "critical")
     history.outages, history.findings, history.rebalances = [], [info], []
     assert headline(history).text == "info"
+
+
+def test_long_or_frequent_rebalances_are_not_called_usual() -> None:
+    found = headline(started(*((300 + 10 * at, Cause.NEW_MEMBER, f"c{at}") for at in range(3))))
+    assert (found.severity, found.text[:29]) == ("info", "3 rebalances within a minute ")
+    history = started((300, Cause.NEW_MEMBER, "c3"))
+    history.rebalances[2].duration_ms = 18_000.0
+    found = headline(history)
+    assert found.severity == "info"
+    assert found.text.startswith("1 rebalance of ten seconds or more, the longest #3 by new member, 18.0 s")
+
+
+def test_a_kill_before_the_shutdown_is_no_part_of_it() -> None:
+    history = started((550, Cause.SESSION_EXPIRED, "c2"))
+    history.rebalances[2].members_after = 1
+    assert headline(history).text.startswith("session timeout of c2")
 
 
 def test_an_unknown_cause_is_not_called_usual() -> None:
@@ -167,6 +191,19 @@ def test_lag_is_summed_and_the_worst_states_are_named() -> None:
         "lag 12,037 on 4 of 5 partitions; orders-3 STOPPED since +1:00.000, orders-2 STALLED since +0:41.000, "
         "orders-1 WARN since +0:05.000, 1 more"
     )
+
+
+def test_what_is_not_read_any_more_has_an_age() -> None:
+    rows = [state(0, 5), state(1, 7), state(2, 0), state(3, 9)]
+    for row, end_s, read_s in zip(rows, (100, 100, 100, 20), (40, 95, 40, 99), strict=True):
+        row.end_offset, row.end_ns, row.read_ns = 50, end_s * SECOND, read_s * SECOND
+    rows[3].read_ns = 95 * SECOND
+    assert lag_sentence(group(100, partitions=rows)) == (
+        "lag 21 on 3 of 4 partitions; orders-0 not read since 00:00:40 UTC, orders-3 its end not seen since 00:00:20 "
+        "UTC"
+    )
+    rows[0].fetch_offset = rows[3].fetch_offset = 50
+    assert lag_sentence(group(100, partitions=rows)) == "lag 21 on 3 of 4 partitions"
 
 
 def test_a_group_that_has_read_everything_or_shows_nothing() -> None:

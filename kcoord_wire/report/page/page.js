@@ -57,6 +57,8 @@ function findings(group) {
       finding.rebalances.length ? " · rebalances " : "",
       finding.rebalances.slice(0, 8).flatMap((n) => [el("button", { type: "button", class: "link", onclick: () => table.open(n), "aria-label": `Open rebalance ${n}` }, `#${n}`), " "]),
       finding.rebalances.length > 8 ? `and ${number(finding.rebalances.length - 8 + finding.more)} more` : ""));
+  const isWrong = group.findings.some((finding) => finding.severity !== "info");
+  $("wrong-title").textContent = isWrong ? "What is wrong" : "What was found";
   const cards = group.findings.map(card);
   listTo($("findings"),
     cards.length ? el("ul", { class: "findings" }, cards.slice(0, FIRST)) : el("p", { class: "quiet" }, group.total ? "No detector found anything beyond what the headline says." : "There was no rebalance, and no detector found anything beyond what the headline says."),
@@ -137,7 +139,7 @@ function allGroups() {
     head("Group", "Worst finding", ">Rebalances", "Most frequent cause", ">In rebalances", ">Paused"),
     el("tbody", {}, page.groups.map((group, at) => el("tr", { "data-at": at },
       el("th", { scope: "row" }, el("button", { type: "button", class: "link", onclick: () => { choose(at); $("group").focus(); } }, group.id)),
-      el("td", {}, el("span", { class: `badge ${SIGNS[group.severity] ? group.severity : ""}` }, badge(group.severity)), " ", group.findings.length ? group.findings[0].text : ""),
+      el("td", {}, el("span", { class: `badge ${SIGNS[group.severity] ? group.severity : ""}` }, badge(group.severity)), " ", unbroken(group.headline)),
       el("td", { class: "figure" }, number(group.total)),
       el("td", {}, group.causes.length ? [swatch(group.causes[0][0]), `${group.causes[0][0]} (${number(group.causes[0][1])})`] : ""),
       el("td", { class: "figure" }, duration(group.rebalancing)),
