@@ -264,6 +264,36 @@ RULES: Final[dict[str, Rule]] = {
         first=r"not known to the coordinator any more",
         never=r"nothing unusual",
     ),
+    "autoscaler": Rule(
+        "that the group's size swings, how often, who is added and leaves, and what it cost",
+        [Says(r"size swings", places=("finding",))],
+        causes=ORDERLY,
+        first=r"size swings between 2 and 4, 3 times .*stayed.*partition time",
+        never=r"deploy|nothing is wrong|no rebalance",
+        harmful=r"group\.instance\.id",
+    ),
+    "hot partition": Rule(
+        "whose lag grows although its owner reads, how fast records come, and how fast they are read",
+        [Says(r"lag of \S+ grows", places=("finding",))],
+        causes=ORDERLY,
+        first=r"lag of hot-0 grows steadily while hot-1 .*reads it.*records/s come, [\d,]+ are read",
+        never=r"nothing unusual|does not read",
+        harmful=r"restart|add members",
+    ),
+    "quota": Rule(
+        "whom the broker throttles, for how long of how long, and since when",
+        [Says(r"throttled by the broker", places=("finding",))],
+        causes=ORDERLY,
+        first=r"throttled by the broker for [\d.]+ s of [\d.]+ s, since \d\d:\d\d:\d\d UTC",
+        never=r"nothing unusual|does not read|grows steadily",
+        harmful=_RAISES_SESSION,
+    ),
+    "fenced in turns": Rule(
+        "that two processes use one group.instance.id, and take it from each other",
+        [Says(r"one group\.instance\.id", places=("finding",))],
+        first=r"dup-a .*dup-b .*one group\.instance\.id \(orders-0\) and fence each other",
+        never=r"too slow|do not come back|stops for good|came back \d+ times|commits? of",
+    ),
     "loss": Rule("nothing: the packets are missing in the capture, not in the group"),  # judged by lossy.py
 }
 
