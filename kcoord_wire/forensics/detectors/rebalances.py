@@ -85,8 +85,14 @@ def storm(seen: Seen) -> Iterator[DetectorResult]:
 
 
 def _without_reason(history: GroupHistory) -> list[Rebalance]:
-    """Return the rebalances that no client in a loop, and no change of the group's size, set off."""
-    named = swinging_ids(history).union(*(loop.ids for loop in loops_of(history)))
+    """Return the rebalances that no change of the group's size, and no client in a loop of its own, set off.
+
+    Where most clients are in loops, it is the group that throws them out.
+    """
+    named, loops = swinging_ids(history), list(loops_of(history))
+    clients = {(life.client_id, life.client_host) for life in history.members}
+    if len(loops) == 1 or 2 * len(loops) <= len(clients):
+        named = named.union(*(loop.ids for loop in loops))
     return [row for row in history.rebalances if row.member_id not in named]
 
 
