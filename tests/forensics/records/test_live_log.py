@@ -61,7 +61,6 @@ def test_the_rows_are_those_of_the_whole_log(path: Path) -> None:
     found = follow(iter([rows]), HOUR)
     assert in_order(found) == whole(rows)
     assert len(found) >= 10
-    assert any(each.findings for each in found)
 
 
 @pytest.mark.parametrize("window_ns", [HOUR, 5 * SECOND, SECOND // 10], ids=str)
