@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
 PARTITIONS = 4
+HEARTBEAT_MS = 500
 LONG_MS = 120_000
 """More than a situation takes on a machine that is busy with other things."""
 
@@ -54,6 +55,10 @@ class Stage:
                 with suppress(ValueError, OSError):
                     member.kill()
 
+    def host(self, name: str) -> AbstractContextManager[None]:
+        """Where a client with this name is started; here all share one host."""
+        return nullcontext()
+
     def joins(self, library: str, name: str, assignor: str = "range", **options: Any) -> Member:
         """A program that joins the group."""
         member = self.program(library, name, assignor, **options)
@@ -69,26 +74,33 @@ class Stage:
         session_ms: int = 10_000,
         poll_ms: int = LONG_MS,
         static: bool = False,
+        instance: str | None = None,
         topic: str | None = None,
+        beats_ms: int = HEARTBEAT_MS,
         **options: Any,
     ) -> Member:
-        """A program that is ready to join; options with ``_`` for ``.``, except in Python's libraries."""
+        """A program that is ready to join; options with ``_`` for ``.``, except in Python's libraries.
+
+        :param static: whether it has a group.instance.id, which is its name unless `instance` says otherwise
+        :param beats_ms: heartbeat.interval.ms
+        """
         dotted = library in ("java", "confluent")
         if dotted:
             options.setdefault("reconnect_backoff_max_ms", 200)  # else some are not back while their session lasts
-        member = Member(
-            self.clients[library],
-            bootstrap=self.bootstrap,
-            topic=topic or self.topic,
-            group=self.name,
-            client_id=name,
-            assignor=assignor,
-            instance_id=name if static else None,
-            session_timeout_ms=session_ms,
-            heartbeat_interval_ms=500,
-            rebalance_timeout_ms=poll_ms,
-            options={key.replace("_", ".") if dotted else key: value for key, value in options.items()},
-        )
+        with self.host(name):
+            member = Member(
+                self.clients[library],
+                bootstrap=self.bootstrap,
+                topic=topic or self.topic,
+                group=self.name,
+                client_id=name,
+                assignor=assignor,
+                instance_id=(instance or name) if static else None,
+                session_timeout_ms=session_ms,
+                heartbeat_interval_ms=beats_ms,
+                rebalance_timeout_ms=poll_ms,
+                options={key.replace("_", ".") if dotted else key: value for key, value in options.items()},
+            )
         self.members.append(member)
         return member
 

@@ -57,6 +57,9 @@ class AiokafkaMember(AsyncMember):
         topic = self.settings.topic
         self.runner.run(self.consumer.commit({TopicPartition(topic, partition): at for partition, at in positions}))
 
+    def seek(self, partition: int, offset: int) -> None:
+        self.consumer.seek(TopicPartition(self.settings.topic, partition), offset)
+
     def leave(self) -> None:
         self.runner.run(self.consumer.stop())
 

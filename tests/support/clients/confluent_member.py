@@ -65,6 +65,9 @@ class ConfluentMember(Member):
     def pause(self, partitions: list[int]) -> None:
         self.consumer.pause([TopicPartition(self.settings.topic, partition) for partition in partitions])
 
+    def seek(self, partition: int, offset: int) -> None:
+        self.consumer.seek(TopicPartition(self.settings.topic, partition, offset))
+
     def leave(self) -> None:
         self.consumer.close()
 

@@ -16,6 +16,9 @@ Commands, and the event that answers each (`event` is the command's name):
   their topic then.
 * ``{"do": "stall", "ms": n}``: do not poll for so long; answered when that is over.
 * ``{"do": "pause", "partitions": [...]}``: fetch no more of these partitions; it polls on, and stays in the group.
+* ``{"do": "poison", "partition": p, "offset": n}``: fail at this record: seek back to it whenever it comes.
+* ``{"do": "pace", "ms": n}``: take so long for each record from now on.
+* ``{"do": "linger", "ms": n}``: take so long to give partitions up from now on.
 * ``{"do": "rebalance", "reason": ...}``: ask for a rebalance, where the library can do that.
 * ``{"do": "leave"}``: close the consumer as the library closes it; answered when that is done.
 * end of input: the program ends, closing nothing first.
@@ -46,6 +49,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _writing = threading.Lock()
+_RETRY_SECONDS = 0.3
+"""After which an application tries again to process a record at which it failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +117,9 @@ class Member(ABC):
         self.owned: set[int] = set()
         self._next: dict[int, int] = {}
         self._changing = threading.Lock()  # a library may call back in another thread
+        self._poison: tuple[int, int] | None = None
+        self._pace = 0.0
+        self._linger = 0.0
 
     def own(self, partitions: set[int]) -> None:
         """Report that the partitions owned are now these."""
@@ -126,6 +134,7 @@ class Member(ABC):
 
     def lose(self, partitions: Iterable[Any]) -> None:
         """Report that it does not own these any more."""
+        time.sleep(self._linger)
         self.own(self.owned - {each.partition for each in partitions})
 
     @abstractmethod
@@ -160,6 +169,10 @@ class Member(ABC):
         """Fetch no more of these partitions of its topic."""
         raise NotImplementedError("no test pauses a member of this library")
 
+    def seek(self, partition: int, offset: int) -> None:
+        """Read a partition from this offset on."""
+        raise NotImplementedError("no test has a member of this library seek")
+
     def rebalance(self, reason: str) -> None:
         """Ask for a rebalance."""
         raise NotImplementedError("this library cannot be asked for a rebalance")
@@ -183,6 +196,12 @@ class Member(ABC):
                 self.stall(command["ms"] / 1000)
             case "pause":
                 self.pause(command["partitions"])
+            case "poison":
+                self._poison = command["partition"], command["offset"]
+            case "pace":
+                self._pace = command["ms"] / 1000
+            case "linger":
+                self._linger = command["ms"] / 1000
             case "rebalance":
                 self.rebalance(command["reason"])
             case "produce":
@@ -193,12 +212,24 @@ class Member(ABC):
 
     def look(self) -> None:
         """Poll, and report what has come."""
-        polled = self.poll()
+        polled = self._process(self.poll())
         if polled:
             with self._changing:
                 following = {partition: offset + 1 for partition, offset, _ in polled}
                 self._next.update({partition: following[partition] for partition in following.keys() & self.owned})
                 emit("records", records=polled)
+
+    def _process(self, polled: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+        """The records that the application has dealt with, after the time that it takes for them."""
+        if self._pace and polled:
+            self.stall(self._pace * len(polled))
+        if self._poison is None:
+            return polled
+        partition, offset = self._poison
+        if any(record[0] == partition and record[1] >= offset for record in polled):
+            self.stall(_RETRY_SECONDS)
+            self.seek(partition, offset)
+        return [record for record in polled if record[0] != partition or record[1] < offset]
 
 
 class AsyncMember(Member):

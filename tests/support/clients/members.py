@@ -129,6 +129,10 @@ class Member(Heard):
         assert answer["event"] == do, f"{self.name} answered {do} with {answer}"
         return answer
 
+    def has_answered(self, do: str) -> bool:
+        """Whether a command that was sent has been answered, or has failed."""
+        return any(do in (answer["event"], answer.get("do")) for answer in list(self._answers))
+
     def send(self, do: str, **fields: Any) -> None:
         """Send a command and wait for nothing: the program may be killed before it answers."""
         self.tell(json.dumps({"do": do, **fields}))
