@@ -1,7 +1,8 @@
 """What was done in an incident, and where its capture lies.
 
 A file NAME.json in tests/data/incidents is the label of NAME.pcap.gz beside it, and NAME.log.gz has what its brokers
-logged about groups meanwhile. One capture has several runs: each is one group on these brokers.
+logged about groups meanwhile. One capture has several runs: each is one group on these brokers. A capture in several
+files has NAME.1.pcap.gz and so on as well.
 
 Law: a label is written by the program that does what it says, when it does it, never from an analysis.
 """
@@ -17,6 +18,8 @@ from typing import Final
 from tests.support.processes import ROOT
 
 DATA: Final = ROOT / "tests" / "data" / "incidents"
+CAPTURE: Final = "capture"
+LOG: Final = "log"
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,9 @@ class Run:
     :ivar victims: client ids or instance ids whose trouble it is, or addresses of brokers
     :ivar from_ns: when the group was ready for it
     :ivar to_ns: when the run ended
+    :ivar drawn: the kind that was drawn, where this was; `kind` is what came of it
+    :ivar reads: what the report is made of: `CAPTURE` (or recording), `LOG` of the brokers, or both
+    :ivar is_skewed: whether it is in files whose clocks differ
     """
 
     group: str
@@ -55,6 +61,9 @@ class Run:
     from_ns: int = 0
     to_ns: int = 0
     acts: list[Act] = field(default_factory=list)
+    drawn: str = ""
+    reads: list[str] = field(default_factory=lambda: [CAPTURE])
+    is_skewed: bool = False
 
 
 _KINDS: Final = {"broker": "pcap", "recorder": "kcrec", "logs": "log"}
@@ -68,6 +77,9 @@ class Incident:
     :ivar point: where it was captured: ``broker`` (packets), ``recorder`` (`kcoord record`) or ``logs``: not at all,
         what brokers or clients logged is all that there is
     :ivar brokers: their addresses
+    :ivar damage: what happened to the capture; empty for nothing
+    :ivar parts: of the names of the capture's files
+    :ivar left_out: drawn groups in the capture that nobody can judge, and why
     """
 
     name: str
@@ -75,10 +87,18 @@ class Incident:
     point: str
     brokers: list[str]
     runs: list[Run]
+    damage: str = ""
+    parts: list[str] = field(default_factory=lambda: [""])
+    left_out: list[str] = field(default_factory=list)
 
-    def capture_in(self, folder: Path) -> Path:
-        """Return what is analyzed."""
-        return folder / f"{self.name}.{_KINDS[self.point]}.gz"
+    def captures_in(self, folder: Path) -> list[Path]:
+        """The files of the capture, or what is there in its place."""
+        return [folder / ".".join(filter(None, (self.name, part, _KINDS[self.point], "gz"))) for part in self.parts]
+
+    def sources_in(self, folder: Path, reads: Sequence[str]) -> list[Path]:
+        """The files that a report of a run is made of."""
+        logs = [self.log_in(folder)] if LOG in reads else []
+        return [*(self.captures_in(folder) if CAPTURE in reads else []), *logs]
 
     def log_in(self, folder: Path) -> Path:
         return folder / f"{self.name}.log.gz"
@@ -86,6 +106,29 @@ class Incident:
 
 def write_label(incident: Incident, folder: Path) -> None:
     (folder / f"{incident.name}.json").write_text(json.dumps(asdict(incident), indent=1) + "\n", encoding="utf-8")
+
+
+def write_list(folder: Path) -> None:
+    """A page that says of each run of a folder what it was."""
+    lines = ["# Incidents", ""]
+    lines += [
+        "Times are seconds after the group was ready (`from_ns` of NAME.json). NAME.log.gz is what the brokers wrote;"
+    ]
+    lines += ["where `log` alone is read, the report is made of it without the capture.", ""]
+    lines += ["| capture | group | kind | library | read | victims | damage | what was done |"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    for incident in read_incidents(folder):
+        files = ", ".join(path.name for path in incident.captures_in(folder))
+        for run in incident.runs:
+            cells = [files, run.group, run.kind, f"{run.library}, Kafka {incident.kafka}", " + ".join(run.reads)]
+            cells += [", ".join(run.victims), incident.damage, "; ".join(_done(act, run.from_ns) for act in run.acts)]
+            lines.append(f"| {' | '.join(cells)} |")
+    (folder / "README.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+def _done(act: Act, start_ns: int) -> str:
+    lasted = "" if act.until_ns is None else f" for {(act.until_ns - act.at_ns) / 1e9:.1f} s"
+    return f"{(act.at_ns - start_ns) / 1e9:+.1f} s {act.did}: {act.to}{lasted}"
 
 
 def read_label(path: Path) -> Incident:

@@ -18,8 +18,8 @@ _ACTS: Final = {"kill": "kill -9, and start again", "stop": "stop, and start aga
 
 
 def lives_through(scene: Scene, library: str, session_ms: int, **options: Any) -> None:
-    """Two members while a broker has its trouble; they are together again afterwards."""
-    names = ("first", "second")
+    """Members while a broker has its trouble; they are together again afterwards."""
+    names = scene.names
     for name in names:
         scene.joins(library, name, session_ms=session_ms, **options)
     scene.waits(lambda: scene.has(*names), "they are not in")
@@ -30,8 +30,7 @@ def lives_through(scene: Scene, library: str, session_ms: int, **options: Any) -
     scene.pass_by()
     scene.waits(lambda: scene.has(*names), "they are not together again")
     time.sleep(3)
-    for member in reversed(scene.members):
-        member.kill()
+    scene.goes_home()
 
 
 def is_out(hall: Hall, how: str, seconds: float) -> list[Act]:
@@ -88,3 +87,17 @@ def reassign(hall: Hall) -> list[Act]:
     finally:
         admin.close()
     return [Act(start, "reassign the partition of the groups", broker.address, time.time_ns())]
+
+
+def stops_a_replica(hall: Hall, seconds: float) -> list[Act]:
+    """A broker that has a replica of the groups' partition stands still, and is not their coordinator."""
+    coordinator = hall.coordinator(hall.plans[0].name)
+    if coordinator.node_id != 1:  # the controller has to live on
+        reassign(hall)
+        coordinator = hall.coordinator(hall.plans[0].name)
+    replica = next(broker for broker in hall.brokers if broker is not coordinator)
+    start = time.time_ns()
+    replica.freeze()
+    time.sleep(seconds)
+    replica.thaw()
+    return [Act(start, f"SIGSTOP of the replica {replica.address}", coordinator.address, time.time_ns())]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Set
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +12,7 @@ from tests.incidents.hall import Hall, Plan, Play
 from tests.support.clients.java import java_client
 from tests.support.clients.kafkajs import kafkajs_client
 from tests.support.clients.members import AIOKAFKA, CONFLUENT, KAFKA_PYTHON, Client
+from tests.support.go_programs import build_go_programs
 
 NEWER: Final = "4.1.0"
 
@@ -33,6 +34,8 @@ MODERN: Final[dict[str, Any]] = {
     "heartbeat_interval_ms": None,
 }
 """The consumer protocol (KIP-848); its session timeout is the broker's, 4 s."""
+_PROGRAMS: Final = {"franz-go": "franz", "sarama": "sarama"}
+GO: Final = frozenset(_PROGRAMS)
 KAFKAJS: Final = {"assignor": "RoundRobinAssigner"}
 ACLS: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -97,7 +100,7 @@ def _of_clients() -> list[Hall]:
                 plan("crash loop", scenes.crashes_in_a_loop, "confluent", "64s", lives_ms=8_000),
                 plan("crash loop", scenes.crashes_in_a_loop, "kafka-python", "10s", lives_ms=6_000, session_ms=10_000),
             ],
-            proxied=True,
+            hosted=True,
         ),
         Hall(
             "connect",
@@ -243,13 +246,16 @@ def _of_brokers() -> list[Hall]:
     ]
 
 
-def clients(classes: Path, libraries: Collection[str]) -> dict[str, Client]:
+def clients(classes: Path, libraries: Set[str]) -> dict[str, Client]:
     """These client libraries; Java's program is compiled into the folder."""
     found = {"confluent": CONFLUENT, "kafka-python": KAFKA_PYTHON, "aiokafka": AIOKAFKA}
     if "java" in libraries:
         found["java"] = java_client(classes)
     if "kafkajs" in libraries:
         found["kafkajs"] = kafkajs_client()
+    if libraries & GO:
+        programs = build_go_programs()
+        found |= {name: Client(name, (str(programs / program),)) for name, program in _PROGRAMS.items()}
     return found
 
 

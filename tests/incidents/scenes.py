@@ -31,79 +31,125 @@ from tests.support.clients.heard import PATIENCE
 from tests.support.clients.members import Member
 from tests.support.wire import Wire
 
+LONG_SESSION_MS: Final = 60_000
 UNKNOWN_VERSION: Final = 9
 """Of ApiVersions; the newest is 4."""
 
 
-def pair(scene: Scene, library: str, session_ms: int, **options: Any) -> tuple[Member, Member]:
-    """Two members that share the topic; the second has the session timeout, the first a long one."""
-    first = scene.joins(library, "first", session_ms=60_000, **options)
-    scene.settles(first=4)
-    second = scene.joins(library, "second", session_ms=session_ms, **options)
-    scene.settles(first=2, second=2)
+def gather(scene: Scene, library: str, session_ms: int, **options: Any) -> Member:
+    """The members, which share the topic; the last one has the session timeout and is given, the others a long one."""
+    others, name = scene.names[:-1], scene.names[-1]
+    members = [scene.joins(library, each, session_ms=LONG_SESSION_MS, **options) for each in others[:1]]
+    if others:
+        scene.gathers(others[0])  # it leads
+    members += [scene.joins(library, each, session_ms=LONG_SESSION_MS, **options) for each in others[1:]]
+    victim = scene.joins(library, name, session_ms=session_ms, **options)
+    scene.gathers(*scene.names)
     scene.run.session_ms = session_ms
     scene.now_ready()
-    return first, second
+    return victim
 
 
-def is_healthy(scene: Scene, library: str, session_ms: int = 10_000, **options: Any) -> None:
+def pair(scene: Scene, library: str, session_ms: int, **options: Any) -> tuple[Member, Member]:
+    """Two members that share the topic; the second has the session timeout, the first a long one."""
+    second = gather(scene, library, session_ms, **options)
+    return scene.members[0], second
+
+
+def is_healthy(scene: Scene, library: str, session_ms: int = 10_000, lives_ms: int = 2_000, **options: Any) -> None:
     """Members come and go in order."""
-    first, second = pair(scene, library, session_ms, **options)
+    gather(scene, library, session_ms, **options)
+    time.sleep(lives_ms / 1000)
+    scene.goes_home()
+
+
+def is_killed(
+    scene: Scene,
+    library: str,
+    session_ms: int = 6_000,
+    before_ms: int = 0,
+    returns_ms: int | None = None,
+    **options: Any,
+) -> None:
+    """One process is killed once; the others have its partitions when its session is over.
+
+    :param returns_ms: after which a supervisor starts it again; None for never
+    """
+    victim = gather(scene, library, session_ms, **options)
+    others = [name for name in scene.names if name != victim.name]
+    scene.run.victims = [victim.name]
+    time.sleep(before_ms / 1000)
+    scene.did("kill -9", victim.name)
+    victim.kill()
+    if returns_ms is not None:
+        time.sleep(returns_ms / 1000)
+        scene.joins(library, victim.name, session_ms=session_ms, **options)
+        others.append(victim.name)
+        time.sleep(max(0, session_ms - returns_ms) / 1000 + 1)  # it is there twice until then
+    scene.gathers(*others)
     time.sleep(2)
-    scene.part(second, first)
+    scene.goes_home()
 
 
-def is_killed(scene: Scene, library: str, session_ms: int = 6_000, **options: Any) -> None:
-    """One process is killed once; the others have its partitions when its session is over."""
-    first, second = pair(scene, library, session_ms, **options)
-    scene.run.victims = ["second"]
-    scene.did("kill -9", "second")
-    second.kill()
-    scene.settles(first=4)
-    first.leave()
-
-
-def freezes(scene: Scene, library: str, session_ms: int, frozen_ms: int, **options: Any) -> None:
+def freezes(
+    scene: Scene, library: str, session_ms: int, frozen_ms: int, before_ms: int = 0, times: int = 1, **options: Any
+) -> None:
     """One process is stopped for a time and goes on."""
-    first, second = pair(scene, library, session_ms, **options)
-    scene.run.victims = ["second"]
-    with scene.doing("SIGSTOP", "second"):
-        second.stop()
-        time.sleep(frozen_ms / 1000)
-        second.go_on()
-    time.sleep(2)
-    scene.settles(first=2, second=2)
-    scene.part(second, first)
+    victim = gather(scene, library, session_ms, **options)
+    scene.run.victims = [victim.name]
+    for _ in range(times):
+        time.sleep(before_ms / 1000)
+        with scene.doing("SIGSTOP", victim.name):
+            victim.stop()
+            time.sleep(frozen_ms / 1000)
+            victim.go_on()
+        time.sleep(2)
+        scene.gathers(*scene.names)
+    scene.goes_home()
 
 
 def is_cut_off(scene: Scene, library: str, session_ms: int = 5_000, cut_ms: int = 9_000, **options: Any) -> None:
     """The network of one client carries nothing for a time; its process runs on."""
-    assert scene.proxy is not None
-    direct, scene.run.session_ms = scene.bootstrap, session_ms
-    first = scene.joins(library, "first", session_ms=60_000, **options)
-    scene.settles(first=4)
-    scene.bootstrap = scene.proxy.address
-    second = scene.joins(library, "second", session_ms=session_ms, **options)
-    scene.settles(first=2, second=2)
-    scene.bootstrap = direct
-    scene.run.victims = ["second"]
-    scene.now_ready()
-    with scene.doing("carry nothing", "second"):
-        scene.proxy.hold()
+    assert scene.pods is not None
+    victim = gather(scene, library, session_ms, **options)
+    scene.run.victims = [victim.name]
+    with scene.doing("carry nothing", victim.name):
+        scene.pods.cut(scene.pod(victim.name))
         time.sleep(cut_ms / 1000)
-        scene.proxy.heal()
+        scene.pods.mend(scene.pod(victim.name))
     time.sleep(3)
-    scene.waits(lambda: scene.has("first", "second"), "it is not back")
+    scene.waits(lambda: scene.has(*scene.names), "it is not back")
     time.sleep(1)
-    for member in second, first:
-        member.kill()
+    scene.goes_home()
+
+
+def is_cut_from_a_broker(
+    scene: Scene, library: str, of: str, session_ms: int = 6_000, cut_ms: int = 12_000, **options: Any
+) -> None:
+    """Nothing of one client reaches one broker for a time.
+
+    :param of: ``coordinator``, or ``leader``: of the most of its partitions, and not the coordinator
+    """
+    assert scene.pods is not None
+    victim = gather(scene, library, session_ms, **options)
+    broker = scene.broker_of(of, victim)
+    host = broker.address.partition(":")[0]
+    scene.run.victims = [victim.name, broker.address] if of == "leader" else [victim.name]
+    with scene.doing(f"drop what it sends to the {of} {broker.address}", victim.name):
+        scene.pods.cut(scene.pod(victim.name), [host])
+        time.sleep(cut_ms / 1000)
+        scene.pods.mend(scene.pod(victim.name), [host])
+    time.sleep(3)
+    scene.waits(lambda: scene.has(*scene.names), "it is not back")
+    time.sleep(2)
+    scene.goes_home()
 
 
 def is_refused(scene: Scene, library: str, of: str, seconds: float = 10, **options: Any) -> None:
     """An ACL forbids the group or the topic for a time."""
-    first, second = pair(scene, library, 20_000, **options)
+    gather(scene, library, 20_000, **options)
     name = scene.name if of == "group" else scene.topic
-    scene.run.victims = [name, "first", "second"]
+    scene.run.victims = [name, *scene.names]
     kind = ResourceType.GROUP if of == "group" else ResourceType.TOPIC
     everybody = {"principal": "User:*", "host": "*"}
     about = (kind, name, ResourcePatternType.LITERAL)
@@ -121,90 +167,118 @@ def is_refused(scene: Scene, library: str, of: str, seconds: float = 10, **optio
         for found in admin.delete_acls([filtered]).values():
             found.result(PATIENCE)
     time.sleep(4)
-    for member in second, first:
-        member.kill()
+    scene.goes_home()
 
 
 def loses_a_worker(scene: Scene, library: str, dies: bool, session_ms: int = 10_000) -> None:
     """Two workers of Kafka Connect, one of which is killed, or leaves as it should."""
+    one, two = scene.names
     with TemporaryDirectory() as folder, ExitStack() as stack:
 
         def works(name: str) -> ConnectWorker:
-            worker = ConnectWorker(name, scene.bootstrap, scene.name, Path(folder), session_ms=session_ms)
+            with scene.host(name):
+                worker = ConnectWorker(name, scene.bootstrap, scene.name, Path(folder), session_ms=session_ms)
             return stack.enter_context(worker)
 
-        first = works("first")
-        scene.waits(lambda: scene.clients_now() == ["first"], "the first is not in")
-        second = works("second")
-        scene.waits(lambda: scene.clients_now() == ["first", "second"], "the second is not in")
+        first = works(one)
+        scene.waits(lambda: scene.clients_now() == [one], "the first is not in")
+        second = works(two)
+        scene.waits(lambda: scene.clients_now() == sorted([one, two]), "the second is not in")
         time.sleep(3)
-        scene.run.session_ms, scene.run.victims = session_ms, ["second"]
+        scene.run.session_ms, scene.run.victims = session_ms, [two]
         scene.now_ready()
         if dies:
-            scene.did("kill -9", "second")
+            scene.did("kill -9", two)
             second.kill()
         else:
             second.leave()
-        scene.waits(lambda: scene.clients_now() == ["first"], "the first is not alone")
+        scene.waits(lambda: scene.clients_now() == [one], "the first is not alone")
         time.sleep(3)
         first.leave()
 
 
 def crashes_in_a_loop(
-    scene: Scene, library: str, times: int = 8, lives_ms: int = 2500, session_ms: int = 45_000
+    scene: Scene,
+    library: str,
+    times: int = 8,
+    lives_ms: int = 2500,
+    session_ms: int = 45_000,
+    waits_ms: int = 0,
+    **options: Any,
 ) -> None:
-    """A process is killed soon after each start, by which its session outlives it."""
-    first = scene.joins(library, "first", session_ms=session_ms)
-    scene.settles(first=4)
-    scene.run.session_ms, scene.run.victims = session_ms, ["looper"]
+    """A process is killed soon after each start, by which its session outlives it.
+
+    :param waits_ms: before the supervisor starts it again
+    """
+    *others, looping = scene.names
+    for name in others:
+        scene.joins(library, name, session_ms=session_ms, **options)
+    scene.gathers(*others)
+    scene.run.session_ms, scene.run.victims = session_ms, [looping]
     scene.now_ready()
-    for _ in range(8):
-        looper = scene.program(library, "looper", session_ms=session_ms)
+    for _ in range(times):
+        looper = scene.program(library, looping, session_ms=session_ms, **options)
         looper.send("join")
         time.sleep(lives_ms / 1000)
-        scene.did("kill -9", "looper")
+        scene.did("kill -9", looping)
         looper.kill()
+        time.sleep(waits_ms / 1000)
     time.sleep(2)
-    first.kill()
+    scene.goes_home()
 
 
-def polls_late(scene: Scene, library: str, poll_ms: int = 4_000, stall_ms: int = 8_000) -> None:
+def polls_late(
+    scene: Scene, library: str, poll_ms: int = 4_000, stall_ms: int = 8_000, times: int = 1, **options: Any
+) -> None:
     """An application needs longer between two polls than max.poll.interval.ms."""
-    first = scene.joins(library, "first", session_ms=60_000)
-    scene.settles(first=4)
     own = {"max_poll_interval_ms": poll_ms} if library == "aiokafka" else {}  # apart from the time to join, there
-    second = scene.joins(library, "second", session_ms=poll_ms, poll_ms=poll_ms, **own)
-    scene.settles(first=2, second=2)
-    scene.run.session_ms, scene.run.victims = poll_ms, ["second"]
+    *others, late = scene.names
+    for name in others:
+        scene.joins(library, name, session_ms=LONG_SESSION_MS, **options)
+    scene.gathers(*others)
+    victim = scene.joins(library, late, session_ms=poll_ms, poll_ms=poll_ms, **own, **options)
+    scene.gathers(*scene.names)
+    scene.run.session_ms, scene.run.victims = poll_ms, [late]
     scene.now_ready()
-    with scene.doing("stall", "second"):
-        second.command("stall", ms=stall_ms)
-    scene.settles(first=2, second=2)
-    scene.part(second, first)
+    for _ in range(times):
+        with scene.doing("stall", late):
+            victim.command("stall", ms=stall_ms)
+        scene.gathers(*scene.names)
+    scene.goes_home()
 
 
-def is_fenced(scene: Scene, library: str, session_ms: int = 20_000) -> None:
-    """A second process comes with the group.instance.id of one that runs."""
-    other = scene.joins(library, "other", session_ms=session_ms)
-    one = scene.joins(library, "twin", session_ms=session_ms, static=True)
-    scene.settles(other=2, twin=2)
-    scene.run.session_ms, scene.run.victims = session_ms, ["twin"]
+def is_fenced(scene: Scene, library: str, session_ms: int = 20_000, restarts: int = 0, **options: Any) -> None:
+    """A second process comes with the group.instance.id of one that runs.
+
+    :param restarts: how often a supervisor starts the process again that was fenced
+    """
+    *others, name = scene.names
+    for other in others:
+        scene.joins(library, other, session_ms=session_ms, **options)
+    scene.gathers(*others)
+    one = scene.joins(library, name, session_ms=session_ms, static=True, **options)
+    scene.gathers(*scene.names)
+    scene.run.session_ms, scene.run.victims = session_ms, [name]
     scene.now_ready()
-    scene.did("a second process with its group.instance.id", "twin")
-    two = scene.joins(library, "twin", session_ms=session_ms, static=True)
-    scene.waits(lambda: bool(one.complaints or two.complaints), "no process was fenced")
+    for number in range(restarts + 1):
+        scene.did("a second process with its group.instance.id", name)
+        two = scene.joins(library, name, session_ms=session_ms, static=True, **options)
+        scene.waits(lambda one=one, two=two: bool(one.complaints or two.complaints), "no process was fenced")
+        if number < restarts:
+            fenced, one = (one, two) if one.complaints else (two, one)
+            fenced.kill()
+            time.sleep(2)
     time.sleep(4)
-    for member in one, two, other:
-        member.kill()
+    scene.goes_home()
 
 
 def subscribes_anew(scene: Scene, library: str) -> None:
     """A member subscribes to one more topic."""
     first, second = pair(scene, library, 10_000)
-    scene.run.victims = ["second"]
-    scene.did("subscribe to one more topic", "second")
+    scene.run.victims = [second.name]
+    scene.did("subscribe to one more topic", second.name)
     second.command("subscribe", topics=[scene.topic, scene.more])
-    scene.settles(first=2, second=6)
+    scene.settle(2, 6)
     scene.part(second, first)
 
 
@@ -223,7 +297,8 @@ def mixes_assignors(scene: Scene, library: str) -> None:
 def overflows(scene: Scene, library: str, limit: int) -> None:
     """One member more than group.max.size."""
     names = [f"member-{number}" for number in range(1, limit + 1)]
-    members = [scene.joins(library, name, session_ms=20_000) for name in names]
+    for name in names:
+        scene.joins(library, name, session_ms=20_000)
     scene.waits(lambda: scene.has(*names), "they are not in")
     scene.run.session_ms, scene.run.victims = 20_000, ["surplus"]
     scene.now_ready()
@@ -231,13 +306,12 @@ def overflows(scene: Scene, library: str, limit: int) -> None:
     surplus = scene.joins(library, "surplus", session_ms=20_000)
     scene.waits(lambda: bool(surplus.complaints), "it was not refused")
     time.sleep(2)
-    for member in [surplus, *members]:
-        member.kill()
+    scene.goes_home()
 
 
 def deploys(scene: Scene, library: str, static: bool, count: int = 5, session_ms: int = 20_000) -> None:
     """All instances are restarted in order, one after the other."""
-    names = [f"web-{number}" for number in range(1, count + 1)]
+    names = list(scene.names) if scene.pods is not None else [f"web-{number}" for number in range(1, count + 1)]
     members = [scene.joins(library, name, session_ms=session_ms, static=static) for name in names]
     scene.waits(lambda: scene.has(*names), "they are not in")
     time.sleep(1)
@@ -252,27 +326,26 @@ def deploys(scene: Scene, library: str, static: bool, count: int = 5, session_ms
         scene.waits(lambda: scene.has(*names), "they are not together again")
         time.sleep(0.5)
     time.sleep(1)
-    for member in members:
-        member.kill()
+    scene.goes_home()
 
 
 def sleeps_in_the_assignor(scene: Scene, library: str) -> None:
     """The leader needs five seconds to assign, in which all the others wait."""
-    leader = scene.joins(library, "leader", "slow-range", session_ms=20_000)
+    scene.joins(library, "leader", "slow-range", session_ms=20_000)
     scene.settles(leader=4)
     scene.run.session_ms, scene.run.victims = 20_000, ["leader"]
     scene.now_ready()
     scene.did("sleep 5 s in the assignor", "leader")
-    follower = scene.joins(library, "follower", "slow-range", session_ms=20_000)
+    scene.joins(library, "follower", "slow-range", session_ms=20_000)
     scene.settles(leader=2, follower=2)
     time.sleep(1)
-    for member in follower, leader:
-        member.kill()
+    scene.goes_home()
 
 
 def _admin(scene: Scene) -> AdminClient:
     """An operator's client. What it is asked for is answered as long as it is referred to."""
-    return AdminClient({"bootstrap.servers": scene.bootstrap, "client.id": "operator"})
+    with scene.host("operator"):
+        return AdminClient({"bootstrap.servers": scene.bootstrap, "client.id": "operator"})
 
 
 def _fill(member: Member, count: int) -> None:
@@ -287,8 +360,8 @@ def _consume(scene: Scene, member: Member, count: int) -> None:
 
 def resets_offsets(scene: Scene, library: str, to: int = 0) -> None:
     """An operator sets the group's offsets back, as kafka-consumer-groups.sh --reset-offsets does it."""
-    first = scene.joins(library, "first")
-    scene.settles(first=4)
+    first = scene.joins(library, scene.names[0])
+    scene.settle(4)
     _fill(first, 20)
     _consume(scene, first, 80)
     first.leave()
@@ -302,16 +375,16 @@ def resets_offsets(scene: Scene, library: str, to: int = 0) -> None:
         changed = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(scene.name, wanted)])
         for done in changed.values():
             done.result(PATIENCE)
-    again = scene.joins(library, "first")
-    scene.settles(first=4)
+    again = scene.joins(library, scene.names[0])
+    scene.settle(4)
     _consume(scene, again, 80 - 4 * to)
     again.leave()
 
 
 def retention_resets(scene: Scene, library: str) -> None:
     """Records are deleted that the group has not read yet; auto.offset.reset moves it."""
-    first = scene.joins(library, "first")
-    scene.settles(first=4)
+    first = scene.joins(library, scene.names[0])
+    scene.settle(4)
     _fill(first, 5)
     _consume(scene, first, 20)
     first.leave()
@@ -324,25 +397,24 @@ def retention_resets(scene: Scene, library: str) -> None:
         for done in gone.values():
             done.result(PATIENCE)
     first.kill()
-    again = scene.joins(library, "first")
-    scene.settles(first=4)
+    again = scene.joins(library, scene.names[0])
+    scene.settle(4)
     _consume(scene, again, 40)
     again.leave()
 
 
 def serves_two_applications(scene: Scene, library: str) -> None:
     """Another application, with another topic, uses the group's name."""
-    one = scene.joins(library, "billing-1")
-    two = scene.joins(library, "billing-2")
+    scene.joins(library, "billing-1")
+    scene.joins(library, "billing-2")
     scene.settles(**{"billing-1": 2, "billing-2": 2})
     scene.run.session_ms, scene.run.victims = 10_000, ["audit-1"]
     scene.now_ready()
     scene.did("join with another topic", "audit-1")
-    audit = scene.joins(library, "audit-1", topic=scene.more)
+    scene.joins(library, "audit-1", topic=scene.more)
     scene.waits(lambda: scene.described()[1] == {"billing-1": 2, "billing-2": 2, "audit-1": 4}, "it is not in")
     time.sleep(10)
-    for member in audit, two, one:
-        member.kill()
+    scene.goes_home()
 
 
 def is_deleted_and_formed_again(scene: Scene, library: str) -> None:
@@ -356,9 +428,9 @@ def is_deleted_and_formed_again(scene: Scene, library: str) -> None:
             done.result(PATIENCE)
     for member in first, second:
         member.kill()
-    first = scene.joins(library, "first")
-    second = scene.joins(library, "second")
-    scene.settles(first=2, second=2)
+    first = scene.joins(library, scene.names[0])
+    second = scene.joins(library, scene.names[1])
+    scene.settle(2, 2)
     scene.part(second, first)
 
 
@@ -380,8 +452,8 @@ def stops_reading(scene: Scene, library: str, count: int, seconds: float = 40) -
     _consume(scene, first, 10)
     _consume(scene, second, 10)
     paused = second.now_owned[:count]
-    scene.run.victims = ["second", *(f"{scene.topic}-{partition}" for partition in paused)]
-    with scene.doing(f"pause {count} of its 2 partitions", "second"):
+    scene.run.victims = [second.name, *(f"{scene.topic}-{partition}" for partition in paused)]
+    with scene.doing(f"pause {count} of its 2 partitions", second.name):
         second.command("pause", partitions=paused)
         for _ in range(6):
             _fill(first, 5)
@@ -397,8 +469,8 @@ def lags(scene: Scene, library: str, seconds: float = 40) -> None:
     _fill(first, 5)
     _consume(scene, first, 10)
     _consume(scene, second, 10)
-    scene.run.victims = ["second", *(f"{scene.topic}-{partition}" for partition in second.now_owned)]
-    with scene.doing("commit no more", "second"):
+    scene.run.victims = [second.name, *(f"{scene.topic}-{partition}" for partition in second.now_owned)]
+    with scene.doing("commit no more", second.name):
         for _ in range(10):
             _fill(first, 5)
             time.sleep(seconds / 10)
@@ -409,7 +481,7 @@ def lags(scene: Scene, library: str, seconds: float = 40) -> None:
 def speaks_tls(scene: Scene, library: str) -> None:
     """A client that speaks TLS to the plain port."""
     scene.run.victims = ["secure"]
-    with scene.doing("TLS to a plain port", "secure"):
+    with scene.host("secure"), scene.doing("TLS to a plain port", "secure"):
         settings = {"security.protocol": "ssl", "enable.ssl.certificate.verification": False, "client.id": "secure"}
         settings |= {"bootstrap.servers": scene.bootstrap, "group.id": scene.name, "reconnect.backoff.ms": 500}
         quiet = logging.Logger("tls")  # it complains of each attempt
@@ -426,9 +498,9 @@ def asks_for_the_impossible(scene: Scene, library: str, times: int = 20) -> None
     """A client asks ApiVersions in a version that the broker does not have, and asks again."""
     scene.run.victims = ["future"]
     body = kw.encode_request(kw.ApiVersionsRequest(client_software_name="future", client_software_version="9"), 4)
-    with scene.doing("ApiVersions version 9", "future"):
+    with scene.host("future"), scene.doing("ApiVersions version 9", "future"):
         for _ in range(times):
-            with Wire(scene.bootstrap, client_id="future") as wire:
+            with Wire(scene.bootstrap.partition(",")[0], client_id="future") as wire:
                 wire.send_raw(kw.frame(body[:2] + UNKNOWN_VERSION.to_bytes(2, "big") + body[4:]))
                 wire.receive_body()
             time.sleep(0.1)

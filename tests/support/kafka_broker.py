@@ -133,12 +133,11 @@ class KafkaBroker:
     :param controller: the broker that this one joins as another node of its cluster; None makes it its own controller
     :param node_id: of the node; 1 is the controller's
     :param inside: whether it has one more listener, for the other brokers and for who looks on
-    :param proxied: port of a proxy, under which one more listener is known to clients; 0 for none
+    :param host: address of the listener for clients
     :param secured: of one more listener, with TLS and SASL; without the prefix ``listener.name.secured.``
     :param users: name -> password, of users of SCRAM
-    :ivar address: ``127.0.0.1:PORT``
+    :ivar address: ``HOST:PORT``
     :ivar inside_address: of the listener for the other brokers, if there is one
-    :ivar proxied_port: where the proxy has to connect to
     :ivar log: what it writes to standard output and error
     :ivar secured_address: of the listener with TLS and SASL, if there is one
     """
@@ -152,7 +151,7 @@ class KafkaBroker:
         controller: KafkaBroker | None = None,
         node_id: int = 1,
         inside: bool = False,
-        proxied: int = 0,
+        host: str = "127.0.0.1",
         secured: Mapping[str, str] | None = None,
         users: Mapping[str, str] | None = None,
     ) -> None:
@@ -160,8 +159,7 @@ class KafkaBroker:
         self.folder = folder
         self.node_id = node_id
         self._inside = inside
-        self._proxied = proxied
-        self.proxied_port = 0
+        self._host = host
         self._controller = controller
         self._voter = ""
         self._path = class_path(version=version)
@@ -199,9 +197,9 @@ class KafkaBroker:
 
     def launch(self, *, port: int = 0) -> None:
         """Start it without waiting: the nodes of a cluster are ready together."""
-        free, controller, secured, inside, proxied = free_ports(5)
+        free, controller, secured, inside = free_ports(4)
         port = port or free
-        self.address = f"127.0.0.1:{port}"
+        self.address = f"{self._host}:{port}"
         listening = {
             "log.dirs": str(self.folder),
             "listeners": f"PLAINTEXT://{self.address}",
@@ -222,12 +220,8 @@ class KafkaBroker:
             self.secured_address = more["SECURED"] = f"127.0.0.1:{secured}"
         for name, key in product(more, ("listeners", "advertised.listeners")):
             listening[key] += f",{name}://{more[name]}"
-        if self._proxied:
-            self.proxied_port = self.proxied_port or proxied
-            listening["listeners"] += f",PROXIED://127.0.0.1:{self.proxied_port}"
-            listening["advertised.listeners"] += f",PROXIED://127.0.0.1:{self._proxied}"
         listening["listener.security.protocol.map"] = (
-            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,INSIDE:PLAINTEXT,PROXIED:PLAINTEXT,SECURED:SASL_SSL"
+            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,INSIDE:PLAINTEXT,SECURED:SASL_SSL"
         )
         if self._secured is not None:
             listening |= {f"listener.name.secured.{name}": value for name, value in self._secured.items()}
@@ -328,10 +322,17 @@ def create_topics(address: str, names: Sequence[str]) -> None:
         )
 
 
-def make_topics(address: str, counts: Mapping[str, int]) -> None:
-    """Create topics with so many partitions on a cluster of one broker, and wait until it serves all of them."""
+def make_topics(address: str, counts: Mapping[str, int], on: int | None = None) -> None:
+    """Create topics with so many partitions on a cluster of one broker, and wait until it serves all of them.
+
+    :param on: the broker that has all of them, where there are others; `address` is its own
+    """
     admin = AdminClient({"bootstrap.servers": address})
-    for future in admin.create_topics([NewTopic(name, count, 1) for name, count in counts.items()]).values():
+    topics = [
+        NewTopic(name, count, 1) if on is None else NewTopic(name, count, replica_assignment=[[on]] * count)
+        for name, count in counts.items()
+    ]
+    for future in admin.create_topics(topics).values():
         future.result(PATIENCE)
     partition, topic = kw.ListOffsetsRequestListOffsetsPartition, kw.ListOffsetsRequestListOffsetsTopic
     asked = [
