@@ -8,6 +8,7 @@ and from the protocol; they name no detector, since what counts is what is said.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +17,9 @@ from typing import Final
 from kcoord_wire.forensics.analysis import Analysis
 from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.model import GroupHistory, Rebalance
-from kcoord_wire.report.digest import digest_of
-from tests.incidents.labels import Run
+from kcoord_wire.report.digest import digest_of, digests
+from kcoord_wire.report.json_form import to_json
+from tests.incidents.labels import LOG, Run
 
 _SECOND: Final = 1_000_000_000
 _BEFORE_NS: Final = 1 * _SECOND
@@ -80,20 +82,38 @@ class Rule:
     :ivar wrongly: a regular expression of what is wrong to say of a victim
     :ivar harmful: a regular expression of advice that would harm
     :ivar anywhere: the group has no history of its own: all that the report says counts
-    :ivar first: a regular expression of what the first sentence has to say; None where the headline need not
+    :ivar first: a regular expression of what the first sentence has to say; if left out, the last of `essential`, or
+        that nothing is wrong
+    :ivar leads: whether the first sentence has to say it, or the run is not right
     :ivar never: a regular expression of what no sentence and no advice may say
+    :ivar logged: what is essential where only the brokers' logs are there; None for the same
+    :ivar outages: whether a broker was out of reach of somebody
     """
 
     learns: str
     essential: Sequence[Says] = ()
+    first: str | None = None
+    leads: bool = False
+    never: str | None = None
+    logged: Sequence[Says] | None = None
+    outages: bool = False
     causes: frozenset[Cause] | None = None
     blames_broker: bool = False
     warns: bool = True
     wrongly: str | None = None
     harmful: str | None = None
     anywhere: bool = False
-    first: str | None = None
-    never: str | None = None
+
+    def needs(self, run: Run) -> Sequence[Says]:
+        """What is essential of what a run's report is made of."""
+        return self.logged if self.logged is not None and run.reads == [LOG] else self.essential
+
+    def opens(self, run: Run) -> Says | None:
+        """What the first sentence has to say; None: that nothing is wrong."""
+        needs = self.needs(run)
+        if self.first is not None and needs is self.essential:
+            return Says(self.first, names=bool(needs) and needs[-1].names)
+        return needs[-1] if needs else None
 
 
 ORDERLY: Final = frozenset(
@@ -106,23 +126,58 @@ _BROKER_RULE: Final = {
     "harmful": rf"{_RAISES_SESSION}|{_TOUCHES_POLL}|restart (the|that|this) (member|process|client)",
 }
 
+_DEAD: Final = r"\b(died|dead|killed|crashed|ended|closed|gone)\b"
+_DIED: Final = r"\b(died|dead|killed|crashed)\b|(process|connection)\b.*\b(ended|closed|gone)\b"
+_STILL: Final = r"silen|frozen|froze|stood still|network|not heard|paused|suspended"
+_EXPIRED: Final = (Says(r"session timeout|heartbeat|session .*(ended|expired)"),)
+_RESTARTED: Final = (Says(r"restart|started again|shut ?down|stopped|did not serve|loaded|moved|outage", names=False),)
+_NOT_DEAD: Final = r"\b(died|crashed|was killed)\b"
+_NOT_SILENT: Final = rf"^(?!.*{_DEAD}).*(frozen|fell silent|stood still)"
+"""Of a process that was killed: unless it is said to be one of several that are possible."""
+
 RULES: Final[dict[str, Rule]] = {
     "healthy": Rule("nothing is wrong", causes=ORDERLY, warns=False),
-    "frozen shortly": Rule("nothing happened: the session outlived the pause", causes=ORDERLY),
+    "frozen shortly": Rule(
+        "nothing happened: the session outlived the pause",
+        causes=ORDERLY,
+        first=r"nothing unusual|was silent for|frozen|stood still",
+    ),
     "killed": Rule(
         "which process died, and that its partitions waited for its session",
-        [Says(r"session timeout"), Says(r"\b(died|dead|killed|crashed|ended|closed|gone)\b")],
+        [Says(r"session timeout"), Says(_DEAD)],
+        first=_DIED,
+        logged=_EXPIRED,
+        wrongly=_NOT_SILENT,
         harmful=_TOUCHES_POLL,
     ),
     "frozen": Rule(
         "which process was silent, with its connection open",
-        [Says(r"session timeout"), Says(r"silen|frozen|froze|stood still|network|not heard|paused|suspended")],
-        wrongly=r"\b(died|crashed|was killed)\b",
+        [Says(r"session timeout"), Says(_STILL)],
+        logged=_EXPIRED,
+        wrongly=_NOT_DEAD,
         harmful=_TOUCHES_POLL,
     ),
     "cut off": Rule(
         "which client was cut off",
         [Says(r"session timeout"), Says(r"silen|frozen|froze|network|not heard|cut off|unreachable")],
+        logged=_EXPIRED,
+        outages=True,
+        wrongly=_NOT_DEAD,
+        harmful=_TOUCHES_POLL,
+    ),
+    "cut from the coordinator": Rule(
+        "which client does not reach the coordinator",
+        [Says(r"session timeout"), Says(r"network|cut off|unreachable|reach|firewall|unanswered|SYN")],
+        first=r"network|unreachable|reach|firewall|unanswered|SYN",
+        outages=True,
+        wrongly=_NOT_DEAD,
+        harmful=_TOUCHES_POLL,
+    ),
+    "cut from a leader": Rule(
+        "which client does not reach which broker",
+        [Says(r"network|cut off|unreachable|reach|firewall|unanswered|not answered|SYN|does not read|no fetch")],
+        causes=ORDERLY,
+        outages=True,
         harmful=_TOUCHES_POLL,
     ),
     "crash loop": Rule(
@@ -131,7 +186,10 @@ RULES: Final[dict[str, Rule]] = {
         harmful=rf"{_RAISES_SESSION}|(shorten|lower|reduce) max\.poll|evenly|uneven",
     ),
     "max poll": Rule(
-        "whose application did not poll in time", [Says(r"max\.poll\.interval\.ms exceeded")], harmful=_RAISES_SESSION
+        "whose application did not poll in time",
+        [Says(r"max\.poll\.interval\.ms( of .*)? (was )?exceeded|did not poll|not poll(ed)? (in|for)")],
+        logged=[Says(r"max\.poll|poll|left|leave")],
+        harmful=_RAISES_SESSION,
     ),
     "fenced": Rule(
         "that two processes use one group.instance.id, and which one",
@@ -159,7 +217,7 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "offset reset": Rule(
         "that the offsets were set back, and of what",
-        [Says(r"offsets? .*(reset|back|set|moved|jump|lower|earlier|rewound)|reset", places=("finding",))],
+        [Says(r"set the committed offset|offsets? .*(reset|back|set|moved|jump|lower|earlier|rewound)|reset")],
     ),
     "retention": Rule(
         "that records were gone before they were read, and of what",
@@ -181,32 +239,6 @@ RULES: Final[dict[str, Rule]] = {
         "which partitions are not committed while their end moves",
         [Says(r"\blag\b|stall|behind|not commit|no commit", places=("finding", "headline"))],
     ),
-    "slow revocation": Rule(
-        "whom a reconciliation waited for, and how long",
-        [Says(r"reconciliation to epoch 2 waited 1[78]\.\d s for .* to give up partitions", places=("finding",))],
-        causes=ORDERLY,
-        first=r"^the reconciliation to epoch 2 waited 18\.0 s for k-1 .* to give up partitions",
-        never=r"nothing unusual|frozen|fell silent|restart",
-    ),
-    "fenced epoch": Rule(
-        "who was fenced because it did not give up partitions within its rebalance timeout",
-        [
-            Says(r"fenced: it did not give up partitions within its rebalance timeout", places=("finding",)),
-            Says(r"rebalance timeout", places=("cause",)),
-        ],
-        first=r"^fe-1 .* was fenced: it did not give up partitions within its rebalance timeout of 8\.0 s",
-        never=r"session timeout \(|frozen|fell silent|silent since|sent nothing",
-        harmful=_RAISES_SESSION,
-    ),
-    "unwritten log": Rule(
-        "that the coordinator stays and cannot write its log, and what to look at",
-        [Says(r"could not write its log \(__consumer_offsets\)", places=("outage",))],
-        causes=ORDERLY,
-        blames_broker=True,
-        first=r"stayed the coordinator and could not write its log .*15 COORDINATOR_NOT_AVAILABLE",
-        never=r"had to read the group|why it was restarted|became the coordinator",
-        harmful=_RAISES_SESSION,
-    ),
     "tls": Rule("that a client speaks TLS to a plain port", [Says(r"TLS|SSL", names=False)], anywhere=True),
     "versions": Rule(
         "that a client's ApiVersions is refused", [Says(r"UNSUPPORTED_VERSION|ApiVersions", names=False)], anywhere=True
@@ -214,11 +246,13 @@ RULES: Final[dict[str, Rule]] = {
     "broker outage": Rule(
         "which broker was away, from when until when",
         [Says(r"not be reached|was answered|did not serve|moved|broker down", places=("outage",))],
+        logged=_RESTARTED,
         **_BROKER_RULE,
     ),
     "coordinator moved": Rule(
         "that the coordinator moved away from a broker",
         [Says(r"moved|coordinator|broker down", places=("outage", "cause", "finding"))],
+        logged=_RESTARTED,
         **_BROKER_RULE,
     ),
     "group refused": Rule(
@@ -232,29 +266,86 @@ RULES: Final[dict[str, Rule]] = {
         [Says(r"TOPIC_AUTHORIZATION_FAILED|authori[sz]|ACL", names=False, places=("finding",))],
         harmful=_RAISES_SESSION,
     ),
+    "instance in use": Rule(
+        "that a second process is refused because its group.instance.id is in use, and which",
+        [Says(r"UNRELEASED_INSTANCE_ID|in use|two processes|second process|(same|one) group\.instance\.id")],
+        causes=ORDERLY | {Cause.UNKNOWN},
+    ),
+    "slow revocation": Rule(
+        "whom the group waited for to give partitions up, and how long",
+        [Says(r"revok|revoc|give.* up|gave.* up|reconcil|hand.*over")],
+        causes=ORDERLY | {Cause.UNKNOWN},
+        leads=True,
+        never=r"nothing unusual|frozen|fell silent|\brestart",
+    ),
+    "fenced epoch": Rule(
+        "who was removed because it did not give partitions up within its rebalance timeout",
+        [Says(r"revok|revoc|give.* up|gave.* up|rebalance timeout|reconcil")],
+        leads=True,
+        never=rf"{_NOT_DEAD}|session timeout \(|frozen|fell silent|silent since|sent nothing",
+        harmful=_RAISES_SESSION,
+    ),
+    "autoscaler": Rule(
+        "that the size of the group swings, how often",
+        [Says(r"swing|autoscal|scal(e|ed|es|ing)|grows and shrinks|up and down", False, True, ("finding", "headline"))],
+        causes=ORDERLY,
+        leads=True,
+        never=r"a deploy|nothing is wrong",
+        harmful=r"group\.instance\.id",
+    ),
+    "tight heartbeats": Rule(
+        "that the heartbeat interval is hardly shorter than the session timeout, of whom",
+        [Says(r"heartbeat.*(interval|apart|every|sends)", places=("finding", "headline"))],
+        logged=_EXPIRED,
+        wrongly=_NOT_DEAD,
+        leads=True,
+        never=r"garbage|supervisor|OOM|start again and again",
+        harmful=_TOUCHES_POLL,
+    ),
     "poison record": Rule(
-        "which record is read again and again: topic, partition, offset",
-        [Says(r"offset [\d,]+ of .* again and again", places=("finding",))],
-        first=r"reads offset [\d,]+ of \S+-\d+ again and again.*cannot process",
+        "which record is fetched again and again",
+        [Says(r"again and again|same offset|cannot be processed|\d+ times|repeated", places=("finding", "headline"))],
+        causes=ORDERLY,
+        leads=True,
         never=r"does not read|no fetch|update .*client|restart this",
     ),
     "response too large": Rule(
-        "that responses are larger than the client takes, and how large",
-        [Says(r"again and again and never gets on", places=("finding",))],
-        first=r"fetches offset [\d,]+ of \S+-\d+ again and again and never gets on.*ends its connection.*[\d,]+ bytes",
+        "that answers are larger than a member takes, and of which partition",
+        [Says(r"larg|too big|bytes|ends? after|closes? .*after|never gets on", places=("finding", "headline"))],
+        causes=ORDERLY,
+        leads=True,
         never=r"does not read|no fetch|update .*client|restart this",
     ),
-    "tight heartbeats": Rule(
-        "the settings, from the wire: how far apart heartbeats are, and the session",
-        [Says(r"heartbeats .* apart with a session of", places=("finding",))],
-        first=r"heartbeats 2\.9 s apart with a session of 3\.0 s",
-        never=r"garbage|supervisor|OOM|UNKNOWN_MEMBER_ID|start again and again",
-        harmful=_TOUCHES_POLL,
+    "hot partition": Rule(
+        "which partition gets more than its owner processes",
+        [Says(r"lag .*(grow|grew|rose|rises)|(grow|grew|rose|rises).*lag|falls? behind|faster than")],
+        causes=ORDERLY,
+        leads=True,
+        never=r"nothing unusual|does not read|no fetch",
+        harmful=r"restart|add members",
+    ),
+    "quota": Rule(
+        "that the broker throttles a client, and which",
+        [Says(r"throttl|quota")],
+        causes=ORDERLY,
+        leads=True,
+        never=r"nothing unusual|does not read|no fetch",
+        harmful=_RAISES_SESSION,
+    ),
+    "unwritten log": Rule(
+        "that the coordinator cannot write its log: a replica of __consumer_offsets does not follow",
+        [Says(r"__consumer_offsets|replica|cannot be written|COORDINATOR_NOT_AVAILABLE")],
+        blames_broker=True,
+        first=r"replica|cannot (be )?writ|could not (be )?writ|refus\w+ .*COORDINATOR_NOT_AVAILABLE",
+        leads=True,
+        never=r"had to read the group|why it was restarted|became the coordinator",
+        harmful=rf"{_RAISES_SESSION}|{_TOUCHES_POLL}",
     ),
     "crash loop in a log": Rule(
         "which process starts and dies again and again",
         [Says(r"crash loop", places=("finding",))],
         first=r"came back \d+ times .*crash loop",
+        leads=True,
         never=r"garbage|CPU limit",
         harmful=rf"{_RAISES_SESSION}|{_TOUCHES_POLL}",
     ),
@@ -262,40 +353,22 @@ RULES: Final[dict[str, Rule]] = {
         "that the coordinator had removed the client, and what blocks its heartbeats",
         [Says(r"UNKNOWN_MEMBER_ID", places=("finding",))],
         first=r"not known to the coordinator any more",
+        leads=True,
         never=r"nothing unusual",
-    ),
-    "autoscaler": Rule(
-        "that the group's size swings, how often, who is added and leaves, and what it cost",
-        [Says(r"size swings", places=("finding",))],
-        causes=ORDERLY,
-        first=r"size swings between 2 and 4, 3 times .*stayed.*partition time",
-        never=r"deploy|nothing is wrong|no rebalance",
-        harmful=r"group\.instance\.id",
-    ),
-    "hot partition": Rule(
-        "whose lag grows although its owner reads, how fast records come, and how fast they are read",
-        [Says(r"lag of \S+ grows", places=("finding",))],
-        causes=ORDERLY,
-        first=r"lag of hot-0 grows steadily while hot-1 .*reads it.*records/s come, [\d,]+ are read",
-        never=r"nothing unusual|does not read",
-        harmful=r"restart|add members",
-    ),
-    "quota": Rule(
-        "whom the broker throttles, for how long of how long, and since when",
-        [Says(r"throttled by the broker", places=("finding",))],
-        causes=ORDERLY,
-        first=r"throttled by the broker for [\d.]+ s of [\d.]+ s, since \d\d:\d\d:\d\d UTC",
-        never=r"nothing unusual|does not read|grows steadily",
-        harmful=_RAISES_SESSION,
     ),
     "fenced in turns": Rule(
         "that two processes use one group.instance.id, and take it from each other",
         [Says(r"one group\.instance\.id", places=("finding",))],
         first=r"dup-a .*dup-b .*one group\.instance\.id \(orders-0\) and fence each other",
+        leads=True,
         never=r"too slow|do not come back|stops for good|came back \d+ times|commits? of",
     ),
     "loss": Rule("nothing: the packets are missing in the capture, not in the group"),  # judged by lossy.py
 }
+
+
+GRADES: Final = ("first", "somewhere", "wrong")
+"""Whether the essential is said by the first sentence, somewhere in what is read first, or not at all."""
 
 
 @dataclass
@@ -307,9 +380,15 @@ class Verdict:
     :ivar wrong: causes, blame and warnings that are not right
     :ivar harmful: advice that would harm
     :ivar said: all statements that were read
+    :ivar first: the first sentence, and `is_first` whether it names the essential
+    :ivar incident: the name of the capture, and `damage` what happened to it
     """
 
     run: Run
+    first: str = ""
+    is_first: bool = False
+    incident: str = ""
+    damage: str = ""
     missing: list[str] = field(default_factory=list)
     false_criticals: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -320,6 +399,22 @@ class Verdict:
     def names(self) -> bool:
         """Whether the essential is named and nothing wrong is said instead."""
         return not (self.missing or self.wrong)
+
+    @property
+    def title(self) -> str:
+        return f"{self.incident}, {self.run.group} ({self.run.kind}, {' and '.join(self.run.reads)})"
+
+    @property
+    def grade(self) -> str:
+        """One of `GRADES`."""
+        if self.is_first:
+            return "first"
+        return "wrong" if self.missing else "somewhere"
+
+    @property
+    def false(self) -> list[str]:
+        """All sentences that are not true."""
+        return list(dict.fromkeys([*self.wrong, *self.false_criticals, *self.harmful]))
 
     @property
     def is_good(self) -> bool:
@@ -367,29 +462,50 @@ def judge(analysis: Analysis, run: Run) -> Verdict:
     rule = RULES[run.kind]
     said = list(statements_of(analysis, run, rule.anywhere))
     verdict = Verdict(run, said=said)
+    _judge_first(analysis, rule, verdict)
     if not said:
         verdict.missing.append("the group itself")
-    for needed in rule.essential:
+    if rule.leads and not (verdict.is_first or run.drawn):  # of drawn ones that is a grade of its own
+        verdict.missing.append("the essential in the first sentence")
+    for needed in rule.needs(run):
         if not any(needed.fits(statement, run.victims) for statement in said):
             verdict.missing.append(needed.words)
-    _judge_first(rule, verdict)
     if not rule.anywhere:  # else it is about other runs, too
         for statement in said:
             _judge_statement(statement, rule, run, verdict)
     return verdict
 
 
-def _judge_first(rule: Rule, verdict: Verdict) -> None:
-    """Judge the first sentence, and what no sentence may say."""
-    firsts = [said.text for said in verdict.said if said.place == "headline"]
-    if rule.first is not None and not any(re.search(rule.first, text, re.I) for text in firsts):
-        verdict.missing.append(f"first: {rule.first}")
-    if rule.never is not None:
-        verdict.wrong += [str(said) for said in verdict.said if re.search(rule.never, str(said), re.I)]
+def says_clocks_differ(analysis: Analysis) -> bool:
+    """Whether the report says anywhere that the clocks of its sources are not the same."""
+    text = json.dumps(to_json(analysis.histories, analysis.losses), default=str)
+    return (
+        re.search(r"\bclocks?\b[^\"]*\b(differ|ahead|behind|apart|off)\b|\b(differ|ahead|behind)[^\"]*\bclock", text)
+        is not None
+    )
+
+
+def _judge_first(analysis: Analysis, rule: Rule, verdict: Verdict) -> None:
+    """Judge the sentence that the report begins with; of a run without a group, any with which a group begins."""
+    run = verdict.run
+    histories = [history for history in analysis.histories if rule.anywhere or history.group.group_id == run.group]
+    opening = rule.opens(run)
+    for digest in digests(histories):
+        text = digest.headline.text
+        if rule.never is not None and not rule.anywhere and re.search(rule.never, text, re.I):
+            right = False
+        elif opening is None:
+            right = digest.severity == "quiet"
+        else:
+            known = not opening.names or any(victim in text for victim in run.victims)
+            right = known and re.search(opening.words, text, re.I) is not None
+            right = right and not (rule.wrongly and re.search(rule.wrongly, text, re.I))
+        if not verdict.first or (right and rule.anywhere):
+            verdict.first, verdict.is_first = text, right
 
 
 def _judge_statement(statement: Statement, rule: Rule, run: Run, verdict: Verdict) -> None:
-    essential = any(needed.fits(statement, run.victims) for needed in rule.essential)
+    essential = any(needed.fits(statement, run.victims) for needed in rule.needs(run))
     if statement.severity == "critical" and statement.place == "finding":
         # A critical finding says that somebody has to act now: not of a broker that is back.
         known = essential or (rule.blames_broker and any(victim in statement.text for victim in run.victims))
@@ -401,10 +517,29 @@ def _judge_statement(statement: Statement, rule: Rule, run: Run, verdict: Verdic
         verdict.wrong.append(str(statement))
     if rule.wrongly and Says(rule.wrongly).fits(statement, run.victims):
         verdict.wrong.append(str(statement))
-    if statement.place == "outage" and not rule.blames_broker:
+    if statement.place == "outage" and not (rule.blames_broker or rule.outages):
+        verdict.wrong.append(str(statement))
+    if statement.place == "finding" and _is_of_another_kind(statement, run):
+        verdict.wrong.append(str(statement))
+    if rule.never and re.search(rule.never, str(statement), re.I):
         verdict.wrong.append(str(statement))
     if rule.harmful and re.search(rule.harmful, statement.advice, re.I):
         verdict.harmful.append(str(statement))
+
+
+_ONLY_OF: Final = {
+    r"\ba deploy\b": ("deploy", "static deploy"),
+    r"two processes|(same|one) group\.instance\.id": ("fenced", "fenced in turns", "instance in use"),
+    r"^[^;]*came back \d+ times": ("crash loop", "fenced", "instance in use", "broker outage"),
+}
+"""What is said only where this was done."""
+
+
+def _is_of_another_kind(statement: Statement, run: Run) -> bool:
+    return any(
+        re.search(words, statement.text, re.I) is not None and run.kind not in kinds
+        for words, kinds in _ONLY_OF.items()
+    )
 
 
 _OF_BROKERS: Final = r"broker|coordinator|outage|nobody was answered"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from kcoord_wire.forensics.analysis import analyze
-from tests.incidents.judge import RULES, Verdict, judge
-from tests.incidents.labels import DATA, Act, Incident
+from tests.incidents.judge import GRADES, RULES, Verdict, judge, says_clocks_differ
+from tests.incidents.labels import CAPTURE, DATA, Act, Incident
 from tests.incidents.stated import Agreement, compare
 from tests.support.processes import ROOT
 
@@ -26,14 +26,21 @@ class Judged:
 
     def add(self, incident: Incident, folder: Path = DATA) -> None:
         """Analyze and judge one incident, whose capture and log lie in the folder."""
-        analysis = analyze([incident.capture_in(folder)])
-        self.verdicts += [judge(analysis, run) for run in incident.runs]
-        if incident.point != "logs" and incident.log_in(folder).exists():
-            compare(incident, folder, analysis, self.agreement)
+        for reads in sorted({tuple(run.reads) for run in incident.runs}):
+            analysis = analyze(incident.sources_in(folder, reads))
+            judged = [judge(analysis, run) for run in incident.runs if tuple(run.reads) == reads]
+            for verdict in judged:
+                verdict.incident, verdict.damage = incident.name, incident.damage
+                if verdict.run.is_skewed and not says_clocks_differ(analysis):
+                    verdict.missing.append("that the clocks of the files differ")
+                    verdict.is_first = False
+            self.verdicts += judged
+            if reads == (CAPTURE,) and incident.point != "logs" and incident.log_in(folder).exists():
+                compare(incident, folder, analysis, self.agreement)
 
 
 def judge_all(incidents: Iterable[Incident], folder: Path = DATA) -> Judged:
-    """ClaimRules all of these."""
+    """Judge all of these."""
     judged = Judged()
     for incident in incidents:
         judged.add(incident, folder)
@@ -46,9 +53,11 @@ def known_faults() -> set[str]:
     return {line[2:].partition(" (")[0] for line in rest.partition("\n## ")[0].splitlines() if line.startswith("* ")}
 
 
-def write(judged: Judged) -> None:
-    """Write the page of the documents."""
-    PAGE.write_text(f"{_HEAD}\n{markdown(judged)}\n", encoding="utf-8")
+def write(judged: Judged, drawn: str | None = None) -> None:
+    """Write the page of the documents; what it says of drawn incidents stays where they are not at hand."""
+    if drawn is None:
+        drawn = PAGE.read_text(encoding="utf-8").partition(_DRAWN)[2]
+    PAGE.write_text(f"{_HEAD}\n{markdown(judged)}\n\n{_DRAWN}\n\n{drawn.strip()}\n", encoding="utf-8")
 
 
 _HEAD: Final = """# Incidents: what the report says first
@@ -59,7 +68,81 @@ Incidents were made on real Kafka brokers (3.9.2, 4.1.0) with real clients, and 
 was done (`python -m tests.incidents --make`). `python -m tests.incidents` judges what the report says first: the
 headline of the group, findings with advice, outages, and the causes of the rebalances concerned. The rule of each kind
 is in tests/incidents/judge.py. `--show NAME` shows what was done in a run and what is said of it.
+[Drawn at random](#drawn-at-random) are incidents that no rule was written for.
 """
+
+
+_LONGEST: Final = 240
+_DRAWN: Final = "## Drawn at random"
+
+
+def drawn_markdown(drawn_by: str, shown: Judged, aside: Judged, sealed: bool = False) -> str:
+    """What is said of drawn incidents: of those that who writes rules may look at, and of those kept aside.
+
+    :param drawn_by: the arguments by which they were drawn
+    :param sealed: whether of those aside there are numbers only, as long as rules are written
+    """
+    return "\n".join(
+        [
+            f"`python -m tests.incidents {drawn_by} --into FOLDER` drew them; one that did not happen as drawn was",
+            "given the kind that it was, or left out, by the brokers' logs (tests/incidents/truth.py). They are judged",
+            "by `--drawn FOLDER`. Who writes rules looks at none of those kept aside before they are judged.",
+            "",
+            "### Kept aside",
+            "",
+            *_tables(aside.verdicts),
+            *([] if sealed else _sentences(aside.verdicts)),
+            "",
+            "### The others",
+            "",
+            *_tables(shown.verdicts),
+            *_sentences(shown.verdicts),
+        ]
+    )
+
+
+def _tables(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Of drawn runs: by kind, by what was read, and by damage."""
+    yield from _grades("what was done", verdicts, lambda verdict: verdict.run.kind)
+    yield ""
+    yield from _grades("what was read", verdicts, lambda verdict: " and ".join(verdict.run.reads))
+    yield ""
+    yield from _grades("damage", verdicts, lambda verdict: verdict.damage or "none")
+
+
+def _sentences(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """The false ones, and the first ones that do not name what was done."""
+    yield ""
+    wrong = [f"* {verdict.title}: {_short(text)}" for verdict in verdicts for text in verdict.false]
+    yield from ["False sentences:", "", *wrong] if wrong else ["No false sentence."]
+    yield ""
+    named = [
+        f"* {verdict.title}: {_short(verdict.first) or 'the group is not reported'}"
+        for verdict in verdicts
+        if not verdict.is_first
+    ]
+    yield from ["First sentences that do not name it:", "", *named] if named else ["Every first sentence names it."]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()} ..."
+
+
+def _grades(head: str, verdicts: Sequence[Verdict], of: Callable[[Verdict], str]) -> Iterator[str]:
+    rows: dict[str, list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:
+        rows[of(verdict)].append(verdict)
+    yield f"| {head} | drawn | first sentence right | essential somewhere | wrong or silent | false sentences |"
+    yield "|---|--:|--:|--:|--:|--:|"
+    for name in sorted(rows):
+        yield _graded(name, rows[name])
+    yield _graded("all", verdicts)
+
+
+def _graded(name: str, verdicts: Sequence[Verdict]) -> str:
+    grades = [verdict.grade for verdict in verdicts]
+    false = sum(len(verdict.false) for verdict in verdicts)
+    return f"| {name} | {len(grades)} | {' | '.join(str(grades.count(grade)) for grade in GRADES)} | {false} |"
 
 
 def markdown(judged: Judged) -> str:

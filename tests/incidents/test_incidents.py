@@ -11,7 +11,7 @@ from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.model import Finding, Outage
 from tests.incidents import report
 from tests.incidents.judge import RULES, Verdict, judge
-from tests.incidents.labels import Act, Run, read_incidents
+from tests.incidents.labels import LOG, Act, Run, read_incidents
 from tests.incidents.lossy import judge_lossy
 from tests.support.histories import START, typical
 
@@ -111,6 +111,30 @@ def test_advice_to_shorten_polls_harms_a_crash_loop() -> None:
     verdict = judged_as("crash loop", found, cause=Cause.NEW_MEMBER)
     assert verdict.names
     assert verdict.harmful
+
+
+def test_the_first_sentence_is_graded_by_itself() -> None:
+    said = replace(FOUND, text="billing-2 was killed, and its partitions waited 10 s for its session timeout")
+    assert judged_as("killed", said).grade == "first"
+    assert judged_as("killed", replace(said, text=said.text.replace("billing-2", "billing-1"))).grade == "somewhere"
+    assert judged_as("killed", replace(said, text="billing-2 joined"), cause=Cause.NEW_MEMBER).grade == "wrong"
+    assert judged_as("healthy", said, cause=Cause.NEW_MEMBER).grade != "first"
+
+
+def test_a_shutdown_that_is_called_a_deploy_is_false() -> None:
+    found = replace(FOUND, severity="info", text="a deploy, one after another: 2 of 2 members were replaced")
+    assert judged_as("killed", found).false
+    assert not judged_as("deploy", found, cause=Cause.NEW_MEMBER).false
+
+
+def test_of_the_brokers_logs_alone_less_is_asked() -> None:
+    history = replace(typical(), findings=[], outages=[])
+    removed = replace(history.rebalances[0], cause=Cause.SESSION_EXPIRED, client_id="billing-2", started_ns=START)
+    analysis = Analysis(
+        [replace(history, rebalances=[replace(removed, detail="its session timeout of 10 s was over")])]
+    )
+    assert judge(analysis, RUN).missing
+    assert not judge(analysis, replace(RUN, reads=[LOG])).missing
 
 
 def test_a_group_that_is_not_reported_is_missed() -> None:
