@@ -10,6 +10,8 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 FUZZ_FRESH ?=
 SEEDS ?= 0:1000
+INCIDENTS ?= 60
+SEED ?= 1
 DEMO := build/demo
 ROWS ?= 50000000
 FREE_THREADED ?=
@@ -129,6 +131,10 @@ truth: setup ## how often the causes agree with the coordinator's own account, o
 incidents: setup peers ## incidents on real brokers with real clients and faults, made anew, and what the report says first of each
 	$(PY) -m tests.incidents --make
 	$(PY) -m tests.incidents --write
+
+drawn: setup peers ## incidents that a seed draws (INCIDENTS, SEED), made on real brokers by root, and what the report says of them
+	$(PY) -m tests.incidents --draw $(INCIDENTS) --seed $(SEED) --into build/drawn
+	$(PY) -m tests.incidents --drawn build/drawn
 
 bench: setup $(RIVALS)/.installed ## the codec next to other libraries and in kafka-python, the column decoder, the recorder
 	$(RIVALS)/bin/python -m tests.bench codec $(QUICK)
