@@ -17,8 +17,9 @@ Layouts: Kafka's FetchRequest.json and FetchResponse.json, versions 0 to 18; top
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kcoord_wire.codec.registry import decode_request
@@ -35,6 +36,10 @@ MAX_PARTITIONS: Final = 10_000
 """Partitions that are remembered of a session."""
 
 ROWS_PER_SECOND: Final = 100
+
+NO_RECORDS: Final = 0
+"""`max_bytes` of a request that stands for one whose response was recorded without its records; no client asks for so
+few. Its `partition_max_bytes` are the bytes of records that the response announced."""
 
 Bytes = bytes | memoryview
 """A view has unsigned bytes."""
@@ -59,12 +64,14 @@ class FetchedPartition(NamedTuple):
 
     :ivar end_offset: the high watermark; -1 where the broker does not say
     :ivar start_offset: the first offset that is left; None before version 5, and where the broker does not say
+    :ivar size: bytes of records that the response announces; they need not all have come
     """
 
     place: Place
     error_code: int
     end_offset: int
     start_offset: int | None
+    size: int
 
 
 class FetchAsked(NamedTuple):
@@ -73,11 +80,13 @@ class FetchAsked(NamedTuple):
     :ivar is_full: it names all partitions of its session; else those that have changed
     :ivar offsets: where it reads
     :ivar forgotten: partitions that it takes out of the session
+    :ivar sizes: bytes of records that the response had, of a request that a recorder has made (`NO_RECORDS`)
     """
 
     is_full: bool
     offsets: dict[Place, int]
     forgotten: list[Place]
+    sizes: Mapping[Place, int] = MappingProxyType({})
 
 
 # ---- requests
@@ -99,7 +108,14 @@ def read_fetch_request(frame: Bytes) -> FetchAsked | None:
         (_key(topic, by_id), each.partition): each.fetch_offset for topic in request.topics for each in topic.partitions
     }
     forgotten = [(_key(topic, by_id), each) for topic in request.forgotten_topics_data for each in topic.partitions]
-    return FetchAsked(request.session_epoch <= 0, offsets, forgotten)
+    sizes = {}
+    if request.max_bytes == NO_RECORDS:
+        sizes = {
+            (_key(topic, by_id), each.partition): each.partition_max_bytes
+            for topic in request.topics
+            for each in topic.partitions
+        }
+    return FetchAsked(request.session_epoch <= 0, offsets, forgotten, sizes)
 
 
 def _key(topic: FetchRequestFetchTopic | FetchRequestForgottenTopic, by_id: bool) -> str | bytes:
@@ -197,7 +213,7 @@ class FetchWalk:
         at += 4 * (self._version >= 11)  # the preferred read replica
         size, at = _size(data, at, self._flexible)
         known = start if start is not None and start >= 0 else None
-        self.partitions.append(FetchedPartition((self._topic, number), error, end, known))
+        self.partitions.append(FetchedPartition((self._topic, number), error, end, known, size))
         self._partitions -= 1
         self._next = self._behind_partition
         return at + size

@@ -86,7 +86,7 @@ class Analyze(Command):
           on Spark, for sources that do not fit one process
 
     tables in DIR: groups rebalances generations states members ownership claims pauses commits lag partitions resets
-                   outages holes findings losses
+                   rereads outages holes findings losses
     """
 
     source: Annotated[

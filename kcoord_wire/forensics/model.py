@@ -145,7 +145,8 @@ class LogLine:
     :ivar assignor: that was chosen
     :ivar other_id: a second member id: of the leader, or of the member that is replaced
     :ivar timeout_ms: session timeout of the member, where the line states it
-    :ivar took_ms: a duration that the line states
+    :ivar took_ms: a duration that the line states; from one poll to the next where it states by how much that exceeded
+        max.poll.interval.ms
     :ivar error: why the bytes here are no usable line
     :ivar lost: bytes that `error` refers to
     """
@@ -389,6 +390,7 @@ class Sighting:
     :ivar end_offset: FETCHED: the high watermark, -1 where the response has none; of Produce the least that it can be
     :ivar start_offset: FETCHED: offset of the first record that is left
     :ivar fetch_offset: FETCHED: where the client reads, from its request; None where the request does not say
+    :ivar size: FETCHED: bytes of records that the response announces, whether or not they came
     :ivar by: CLOSED, RESET: which side ended the connection, ``client`` or ``broker``; HOLE: whose bytes are missing
     :ivar api: ERROR, FETCHED: name of the API
     :ivar error_code: ERROR, FETCHED
@@ -416,6 +418,7 @@ class Sighting:
     error_code: int | None = None
     text: str | None = None
     since_ns: int | None = None
+    size: int | None = None
     throttle_ms: int | None = None
 
 
@@ -958,6 +961,31 @@ class OffsetReset:
 
 
 @dataclass(slots=True)
+class Reread:
+    """An offset whose records the owner of its partition was sent more than once, while it held the partition.
+
+    :ivar offset: that it asked for
+    :ivar from_ns: of the first response with records from there on
+    :ivar to_ns: of the last one
+    :ivar times: responses; at least, since one a second counts where the client asks for nothing else meanwhile
+    :ivar size: bytes of records that a response announced, at most
+    :ivar cut_off: of `times`, those after which the client ended its connection at once
+    """
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    from_ns: int
+    to_ns: int
+    times: int
+    size: int
+    cut_off: int
+    member_id: str
+    client_id: str | None
+
+
+@dataclass(slots=True)
 class CommitRow:
     """The commits of one partition in one interval: a minute, or less where the source is short.
 
@@ -1074,6 +1102,7 @@ class GroupHistory:
     lag: list[Lag] = field(default_factory=list)
     partitions: list[PartitionState] = field(default_factory=list)
     resets: list[OffsetReset] = field(default_factory=list)
+    rereads: list[Reread] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 

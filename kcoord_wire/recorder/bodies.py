@@ -13,7 +13,8 @@ Laws:
   another protocol's.
 * Of Fetch, where records are not recorded, the numbers are, in a request and a response of their own: each is made anew
   from what `capture.fetches` finds, so that no record is in it, and complete (session epoch -1): the request names the
-  partitions of its response, and where the client reads them, whatever session they were in.
+  partitions of its response, where the client reads them, whatever session they were in, and how many bytes of records
+  the response had (`NO_RECORDS`).
 * A response that says nothing new, by the rule of `FetchSession.due`, is not recorded, so that a busy client costs some
   hundred bytes per second and partition, and ten kilobytes per second in all.
 """
@@ -25,7 +26,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from uuid import UUID
 
-from kcoord_wire.capture.fetches import FetchAsked, FetchedPartition, FetchSession, FetchWalk, read_fetch_request
+from kcoord_wire.capture.fetches import (
+    NO_RECORDS,
+    FetchAsked,
+    FetchedPartition,
+    FetchSession,
+    FetchWalk,
+    read_fetch_request,
+)
 from kcoord_wire.codec.registry import MessageCodec, encode_request, encode_response, peek_request, registry
 from kcoord_wire.errors import DecodeError, EncodeError, WireError
 from kcoord_wire.messages.fetch import (
@@ -183,14 +191,15 @@ class FetchNumbers:
 
     def _request(self, due: list[FetchedPartition]) -> FetchRequest:
         topics: dict[str | bytes, list[FetchRequestFetchPartition]] = defaultdict(list)
-        for (topic, partition), *_ in due:
-            offset = self._session.offsets.get((topic, partition))
+        for each in due:
+            topic, partition = each.place
+            offset = self._session.offsets.get(each.place)
             if offset is not None:
                 topics[topic].append(
-                    FetchRequestFetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=0)
+                    FetchRequestFetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=each.size)
                 )
         made = [FetchRequestFetchTopic(**_named(topic), partitions=parts) for topic, parts in topics.items()]
-        return FetchRequest(max_wait_ms=0, min_bytes=0, topics=made)
+        return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=NO_RECORDS, topics=made)
 
 
 def _response(due: list[FetchedPartition]) -> FetchResponse:

@@ -58,7 +58,8 @@ def responses(draw: st.DrawFn, version: int) -> tuple[bytes, list[FetchedPartiti
                 data.diverging_epoch = fetch.FetchResponseEpochEndOffset(epoch=1, end_offset=2)
             partitions.append(data)
             known = start if version >= 5 else None
-            expected.append(FetchedPartition((key(version, index), number), error, end, known))
+            size = len(data.records or b"")
+            expected.append(FetchedPartition((key(version, index), number), error, end, known, size))
         topics.append(fetch.FetchResponseFetchableTopicResponse(**topic_of(version, index), partitions=partitions))
     message = fetch.FetchResponse(session_id=5 * (version >= 7), responses=topics)
     return kw.encode_response(message, version, correlation_id=9), expected
@@ -149,7 +150,7 @@ def test_a_session_keeps_what_later_requests_leave_out() -> None:
 
 
 def seen(number: int, error: int = 0, end: int = 100) -> FetchedPartition:
-    return FetchedPartition(("orders", number), error, end, 0)
+    return FetchedPartition(("orders", number), error, end, 0, 0)
 
 
 def test_a_partition_passes_once_a_second_unless_it_jumps() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.capture.fetches import FetchWalk
+from kcoord_wire.capture.fetches import FetchWalk, read_fetch_request
 from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.sources.frames import read_frames
 from kcoord_wire.messages import central as m
@@ -197,6 +197,13 @@ def test_the_numbers_are_recorded_and_no_record(version: int) -> None:
     found = [(p.partition_index, p.high_watermark, p.log_start_offset, p.records) for p in got.partitions]
     assert found == [(0, 15, start, None), (1, 25, start, None)]
     assert SECRET not in made[0] + made[1]
+    again = read_fetch_request(made[0])
+    assert again is not None
+    key = TOPIC_ID.bytes if version >= 13 else "orders"
+    assert again.sizes == ({(key, n): 10 * len(SECRET) for n in range(2)} if version >= 3 else {})
+    of_client = read_fetch_request(asked(version, 1, {0: 10}))
+    assert of_client is not None
+    assert of_client.sizes == {}
 
 
 def test_a_recorded_request_is_complete_without_its_session() -> None:

@@ -151,9 +151,24 @@ class Script:
         found = [OffsetsCommitted("orders", number, offset, 0) for number, offset in offsets.items()]
         return self.add(api, client, ms, ms + 1, offsets=found, **fields)
 
-    def fetch(self, client: str, ms: float, partition: int, offset: int | None, end: int, error: int = 0) -> None:
-        """What a Fetch of a client shows of a partition of ``orders``."""
-        name = f"10.0.0.{client.lstrip('c')}:4002-10.0.9.9:9092#f{client}"
+    def fetch(
+        self,
+        client: str,
+        ms: float,
+        partition: int,
+        offset: int | None,
+        end: int,
+        error: int = 0,
+        *,
+        size: int = 0,
+        socket: str = "f",
+    ) -> None:
+        """What a Fetch of a client shows of a partition of ``orders``.
+
+        :param size: bytes of records
+        :param socket: names the connection
+        """
+        name = f"10.0.0.{client.lstrip('c')}:4002-10.0.9.9:9092#{socket}{client}"
         self.topics.append(
             Sighting(
                 at(ms),
@@ -168,6 +183,7 @@ class Script:
                 fetch_offset=offset,
                 api="Fetch",
                 error_code=error,
+                size=size,
             )
         )
 

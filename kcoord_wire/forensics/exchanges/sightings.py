@@ -269,6 +269,7 @@ def fetch_sightings(
                 fetch_offset=session.offsets.get(found.place),
                 api="Fetch",
                 error_code=found.error_code,
+                size=asked.sizes.get(found.place, found.size),
             )
 
 

@@ -168,6 +168,7 @@ class _WireGroup:
             lag=lag.rows,
             partitions=lag.partitions,
             resets=lag.resets,
+            rereads=lag.rereads,
             holes=self._holes.rows,
             outages=self._outage_rows(),
         )

@@ -15,6 +15,8 @@ Laws:
   a group has some `MAX_ROWS` rows. Resets and states are found in all commits, whatever the intervals.
 * An answer to OffsetFetch counts as a change of the committed offset only if the last commit had been answered before
   it was asked for.
+* A row of `Reread` counts the responses with records from one offset on to one owner: on one connection, or on another
+  after the one before had ended. Responses without records count nowhere, as those that wait for new ones.
 * Commits and what else was seen are columns; `_AT_ONCE` events at most are objects at a time.
 
 The status of a partition follows from the rules of Burrow's wiki, "Consumer Lag Evaluation Rules", in its order, over a
@@ -34,7 +36,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -53,7 +55,9 @@ from kcoord_wire.forensics.model import (
     Ownership,
     PartitionState,
     Rebalance,
+    Reread,
     ResetKind,
+    SightingKind,
 )
 from kcoord_wire.forensics.wire.signs import NS_PER_S
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Partition
@@ -244,6 +248,7 @@ class GroupLag:
     rows: list[Lag] = field(default_factory=list)
     partitions: list[PartitionState] = field(default_factory=list)
     resets: list[OffsetReset] = field(default_factory=list)
+    rereads: list[Reread] = field(default_factory=list)
 
 
 class _Event(NamedTuple):
@@ -260,7 +265,7 @@ class _Event(NamedTuple):
 
 
 _EXCHANGE_COLUMNS: Final = ("asked_ns", "answered_ns", "member_id", "generation_id", "client_id", "client_host")
-_SIGHTING_COLUMNS: Final = ("end_offset", "start_offset", "api", "error_code", "connection", "client_id")
+_SIGHTING_COLUMNS: Final = ("end_offset", "start_offset", "api", "error_code", "connection", "client_id", "size")
 _AT_ONCE: Final = 1 << 12  # events that are objects at a time
 
 
@@ -364,19 +369,85 @@ def read_lag(traffic: GroupTraffic, ownership: Sequence[Ownership], members: Seq
         owners[holding.topic, holding.partition].append(holding)
     events = _Events(traffic, owners)
     hosts = {life.member_id: (life.client_id, life.client_host) for life in members}
+    ends = _Ends(traffic)
     now_ns = max(traffic.horizon_ns, events.last_ns)
     interval_ns = max(NS_PER_S, (now_ns - traffic.first_ns) * events.count() // MAX_ROWS)
     found = GroupLag()
     for place, seen in events.by_partition():
-        walk = _Walk(traffic.group_id, place, owners.get(place, []), hosts, bool(ownership))
+        walk = _Walk(traffic.group_id, place, owners.get(place, []), hosts, bool(ownership), ends)
         walk.run(seen, interval_ns)
         found.rows += walk.rows
         found.resets += walk.resets
+        found.rereads += walk.rereads
         if walk.rows:
             found.partitions.append(walk.state(now_ns))
     found.rows.sort(key=lambda row: (row.time_ns, row.topic, row.partition))
     found.resets.sort(key=lambda row: (row.time_ns, row.topic, row.partition))
+    found.rereads.sort(key=lambda row: (row.from_ns, row.topic, row.partition))
     return found
+
+
+_AT_ONCE_NS: Final = NS_PER_S  # after a response, in which its reader ends the connection because of it
+_GIVEN: Final = 64  # offsets of a partition that are remembered
+
+
+class _Ends:
+    """When and by whom connections were ended."""
+
+    def __init__(self, traffic: GroupTraffic) -> None:
+        self._links = traffic.links_of
+
+    def was_over(self, connection: str, at_ns: int) -> bool:
+        """Whether a connection had ended by then."""
+        return any(link.kind in _OVER and link.time_ns <= at_ns for link in self._links.get(connection, ()))
+
+    def was_cut(self, connection: str, at_ns: int) -> bool:
+        """Whether the client ended a connection just after that time."""
+        return any(
+            link.kind in _OVER and link.by == "client" and at_ns <= link.time_ns <= at_ns + _AT_ONCE_NS
+            for link in self._links.get(connection, ())
+        )
+
+
+_OVER: Final = (SightingKind.CLOSED, SightingKind.RESET)
+
+
+class _Given:
+    """The offsets from which on records were sent to one owner of a partition.
+
+    :param row: makes the row of an offset
+    """
+
+    def __init__(self, ends: _Ends, row: Callable[[_Event], Reread]) -> None:
+        self._ends, self._row = ends, row
+        self._rows: dict[int, tuple[Reread, str]] = {}  # by offset, with the connection of the last response
+
+    def note(self, event: _Event) -> None:
+        """Note a response with records."""
+        offset, connection, now_ns = event.offset or 0, event.row["connection"], event.time_ns
+        cut = self._ends.was_cut(connection, now_ns)
+        held = self._rows.get(offset)
+        if held is None:
+            row = self._row(event)
+            row.cut_off = int(cut)
+            self._rows[offset] = row, connection
+            self._forget()
+            return
+        row, before = held
+        if before == connection or self._ends.was_over(before, now_ns):
+            row.times, row.to_ns, row.cut_off = row.times + 1, now_ns, row.cut_off + cut
+            row.size = max(row.size, event.row["size"])
+            self._rows[offset] = row, connection
+
+    def _forget(self) -> None:
+        """Drop the oldest offset that was sent once."""
+        if len(self._rows) > _GIVEN:
+            oldest = next((at for at, (row, _) in self._rows.items() if row.times == 1), next(iter(self._rows)))
+            del self._rows[oldest]
+
+    def again(self) -> Iterator[Reread]:
+        """Yield the rows of the offsets that were sent more than once."""
+        yield from (row for row, _ in self._rows.values() if row.times > 1)
 
 
 class _Walk:
@@ -389,9 +460,13 @@ class _Walk:
         owners: list[Ownership],
         hosts: dict[str, tuple[str | None, str | None]],
         has_owners: bool,
+        ends: _Ends,
     ) -> None:
         self.rows: list[Lag] = []
         self.resets: list[OffsetReset] = []
+        self.rereads: list[Reread] = []
+        self._ends = ends
+        self._given = _Given(ends, self._reread)
         self._group_id, self._place, self._hosts, self._has_owners = group_id, place, hosts, has_owners
         self._owners = sorted(owners, key=lambda holding: holding.from_ns)
         self._from = [holding.from_ns for holding in self._owners]
@@ -417,6 +492,7 @@ class _Walk:
             if owner is not self._owner:
                 self._owner, self._fetch, self._out_of_range = owner, None, None
                 self._readers.clear()
+                self._begin_giving()
             takers[event.kind](event)
             if self._end is None:
                 continue
@@ -428,6 +504,17 @@ class _Walk:
             else:
                 self.rows.append(row)
                 slot = event.time_ns // interval_ns
+        self._begin_giving()
+
+    def _begin_giving(self) -> None:
+        self.rereads += self._given.again()
+        self._given = _Given(self._ends, self._reread)
+
+    def _reread(self, event: _Event) -> Reread:
+        owner, offset, now_ns = self._owner, event.offset or 0, event.time_ns
+        assert owner is not None
+        who = (owner.member_id, owner.client_id)
+        return Reread(self._group_id, *self._place, offset, now_ns, now_ns, 1, event.row["size"], 0, *who)
 
     def state(self, now_ns: int) -> PartitionState:
         last = self.rows[-1]
@@ -513,9 +600,9 @@ class _Walk:
 
     def _read(self, event: _Event) -> None:
         row, offset = event.row, event.offset
-        self._readers[row["connection"]] = event.time_ns
-        others = (at for name, at in self._readers.items() if name != row["connection"])
-        if max(others, default=0) > event.time_ns - _AMBIGUOUS_NS:
+        if row["size"] and offset is not None and not row["error_code"]:
+            self._given.note(event)
+        if self._is_ambiguous(row["connection"], event.time_ns):
             self._fetch = self._out_of_range = None
             return
         if row["error_code"] == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -531,6 +618,12 @@ class _Walk:
         elif self._fetch is not None and self._committed is not None and offset < min(self._fetch, self._committed):
             self._reset(event, ResetKind.SEEK, self._fetch, offset)
         self._fetch = offset
+
+    def _is_ambiguous(self, connection: str, now_ns: int) -> bool:
+        """Note that a connection reads; return whether another one that may be the owner's does, too."""
+        self._readers[connection] = now_ns
+        others = (at for name, at in self._readers.items() if name != connection)
+        return max(others, default=0) > now_ns - _AMBIGUOUS_NS
 
     def _reset(
         self, event: _Event, kind: ResetKind, before: int, after: int | None, *, at_ns: int | None = None

@@ -51,7 +51,7 @@ _OFFSET_COLUMNS: Final = [
 ]
 _FETCHED_COLUMNS: Final = [
     *("time_ns", "source", "connection", "client_id", "topic", "partition", "end_offset", "start_offset"),
-    *("fetch_offset", "api", "error_code"),
+    *("fetch_offset", "api", "error_code", "size"),
 ]
 _PLACES: Final = ["source", "connection"]
 _DEFAULTS: Final = (("api", ""), ("source", ""), ("seq", 0), ("connection", ""), ("member_id", ""))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.forensics.model import LagStatus, OffsetsCommitted, ResetKind
+from kcoord_wire.forensics.model import LagStatus, OffsetsCommitted, ResetKind, SightingKind
 from kcoord_wire.forensics.wire import lag
 from kcoord_wire.forensics.wire.lag import WINDOW, Committed, lag_status
 from tests.support.exchange_script import MS, START, Script, at
@@ -241,3 +241,61 @@ def test_only_the_last_commits_count() -> None:
     lags = [0, *range(1, WINDOW + 1)]
     found = lag_status(window(list(range(WINDOW + 1)), lags), lags[-1], 51 * SECOND)
     assert found == (LagStatus.WARN, 5 * SECOND)
+
+
+def rereads(script: Script) -> list[tuple[Any, ...]]:
+    return [(r.partition, r.offset, r.times, r.size, r.cut_off, r.member_id) for r in script.history().rereads]
+
+
+def test_a_position_that_is_taken_back_again_and_again() -> None:
+    script = group()
+    for second in range(1, 6):
+        script.fetch("c1", 1_000 * second, 0, 60, 70 + second, size=100 * second)
+        script.fetch("c1", 1_000 * second + 500, 0, 60 + 2 * second, 70 + second, size=50)
+    assert rereads(script) == [(0, 60, 5, 500, 0, "c1-id")]
+    [row] = script.history().rereads
+    assert (row.from_ns, row.to_ns) == (at(1_000), at(5_000))
+
+
+def test_requests_that_wait_for_records_are_no_rereads() -> None:
+    script = group()
+    for second in range(1, 6):
+        script.fetch("c1", 1_000 * second, 0, 60, 60)
+    assert rereads(script) == []
+
+
+def test_another_owner_reads_what_was_not_committed() -> None:
+    script = group(c1={"orders": [0]}, c2={"orders": [1]})
+    script.fetch("c1", 1_000, 0, 5, 40, size=9)
+    for client in ("c1", "c2"):
+        script.join(client, 5_000, 5_010, 2, members=("c1", "c2") if client == "c1" else ())
+    script.sync("c1", 5_011, 5_020, 2, {"orders": [1]}, {"c1": {"orders": [1]}, "c2": {"orders": [0]}})
+    script.sync("c2", 5_012, 5_020, 2, {"orders": [0]})
+    script.fetch("c2", 6_000, 0, 5, 40, size=9)
+    assert rereads(script) == []
+
+
+@pytest.mark.parametrize(("by", "cut_off"), [("client", 3), ("broker", 0)])
+def test_responses_after_which_the_client_ends_its_connection(by: str, cut_off: int) -> None:
+    script = group()
+    for second in range(1, 4):
+        script.fetch("c1", 1_000 * second, 0, 0, 900, size=7_000, socket=f"f{second}")
+        name = f"10.0.0.1:4002-10.0.9.9:9092#f{second}c1"
+        script.closed("c1", 1_000 * second + 5, name, kind=SightingKind.RESET, by=by)
+    assert rereads(script) == [(0, 0, 3, 7_000, cut_off, "c1-id")]
+
+
+def test_two_connections_at_once_read_each_for_itself() -> None:
+    script = group()
+    for second in range(1, 4):
+        script.fetch("c1", 1_000 * second, 0, 10, 900, size=7, socket=f"f{second}")
+    assert rereads(script) == []
+
+
+def test_the_offsets_that_are_remembered_are_bounded() -> None:
+    script = group()
+    for second in range(1, 400):
+        script.fetch("c1", 1_000 * second, 0, second, 900, size=7)
+    script.fetch("c1", 400_000, 0, 1, 900, size=7)
+    script.fetch("c1", 401_000, 0, 399, 900, size=7)
+    assert [row[1] for row in rereads(script)] == [399]
