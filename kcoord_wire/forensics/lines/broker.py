@@ -449,3 +449,7 @@ class Kip848Lines:
         current = self._tables.current
         if current is not None and current.joined_ns is not None:
             current.outcome = "unseen"
+
+
+READ: Final = frozenset({*_HANDLERS, *_CAUSES, "epoch_bumped", "epoch_target", "epoch_state"})
+"""Kinds of lines that make the history of a group in a broker's log."""

@@ -26,8 +26,12 @@ _NOT_SEEN: Final = 0.2
 _MOST_EVIDENCE: Final = 5
 _BEGINS: Final = frozenset(
     {"rejoin_requested", "joining", "heartbeat_rebalancing", "poll_timeout", "leaving"}
-    | {"session_lost", "unknown_member", "stale_generation", "lost"}
+    | {"session_lost", "unknown_member", "stale_generation", "lost", "missed_rebalance", "session_ended", "revoked"}
 )
+READ: Final = _BEGINS | {"joined", "synced", "assigned"}
+"""Kinds of lines that make the history of a group in logs of clients."""
+
+_NO_TRIGGERS: Final = ("joining", "heartbeat_rebalancing", "lost", "missed_rebalance", "session_ended", "revoked")
 _CAUSES: Final = {
     "poll_timeout": (Cause.POLL_TIMEOUT, _STATED, "did not poll for longer than max.poll.interval.ms and left"),
     "leaving": (Cause.MEMBER_LEFT, _STATED, "left"),
@@ -129,7 +133,7 @@ class ClientLines:
 
     def finish(self) -> None:
         """The lines are over: what began without a join has an unknown end."""
-        rows = [row for row in self._begun if row.kind not in ("joining", "heartbeat_rebalancing", "lost")]
+        rows = [row for row in self._begun if row.kind not in _NO_TRIGGERS]
         for row in rows:
             cause, confidence, line, detail = trigger_of([row], self._known)
             if line is None:

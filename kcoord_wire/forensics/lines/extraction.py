@@ -38,7 +38,10 @@ _JAVA: Final = re.compile(
     r"clientId=(?P<client>[^,\]]{1,300}), groupId=(?P<group>[^\]]{1,300})\]"
 )
 _RDKAFKA: Final = re.compile(r"(?:\|(?P<facility>[A-Z_]{2,30})\||\[)(?P<client>[^|\[\]]{1,300})#consumer-\d+[|\]]")
-_BROKER: Final = re.compile(r"\[GroupCoordinator (?:id=)?(?P<coordinator>\d{1,10})\b")
+_BROKER: Final = re.compile(
+    r"\[(?:GroupCoordinator|ReplicaManager|BrokerServer|KafkaServer|BrokerLifecycleManager)"
+    r" (?:id=|broker=)?(?P<coordinator>\d{1,10})\b"
+)
 _UUID: Final = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
 _PROGRAMS: Final = (  # what a line shows of the program that wrote it
     ("[Consumer ", "java"),
@@ -104,7 +107,21 @@ def _parsed(shape: Shape, found: re.Match[str], message: Message) -> Parsed:
         _read_kafkajs(message, columns)
     if "client_id" not in columns and program != "broker" and (member := columns.get("member_id")):
         columns["client_id"] = client_of(member)
+    _complete_kind(shape.kind, columns)
     return Parsed(shape.kind, program, found.start(), text[found.start() :].strip(), columns)
+
+
+def _complete_kind(kind: str, columns: dict[str, Any]) -> None:
+    """Add what follows from the columns of a kind.
+
+    The time between two polls is whole, also where a line states by how much it exceeded the interval. A deletion of
+    one group is about it.
+    """
+    limit, excess = columns.get("timeout_ms"), columns.get("took_ms")
+    if kind == "poll_timeout" and limit is not None and excess is not None:
+        columns["took_ms"] = limit + excess
+    if kind == "groups_deleted" and ", " not in columns.get("reason", ", "):
+        columns["group_id"] = columns["reason"]
 
 
 def _stated(column: str, value: str) -> Any:
@@ -162,9 +179,42 @@ MARKS: Final = (
     b"Broker: ",
     b"ebalance",
     b"Offset out",
+    b"Server id=",
+    b"og dir",
+    b" in dir ",
+    b"on device",
+    b"put error",
+    b"Error while ",
+    b"min.isr",
+    b"uthentication",
+    b"andshake",
+    b"ertificat",
+    b"x509",
+    b"onnection to node",
+    b"onnection error: connect",
+    b"onnect to ",
+    b"onnecting from",
+    b"kafka server: ",
+    b"rokers",
+    b"o bootstrap from",
+    b"abandoned subscription",
+    b" size ",
+    b" timed out",
+    b"past the record",
+    b"Crash: ",
+    b"exception during processing",
+    b"fetch size",
+    b"decoding packet",
+    b"Fencing broker",
+    b"Graceful stop",
+    b"out of range",
+    b"outside the range",
+    b"OutOfRange",
 )
 """What each line that `parse_line` knows holds one of, but for those that name the group around the text."""
 _SNIFFED_LINES: Final = 20_000
+_OF_ANY: Final = frozenset({"disk_full", "disk_error"})  # lines of Java, whatever program it runs
+_MEMBERS: Final = 10_000  # whose group is remembered
 
 
 def lines_of(
@@ -226,6 +276,8 @@ class _Reader:
     :ivar groups: by client, its group
     :ivar clients: by group, the client of the line before, for libraries whose lines name only the group
     :ivar last: the time of the line before
+    :ivar broker: whose log it is, as its lines have said
+    :ivar of_members: the group of each of the last members that lines of a broker have named
     """
 
     source: str
@@ -234,6 +286,8 @@ class _Reader:
     groups: dict[str, str] = field(default_factory=dict)
     members: dict[str, str] = field(default_factory=dict)
     last: Stamp | None = None
+    broker: str | None = None
+    of_members: dict[str, str] = field(default_factory=dict)
 
     def rows(self, file: BinaryIO, goes_on: Callable[[int], bool] | None) -> Iterator[LogLine]:
         timeless = first = 0
@@ -272,9 +326,26 @@ class _Reader:
     def _row(self, parsed: Parsed, position: int, stamp: Stamp) -> LogLine:
         columns: dict[str, Any] = parsed.columns
         row = LogLine(self.source, position, *stamp, parsed.program, parsed.kind, parsed.text, **columns)
-        if parsed.program != "broker":
+        if row.kind in _OF_ANY and self.groups and self.broker is None:
+            row.program = "java"  # the disk is that of a client, as of Kafka Streams with its state
+        if row.program != "broker":
             self._complete(row)
+        else:
+            self._complete_broker(row)
         return row
+
+    def _complete_broker(self, row: LogLine) -> None:
+        """Add the broker whose log it is, and the group of a member that lines before have named with it."""
+        self.broker = self.broker or row.coordinator
+        row.coordinator = row.coordinator or self.broker
+        ids = [each for each in (row.member_id, row.other_id) if each is not None]
+        if row.group_id is None:
+            row.group_id = next((self.of_members[each] for each in ids if each in self.of_members), None)
+            return
+        for each in ids:
+            self.of_members[each] = row.group_id
+        while len(self.of_members) > _MEMBERS:
+            del self.of_members[next(iter(self.of_members))]
 
     def _complete(self, row: LogLine) -> None:
         if row.group_id is None and row.client_id is not None:

@@ -14,7 +14,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -41,6 +41,7 @@ _BLIND_CLIENTS: Final = (
     "Who joined last and how late, and what moved, is not in these lines.",
 )
 _BLIND_REASON: Final = "{} of {} rebalances have no reason: brokers before 2.3 log none."
+_BLIND_NAME: Final = "No line names the group: the lines of all sources that name none are read as one."
 _BLIND_ZONE: Final = "The lines state no time zone: their times were read as {}."
 
 
@@ -49,7 +50,7 @@ def text_history(lines: pa.Table) -> GroupHistory:
 
     :param lines: `LogLine`, one or more, in any order
     """
-    rows = _in_order(lines)
+    rows = lines_in_order(lines)
     broker = [row for row in rows if row.program == "broker"]
     clients = [row for row in rows if row.program != "broker"]
     _name_by_source(clients)
@@ -66,10 +67,16 @@ def text_history(lines: pa.Table) -> GroupHistory:
             reader.read(row)
         reader.finish()
         tables.name_clients(named)
-        blind = list(_BLIND_CLIENTS)
-    if not all(row.is_zoned for row in rows):
-        blind.append(_BLIND_ZONE.format("UTC, or as --timezone says"))
+        blind = list(_BLIND_CLIENTS) if clients else []
+    blind += _blind_rows(rows)
     return tables.history(rows[0].time_ns, rows[-1].time_ns, [], blind, origin="text")
+
+
+def _blind_rows(rows: Sequence[LogLine]) -> Iterator[str]:
+    if not rows[0].group_id:
+        yield _BLIND_NAME
+    if not all(row.is_zoned for row in rows):
+        yield _BLIND_ZONE.format("UTC, or as --timezone says")
 
 
 def _of_brokers(tables: GroupTables, rows: list[LogLine]) -> Iterator[str]:
@@ -87,7 +94,8 @@ def _of_brokers(tables: GroupTables, rows: list[LogLine]) -> Iterator[str]:
         yield _BLIND_REASON.format(bare, len(tables.rebalances))
 
 
-def _in_order(lines: pa.Table) -> list[LogLine]:
+def lines_in_order(lines: pa.Table) -> list[LogLine]:
+    """Return rows of `LogLine` in order of time, each line once."""
     found: dict[tuple[int, str, str], LogLine] = {}
     for row in lines.to_pylist():
         line = LogLine(**row)

@@ -36,7 +36,7 @@ _TIMES: Final = ("@timestamp", "timestamp", "time", "ts", "datetime", "date", "a
 _DETAILS: Final = ("error", "exception", "stack_trace", "exc_info", "stack", "thrown")  # searched behind the message
 _LOGGERS: Final = ("logger", "logger_name", "loggerName", "name")
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]{0,20}[mK]")
-_CLASS: Final = re.compile(r"\s\([\w.$]{1,200}\)\s*$")  # log4j's %c, behind the message
+_CLASS: Final = re.compile(r"\s\([\w.$]{1,200}(?::\d{1,6})?\)\s*$")  # log4j's %c or %c:%L, behind the message
 _ISO: Final = re.compile(
     r"(?<!\d)(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,:](\d{1,9}))?\s?(Z\b|UTC\b|[+-]\d\d:?\d\d\b)?"
 )
