@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -88,7 +88,7 @@ def _outage(outage: Outage, history: GroupHistory) -> DetectorResult:
     ms = max(0, (tried_ns if outage.to_ns is None else outage.to_ns) - outage.from_ns) / NS_PER_MS
     lasts = outage.to_ns is None and ms >= LASTING_MS
     rebalances = [] if outage.rebalance is None else [outage.rebalance]
-    cost = f"; rebalance #{outage.rebalance} followed" if rebalances else "; it cost no rebalance"
+    cost = f"; rebalance #{outage.rebalance} followed" if rebalances else _without_rebalance(outage, history)
     return DetectorResult(
         severity="critical" if lasts else "warning",
         from_ns=outage.from_ns,
@@ -102,6 +102,16 @@ def _outage(outage: Outage, history: GroupHistory) -> DetectorResult:
         evidence=outage.evidence,
         cost_ms=ms,
     )
+
+
+_FOLLOWS_NS: Final = MINUTE_NS  # within which the members of an outage have rejoined: sessions are no longer
+
+
+def _without_rebalance(outage: Outage, history: GroupHistory) -> str:
+    """Return that an outage cost no rebalance, if none began meanwhile or soon after it."""
+    until_ns = (outage.from_ns if outage.to_ns is None else outage.to_ns) + _FOLLOWS_NS
+    is_any = any(outage.from_ns <= row.started_ns <= until_ns for row in history.rebalances)
+    return "" if is_any else "; it cost no rebalance"
 
 
 def _that_follow(outage: Outage, history: GroupHistory) -> list[int]:
@@ -168,7 +178,7 @@ def refused(seen: Seen) -> Iterator[DetectorResult]:
     """
     if seen.exchanges is None:
         return
-    rows = _refused_rows(seen.exchanges)
+    rows = [row for row in _refused_rows(seen.exchanges) if not _is_explained(row, seen.too_tight)]
     tools = [row for row in rows if _is_from_outside(row)]
     if tools:
         yield _of_tools(tools)
@@ -206,6 +216,11 @@ def _is_reported_elsewhere(row: dict[str, Any]) -> bool:
     if api == "OffsetCommit":
         return code in LOST_PLACE
     return bool(api == "JoinGroup" and code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def _is_explained(row: dict[str, Any], too_tight: Collection[Client]) -> bool:
+    """Whether `tight_heartbeats` has why the client was removed."""
+    return row["error_code"] == ErrorCode.UNKNOWN_MEMBER_ID and _client(row) in too_tight
 
 
 def _client(row: dict[str, Any]) -> Client:

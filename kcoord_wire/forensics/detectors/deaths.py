@@ -42,7 +42,7 @@ def dead_member(seen: Seen) -> Iterator[DetectorResult]:
 
     Threshold: 1; warning. Members that end within five seconds are one finding: a host, or one act that killed them.
     """
-    looping = {member_id for loop in loops_of(seen.history) for member_id in loop.ids}
+    looping = {member_id for loop in loops_of(seen) for member_id in loop.ids}
     dead = [life for life in seen.history.members if life.end in _ENDS and life.member_id not in looping]
     dead = [life for life in dead if _is_missed(life, seen.history)]
     together: list[list[MemberLife]] = []

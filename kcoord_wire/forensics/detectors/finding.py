@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from kcoord_wire.clients.bugs import CLIENT_BUGS, ClientBug, is_affected
 from kcoord_wire.forensics.coded import coded
+from kcoord_wire.forensics.detectors.beats import Beats, read_tight
 from kcoord_wire.forensics.detectors.rounds import Round, read_rounds
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
@@ -82,6 +83,16 @@ class Seen:
     def rounds(self) -> list[Round]:
         """The rounds of the group, in order of time; do not change them."""
         return read_rounds(self.exchanges)
+
+    @cached_property
+    def tight(self) -> list[Beats]:
+        """The heartbeats that leave their session no room."""
+        return read_tight(self.exchanges)
+
+    @cached_property
+    def too_tight(self) -> frozenset[tuple[str, str]]:
+        """Client id and host of those whose sessions ended because of that: what follows from it has no other cause."""
+        return frozenset((each.client_id, each.client_host) for each in self.tight if each.late)
 
     @property
     def assigned_rounds(self) -> list[tuple[Round, int]]:
@@ -151,7 +162,7 @@ DETECTORS: Final[Mapping[str, Detector]] = MappingProxyType(_DECLARED)
 def detector(rank: int, basis: Basis = "history", origin: str | None = None) -> Callable[[Find], Find]:
     """Declare a function as the detector of its name.
 
-    :param rank: 1x no member is served; 2x what is refused cannot work; 30 to 34 records are lost or read twice; 35 to
+    :param rank: 1x no member is served; 2x what is refused cannot work; 30 to 33 records are lost or read twice; 34 to
         39 a member is at fault; 4x the group waits; 5x partitions are not read; 6x rebalances come too often; 7x the
         work is spread badly; 8x of course; 9x what follows from other findings
     """

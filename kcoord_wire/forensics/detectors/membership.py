@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Final, NamedTuple
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.coded import in_order
+from kcoord_wire.forensics.detectors.beats import Beats, LateBeat
 from kcoord_wire.forensics.detectors.finding import (
     MAX_EVIDENCE,
     MINUTE_NS,
@@ -28,12 +29,14 @@ from kcoord_wire.forensics.detectors.finding import (
     detector,
     lasting,
     person,
+    plural,
     stem,
     together_ns,
     unclaimed_ms,
 )
+from kcoord_wire.forensics.detectors.handlers import Handled, handled
 from kcoord_wire.forensics.detectors.sizes import swinging_ids
-from kcoord_wire.forensics.model import BROKER_IN_NAME, NS_PER_MS, Evidence, GroupHistory, MemberLife
+from kcoord_wire.forensics.model import BROKER_IN_NAME, NS_PER_MS, Evidence, GroupHistory, MemberLife, Rebalance
 from kcoord_wire.protocol.wording import first_of, only
 
 # ---- two applications
@@ -112,6 +115,71 @@ def _sets(lives: Sequence[MemberLife]) -> list[list[MemberLife]]:
     return [members for _, members in sets]
 
 
+# ---- tight heartbeats
+
+
+@detector(19, basis="frames")
+def tight_heartbeats(seen: Seen) -> Iterator[DetectorResult]:
+    """Tight heartbeats: a client sends its heartbeats so far apart that its session ends if one is a little late.
+
+    Normal is an interval of a third of the session, so that two heartbeats may be lost. What follows from such settings
+    (refusals with UNKNOWN_MEMBER_ID, members that come back again and again, storms) is not reported beside it.
+
+    Threshold: an interval of two thirds of the session. A warning if a session has ended although its member was heard
+    again within the length of another one, else info.
+    """
+    for ended in (True, False):
+        if found := [each for each in seen.tight if bool(each.late) is ended]:
+            yield _tight_found(seen.history, found)
+
+
+def _tight_found(history: GroupHistory, found: list[Beats]) -> DetectorResult:
+    names = sorted({person(each.client_id or None, each.client_host or None) for each in found})
+    worst = min(found, key=lambda each: (each.session_ns, each.interval_ns))
+    late = sorted(beat for each in found for beat in each.late)
+    ids = {(each.client_id, each.client_host) for each in found if late}
+    text = (
+        f"{first_of(names)} {plural('sends its', names, 'send their')} heartbeats {lasting(worst.interval_ns)} apart "
+        f"with a session of {lasting(worst.session_ns)} (heartbeat.interval.ms, session.timeout.ms): a heartbeat that "
+        f"is {lasting(max(0, worst.session_ns - worst.interval_ns))} late ends the session"
+    )
+    from_ns, to_ns = (late[0].time_ns, late[-1].time_ns) if late else (history.group.first_ns, None)
+    return DetectorResult(
+        severity="warning" if late else "info",
+        from_ns=from_ns,
+        to_ns=to_ns,
+        subject=only(sorted({each.client_id for each in found})),
+        text=text + _late_text(late),
+        advice="Set heartbeat.interval.ms to a third of session.timeout.ms at most, so that two heartbeats may be late "
+        "or lost: 3 s with a session of 10 s, or of 45 s, which is the default of Java's client.",
+        value=worst.interval_ns / worst.session_ns,
+        threshold=2 / 3,
+        rebalances=[row.number for row in history.rebalances if client_at(row) in ids],
+        evidence=(
+            Evidence(beat.time_ns, beat.source, beat.seq, f"it was heard again after {lasting(beat.gap_ns)}")
+            for beat in late
+        ),
+        cost_ms=unclaimed_ms(history, _members_of(history, ids)),
+    )
+
+
+def _members_of(history: GroupHistory, clients: Collection[tuple[str, str]]) -> set[str]:
+    return {life.member_id for life in history.members if client_at(life) in clients}
+
+
+def _late_text(late: Sequence[LateBeat]) -> str:
+    if not late:
+        return ""
+    times = "once" if len(late) == 1 else f"{len(late)} times"
+    gap = lasting(late[0].gap_ns)
+    return f"; {times} the coordinator had removed the member when it was heard again, {gap} after the heartbeat before"
+
+
+def client_at(row: MemberLife | Rebalance) -> tuple[str, str]:
+    """Return client id and host, as `Seen.too_tight` has them."""
+    return row.client_id or "", row.client_host or ""
+
+
 # ---- flapping member
 
 WINDOW_NS: Final = 10 * MINUTE_NS
@@ -122,7 +190,12 @@ _STATIC: Final = (
     "Until that is fixed, a group.instance.id lets a restart within session.timeout.ms take its partitions back "
     "without a rebalance."
 )
+_RESTARTED: Final = "a restart of its process"
+_CRASHES: Final = ("process died", _RESTARTED)
 _ADVICE: Final[Mapping[str, str]] = {
+    _RESTARTED: "A process ends without leaving the group and is started again before its session is over, again and "
+    "again: look at its exit code and log, the OOM killer (exit code 137, OOMKilled), and its liveness probe; let the "
+    f"supervisor wait between restarts. {_STATIC}",
     "process died": "The process dies without leaving the group: look at its exit code and log, the OOM killer (exit "
     f"code 137, OOMKilled), and its liveness probe; let the supervisor wait between restarts. {_STATIC}",
     "process ended": "The process is restarted again and again: look at its exit code and log, the OOM killer (exit "
@@ -148,14 +221,16 @@ def flapping_member(seen: Seen) -> Iterator[DetectorResult]:
     A client that comes back has a new member id, so the detector counts member ids one after the other of the same
     client id and host (or of the same group.instance.id). Normal are several consumers with one client id on one host
     at the same time; they look alike, so the returns are divided by the number of members present at once. A dead one
-    is not present, although the coordinator counts it until its session is over.
+    is not present, although the coordinator counts it until its session is over: also where another one of its client
+    joined within that session, which a process that lives does not do. Those that `tight_heartbeats` explains
+    are left out.
 
     The advice follows from how the lives ended (`MemberLife.end`, `MemberLife.why_left`), the commonest way first.
 
     Threshold: 3 returns of each within 10 minutes.
     """
     scaled = swinging_ids(seen.history)
-    for loop in loops_of(seen.history):
+    for loop in loops_of(seen):
         if not scaled.issuperset(loop.ids):
             yield _flapping_found(seen.history, loop)
 
@@ -178,12 +253,14 @@ class Loop(NamedTuple):
         return {life.member_id for life in self.lives}
 
 
-def loops_of(history: GroupHistory) -> Iterator[Loop]:
+def loops_of(seen: Seen) -> Iterator[Loop]:
     """Yield the clients that come back again and again, as `flapping_member` counts.
 
-    Several clients that take one group.instance.id from each other are none: that is a refusal (`refused`).
+    Several clients that take one group.instance.id from each other are none: that is a refusal (`refused`). Those that
+    `tight_heartbeats` explains are none, either.
     """
-    for name, lives in _clients(history.members).items():
+    members = [life for life in seen.history.members if client_at(life) not in seen.too_tight]
+    for name, lives in _clients(_with_restarts(members)).items():
         at_once = _most_at_once(lives)
         returns = busiest(lives[at_once:], lambda life: life.joined_ns, WINDOW_NS)
         hosts = {(life.client_id, life.client_host) for life in lives}
@@ -203,7 +280,7 @@ def _flapping_found(history: GroupHistory, loop: Loop) -> DetectorResult:
         to_ns=last,
         subject=name,
         text=f"{name} came back {len(returns)} times within {_span(last - lives[0].joined_ns)}"
-        + (f"; it was lost by {', '.join(f'{way} ({count} x)' for way, count in ways)}" if ways else "")
+        + _lost_by(ways)
         + _cost(history, ids),
         advice=_ADVICE.get(ways[0][0], _NO_REASON) if ways else _NO_REASON,
         value=len(returns) / loop.at_once,
@@ -212,6 +289,50 @@ def _flapping_found(history: GroupHistory, loop: Loop) -> DetectorResult:
         evidence=_evidence(returns, ended),
         cost_ms=unclaimed_ms(history, ids),
     )
+
+
+_TIMED_OUT: Final = "session timeout"
+
+
+def _with_restarts(members: Sequence[MemberLife]) -> list[MemberLife]:
+    """Return the lives, with the end of those whose session ended after another one of the same client had joined.
+
+    A process that lives cannot join anew before its session is over: it is still a member, and sends its member id. So
+    another one that joined within the session that ran out, behind the last heartbeat, is another process. No session
+    is longer than the shortest life that ended with one.
+    """
+    lives = sorted((replace(life) for life in members), key=lambda life: life.joined_ns)
+    expired = [life for life in lives if life.why_left == _TIMED_OUT and life.died_ns is None and life.end is None]
+    shortest: dict[tuple[str | None, ...], int] = {}
+    for life in expired:
+        shortest[_place(life)] = min(_session_ns(life), shortest.get(_place(life), _session_ns(life)))
+    taken: set[str] = set()
+    for life in expired:
+        left_ns = _gone_ns(life)
+        since_ns = max(life.joined_ns, left_ns - shortest[_place(life)])
+        others = (each for each in lives if _place(each) == _place(life) and since_ns < each.joined_ns < left_ns)
+        other = next((each for each in others if each.member_id not in taken), None)
+        if other is not None:
+            taken.add(other.member_id)
+            life.died_ns, life.end = other.joined_ns, _RESTARTED
+    return lives
+
+
+def _session_ns(life: MemberLife) -> int:
+    """Return how long the session of a life that ended with one was, at most."""
+    lived_ns = _gone_ns(life) - life.joined_ns
+    return min((life.session_timeout_ms or 0) * NS_PER_MS or lived_ns, lived_ns)
+
+
+def _place(life: MemberLife) -> tuple[str | None, str | None, str | None]:
+    return life.instance_id, life.client_id, life.client_host
+
+
+def _lost_by(ways: Sequence[tuple[str, int]]) -> str:
+    if not ways:
+        return ""
+    loop = ", a crash loop" if ways[0][0] in _CRASHES else ""
+    return f"{loop}; it was lost by {', '.join(f'{way} ({count} x)' for way, count in ways)}"
 
 
 def _evidence(returns: Sequence[MemberLife], ended: Sequence[MemberLife]) -> list[Evidence]:
@@ -315,10 +436,20 @@ def frozen_member(seen: Seen) -> Iterator[DetectorResult]:
     """
     if seen.exchanges is None:
         return
-    gaps = _silences(seen.history, seen.exchanges)
+    gaps = _not_busy(_silences(seen.history, seen.exchanges), handled(seen))
     for is_long in (True, False):
         if chosen := [gap for gap in gaps if gap.is_long is is_long]:
             yield _finding(seen.history, chosen, "warning" if is_long else "info")
+
+
+def _not_busy(gaps: Iterable[_Gap], busy: Sequence[Handled]) -> list[_Gap]:
+    """Return the silences that are not those of members that `slow_handler` has."""
+    spans = [(each.life.member_id, each.news_ns, each.news_ns + each.took_ns) for each in busy]
+    return [
+        gap
+        for gap in gaps
+        if not any(gap.life.member_id == name and gap.from_ns < end and gap.to_ns > begin for name, begin, end in spans)
+    ]
 
 
 def _silences(history: GroupHistory, exchanges: pa.Table) -> list[_Gap]:

@@ -32,6 +32,7 @@ from kcoord_wire.forensics.model import (
     MemberLife,
     OffsetReset,
     Ownership,
+    Reread,
     ResetKind,
 )
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -293,9 +294,13 @@ def offset_reset(seen: Seen) -> Iterator[DetectorResult]:
     (``kafka-consumer-groups.sh --reset-offsets``), by a member that commits less than was committed, by the expiry of
     committed offsets, by an offset that the log does not have any more (auto.offset.reset), and by seeking.
 
+    A member that goes back to one offset again and again is `same_offset`.
+
     Threshold: 1 partition. Partitions that one client changed in one way within `_TOGETHER_NS` are one finding.
     """
-    for resets in _together(seen.history.resets):
+    again = {(each.topic, each.partition, each.offset) for each in _endless(seen.history)}
+    apart = [row for row in seen.history.resets if (row.topic, row.partition, row.to_offset) not in again]
+    for resets in _together(apart):
         first, kind = resets[0], ResetKind(resets[0].kind)
         places = [f"{each.topic}-{each.partition}" for each in resets]
         who = person(first.client_id, first.client_host)
@@ -347,6 +352,105 @@ def _work_ms(history: GroupHistory, reset: OffsetReset) -> float:
     read = sum(max(row.last_offset - row.first_offset, 0) for row in rows if row.first_offset >= 0)
     moved = abs((0 if reset.to_offset is None else reset.to_offset) - reset.from_offset)
     return moved * sum(row.interval_s for row in rows) * _MS_PER_S / read if read else 0.0
+
+
+# ---- same offset
+
+SAME_OFFSET_THRESHOLD: Final = 4
+_SAME_LEAST_NS: Final = 5 * SECOND_NS
+_SAME_LASTS_NS: Final = 10 * SECOND_NS  # retries of a record that succeed in the end are over by then
+_ADVICE_ON_RECORD: Final = (
+    "Look at that record (kafka-console-consumer.sh --topic {topic} --partition {partition} --offset {offset} "
+    "--max-messages 1) and at the application's own error at that time: it cannot process the record, and takes its "
+    "position back. Bound its retries, and set such a record aside (a dead letter topic) or skip it; a restart reads "
+    "it again, and a rebalance gives it to the next member."
+)
+_ADVICE_ON_SIZE: Final = (
+    "Its own log says which limit it is, of a response or of a buffer (receive.message.max.bytes of librdkafka, "
+    "Fetch.Max and MaxResponseSize of sarama, max_partition_fetch_bytes of the Python clients): raise it above that "
+    "size, or write smaller batches (message.max.bytes, batch.size). A restart does not help."
+)
+
+
+@detector(49, basis="frames")
+def same_offset(seen: Seen) -> Iterator[DetectorResult]:
+    """Same offset: a member is sent records from one offset on, again and again, and does not get beyond them.
+
+    Either the application takes its position back, because it cannot process the record there; or the client ends its
+    connection when the response comes, because that is larger than it takes. Normal is that what was sent once is not
+    asked for again by the same owner; retries that end well within some seconds are normal, too.
+
+    Threshold: 4 responses with records from one offset on, over five seconds at least; info where it was over within
+    ten seconds, else warning.
+    """
+    by_member: dict[tuple[str, bool], list[Reread]] = defaultdict(list)
+    for each in _endless(seen.history):
+        by_member[each.member_id, _is_cut_off(each)].append(each)
+    for (member_id, is_cut_off), rows in by_member.items():
+        yield _same_offset(seen, member_id, rows, is_cut_off)
+
+
+def _endless(history: GroupHistory) -> list[Reread]:
+    return [
+        row
+        for row in history.rereads
+        if row.times >= SAME_OFFSET_THRESHOLD and row.to_ns - row.from_ns >= _SAME_LEAST_NS
+    ]
+
+
+def _is_cut_off(row: Reread) -> bool:
+    return 2 * row.cut_off > row.times
+
+
+def _same_offset(seen: Seen, member_id: str, rows: list[Reread], is_cut_off: bool) -> DetectorResult:
+    worst = max(rows, key=lambda row: row.times)
+    name = seen.names.get(member_id, worst.client_id or member_id)
+    place = f"{worst.topic}-{worst.partition}"
+    others = sorted({f"{row.topic}-{row.partition}" for row in rows} - {place})
+    what = f"{worst.times} times in {lasting(worst.to_ns - worst.from_ns)}"
+    more = f"; the same of {first_of(others)}" if others else ""
+    if is_cut_off:
+        text = (
+            f"{name} fetches offset {worst.offset:,} of {place} again and again and never gets on ({what}): it ends "
+            f"its connection after each response, which carries {worst.size:,}"
+            f" bytes of records, more than it takes{more}"
+        )
+        advice = _ADVICE_ON_SIZE
+    else:
+        text = (
+            f"{name} reads offset {worst.offset:,} of {place} again and again ({what}): it takes its position back to "
+            f"a record that it cannot process{_behind(seen.history, worst)}{more}"
+        )
+        advice = _ADVICE_ON_RECORD.format(topic=worst.topic, partition=worst.partition, offset=worst.offset)
+    last_ns = max(row.to_ns for row in rows)
+    from_ns = min(row.from_ns for row in rows)
+    goes_on = last_ns >= seen.history.group.last_ns - _SAME_LEAST_NS
+    return DetectorResult(
+        severity="warning" if goes_on or last_ns - from_ns >= _SAME_LASTS_NS else "info",
+        from_ns=from_ns,
+        to_ns=None if goes_on else last_ns,
+        subject=place if not others else name,
+        text=text,
+        advice=advice,
+        value=worst.times,
+        threshold=SAME_OFFSET_THRESHOLD,
+        evidence=(
+            Evidence(row.to_ns, "", -1, f"{row.topic}-{row.partition}: offset {row.offset:,}, {row.times} times")
+            for row in rows
+        ),
+        cost_ms=sum(row.to_ns - row.from_ns for row in rows) / NS_PER_MS,
+    )
+
+
+def _behind(history: GroupHistory, row: Reread) -> str:
+    """Return how many records came behind the offset meanwhile."""
+    ends = [
+        each.end_offset
+        for each in history.lag
+        if (each.topic, each.partition) == (row.topic, row.partition) and each.time_ns <= row.to_ns + SECOND_NS
+    ]
+    behind = max(ends, default=0) - row.offset
+    return f", {behind:,} {plural('record', range(behind))} from the end" if behind > 0 else ""
 
 
 # ---- stuck partition
@@ -444,7 +548,7 @@ def _evidence(stuck: Stuck) -> Evidence:
 
 
 def stuck_partitions(history: GroupHistory) -> list[Stuck]:
-    """Return the longest time of each partition, in order of time."""
+    """Return the longest time of each partition, in order of time; those that are read in vain are `same_offset`."""
     reads = _reads(history.lag)
     longest: dict[tuple[str, int], Stuck] = {}
     running: dict[tuple[str, int], Stuck] = {}
@@ -453,19 +557,33 @@ def stuck_partitions(history: GroupHistory) -> list[Stuck]:
         before = running.get(place)
         if row.member_id is None:
             running.pop(place, None)
-        elif before is None or _position(before.since) != _position(row) or row.end_offset <= (row.fetch_offset or -1):
+        elif before is None or _has_read(before.since, row):
             running[place] = Stuck(row, row)
         else:
             running[place] = now = Stuck(before.since, row)
             has_moved = row.end_offset > now.since.end_offset
             if has_moved and now.ns >= STUCK_NS and now.ns > longest.get(place, Stuck(row, row)).ns:
                 longest[place] = now
+    in_vain = _in_vain(history)
     found = [
         each._replace(reads_others=_reads_others(reads.get(each.since.member_id or "", []), each))
         for each in longest.values()
+        if (*each.place, each.since.member_id) not in in_vain
     ]
     found = [each for each in found if each.reads_others or _is_idle(each)]
     return sorted(found, key=lambda each: (each.since.time_ns, each.place))
+
+
+def _in_vain(history: GroupHistory) -> set[tuple[str, int, str | None]]:
+    """Return partitions that are read in vain, with their owners: of responses that are cut off, all in them."""
+    endless = _endless(history)
+    members = {row.member_id for row in endless if _is_cut_off(row)}
+    cut_off = {(row.topic, row.partition, row.member_id) for row in history.ownership if row.member_id in members}
+    return cut_off | {(row.topic, row.partition, row.member_id) for row in endless}
+
+
+def _has_read(before: Lag, row: Lag) -> bool:
+    return _position(before) != _position(row) or row.end_offset <= (row.fetch_offset or -1)
 
 
 def _position(row: Lag) -> tuple[str | None, int | None, int | None]:

@@ -22,7 +22,7 @@ from kcoord_wire.forensics.detectors.finding import (
     runs,
     subscription_traits,
 )
-from kcoord_wire.forensics.detectors.membership import loops_of
+from kcoord_wire.forensics.detectors.membership import client_at, loops_of
 from kcoord_wire.forensics.detectors.rounds import Round
 from kcoord_wire.forensics.detectors.sizes import swinging_ids
 from kcoord_wire.forensics.model import (
@@ -58,12 +58,12 @@ def storm(seen: Seen) -> Iterator[DetectorResult]:
     Normal is one rebalance for each client that joins and one for each that leaves, with the second round of a
     cooperative assignor after it: the start of a hundred members, or a rolling bounce of them, is not a storm. The
     rebalances that a client causes beyond its first join and its first leave within the window are excess. Those of a
-    client that is lost and comes back over and over (`flapping_member`), and of members that are added and taken away
-    (`swinging_size`), are named there.
+    client that is lost and comes back over and over (`flapping_member`), of members that are added and taken away
+    (`swinging_size`), and of heartbeats without room (`tight_heartbeats`) are named there.
 
     Threshold: 10 excess rebalances within 10 minutes; critical from 30 on (KAFKA-15106 had 200).
     """
-    worst = busiest(_excess(_without_reason(seen.history)), lambda rebalance: rebalance.started_ns, WINDOW_NS)
+    worst = busiest(_excess(_without_reason(seen)), lambda rebalance: rebalance.started_ns, WINDOW_NS)
     if len(worst) < STORM_THRESHOLD:
         return
     first, last = worst[0], worst[-1]
@@ -84,16 +84,16 @@ def storm(seen: Seen) -> Iterator[DetectorResult]:
     )
 
 
-def _without_reason(history: GroupHistory) -> list[Rebalance]:
-    """Return the rebalances that no change of the group's size, and no client in a loop of its own, set off.
+def _without_reason(seen: Seen) -> list[Rebalance]:
+    """Return the rebalances that no change of the group's size, and no client with a reason of its own, set off.
 
     Where most clients are in loops, it is the group that throws them out.
     """
-    named, loops = swinging_ids(history), list(loops_of(history))
+    history, named, loops = seen.history, swinging_ids(seen.history), list(loops_of(seen))
     clients = {(life.client_id, life.client_host) for life in history.members}
     if len(loops) == 1 or 2 * len(loops) <= len(clients):
         named = named.union(*(loop.ids for loop in loops))
-    return [row for row in history.rebalances if row.member_id not in named]
+    return [row for row in history.rebalances if row.member_id not in named and client_at(row) not in seen.too_tight]
 
 
 def _excess(rebalances: list[Rebalance]) -> Iterator[Rebalance]:
@@ -421,6 +421,7 @@ def leader_does_not_assign(seen: Seen) -> Iterator[DetectorResult]:
 # ---- slow leader
 
 THRESHOLD_MS: Final = 1_000
+_STREAMS: Final = "stream"  # its assignor, StreamsPartitionAssignor
 _SLOW_MS: Final = 3_000  # heartbeats, which bring the news of a rebalance, are that far apart by default
 _OFTEN: Final = 3
 
@@ -434,16 +435,18 @@ def slow_leader(seen: Seen) -> Iterator[DetectorResult]:
     `stuck_completing`.
 
     Threshold: 1 s, with another member that waits; a warning from 3 s on, or where it happened three times, else info:
-    a group that is rebalanced for another reason waits for its members' heartbeats as long.
+    a group that is rebalanced for another reason waits for its members' heartbeats as long. Of Kafka
+    Streams always info: its leader asks for the ends of all changelogs and makes internal topics before it assigns.
     """
     rounds = [each for each in seen.rounds if each.given is not None]
     slow = [each for each in rounds if THRESHOLD_MS <= _took_ms(each) < COMPLETING_MS and len(each.claims) > 1]
     if not slow:
         return
     worst = max(slow, key=_took_ms)
+    is_slow = _took_ms(worst) >= _SLOW_MS or len(slow) >= _OFTEN
     leaders = sorted({each.leader for each in slow})
     yield DetectorResult(
-        severity="warning" if _took_ms(worst) >= _SLOW_MS or len(slow) >= _OFTEN else "info",
+        severity="warning" if worst.assignor != _STREAMS and is_slow else "info",
         from_ns=slow[0].listed_ns,
         to_ns=slow[-1].synced_ns,
         subject=only(leaders),
@@ -468,6 +471,7 @@ def _took_ms(each: Round) -> float:
 # ---- commits instead of joining
 
 _COMMITS: Final = 3
+_IN_BACKGROUND: Final = ("sarama", "franz-go", "kafkajs")  # their commits go on while a handler works
 
 
 class _Removal(NamedTuple):
@@ -485,7 +489,8 @@ def commits_instead_of_joining(seen: Seen) -> Iterator[DetectorResult]:
 
     Normal is that a member commits once, when it gives its partitions up, and rejoins. One whose commit before the join
     is never done commits again at each poll (KAFKA-14024); one that does not poll while its client commits in the
-    background looks the same, and its application is too slow.
+    background looks the same, and its application is too slow. Libraries that commit in the background while a handler
+    works (sarama, franz-go, kafkajs) are left to `slow_handler`.
 
     Threshold: 1 member that committed 3 times or more between its heartbeat with REBALANCE_IN_PROGRESS and its removal.
     """
@@ -512,9 +517,12 @@ def commits_instead_of_joining(seen: Seen) -> Iterator[DetectorResult]:
 
 
 def _removals(history: GroupHistory, exchanges: pa.Table) -> Iterator[_Removal]:
+    software = {life.member_id: life.software or life.library or "" for life in history.members}
     for rebalance in history.rebalances:
         for gone in rebalance.removed:
             commits = _commits(exchanges, gone, rebalance) if gone.why == "rebalance timeout" else []
+            if software.get(gone.member_id, "").startswith(_IN_BACKGROUND):
+                continue
             if len(commits) >= _COMMITS:
                 yield _Removal(rebalance, gone.member_id, gone.client_id or gone.member_id, commits)
 

@@ -90,12 +90,23 @@ def test_a_crash_loop_is_found_before_a_session_is_over() -> None:
     history = group(30, members=[*lives, life("c2")], rebalances=[rebalance(1, 8, waited_for=[wait])])
     (found,) = of("flapping_member", history)
     assert found.value == 3
-    assert "came back 3 times within 24 s; it was lost by process died (3 x)" in found.text
+    assert "came back 3 times within 24 s, a crash loop; it was lost by process died (3 x)" in found.text
     assert "a rebalance waited for a dead incarnation of it, 40.0 s in all" in found.text
     assert "OOM" in found.advice
     assert "max.poll" not in found.advice
     unknown = [life("w", **{**values, "died_ns": None, "end": None}) for values in crashes(4)]  # type: ignore[arg-type]
-    assert of("flapping_member", group(30, members=unknown)) == [], "as far as is known, they were there together"
+    (found,) = of("flapping_member", group(30, members=unknown))
+    assert "it was lost by a restart of its process (3 x)" in found.text
+
+
+def test_consumers_of_one_process_were_there_together() -> None:
+    """Their client id is the same, they joined one after another, and their sessions are over together."""
+    for session_ms in (None, 6_000):
+        lives = [
+            life("w", n, 30, member_id=f"w-{n}", why_left="session timeout", session_timeout_ms=session_ms)
+            for n in range(0, 20, 4)
+        ]
+        assert of("flapping_member", group(60, members=lives)) == []
 
 
 @pytest.mark.parametrize(
@@ -192,3 +203,95 @@ def test_a_client_that_does_not_come_back() -> None:
 
 def test_a_member_that_left_in_order_is_normal() -> None:
     assert of("slow_polls", group(members=[life("c1", 0, 100)])) == []
+
+
+def beating(
+    interval_s: float, session_s: float, *, late_s: Iterable[float] = (), client: str = "c1", joins: int = 1
+) -> list[Exchange]:
+    """Heartbeats for four minutes; those of `late_s` seconds after the one before are refused, and it joins anew."""
+    where = {"connection": f"10.0.0.1:1-10.0.0.9:9092#{client}", "client_id": client, "member_id": f"{client}-id"}
+    join = {**where, "session_timeout_ms": int(session_s * 1000)}
+    rows, now, late = [exchange("JoinGroup", 0, **join)] * joins, 1.0, list(late_s)
+    while now < 240:
+        rows.append(exchange("Heartbeat", now, **where))
+        if late:
+            now += late.pop()
+            rows.append(exchange("Heartbeat", now, error_code=25, **where))
+            now += 0.1
+            rows.append(exchange("JoinGroup", now, **{**join, "member_id": ""}))
+        now += interval_s
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "session_s", "late_s", "severity"),
+    [
+        (2.9, 3.0, [3.1, 3.05], "warning"),
+        (9.5, 10, [10.2], "warning"),
+        (28, 30, [30.5, 31], "warning"),
+        (2.2, 3.0, [3.2], "warning"),
+        (2.9, 3.0, [], "info"),
+        (3.0, 10, [10.4], None),  # the default: it stood still for three heartbeats
+        (3.0, 45, [], None),
+        (3.0, 6.0, [], None),
+        (1.0, 3.0, [3.2], None),
+    ],
+)
+def test_heartbeats_that_leave_the_session_no_room(
+    interval_s: float, session_s: float, late_s: list[float], severity: str | None
+) -> None:
+    history = group(250, members=[life("c1")])
+    found = of("tight_heartbeats", history, beating(interval_s, session_s, late_s=late_s))
+    assert [each.severity for each in found] == ([severity] if severity else [])
+    if severity == "warning":
+        assert f"heartbeats {interval_s:.1f} s apart with a session of {session_s:.1f} s" in found[0].text
+
+
+def test_heartbeats_that_a_handler_delays_are_not_set_so() -> None:
+    """kafkajs sends them between batches: some are 3 s apart, most as far as its handler takes."""
+    rows = beating(8, 10)
+    quick = [exchange("Heartbeat", 300 + 5.0 * n, connection=rows[0].connection) for n in range(3)]
+    assert of("tight_heartbeats", group(400, members=[life("c1")]), rows)
+    assert of("tight_heartbeats", group(400, members=[life("c1")]), [*rows, *quick]) == []
+
+
+def test_a_slow_leader_has_no_tight_heartbeats() -> None:
+    """Its heartbeats are a second apart; each SyncGroup comes when its session is over, and a join lies behind it."""
+    where = {"connection": "10.0.0.1:1-10.0.0.9:9092#1", "client_id": "c1", "member_id": "c1-id"}
+    rows = []
+    for start in range(0, 200, 5):
+        rows.append(exchange("JoinGroup", start, session_timeout_ms=3_000, **{**where, "member_id": ""}))
+        rows.append(exchange("SyncGroup", start + 3.1, error_code=25, **where))
+        rows.append(exchange("Heartbeat", start + 4, **where))
+    assert of("tight_heartbeats", group(250, members=[life("c1")]), rows) == []
+
+
+def test_what_tight_heartbeats_explain_is_not_said_twice() -> None:
+    exchanges = beating(2.9, 3.0, late_s=[3.1] * 12)
+    lives = [life("c1", 5 * n, 5 * n + 4, member_id=f"c1-{n}", why_left="session timeout") for n in range(12)]
+    rows = [rebalance(n, 5 * n, Cause.NEW_MEMBER, "c1") for n in range(12)]
+    history = group(250, members=lives, rebalances=rows)
+    assert of("tight_heartbeats", history, exchanges)
+    for detector in ("refused", "flapping_member", "storm"):
+        assert of(detector, history, exchanges) == []
+        assert of(detector, history, beating(1.0, 3.0, late_s=[3.1] * 12)), "of other clients it is said"
+
+
+def test_a_frozen_process_is_not_explained_by_its_heartbeats() -> None:
+    [found] = of("tight_heartbeats", group(250, members=[life("c1")]), beating(2.9, 3.0, late_s=[20]))
+    assert found.severity == "info"
+
+
+def test_one_that_is_back_within_its_session_was_restarted() -> None:
+    """A log of a broker: nothing but joins and ends of sessions."""
+    starts = range(0, 80, 6)
+    lives = [
+        life("w", s, s + 9, member_id=f"w-{s}", why_left="session timeout", session_timeout_ms=None) for s in starts
+    ]
+    (found,) = of("flapping_member", group(90, members=lives))
+    assert "a crash loop; it was lost by a restart of its process (13 x)" in found.text
+    assert "exit code" in found.advice
+    apart = [life("w", s, s + 5, member_id=f"w-{s}", why_left="session timeout") for s in starts]
+    (found,) = of("flapping_member", group(90, members=apart))
+    assert "crash loop" not in found.text
+    assert "garbage collections" in found.advice

@@ -2,6 +2,8 @@
 
 Positions that were set: who, from where to where, how many records, and that reading on is none.
 
+A record that is read again and again, and responses that are cut off each time.
+
 Partitions that their owner leaves behind while it reads others; not those of which no reader is seen.
 
 The detector assigned_not_read: partitions of an assignment whose offsets are never fetched.
@@ -18,6 +20,7 @@ from kcoord_wire.forensics.model import (
     Lag,
     OffsetReset,
     OffsetsCommitted,
+    Reread,
     ResetKind,
 )
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -228,3 +231,52 @@ def test_partitions_that_are_left_out_are_found(rows: list[Exchange], missing: l
 def test_a_generation_that_is_over_soon_proves_nothing() -> None:
     following = leader_join("c1", 19, 6, {"c1": ({"orders": [0]}, 5)})
     assert of("assigned_not_read", HISTORY, [*ROUND, fetch(12, 2), following]) == []
+
+
+def reread(partition: int, offset: int, times: int, to_s: float, cut_off: int = 0, owner: str = "c1") -> Reread:
+    span = (int(10 * SECOND), int(to_s * SECOND))
+    return Reread("billing", "orders", partition, offset, *span, times, 7_333, cut_off, f"{owner}-id", owner)
+
+
+def test_a_record_that_cannot_be_processed() -> None:
+    rows = ordered(reading(0, 90), [row(1, s, 50 * s, 60, 60) for s in range(1, 90)])
+    history = group(
+        90,
+        lag=rows,
+        members=[life("c1")],
+        rereads=[reread(1, 60, 42, 60)],
+        resets=[reset(1, s, ResetKind.SEEK, 61, 60, "c1") for s in range(10, 60)],
+    )
+    [found] = of("same_offset", history)
+    assert (found.severity, found.subject, found.to_ns) == ("warning", "orders-1", 60 * SECOND)
+    assert found.text == (
+        "c1 reads offset 60 of orders-1 again and again (42 times in 50.0 s): it takes its position back to a record "
+        "that it cannot process, 2,990 records from the end"
+    )
+    assert "--partition 1 --offset 60 --max-messages 1" in found.advice
+    assert found.cost_ms == 50_000
+    assert of("stuck_partition", history) == []
+    assert of("offset_reset", history) == []
+
+
+def test_retries_that_end_within_seconds_are_mentioned() -> None:
+    [found] = of("same_offset", group(90, members=[life("c1")], rereads=[reread(1, 60, 9, 16)]))
+    assert found.severity == "info"
+    assert of("same_offset", group(90, rereads=[reread(1, 60, 3, 60), reread(1, 60, 9, 12)])) == []
+
+
+def test_responses_larger_than_the_client_takes() -> None:
+    rows = ordered(*([row(n, s, 50 * s, 0, None) for s in range(1, 90)] for n in range(3)))
+    history = group(
+        90,
+        lag=rows,
+        members=[life("c1")],
+        ownership=[held("c1", n) for n in range(3)],
+        rereads=[reread(0, 0, 60, 80, 60), reread(1, 0, 20, 80, 19)],
+    )
+    [found] = of("same_offset", history)
+    assert found.text == (
+        "c1 fetches offset 0 of orders-0 again and again and never gets on (60 times in 70.0 s): it ends its "
+        "connection after each response, which carries 7,333 bytes of records, more than it takes; the same of orders-1"
+    )
+    assert of("stuck_partition", history) == []

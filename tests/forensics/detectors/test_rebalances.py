@@ -188,6 +188,13 @@ def test_a_second_is_a_warning_only_if_it_is_the_rule() -> None:
     assert [found.severity for found in of("slow_leader", group(), rows)] == ["warning"]
 
 
+def test_the_leader_of_streams_has_more_to_do() -> None:
+    """It asks for the ends of all changelogs, and makes internal topics."""
+    rows = [leader_join("c1", 10, 1, CLAIMS, assignor="stream"), given("c1", 15, 1, {"c1": {}})]
+    (found,) = of("slow_leader", group(), rows)
+    assert (found.severity, round(found.value)) == ("info", 5_000)
+
+
 def test_a_quick_leader_or_one_alone_is_normal() -> None:
     quick = [leader_join("c1", 10, 1, CLAIMS), given("c1", 10.5, 1, {"c1": {}})]
     assert of("slow_leader", group(), quick) == []
