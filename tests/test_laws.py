@@ -100,7 +100,7 @@ MAY_IMPORT = {
     "forensics.wire": {"forensics"} | GROUND,
     "forensics.records": {"forensics"} | FRAMES - {"recorder", "capture"},
     "forensics.marshal": {"forensics", "forensics.detectors", "marshal", "messages"} | GROUND,
-    "forensics.detectors": {"forensics", "clients"} | GROUND,
+    "forensics.detectors": {"forensics", "forensics.lines", "clients"} | GROUND,
     "control": {"", "kernel", "coordinator", "coordinator.core"},
     "watch": {"clients", "forensics", "forensics.detectors", "kernel", "report"} | GROUND,
     "report": {"codec", "forensics", "forensics.detectors"} | GROUND,

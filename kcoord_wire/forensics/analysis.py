@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.coded import CHUNK_ROWS, KINDS, CodedExchanges, coded, names_of, ranked, whole
-from kcoord_wire.forensics.detectors import detect, history_of_clients
+from kcoord_wire.forensics.detectors import detect, history_of_clients, share_lines
 from kcoord_wire.forensics.exchanges.clusters import rename_groups
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.lines.wrapping import parse_zone
@@ -216,6 +216,7 @@ class Collected:
             from kcoord_wire.forensics.witnesses import join_witnesses
 
             histories = join_witnesses([*histories, *self._of_text(lines)])
+            histories = share_lines(histories, self._groups and self._groups.to_pylist())
         histories.sort(key=lambda history: (history.group.group_id, history.group.origin))
         counts = {"exchanges": exchanges.num_rows, "records": records.num_rows, "lines": lines.num_rows}
         return Analysis(histories, self._losses, counts)
@@ -254,17 +255,17 @@ class Collected:
                 yield history
 
     def _of_text(self, lines: pa.Table) -> Iterator[GroupHistory]:
-        from kcoord_wire.forensics.lines.history import text_history
+        names = pc.fill_null(lines["group_id"], "")
+        for rows in self._wanted(lines, names, also=[""]):
+            yield text_group(rows)
 
-        for rows in self._wanted(lines, lines["group_id"]):
-            history = text_history(rows)
-            history.findings = detect(history)
-            yield history
-
-    def _wanted(self, rows: pa.Table, names: pa.Array | pa.ChunkedArray) -> Iterator[pa.Table]:
-        """Yield the rows of each group of the analysis; parameters as in `by_group`."""
+    def _wanted(
+        self, rows: pa.Table, names: pa.Array | pa.ChunkedArray, also: Sequence[str] = ()
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of each group of the analysis, and of those in `also`; parameters as in `by_group`."""
         if self._groups is not None:
-            wanted = pc.fill_null(pc.is_in(names, self._groups), False)
+            groups = pa.array([*self._groups.to_pylist(), *also], pa.string())
+            wanted = pc.fill_null(pc.is_in(names, groups), False)
             names, rows = names.filter(wanted), rows.filter(wanted)
         yield from by_group(rows, names)
 
@@ -286,6 +287,18 @@ def group_history(batches: Iterable[pa.RecordBatch | pa.Table] | pa.Table, sight
         gc.collect()  # requests and joins refer to each other: 40 bytes an exchange of a group that rebalances
     history.findings = detect(history, rows, sightings.errors, clocks)
     place_evidence(history, rows)
+    return history
+
+
+def text_group(lines: pa.Table) -> GroupHistory:
+    """Return the history of one group in logs, with its findings.
+
+    :param lines: rows of `LogLine` of the group, or all that name none
+    """
+    from kcoord_wire.forensics.lines.history import lines_in_order, text_history
+
+    history = text_history(lines)
+    history.findings = detect(history, lines=lines_in_order(lines))
     return history
 
 

@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kcoord_wire.forensics.analysis import Analysis
+from kcoord_wire.forensics.detectors import share_lines
 from kcoord_wire.forensics.marshal.reader import ClaimRules
 from kcoord_wire.forensics.model import LogRow, Loss, arrow_schema
 from kcoord_wire.forensics.sources.files import Kind, Progress, Source, find_sources
@@ -96,7 +97,7 @@ def analyze_on_spark(
     finally:
         if is_new:
             spark.stop()
-    analysis.histories = join_witnesses(analysis.histories)
+    analysis.histories = share_lines(join_witnesses(analysis.histories), groups)
     analysis.histories.sort(key=lambda history: (history.group.group_id, history.group.origin))
     size = sum(source.path.stat().st_size for source in sources)
     analysis.counts |= {"sources": len(sources), "bytes": size}

@@ -43,13 +43,12 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from kcoord_wire.forensics.analysis import TABLES, by_group, group_history
+from kcoord_wire.forensics.analysis import TABLES, by_group, group_history, text_group
 from kcoord_wire.forensics.coded import CodedExchanges
 from kcoord_wire.forensics.detectors import detect, history_of_clients
 from kcoord_wire.forensics.exchanges.arrow import only_batch
 from kcoord_wire.forensics.exchanges.clusters import rename_groups
 from kcoord_wire.forensics.exchanges.matcher import name_topics
-from kcoord_wire.forensics.lines.history import text_history
 from kcoord_wire.forensics.marshal.claims import ORDER, marshal_history, read_parts
 from kcoord_wire.forensics.marshal.reader import COLUMNS, MARSHAL_PATTERN, ClaimRules, Part
 from kcoord_wire.forensics.model import (
@@ -249,6 +248,10 @@ def _of_group(history_of: Callable[[pa.Table], GroupHistory]) -> Callable[[pa.Ta
         return pa.Table.from_batches([_packed(history)])
 
     return packed
+
+
+def _text_group(lines: pa.Table) -> pa.Table:
+    return pa.Table.from_batches([_packed(text_group(lines))])
 
 
 def _tables_in(data: pa.Scalar) -> dict[str, pa.RecordBatch]:
@@ -456,8 +459,9 @@ def _log_histories(records: DataFrame, groups: Collection[str] | None) -> DataFr
 
 
 def _text_histories(lines: DataFrame, groups: Collection[str] | None) -> Histories:
-    named = _only(lines.where(F.col("error").isNull() & F.col("group_id").isNotNull()), groups)
-    histories = named.groupBy("group_id").applyInArrow(_of_group(text_history), PACKED)
+    sound = lines.where(F.col("error").isNull()).fillna("", ["group_id"])
+    named = _only(sound, None if groups is None else [*groups, ""])
+    histories = named.groupBy("group_id").applyInArrow(_text_group, PACKED)
     return _kept(histories, _losses(lines))
 
 

@@ -20,6 +20,7 @@ from kcoord_wire.forensics.detectors import (
     epochs,
     handlers,
     load,
+    logged,
     marshal,
     membership,
     offsets,
@@ -37,7 +38,8 @@ from kcoord_wire.forensics.detectors.finding import (
     share_costs,
     weigh,
 )
-from kcoord_wire.forensics.model import Clock, Finding, GroupHistory, Sighting
+from kcoord_wire.forensics.detectors.logged import share_lines
+from kcoord_wire.forensics.model import Clock, Finding, GroupHistory, LogLine, Sighting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,10 +56,12 @@ __all__ = [
     "handlers",
     "history_of_clients",
     "load",
+    "logged",
     "marshal",
     "membership",
     "offsets",
     "rebalances",
+    "share_lines",
     "sizes",
     "sources",
 ]
@@ -82,15 +86,17 @@ def detect(
     exchanges: pa.Table | None = None,
     errors: Iterable[Sighting] = (),
     clocks: Sequence[Clock] = (),
+    lines: Sequence[LogLine] = (),
 ) -> list[Finding]:
     """Return what all detectors find in a group, the most important first.
 
     :param exchanges: as in `findings_of`
     :param errors: rows of ERROR, of all clients
     :param clocks: of sources that differed, and were corrected
+    :param lines: of logs about the group, in order of time
     """
     errors = list(errors)
-    seen = Seen(history, exchanges, clocks, errors)
+    seen = Seen(history, exchanges, clocks, errors, lines)
     found = [each for detector in DETECTORS.values() for each in _found(detector, seen)]
     outside = (finding_of("refused", each, history) for each in outside_findings(history, errors))
     return by_importance(share_costs([*weigh(found, history), *outside], history))

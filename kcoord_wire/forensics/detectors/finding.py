@@ -36,6 +36,7 @@ from kcoord_wire.forensics.model import (
     Evidence,
     Finding,
     GroupHistory,
+    LogLine,
     MemberLife,
     Rebalance,
     Sighting,
@@ -67,6 +68,7 @@ class Seen:
     :ivar exchanges: rows of `Exchange`, coded; None where the source is a log, or has none
     :ivar clocks: of sources that differed, and were corrected
     :ivar errors: rows of ERROR, of all clients
+    :ivar lines: of logs, in order of time; empty where the source is none
     """
 
     def __init__(
@@ -75,8 +77,9 @@ class Seen:
         exchanges: pa.Table | None = None,
         clocks: Sequence[Clock] = (),
         errors: Sequence[Sighting] = (),
+        lines: Sequence[LogLine] = (),
     ) -> None:
-        self.history, self.clocks, self.errors = history, clocks, errors
+        self.history, self.clocks, self.errors, self.lines = history, clocks, errors, lines
         self.exchanges = coded(exchanges) if exchanges is not None and exchanges.num_rows else None
 
     @cached_property

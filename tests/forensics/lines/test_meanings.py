@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kcoord_wire.forensics.detectors import logged
+from kcoord_wire.forensics.lines import broker, clients
 from kcoord_wire.forensics.lines.meanings import MEANINGS, explain_line
 from kcoord_wire.forensics.lines.shapes import BROKER_SHAPES, CLIENT_SHAPES
 
@@ -16,6 +18,23 @@ PREPARING = (
 def test_every_kind_has_a_meaning_and_no_other() -> None:
     assert {shape.kind for shape in (*BROKER_SHAPES, *CLIENT_SHAPES)} == set(MEANINGS)
     assert {meaning.is_error for meaning in MEANINGS.values()} == {"no", "yes", "if it repeats"}
+
+
+def test_analyze_uses_each_line_that_is_explained() -> None:
+    """Each kind makes the history of a group, or is reported; an error that no history has is always reported."""
+    in_history = broker.READ | clients.READ
+    reported = {kind for kind, meaning in MEANINGS.items() if meaning.reported is not None}
+    assert in_history | logged.READ | reported == set(MEANINGS)
+    assert {kind for kind, meaning in MEANINGS.items() if meaning.is_error == "yes"} <= in_history | reported
+    assert not logged.READ & reported
+
+
+def test_a_poll_timeout_has_the_whole_time() -> None:
+    line = "%4|1.0|MAXPOLL|c#consumer-1| [thrd:main]: Application maximum poll interval (300000ms) exceeded by 88ms"
+    explained = explain_line(line)
+    assert explained is not None
+    assert explained.stated["took_ms"] == 300_088
+    assert explained.meaning.says.endswith("The last poll was 300.1 s before.")
 
 
 @pytest.mark.parametrize(
