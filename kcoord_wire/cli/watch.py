@@ -44,9 +44,9 @@ class Watch(Command):
           how it is now
 
     Can the watch itself trigger a rebalance? No. It asks (ListGroups, DescribeGroups, ConsumerGroupDescribe,
-    OffsetFetch, ListOffsets) and sends no JoinGroup, SyncGroup, Heartbeat, LeaveGroup or OffsetCommit: it is a member
-    of no group, so no coordinator waits for it or misses it. It costs each coordinator one small request per group and
-    interval.
+    OffsetFetch, ListOffsets, DescribeCluster) and sends no JoinGroup, SyncGroup, Heartbeat, LeaveGroup or OffsetCommit:
+    it is a member of no group, so no coordinator waits for it or misses it. It costs each coordinator one small request
+    per group and interval.
 
     The user needs Describe on the groups and on their topics, as for kafka-consumer-groups.sh --describe.
     """

@@ -200,7 +200,10 @@ class Cluster:
 
 
 def error_text(error: Any) -> str:
-    """Return the text of an error of confluent-kafka, without the codes around it."""
+    """Return the text of an error of confluent-kafka, without the codes around it; its name where it has no text."""
     if isinstance(error, Exception) and error.args and hasattr(error.args[0], "str"):
         error = error.args[0]
-    return str(error.str() if hasattr(error, "str") else error) if error is not None else "no answer"
+    if error is None:
+        return "no answer"
+    text = str(error.str() if hasattr(error, "str") else error).strip()
+    return text or (str(error.name()) if hasattr(error, "name") else type(error).__name__)

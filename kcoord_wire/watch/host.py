@@ -5,10 +5,11 @@ Laws:
 * The first poll has to be answered, else the watch ends with what to check. Later ones may fail: they are shown, and
   tried again after twice the interval, then twice as long each time, ten seconds at most.
 * After `Watch.stop`, which a signal handler may call, the loop ends without waiting for the cluster.
-* It asks and nothing else: ListGroups, DescribeGroups and ConsumerGroupDescribe, OffsetFetch, ListOffsets, with the
-  FindCoordinator and Metadata they need. It sends no JoinGroup, Heartbeat, LeaveGroup or OffsetCommit, so no group has
-  it as a member and none rebalances because of it.
+* It asks and nothing else: ListGroups, DescribeGroups and ConsumerGroupDescribe, OffsetFetch, ListOffsets,
+  DescribeCluster, with the FindCoordinator and Metadata they need. It sends no JoinGroup, Heartbeat, LeaveGroup or
+  OffsetCommit, so no group has it as a member and none rebalances because of it.
 * A poll ends in bounded time, also without any broker, and `stop` interrupts it.
+* The cluster counts as silent only if no broker answers: one that was stopped leaves its own groups unanswered.
 * A client of librdkafka (2.16) whose coordinator was away gets no answer from it any more, so a client that was not
   answered is replaced by a new one.
 * A group that is listed as Empty, and was described so, is not described again; offsets are read every
@@ -112,7 +113,7 @@ class AdminPolls:
         groups, unanswered = self._describe(chosen, listed)
         self._known = groups.keys() | unanswered.keys()
         down = [each for each in unanswered.values() if each.kind == "broker down"]
-        if down and len(down) == len(chosen):
+        if down and len(down) == len(chosen) and not self._is_any_answering():
             return self._missed(down[0].text)
         if down:
             self._admin = self._cluster.make_admin()
@@ -129,12 +130,21 @@ class AdminPolls:
         except self._kafka.KafkaException as error:
             return self._missed(error_text(error))
         listed = {each.group_id: _state_name(each.state) for each in found.valid}
-        if found.errors and not listed:
+        if found.errors and not listed and not self._is_any_answering():
             return self._missed(error_text(found.errors[0]))
         # A group of a broker that does not answer, or is about to load it, is not listed: ask before it counts as gone.
         listed |= dict.fromkeys(self._known - listed.keys(), "")
         wanted = listed.keys() if self._groups is None else listed.keys() & set(self._groups)
         return {group_id: listed[group_id] for group_id in wanted}
+
+    def _is_any_answering(self) -> bool:
+        """Whether any broker answers: one that was stopped may coordinate all groups that there are."""
+        self._admin = self._cluster.make_admin()
+        try:
+            self._result(self._admin.describe_cluster(request_timeout=self._patience_s))
+        except self._kafka.KafkaException:
+            return False
+        return True
 
     def _describe(
         self, chosen: list[str], listed: Mapping[str, str]

@@ -6,6 +6,7 @@ Laws:
   it and ends with the first that does not, so each of its times may be one interval late.
 * A rebalance that began and ended between two polls is known by its result: other members, or other owners. Its
   duration is unknown. One that changed nothing, and a second one in the same interval, are not seen.
+* Whom a reconciliation of KIP-848 waits for is shown, by target and assignment; how long is known to a poll.
 * What a classic group's members hold is not shown while it rebalances. They count as holding it until the next Stable
   shows otherwise; what a member held that is gone has no owner from that poll on.
 * `GroupWatch.trim` bounds the tables; `GroupSummary.blind` says when older rows were dropped.
@@ -27,7 +28,17 @@ from typing import Any, Final, NamedTuple
 
 from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.history import GONE, HistoryBuilder, removed_members
-from kcoord_wire.forensics.model import Evidence, GroupHistory, Identity, Lag, MemberLife, Outage, Rebalance
+from kcoord_wire.forensics.model import (
+    NS_PER_MS,
+    Awaited,
+    Evidence,
+    GroupHistory,
+    Identity,
+    Lag,
+    MemberLife,
+    Outage,
+    Rebalance,
+)
 from kcoord_wire.protocol.wording import counted
 from kcoord_wire.report.formatting import duration, iso, partition_runs, shown
 from kcoord_wire.watch.seen import (
@@ -241,6 +252,8 @@ class GroupWatch:
         self.unanswered: Unanswered | None = None
         self.rebalance: Rebalance | None = None
         self.waits_for: list[SeenMember] = []
+        self._waited: dict[str, Awaited] = {}  # in the rebalance under way, by member id
+        self._late: set[str] = set()  # of those, who had not taken over its target in the last poll
         self.causes: Counter[str] = Counter()
         self.rebalancing_ns = 0
         self.outages: list[Outage] = []
@@ -368,6 +381,7 @@ class GroupWatch:
     def _go_on(self, now: int, seen: SeenGroup, rebalance: Rebalance, new_topics: list[str]) -> None:
         """Note what a description shows of the rebalance under way."""
         self.waits_for = _waiting(None, seen, self.waits_for)
+        self._note_waits(now, seen, rebalance)
         if rebalance.joined_ns is None and seen.state == "CompletingRebalance":
             rebalance.joined_ns = now
         if rebalance.cause == Cause.UNKNOWN and new_topics:
@@ -375,6 +389,27 @@ class GroupWatch:
             rebalance.cause, rebalance.confidence, rebalance.detail = reason.cause, reason.confidence, reason.detail
         rebalance.assignor = seen.assignor or rebalance.assignor
         rebalance.members_after = len(seen.members)
+
+    def _note_waits(self, now: int, seen: SeenGroup, rebalance: Rebalance) -> None:
+        """Note how long a reconciliation has waited for each member that had not taken over its target.
+
+        While one has to give partitions up, those that are to get them wait for it.
+        """
+        if seen.protocol != "consumer":
+            return  # who has rejoined is not shown
+        for wait in self._waited.values():
+            if wait.member_id in self._late:
+                wait.ms = (now - wait.from_ns) / NS_PER_MS
+        revoking = [each for each in self.waits_for if each.assigned - (each.target or frozenset())]
+        for member in revoking or self.waits_for:
+            if member.member_id not in self._waited:
+                end = "revoking" if revoking else "late"
+                place = (member.member_id, member.client_id, member.client_host)
+                self._waited[member.member_id] = Awaited(*place, now, 0.0, end, None)
+        self._late = {member.member_id for member in revoking or self.waits_for}
+        rebalance.waited_for = sorted(
+            (wait for wait in self._waited.values() if wait.ms), key=lambda wait: (-wait.ms, wait.member_id)
+        )
 
     def _begin(self, now: int, seen: SeenGroup, reason: Reason, before: SeenGroup | None = None) -> Change:
         self.waits_for = _waiting(before or seen, seen)
@@ -391,7 +426,9 @@ class GroupWatch:
             members_before=0 if before is None else len(before.members),
             members_after=len(seen.members),
         )
-        self._link_outage(now)
+        self._waited, self._late = {}, set()
+        self._note_waits(now, seen, self.rebalance)
+        self._link_outages(now)
         text = f"rebalance #{self.rebalance.number} began{_because(self.rebalance)}"
         return self._change(now, ChangeKind.REBALANCE_BEGAN, text, self.rebalance)
 
@@ -498,12 +535,14 @@ class GroupWatch:
             self.outages[-1].to_ns = now
 
     def _is_after_outage(self, now: int) -> bool:
-        last = self.outages[-1] if self.outages else None
-        return last is not None and (last.to_ns is None or now - last.to_ns < _AFTER_OUTAGE_NS)
+        return bool(self.outages) and _is_after(self.outages[-1], now)
 
-    def _link_outage(self, now: int) -> None:
-        if self._is_after_outage(now) and self.outages[-1].rebalance is None:
-            self.outages[-1].rebalance = self._tables.number
+    def _link_outages(self, now: int) -> None:
+        """Note the first rebalance that followed from each outage: one may be several, of a broker and of its move."""
+        for outage in reversed(self.outages):
+            if outage.rebalance is not None or not _is_after(outage, now):
+                break
+            outage.rebalance = self._tables.number
 
     def _time(self, now: int, before: SeenGroup | None) -> None:
         if before is not None and before.is_rebalancing:
@@ -530,6 +569,10 @@ class GroupWatch:
             return Change(now, self.group_id, kind, text, about)
         number, cause, confidence = rebalance.number, str(rebalance.cause), rebalance.confidence
         return Change(now, self.group_id, kind, text, about, number, cause, confidence)
+
+
+def _is_after(outage: Outage, now: int) -> bool:
+    return outage.to_ns is None or now - outage.to_ns < _AFTER_OUTAGE_NS
 
 
 def _has_changed(before: SeenGroup, seen: SeenGroup, difference: Difference) -> bool:

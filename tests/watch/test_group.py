@@ -101,6 +101,24 @@ def test_a_rebalance_under_way_at_the_beginning() -> None:
     assert (rebalance.cause, rebalance.confidence, rebalance.outcome) == (Cause.UNKNOWN, 0.0, "stable")
 
 
+def test_whom_a_reconciliation_waits_for_and_how_long() -> None:
+    script = Script()
+    script.poll(group("Stable", member("c-1", 0, 1, target=[0, 1]), protocol="consumer", assignor="uniform"))
+    for _ in range(4):
+        two = member("c-1", 0, 1, target=[0]), member("c-2", target=[1])
+        script.poll(group("Reconciling", *two, protocol="consumer", assignor="uniform"))
+    two = member("c-1", 0, target=[0]), member("c-2", target=[1])
+    script.poll(group("Reconciling", *two, protocol="consumer", assignor="uniform"))
+    two = member("c-1", 0, target=[0]), member("c-2", 1, target=[1])
+    script.poll(group("Stable", *two, protocol="consumer", assignor="uniform"))
+    (rebalance,) = script.history().rebalances
+    assert rebalance.duration_ms == 10_000
+    assert [(wait.client_id, wait.ms, wait.end) for wait in rebalance.waited_for] == [
+        ("c-1", 8_000, "revoking"),
+        ("c-2", 2_000, "late"),
+    ]
+
+
 def test_joins_meanwhile_belong_to_the_same_rebalance() -> None:
     script = Script()
     script.poll(TWO)

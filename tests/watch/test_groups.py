@@ -51,6 +51,29 @@ def test_a_rebalance_after_an_outage_is_linked_to_it() -> None:
     assert (history.outages[0].rebalance, history.rebalances[0].cause) == (1, "coordinator failover")
 
 
+def test_a_rebalance_follows_from_each_outage_before_it() -> None:
+    script = Script()
+    script.poll(group("Stable", member("c-1", 0)))
+    script.miss()
+    script.poll(group("Stable", member("c-1", 0)), coordinator="k2:9092")
+    script.poll(group("PreparingRebalance", member("c-1")), coordinator="k2:9092")
+    history = script.history()
+    assert [(outage.kind, outage.rebalance) for outage in history.outages] == [
+        ("broker down", 1),
+        ("coordinator moved", 1),
+    ]
+    assert not any("no rebalance" in finding.text for finding in history.findings)
+
+
+def test_an_outage_without_a_rebalance_says_so() -> None:
+    script = Script()
+    script.poll(group("Stable", member("c-1", 0)))
+    script.miss()
+    script.poll(group("Stable", member("c-1", 0)))
+    [found] = [each for each in script.history().findings if each.detector == "outage"]
+    assert found.text.endswith("it cost no rebalance")
+
+
 def test_a_flapping_member_is_found() -> None:
     script = Script()
     script.poll(group("Stable", member("c-1", 0, 1)))

@@ -15,16 +15,17 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
+from kcoord_wire.clients.librdkafka import error_text
 from kcoord_wire.coordinator.coordinator import Coordinator
 from kcoord_wire.coordinator.fault_injection import Fault
 from kcoord_wire.coordinator.security.authentication import Users
 from kcoord_wire.watch import host
 from kcoord_wire.watch.groups import Watched
 from kcoord_wire.watch.host import AdminPolls, JsonView, LineView, ScreenView, Stopped, Watch, WatchError
-from kcoord_wire.watch.seen import Missed, Poll
+from kcoord_wire.watch.seen import Missed, Poll, Unanswered
 from tests.support.fixtures import StartCoordinator
 from tests.support.waiting import eventually
 from tests.support.watching import SECOND, START, group, member
@@ -109,6 +110,29 @@ def test_later_polls_are_tried_again_with_back_off(monkeypatch: pytest.MonkeyPat
         "k1:9092 answers again",
         "billing: described again",
     ]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_one_broker_of_several_is_not_the_cluster(monkeypatch: pytest.MonkeyPatch, answers: bool) -> None:
+    """All groups that there are have the coordinator that was stopped: the others answer, with no group."""
+    polls = AdminPolls("127.0.0.1:1", patience_s=0.1)
+    monkeypatch.setattr(polls, "_list", lambda: {"billing": ""})
+    monkeypatch.setattr(polls, "_describe", lambda *_: ({}, {"billing": Unanswered("broker down", "timed out")}))
+    monkeypatch.setattr(polls, "_offsets", lambda _: ({}, {}))
+    monkeypatch.setattr(polls, "_is_any_answering", lambda: answers)
+    found = polls.poll()
+    assert isinstance(found, Poll) is answers
+    if isinstance(found, Poll):
+        assert found.unanswered["billing"].text == "timed out"
+
+
+def test_without_any_broker_none_is_answering() -> None:
+    assert not AdminPolls("127.0.0.1:1", patience_s=0.2)._is_any_answering()
+
+
+def test_a_reason_is_never_empty() -> None:
+    assert error_text(KafkaError(KafkaError._TRANSPORT, "")) == "_TRANSPORT"
+    assert error_text(KafkaException(KafkaError(KafkaError._TRANSPORT, "gone"))) == "gone"
 
 
 def test_it_ends_after_so_many_polls() -> None:
