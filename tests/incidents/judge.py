@@ -530,7 +530,7 @@ def _judge_statement(statement: Statement, rule: Rule, run: Run, verdict: Verdic
 _ONLY_OF: Final = {
     r"\ba deploy\b": ("deploy", "static deploy"),
     r"two processes|(same|one) group\.instance\.id": ("fenced", "fenced in turns", "instance in use"),
-    r"^[^;]*came back \d+ times": ("crash loop", "fenced", "instance in use", "broker outage"),
+    r"^[^;]*came back \d+ times": ("crash loop", "crash loop in a log", "fenced", "instance in use", "broker outage"),
 }
 """What is said only where this was done."""
 
