@@ -60,8 +60,11 @@ def _died_ns(life: MemberLife) -> int:
 
 
 def _is_missed(life: MemberLife, history: GroupHistory) -> bool:
-    """Whether the group went on without it: not in the final shutdown, nor where a static member was back in time."""
-    if life.end == "process ended" and life.why_left != "session timeout":
+    """Whether the group went on without it: not in the final shutdown, nor where a static member was back in time.
+
+    Of one whose last bytes are missing (``gone``) only the end of its session shows that they held no LeaveGroup.
+    """
+    if life.end in ("process ended", "gone") and life.why_left != "session timeout":
         return False
     if life.member_id in _ids(course_of(history).shutdown):
         return False
