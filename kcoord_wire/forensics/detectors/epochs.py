@@ -75,9 +75,15 @@ def slow_revocation(seen: Seen) -> Iterator[DetectorResult]:
         advice=_ADVICE + (_ADVICE_FENCED if any(each.is_fenced for each in slow) else ""),
         value=worst.ms,
         threshold=0 if worst.is_fenced else REVOKING_MS,
-        rebalances=[row.number for row in rows],
+        rebalances=sorted({row.number for row in rows} | _that_waited(seen.history)),
         evidence=first_evidence(rows, 2),
     )
+
+
+def _that_waited(history: GroupHistory) -> set[int]:
+    """Return the numbers of the rebalances that waited for a member that was fenced, whatever it was seen to do."""
+    fenced = {member_id for member_id, _ in _fenced(history)}
+    return {row.number for row in history.rebalances if any(wait.member_id in fenced for wait in row.waited_for)}
 
 
 def _slow(history: GroupHistory) -> Iterator[_Slow]:
