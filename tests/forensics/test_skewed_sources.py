@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,6 +45,9 @@ def story(history: GroupHistory) -> list[tuple[str, str | None, str]]:
     return [(row.cause, row.client_id, row.outcome) for row in history.rebalances]
 
 
+_TIME = re.compile(r"\d\d:\d\d:\d\d")
+
+
 @pytest.mark.parametrize("ahead_s", [3.0, -7.5])
 @pytest.mark.parametrize(
     ("incident", "group", "client"),
@@ -63,8 +67,8 @@ def test_a_clock_that_is_off_changes_no_story(incident: str, group: str, client:
 
     [right], [off] = (analyzed(ahead_ns).histories for ahead_ns in (0, round(ahead_s * 1e9)))
     assert story(off) == story(right)
-    headline = digest_of(off).headline.text
-    assert headline.startswith("the clock of") or headline[:40] == digest_of(right).headline.text[:40]
+    first, wanted = (_TIME.sub("", digest_of(each).headline.text) for each in (off, right))  # as the other clock has it
+    assert first.startswith("the clock of") or first[:40] == wanted[:40]
     [said] = [finding for finding in off.findings if finding.detector == "source_clocks"]
     assert said.value / 1_000 == pytest.approx(abs(ahead_s), abs=1.0)
     assert not [finding for finding in right.findings if finding.detector == "source_clocks"]
