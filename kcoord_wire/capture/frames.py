@@ -43,7 +43,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from mmap import ACCESS_READ, mmap
 from os import PathLike
 from pathlib import Path
 from statistics import median_low
@@ -98,6 +97,7 @@ from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.codec.registry import decode_request, decode_response, peek_request
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.kernel.file_bytes import WINDOW, FileBytes
 from kcoord_wire.kernel.net import address_text, guess_protocol
 from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
@@ -356,7 +356,7 @@ def read_raw_frames(
 
     Reading continues after damage, as the head of this module says. Parameters and errors are those of `read_capture`.
 
-    :raises OSError: the file cannot be mapped into memory, for example because it is a pipe
+    :raises OSError: the file cannot be read at any place, for example because it is a pipe
     """
     frames = RawFrames(ports=ports, max_frame_size=max_frame_size, report=report)
     yield from frames.read(path, goes_on)
@@ -379,9 +379,11 @@ class Share(Protocol):
     """A part of a capture, and what finds the packets that its reader needs.
 
     :ivar lanes: of the connections whose frames are read
+    :ivar window: bytes of the file that are held
     """
 
     lanes: range
+    window: int
 
     def packets(
         self, file: ClassicFile | BlockFile, brokers: KnownBrokers, times: deque[int]
@@ -446,12 +448,13 @@ class RawFrames:
         """Yield the frames that the packets of the next file complete.
 
         :raises CaptureError: the file is neither pcap nor pcapng
-        :raises OSError: the file cannot be mapped into memory
+        :raises OSError: the file cannot be read at any place
         """
         self._before.append(self._report.packets)
         if not Path(path).stat().st_size:
             raise CaptureError("neither pcap nor pcapng: the file is empty")
-        with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        with Path(path).open("rb", buffering=0) as file:
+            data = FileBytes(file, WINDOW if self._share is None else self._share.window)
             packets = open_packets(data, lambda at, size, why: self.lose(f"byte {at} of the file: {why}", size))
             yield from self._of_all(packets, goes_on) if self._share is None else self._of_share(packets, self._share)
 
@@ -464,7 +467,7 @@ class RawFrames:
         yield from self._taken(2 * self._report.packets + 1)  # behind all that `_Reader.finish` yields
 
     def _of_all(self, packets: ClassicFile | BlockFile, goes_on: GoesOn | None) -> Iterator[RawFrame]:
-        done, size = 0, len(packets.data)
+        done, size = 0, packets.data.size
         for packet in packets.packets():
             yield from self._placed(self._push(packet))
             self._last.append(packet.time_ns)

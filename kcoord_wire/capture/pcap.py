@@ -17,7 +17,8 @@ Laws of `salvage_packets`, which reads a damaged file and names the place of eve
 
 * A sound file yields the packets that `read_packets` yields.
 * Every byte of the file is in a header or packet that was read, or in a reported damage; none is in both.
-* Damage behind the file's own header raises nothing, and the time taken is linear in the file.
+* Damage behind the file's own header raises nothing, and what is read of it is linear in the file. What is cut off
+  while it is read is damage, too.
 
 Classic pcap has no marks between packets. A packet's header is recognised by its values: a fraction of a second below
 one, no more bytes captured than sent or than the limits, a time within hours of its neighbours, an end within the file.
@@ -31,16 +32,23 @@ from __future__ import annotations
 
 import re
 import struct
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from io import BytesIO
 from itertools import islice
-from mmap import mmap
 from statistics import median_low
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, ClassVar, Final, NamedTuple
+
+from kcoord_wire.kernel.file_bytes import FileBytes, FileCutError
 
 MAX_PACKET: Final = 1024 * 1024
 """Largest packet or block read, in bytes; a capture's usual limit is 256 KiB."""
+
+MAX_BLOCK: Final = MAX_PACKET + 64
+"""Largest block of pcapng that is read."""
 
 MAX_TIME_NS: Final = 2**63 - 1
 """Latest time of a packet, in nanoseconds since 1970 (year 2262): every later stage keeps times in 64 signed bits."""
@@ -209,7 +217,7 @@ class _Blocks:
 
 def _read_block(file: BinaryIO, size: int) -> bytes | None:
     """The rest of a block without its closing length; empty if it is too large to hold, None if the file ends."""
-    if size <= MAX_PACKET + 64:
+    if size <= MAX_BLOCK:
         body = file.read(size)
         return body[:-4] if len(body) == size else None
     while size:
@@ -273,31 +281,37 @@ _FILE_HEADER: Final = 24
 NEAR: Final = 65536
 """Greatest distance in seconds between neighbouring packets: the unit of the upper half of a timestamp."""
 _SMALLEST_BLOCK: Final = 12
+_LIKELY_WIDTH: Final = 16  # bytes of a packet's header by which it is recognised
+_NO_HEADER: Final = "no plausible packet header"
 
 
-def salvage_packets(data: bytes | mmap, on_damage: OnDamage) -> Iterator[Packet]:
+def salvage_packets(data: bytes | FileBytes, on_damage: OnDamage) -> Iterator[Packet]:
     """The packets of a capture, in file order.
 
     :raises CaptureError: the file is neither pcap nor pcapng
+    :raises FileCutError: the file became shorter before its first packet was asked for
     """
     return open_packets(data, on_damage).packets()
 
 
-def open_packets(data: bytes | mmap, on_damage: OnDamage) -> ClassicFile | BlockFile:
+def open_packets(data: bytes | FileBytes, on_damage: OnDamage) -> ClassicFile | BlockFile:
     """The same packets, for a reader that goes from one to the next itself.
 
     :raises CaptureError: the file is neither pcap nor pcapng
+    :raises FileCutError: the file became shorter meanwhile
     """
-    magic = data[:4]
-    if magic == SECTION_MAGIC:
-        if data[8:12] not in BYTE_ORDER:
+    if isinstance(data, bytes):
+        data = FileBytes(BytesIO(data))
+    start = data.read(0, _FILE_HEADER)
+    if start[:4] == SECTION_MAGIC:
+        if start[8:12] not in BYTE_ORDER:
             raise CaptureError("a pcapng section without a byte-order mark")
         return BlockFile(data, on_damage)
-    if magic in PCAP_MAGIC:
-        if len(data) < _FILE_HEADER:
+    if start[:4] in PCAP_MAGIC:
+        if len(start) < _FILE_HEADER:
             raise CaptureError("the file ends within its header")
-        return ClassicFile(data, on_damage)
-    raise CaptureError(f"neither pcap nor pcapng: the file begins with {magic.hex(' ') or 'nothing'}")
+        return ClassicFile(data, start, on_damage)
+    raise CaptureError(f"neither pcap nor pcapng: the file begins with {start[:4].hex(' ') or 'nothing'}")
 
 
 HEAD_BYTES: Final = 256 << 10
@@ -359,142 +373,199 @@ def follows(end_ns: int, begin_ns: int, within_ns: int | None) -> bool:
     return later_ns > -_OUT_OF_ORDER_NS and (within_ns is None or later_ns <= within_ns)
 
 
-class ClassicFile:
+class _PacketFile(ABC):
+    """A capture that is read from place to place.
+
+    :cvar start: where the first packet or block is
+    """
+
+    start: ClassVar[int]
+
+    def __init__(self, data: FileBytes, on_damage: OnDamage) -> None:
+        self.data = data
+        self._on_damage = on_damage
+
+    def packets(self) -> Iterator[Packet]:
+        position, end = self.start, self.data.size
+        while position < end:
+            packet, position = self.step(position)
+            if packet is not None:
+                yield packet
+
+    def step(self, position: int) -> tuple[Packet | None, int]:
+        """Return the packet at a position, and where the next one begins; None for damage and for other blocks.
+
+        What another process cuts off meanwhile is damage.
+        """
+        try:
+            self.data.advance(position)
+            return self._step(position)
+        except FileCutError as error:
+            return self._lose(position, self.data.size, str(error))
+
+    @abstractmethod
+    def _step(self, position: int) -> tuple[Packet | None, int]:
+        """Do what `step` does, of a file that is whole."""
+
+    def _lose(self, position: int, end: int, why: str) -> tuple[None, int]:
+        self._on_damage(position, end - position, why)
+        return None, end
+
+
+class ClassicFile(_PacketFile):
     """A classic pcap file.
 
+    :param start: the header of the file
     :ivar order: of its bytes, as `struct` names it
     :ivar fractions: of a second, in the unit of its times
     :ivar size: of a packet's header
     :ivar near: seconds of the last packet; None before the first
     """
 
-    start: Final = _FILE_HEADER
+    start = _FILE_HEADER
 
-    def __init__(self, data: bytes | mmap, on_damage: OnDamage) -> None:
-        self.data = data
-        self.order, self.fractions, self.size = PCAP_MAGIC[data[:4]]
-        self.link_type = struct.unpack_from(self.order + "I", data, 20)[0] & 0xFFFF
+    def __init__(self, data: FileBytes, start: bytes, on_damage: OnDamage) -> None:
+        super().__init__(data, on_damage)
+        self.order, self.fractions, self.size = PCAP_MAGIC[start[:4]]
+        self.link_type = struct.unpack_from(self.order + "I", start, 20)[0] & 0xFFFF
         self.near: int | None = None
-        self._on_damage = on_damage
         self._header = struct.Struct(self.order + "IIII")
+        self._unit = NANOSECONDS // self.fractions
+        self._following: tuple[int, _Head | None] = 0, None  # the header that was looked at last, and its place
 
-    def packets(self) -> Iterator[Packet]:
-        position, end = self.start, len(self.data)
-        while position < end:
-            packet, position = self.step(position)
-            if packet is not None:
-                yield packet
+    def _step(self, position: int) -> tuple[Packet | None, int]:
+        at, head = self._following
+        if at != position:
+            head = self._head(position, self.near)
+        if head is None:
+            return self._lose(position, self._search(position + 1, self.data.size), _NO_HEADER)
+        seconds, fraction, captured, length, end = head
+        following = self._head(end, seconds)
+        if following is None and end < self.data.size and (found := self._within(position, end)) is not None:
+            return self._lose(position, found, _NO_HEADER)
+        kept = self.data.read(position + self.size, captured)
+        self.near, self._following = seconds, (end, following)
+        return Packet(seconds * NANOSECONDS + fraction * self._unit, self.link_type, kept, length), end
 
-    def step(self, position: int) -> tuple[Packet | None, int]:
-        """Return the packet at a position, None for damage, and where the next one begins."""
-        end = self._end(position, self.near)
-        if end is None or not self._continues(end, position):
-            found = self._search(position + 1)
-            # There is no room for less than a header between two packets: if there is less, this length is wrong.
-            if end is None or found < end or end < found < min(end + self.size, len(self.data)):
-                self._on_damage(position, found - position, "no plausible packet header")
-                return None, found
-        seconds, fraction, _, length = self._header.unpack_from(self.data, position)
-        self.near = seconds
-        time_ns = seconds * NANOSECONDS + fraction * (NANOSECONDS // self.fractions)
-        return Packet(time_ns, self.link_type, bytes(self.data[position + self.size : end]), length), end
+    def _within(self, position: int, end: int) -> int | None:
+        """Return where the next packet begins if a header's length is wrong, behind which no plausible one follows."""
+        # There is no room for less than a header between two packets: if there is less, this length is wrong. Nothing
+        # farther is looked at, so that all searches together are linear in the file.
+        stop = min(end + self.size, self.data.size)
+        found = self._search(position + 1, stop)
+        return None if found in (end, stop) else found
 
-    def _end(self, position: int, near: int | None) -> int | None:
-        """Where the packet at `position` ends; None if its header is implausible."""
-        if position + self.size > len(self.data):
+    def _head(self, position: int, near: int | None) -> _Head | None:
+        """Return the header at a place; None if it is implausible."""
+        start, size = position + self.size, self.data.size
+        if start > size:
             return None
-        seconds, fraction, captured, length = self._header.unpack_from(self.data, position)
-        end: int = position + self.size + captured
-        if fraction >= self.fractions or captured > length or length > MAX_PACKET or end > len(self.data):
+        seconds, fraction, captured, length = self.data.unpack(self._header, position)
+        if fraction >= self.fractions or captured > length or length > MAX_PACKET or start + captured > size:
             return None
-        return end if near is None or abs(seconds - near) < NEAR else None
+        if near is not None and abs(seconds - near) >= NEAR:
+            return None
+        return _Head(seconds, fraction, captured, length, start + captured)
 
-    def _continues(self, end: int, position: int) -> bool:
-        """Whether the next header is plausible as well, or the file ends."""
-        (seconds,) = struct.unpack_from(self.order + "I", self.data, position)
-        return end == len(self.data) or self._end(end, seconds) is not None
-
-    def _search(self, position: int) -> int:
-        """The first place from `position` on with two plausible headers in a row; the end of the file if none."""
-        for place in self._candidates(position):
-            end = self._end(place, self.near)
-            if end is not None and self._continues(end, place):
+    def _search(self, position: int, stop: int) -> int:
+        """Return the first place before `stop` with two plausible headers in a row; else `stop`."""
+        size = self.data.size
+        likely = _likely(self.order, self.fractions, None if self.near is None else self.near // NEAR)
+        for place in self.data.places(likely, position, min(stop + _LIKELY_WIDTH - 1, size), _LIKELY_WIDTH):
+            head = self._head(place, self.near)
+            if head is not None and (head.end == size or self._head(head.end, head.seconds) is not None):
                 return place
-        return len(self.data)
-
-    def _candidates(self, position: int) -> Iterator[int]:
-        if self.near is None:
-            yield from range(position, len(self.data))
-            return
-        # The upper half of a timestamp near the last one is the same, or differs by one.
-        halves = [(self.near // NEAR + step) % NEAR for step in (-1, 0, 1)]
-        wanted = [re.escape(struct.pack(self.order + "H", half)) for half in halves]
-        lead = 2 if self.order == "<" else 0
-        for match in re.compile(b"(?=" + b"|".join(wanted) + b")", re.DOTALL).finditer(self.data, position + lead):
-            yield match.start() - lead
+        return stop
 
 
-class BlockFile:
+@lru_cache(maxsize=64)
+def _likely(order: str, fractions: int, upper: int | None) -> re.Pattern[bytes]:
+    """Return what matches at every plausible header, and at few other places.
+
+    :param upper: upper half of the seconds of the packet before; it is the same, or differs by one. None for any
+    """
+    halves = [] if upper is None else [struct.pack(order + "H", (upper + step) % NEAR) for step in (-1, 0, 1)]
+    fields = [[b"(?:" + b"|".join(map(re.escape, halves)) + b")" if halves else b"..", b".."]]
+    for most in (fractions - 1, MAX_PACKET, MAX_PACKET):
+        first, second = most.to_bytes(4, "big")[:2]
+        fields.append([rb"[\x00-\x%02x]" % first, rb"[\x00-\x%02x]" % (255 if first else second), b".."])
+    parts = [part for field in fields for part in (field if order == ">" else reversed(field))]
+    return re.compile(b"(?=" + b"".join(parts) + b")", re.DOTALL)
+
+
+class _Head(NamedTuple):
+    """A packet's header, and where the packet ends."""
+
+    seconds: int
+    fraction: int
+    captured: int
+    length: int
+    end: int
+
+
+_PACKET_BLOCKS: Final = (_OLD_PACKET, _SIMPLE_PACKET, _ENHANCED_PACKET)
+_SECTION: Final = 0x0A0D0D0A
+
+
+class BlockFile(_PacketFile):
     """A pcapng file.
 
     :ivar order: of the bytes of the section read last, as `struct` names it
     :ivar interfaces: of that section
     """
 
-    start: Final = 0
+    start = 0
 
-    def __init__(self, data: bytes | mmap, on_damage: OnDamage) -> None:
-        self.data = data
+    def __init__(self, data: FileBytes, on_damage: OnDamage) -> None:
+        super().__init__(data, on_damage)
         self.order = "<"
         self.interfaces: list[Interface] = []
-        self._on_damage = on_damage
 
-    def packets(self) -> Iterator[Packet]:
-        position, end = self.start, len(self.data)
-        while position < end:
-            packet, position = self.step(position)
-            if packet is not None:
-                yield packet
-
-    def step(self, position: int) -> tuple[Packet | None, int]:
-        """Return the packet at a position, None for another block and damage, and where the next block begins."""
-        data = self.data
-        block = _block(data, position, self.order)
+    def _step(self, position: int) -> tuple[Packet | None, int]:
+        block = self._block(position)
         if block is None:
-            found = next(
-                (place for place in range(position + 4, len(data), 4) if _block(data, place, self.order)), len(data)
-            )
-            self._on_damage(position, found - position, "no block whose two lengths agree")
-            return None, found
-        kind, end, self.order = block
-        body = bytes(data[position + (12 if kind == 0x0A0D0D0A else 8) : end - 4])
-        try:
-            if kind == 0x0A0D0D0A:
-                self.interfaces = []
-            elif kind == INTERFACE_BLOCK:
-                self.interfaces.append(read_interface(self.order, body))
-            else:
-                return read_packet_block(self.order, kind, body, self.interfaces), end
-        except TimestampError as error:
-            self._on_damage(position, end - position, str(error))
-        except (struct.error, IndexError, ZeroDivisionError, OverflowError):
-            self._on_damage(position, end - position, f"a block of type {kind} is too short for its content")
+            return self._lose(position, self._search(position + 4), "no block whose two lengths agree")
+        kind, end, order = block
+        if kind == _SECTION:
+            self.order, self.interfaces = order, []
+        elif kind == INTERFACE_BLOCK or kind in _PACKET_BLOCKS:
+            if end - position > MAX_BLOCK:
+                return self._lose(position, end, f"a block of type {kind} that is larger than any packet")
+            body = self.data.read(position + 8, end - position - 12)
+            try:
+                if kind != INTERFACE_BLOCK:
+                    return read_packet_block(order, kind, body, self.interfaces), end
+                self.interfaces.append(read_interface(order, body))
+            except TimestampError as error:
+                return self._lose(position, end, str(error))
+            except (struct.error, IndexError, ZeroDivisionError, OverflowError):
+                return self._lose(position, end, f"a block of type {kind} is too short for its content")
         return None, end
 
+    def _search(self, position: int) -> int:
+        """Return the first place of a block from `position` on; the end of the file if none."""
+        size = self.data.size
+        places = range(position, size, 4)
+        return next((place for place in places if self._block(place) is not None), size)
 
-def _block(data: bytes | mmap, position: int, order: str) -> tuple[int, int, str] | None:
-    """Kind, end and byte order of the block at `position`; None if its lengths differ."""
-    if position + _SMALLEST_BLOCK > len(data):
-        return None
-    if data[position : position + 4] == SECTION_MAGIC:
-        mark = BYTE_ORDER.get(data[position + 8 : position + 12])
-        if mark is None:
+    def _block(self, position: int) -> tuple[int, int, str] | None:
+        """Kind, end and byte order of the block at `position`; None if its lengths differ."""
+        data = self.data
+        if position + _SMALLEST_BLOCK > data.size:
             return None
-        order = mark
-    kind, size = struct.unpack_from(order + "II", data, position)
-    end: int = position + size
-    if size < _SMALLEST_BLOCK or size % 4 or end > len(data):
-        return None
-    if struct.unpack_from(order + "I", data, end - 4)[0] != size:
-        return None
-    return kind, end, order
+        start = data.read(position, _SMALLEST_BLOCK)
+        order = self.order
+        if start[:4] == SECTION_MAGIC:
+            mark = BYTE_ORDER.get(start[8:12])
+            if mark is None:
+                return None
+            order = mark
+        two, one = _LENGTHS[order]
+        kind, size = two.unpack_from(start)
+        end: int = position + size
+        if size < _SMALLEST_BLOCK or size % 4 or end > data.size:
+            return None
+        return (kind, end, order) if data.unpack(one, end - 4)[0] == size else None
+
+
+_LENGTHS: Final = {order: (struct.Struct(order + "II"), struct.Struct(order + "I")) for order in "<>"}

@@ -10,7 +10,8 @@ Laws:
   that: its connection is of another lane, has a known broker, and is none of the exceptions (`KnownBrokers`).
 * A packet whose headers are none of the usual ones (tunnels, fragments, options of IPv6) is yielded, for the reader to
   decide: every share reads it.
-* Memory holds the headers of `_CHUNK` packets.
+* Memory holds a window of the file, and the headers of `_CHUNK` packets.
+* What another process cuts off of the file is lost, as in `capture.pcap`.
 
 A packet that is passed over takes 0.7 us, where one that is read and matched takes 26 (`python -m tests.bench flows`:
 all of 8 shares, beyond one).
@@ -21,8 +22,8 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from mmap import mmap
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -40,10 +41,22 @@ from kcoord_wire.capture.packets import (
     LINK_SLL2,
     Endpoint,
 )
-from kcoord_wire.capture.pcap import MAX_PACKET, MAX_TIME_NS, NANOSECONDS, NEAR, OF_TIME, BlockFile, ClassicFile, Packet
+from kcoord_wire.capture.pcap import (
+    MAX_BLOCK,
+    MAX_PACKET,
+    MAX_TIME_NS,
+    NANOSECONDS,
+    NEAR,
+    OF_TIME,
+    BlockFile,
+    ClassicFile,
+    Packet,
+)
+from kcoord_wire.kernel.file_bytes import FileCutError
 
 _CHUNK: Final = 1 << 16
 _FIRST_CHUNK: Final = 1 << 8  # in which the first brokers are found, whose other packets are looked at one by one
+_WINDOW: Final = 1 << 23  # bytes that are held
 _SHORT: Final = 16  # packets that are read one by one in the time of a chunk of them
 _PACKET_BLOCK: Final = 6
 _BLOCK_HEAD: Final = 28  # of a packet block, before the packet
@@ -72,14 +85,17 @@ _Marks = NDArray[np.bool_]
 
 
 class _Bytes:
-    """The bytes of a file as numbers that begin at any place."""
+    """Bytes of a file as numbers that begin at any place of them.
 
-    def __init__(self, data: bytes | mmap) -> None:
-        self._data = data
+    :ivar held: the bytes
+    """
+
+    def __init__(self, held: bytes) -> None:
+        self.held = held
         self._views: dict[str, NDArray[Any]] = {}
 
     def read(self, kind: str, at: _Numbers) -> _Numbers:
-        """Return the numbers of a type that begin at these places, of which the file has all bytes."""
+        """Return the numbers of a type that begin at these places, of which all bytes are there."""
         return self._at(kind, at).astype(np.int64)
 
     def words(self, kind: str, at: _Numbers) -> _Words:
@@ -87,24 +103,26 @@ class _Bytes:
 
     def _at(self, kind: str, at: _Numbers) -> NDArray[Any]:
         if kind not in self._views:
-            count = max(0, len(self._data) - np.dtype(kind).itemsize + 1)
-            self._views[kind] = np.ndarray((count,), kind, self._data, strides=(1,))
+            count = max(0, len(self.held) - np.dtype(kind).itemsize + 1)
+            self._views[kind] = np.ndarray((count,), kind, self.held, strides=(1,))
         return self._views[kind][at]
 
 
 @dataclass(slots=True)
 class _Run:
-    """Packets whose headers are plausible, one behind the other.
+    """Packets in the window whose headers are plausible, one behind the other.
 
-    :ivar at: where the bytes of each begin
+    :ivar data: the window
+    :ivar at: where the bytes of each begin in it
     :ivar sizes: how many bytes of each were captured
     :ivar lengths: how many it had
     :ivar times: nanoseconds since 1970
     :ivar links: their link types
-    :ivar end: where the next header begins
+    :ivar end: where the next header begins in the file
     :ivar near: `ClassicFile.near` behind them
     """
 
+    data: _Bytes
     at: _Numbers
     sizes: _Numbers
     lengths: _Numbers
@@ -116,35 +134,37 @@ class _Run:
 
 class _Runs(Protocol):
     def run(self, position: int, most: int) -> _Run:
-        """Return packets from a position on, as far as their headers are plausible: none if the first is not."""
+        """Return packets from a position in the window on, as far as it has them and their headers are plausible."""
 
 
 class _ClassicRuns:
     """Runs of packets in a classic file."""
 
-    def __init__(self, file: ClassicFile, data: _Bytes) -> None:
-        self._file, self._bytes = file, data
+    def __init__(self, file: ClassicFile) -> None:
+        self._file = file
 
     def run(self, position: int, most: int) -> _Run:
-        places = self._walk(position, most)
-        file, size, end = self._file, self._file.size, len(self._file.data)
+        file, base, held = self._file, self._file.data.base, self._file.data.held
+        data, size, end = _Bytes(held), file.size, file.data.size - base
+        places = self._walk(held, position - base, most)
         starts = np.array(places[:-1], np.int64)
         seconds, fraction, captured, length = (
-            self._bytes.read(file.order + "u4", starts + offset) for offset in (0, 4, 8, 12)
+            data.read(file.order + "u4", starts + offset) for offset in (0, 4, 8, 12)
         )
         before = np.concatenate([seconds[:1] if file.near is None else [file.near], seconds[:-1]])
         ends = starts + size + captured
         sound = (fraction < file.fractions) & (captured <= length) & (length <= MAX_PACKET) & (ends <= end)
         sound &= np.abs(seconds - before) < NEAR
-        # The next header has to be plausible, too, or the file to end.
-        count = _leading(sound & (np.append(sound[1:], False) | (ends == end)))
+        # The next header has to be plausible, too, or the file to end, with the window.
+        count = _leading(sound & (np.append(sound[1:], False) | ((ends == end) & (ends == len(held)))))
         times = seconds * NANOSECONDS + fraction * (NANOSECONDS // file.fractions)
         links = np.full(count, file.link_type, np.int64)
         near = int(seconds[count - 1]) if count else file.near
-        return _Run(starts[:count] + size, captured[:count], length[:count], times[:count], links, places[count], near)
+        ats, sizes, until = starts[:count] + size, captured[:count], base + places[count]
+        return _Run(data, ats, sizes, length[:count], times[:count], links, until, near)
 
-    def _walk(self, position: int, most: int) -> list[int]:
-        data, size, unpack = self._file.data, self._file.size, struct.Struct(self._file.order + "I").unpack_from
+    def _walk(self, data: bytes, position: int, most: int) -> list[int]:
+        size, unpack = self._file.size, struct.Struct(self._file.order + "I").unpack_from
         places = [position]
         last = len(data) - size
         while position <= last and len(places) <= most:
@@ -156,25 +176,25 @@ class _ClassicRuns:
 class _BlockRuns:
     """Runs of packet blocks in a pcapng file."""
 
-    def __init__(self, file: BlockFile, data: _Bytes) -> None:
-        self._file, self._bytes = file, data
+    def __init__(self, file: BlockFile) -> None:
+        self._file = file
 
     def run(self, position: int, most: int) -> _Run:
-        places = self._walk(position, most)
-        order = self._file.order
+        order, base, held = self._file.order, self._file.data.base, self._file.data.held
+        data, places = _Bytes(held), self._walk(held, position - base, most)
         starts, ends = (np.array(part, np.int64) for part in (places[:-1], places[1:]))
         sizes = ends - starts
         number, high, low, captured, length = (
-            self._bytes.read(order + "u4", starts + offset) for offset in (8, 12, 16, 20, 24)
+            data.read(order + "u4", starts + offset) for offset in (8, 12, 16, 20, 24)
         )
         unit, link = self._interfaces(number)
         ticks = high << 32 | low
-        good = (self._bytes.read(order + "u4", ends - 4) == sizes) & (unit > 0) & (high < 1 << 31)
+        good = (data.read(order + "u4", ends - 4) == sizes) & (unit > 0) & (high < 1 << 31)
         count = _leading(good & (ticks <= MAX_TIME_NS // np.maximum(unit, 1)))
         kept = np.minimum(captured, sizes - _BLOCK_FRAME)
         times = ticks * unit
         at = starts[:count] + _BLOCK_HEAD
-        return _Run(at, kept[:count], length[:count], times[:count], link[:count], places[count])
+        return _Run(data, at, kept[:count], length[:count], times[:count], link[:count], base + places[count])
 
     def _interfaces(self, number: _Numbers) -> tuple[_Numbers, _Numbers]:
         """Nanoseconds of a tick, 0 where that is not simple, and link type of these interfaces."""
@@ -186,13 +206,13 @@ class _BlockRuns:
         at = np.minimum(number, len(known))
         return np.array([*units, 0])[at], np.array([*(each.link_type for each in known), 0])[at]
 
-    def _walk(self, position: int, most: int) -> list[int]:
-        data, unpack = self._file.data, struct.Struct(self._file.order + "II").unpack_from
+    def _walk(self, data: bytes, position: int, most: int) -> list[int]:
+        unpack = struct.Struct(self._file.order + "II").unpack_from
         places = [position]
         last = len(data)
         while position + _BLOCK_FRAME <= last and len(places) <= most:
             kind, size = unpack(data, position)
-            if kind != _PACKET_BLOCK or size < _BLOCK_FRAME or size % 4 or position + size > last:
+            if kind != _PACKET_BLOCK or not _BLOCK_FRAME <= size <= MAX_BLOCK or size % 4 or position + size > last:
                 break
             position += size
             places.append(position)
@@ -235,9 +255,9 @@ class _Segments:
     destination: _Side
 
 
-def segments_in(data: _Bytes, run: _Run) -> Iterator[_Segments]:
+def segments_in(run: _Run) -> Iterator[_Segments]:
     """Yield the packets of which `read_segment` makes a segment, as far as their headers are the usual ones."""
-    limits = run.at + run.sizes
+    data, limits = run.data, run.at + run.sizes
     for link in np.unique(run.links).tolist():
         size = _LINK_HEADERS.get(link)
         if size is None:
@@ -311,7 +331,10 @@ class Flows:
     """The packets that the reader of a share needs; see `Share`.
 
     :param lanes: of the connections whose frames are read
+    :cvar window: see `Share`
     """
+
+    window = _WINDOW
 
     def __init__(self, lanes: range) -> None:
         self.lanes = lanes
@@ -321,11 +344,12 @@ class Flows:
         self, file: ClassicFile | BlockFile, brokers: KnownBrokers, times: deque[int]
     ) -> Iterator[Packet | Passed]:
         """Yield the packets of a file in order, but for those that `brokers` lets pass over."""
-        data = _Bytes(file.data)
-        runs: _Runs = _ClassicRuns(file, data) if isinstance(file, ClassicFile) else _BlockRuns(file, data)
-        position, size = file.start, len(file.data)
+        runs: _Runs = _ClassicRuns(file) if isinstance(file, ClassicFile) else _BlockRuns(file)
+        position, size = file.start, file.data.size
         most = _SHORT - 1  # the first packet shows when what was lost between files had passed
         while position < size:
+            with suppress(FileCutError):  # what is held is read; `step` reports the rest
+                file.data.advance(position, self.window // 2)
             run = runs.run(position, most)
             count = len(run.at)
             most = min(_CHUNK, max(_FIRST_CHUNK, 2 * count))
@@ -337,17 +361,17 @@ class Flows:
                     yield packet
                     times.append(packet.time_ns)
                 continue
-            yield from _with_others(file, run, self._passed(data, run, brokers))
+            yield from _with_others(run, self._passed(run, brokers))
             times.extend(run.times[-OF_TIME:].tolist())
             position = run.end
             if isinstance(file, ClassicFile):
                 file.near = run.near
 
-    def _passed(self, data: _Bytes, run: _Run, brokers: KnownBrokers) -> _Marks:
+    def _passed(self, run: _Run, brokers: KnownBrokers) -> _Marks:
         """Which packets of a run are passed over."""
         passed = np.zeros(len(run.at), np.bool_)
         needed = [sum(map(number_of, pair)) & _WORD for pair in brokers.exceptions()]
-        for found in segments_in(data, run):
+        for found in segments_in(run):
             numbers = [mixed(side.high, side.low, side.port) for side in (found.source, found.destination)]
             of_others = ~self._is_own[joined_lane(*numbers).astype(np.int64)]
             if brokers.ports is not None:
@@ -371,16 +395,16 @@ def _are_known(found: _Segments, brokers: Collection[Endpoint]) -> _Marks:
     return known
 
 
-def _with_others(file: ClassicFile | BlockFile, run: _Run, passed: _Marks) -> Iterator[Packet | Passed]:
+def _with_others(run: _Run, passed: _Marks) -> Iterator[Packet | Passed]:
     """Yield the packets of a run that are not passed over, and how many others come between them."""
-    done, data = 0, file.data
+    done, data = 0, run.data.held
     times = run.times.tolist()
     needed = np.flatnonzero(~passed)
     columns = (each[needed].tolist() for each in (run.at, run.sizes, run.lengths, run.links))
     for index, at, size, length, link in zip(needed.tolist(), *columns, strict=True):
         if index > done:
             yield index - done, times[index - 1]
-        yield Packet(times[index], link, bytes(data[at : at + size]), length)
+        yield Packet(times[index], link, data[at : at + size], length)
         done = index + 1
     if len(times) > done:
         yield len(times) - done, times[-1]

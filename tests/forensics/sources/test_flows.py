@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from collections import deque
@@ -181,6 +182,41 @@ def test_shares_of_a_rotated_capture(tmp_path: Path) -> None:
     assert any("1 file of the capture missing" in (row["error"] or "") for row in whole)
     for count in SHARES:
         assert in_shares(lambda share: read_unit(paths, is_rotated=True, share=share), count) == by_seq(whole)
+
+
+# ---- windows of the file
+
+
+@pytest.mark.parametrize("window", [8192, 20_000])
+@pytest.mark.parametrize("packed", [bytes, to_pcapng])
+def test_shares_that_hold_a_small_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: Callable[[bytes], bytes], window: int
+) -> None:
+    monkeypatch.setattr(Flows, "window", window)
+    path = tmp_path / "trace"
+    path.write_bytes(packed(mixed(random.Random(7), 60)))
+    assert path.stat().st_size > 4 * window
+    check(path, (1, 3))
+
+
+@pytest.mark.parametrize("packed", [bytes, to_pcapng])
+def test_a_share_of_a_file_that_is_cut_ends_with_a_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: Callable[[bytes], bytes]
+) -> None:
+    """A mapped file would end the process (SIGBUS)."""
+    monkeypatch.setattr(Flows, "window", 1 << 16)
+    path = tmp_path / "trace"
+    path.write_bytes(packed(mixed(random.Random(7), 400)))
+    size = path.stat().st_size
+    assert size > 4 << 16
+    batches = read_frames(path, batch_rows=10, share=range(LANES // 2))
+    found = rows([next(batches)])
+    os.truncate(path, 8192)
+    found += rows(batches)
+    [cut_off] = [row for row in found if "was cut from" in (row["error"] or "")]
+    assert f"the file was cut from {size} to 8192 bytes while it was read" in cut_off["error"]
+    assert size - (4 << 16) < cut_off["lost"] < size - 8192
+    assert found[-1]["seq"] >= cut_off["seq"] > 10
 
 
 # ---- what is passed over
