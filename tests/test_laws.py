@@ -94,7 +94,7 @@ MAY_IMPORT = {
     "forensics": {"forensics.sources", "forensics.exchanges", "forensics.wire", "forensics.records"}
     | {"forensics.detectors", "forensics.marshal", "forensics.lines"}
     | GROUND,
-    "forensics.sources": {"forensics", "forensics.lines", "forensics.marshal", "clients"} | FRAMES,
+    "forensics.sources": {"forensics", "forensics.lines", "forensics.marshal", "clients", "kernel"} | FRAMES,
     "forensics.lines": {"forensics"} | GROUND,
     "forensics.exchanges": {"forensics"} | FRAMES - {"recorder", "records"},
     "forensics.wire": {"forensics"} | GROUND,

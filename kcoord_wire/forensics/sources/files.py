@@ -9,8 +9,8 @@ Laws:
   read. Of other topics' segments, those of a coordination topic of Marshal count, which their text shows.
 * Text counts as the log of a broker or client where a line about a group is in its first `_SEARCHED_TEXT` bytes.
 * The first bytes of a file decide whether it is packed with gzip, not its name.
-* Memory holds one piece of the content. It is unpacked to a temporary file, because readers map it, and as far as the
-  temporary folder has room above `RESERVE`, so that a small file that unpacks to terabytes fills no disk.
+* Memory holds one piece of the content. It is unpacked to a temporary file, because readers go back in it, as far as
+  the temporary folder has room above `RESERVE`, so that a small file that unpacks to terabytes fills no disk.
 * A packed file that is cut short or damaged yields what comes before that place, and a fault that names the place.
 * What a stop leaves unread is a loss, of each source it concerns, so that no result looks complete that is not.
 * tcpdump (``-C``, ``-G``, ``-W``) and dumpcap write one capture to several files, which are read as one. Files in one

@@ -13,6 +13,7 @@ Laws:
 * The files of a rotated capture have the rows of one file with all their packets, but for `Frame.source`, `position`
   and `capture`; a batch has rows of one file. What one of them lacks is a loss of that file.
 * Memory holds a batch of rows, a frame of each direction, and what arrived out of order.
+* A file that another process cuts off is read as far as it was there; a row says what is lost.
 * Of a source packed with gzip, places are those of its content (`unpacked`); where that ends early, a row says so.
 * Times of text without a zone are read in the zone given. Where a year is missing, the file's own time decides it.
 
@@ -28,7 +29,7 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 
@@ -37,9 +38,10 @@ from kcoord_wire.capture.frames import GoesOn, RawFrames
 from kcoord_wire.capture.pcap import HEAD_BYTES, CaptureError, read_head
 from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow, arrow_schema, table_of
-from kcoord_wire.forensics.sources.files import APART_NS, SourceError, count_in, first_bytes, kind_of, unpacked
+from kcoord_wire.forensics.sources.files import APART_NS, Content, SourceError, count_in, first_bytes, kind_of, unpacked
 from kcoord_wire.forensics.sources.flows import Flows
 from kcoord_wire.forensics.sources.segments import records_of
+from kcoord_wire.kernel.file_bytes import cut_off
 from kcoord_wire.protocol.wording import counted
 from kcoord_wire.recorder.recording import (
     Damage,
@@ -221,23 +223,40 @@ class _Captures:
 
 
 def _of_recording(path: Path, source: str, goes_on: GoesOn | None, share: range | None) -> Iterator[_Row]:
-    with unpacked(path) as content:
-        size = content.path.stat().st_size
-        seq, at, time_ns = -1, 0, 0
-        for seq, row in _recorded(content.path, share):
+    with unpacked(path) as content, content.path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        at, time_ns = 0 if share is None else share.start, 0
+        seq = at - 1  # where the file is cut before the share: more than the rows that come before
+        for seq, row in _recorded(content.path, file, share):
             yield source, seq, *row, None
             at, time_ns = row[:2]
             if goes_on and not seq % _ROWS_BETWEEN and not goes_on(at, size):
                 break
-        if content.fault is not None:
-            yield source, seq + 1, at, time_ns, "", "damage", b"", content.fault, content.lost, None, time_ns, None
+        for why, lost in _behind(content, file, size, share):
+            seq += 1
+            yield source, seq, at, time_ns, "", "damage", b"", why, lost, None, time_ns, None
+
+
+def _behind(content: Content, file: BinaryIO, size: int, share: range | None = None) -> Iterator[tuple[str, int]]:
+    """Yield what is lost behind the content that was read, why and how many bytes.
+
+    :param size: of the file when it was opened
+    :param share: of its bytes that are read; None for all
+    """
+    if content.fault is not None:
+        yield content.fault, content.lost
+    start, stop = (0, size) if share is None else (share.start, min(share.stop, size))
+    lost = stop - max(start, file.tell())
+    cut = cut_off(file, size)
+    if cut is not None and lost > 0:
+        yield str(cut), lost
 
 
 _Recorded = tuple[int, int, str, str, bytes, str | None, int, str | None, int | None]
 """The columns of a `Frame` from its position to `since_ns`."""
 
 
-def _recorded(path: Path, share: range | None) -> Iterator[tuple[int, _Recorded]]:
+def _recorded(path: Path, file: BinaryIO, share: range | None) -> Iterator[tuple[int, _Recorded]]:
     """Yield the rows of a recording with their numbers: those that begin in a share of its bytes, None for all.
 
     Of what is before the share, connections are noted and rows are counted.
@@ -247,7 +266,7 @@ def _recorded(path: Path, share: range | None) -> Iterator[tuple[int, _Recorded]
     names: dict[int, str] = {}
     time_ns = header.began_ns if header else 0
     seq = -1
-    for found in read_recording(path):
+    for found in read_recording(file):
         position = found[0]
         if position >= stop:
             return
@@ -337,15 +356,15 @@ def read_lines(
     latest = datetime.fromtimestamp(Path(path).stat().st_mtime, UTC)
     held: list[LogLine] = []
     with unpacked(Path(path)) as content, content.path.open("rb") as file:
-        size = content.path.stat().st_size
+        size = os.fstat(file.fileno()).st_size
         ask = None if goes_on is None else partial(_ask, goes_on, size)
         for line in lines_of(file, source, zone, latest, ask):
             held.append(line)
             if len(held) >= batch_rows:
                 yield from table_of(LogLine, held).to_batches()
                 held = []
-        if content.fault is not None:
-            held.append(LogLine(source, size, 0, False, "", "", "", error=content.fault, lost=content.lost))
+        for why, lost in _behind(content, file, size):
+            held.append(LogLine(source, size, 0, False, "", "", "", error=why, lost=lost))
         yield from table_of(LogLine, held).to_batches()
 
 

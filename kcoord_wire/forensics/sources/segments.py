@@ -11,6 +11,8 @@ Laws:
 * A share has the entries that begin in it. Of the entries before it, headers are read, and the markers of transactions.
 * What is sound within a damaged entry is read. A transaction that such a batch belongs to is undecided.
 * Every byte is in the batch of a record or in the loss of a row.
+* A segment that becomes shorter while it is read, as a follower truncates its log, is read as far as it was there; the
+  rest is a loss. A transaction that is open there is undecided.
 * Memory holds open transactions: their records, or the places of their batches where those are before the share.
 
 Transactions: offsets committed in a transaction become rows at its commit marker; those of an aborted one are dropped.
@@ -23,7 +25,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
 
@@ -31,6 +32,7 @@ from kcoord_wire.capture.frames import GoesOn
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.model import record_time_ns
 from kcoord_wire.forensics.sources.files import plain_name, unpacked
+from kcoord_wire.kernel.file_bytes import FileBytes, FileCutError
 
 if TYPE_CHECKING:
     from kcoord_wire.records.model import Batch, RecordBatch
@@ -39,6 +41,8 @@ _MAX_BATCH: Final = 100 * 1024 * 1024
 _SEARCHES: Final = 64  # how often each byte of a segment is examined in the search for sound batches, on average
 # Where a batch may begin: an offset below 2**40, a size below 2**24, any epoch, a known magic.
 _LIKELY_BATCH: Final = re.compile(rb"(?=\x00{3}.{5}\x00.{7}[\x00-\x02])", re.DOTALL)
+_LIKELY_WIDTH: Final = 17
+_SIZE: Final = struct.Struct(">i")
 _MAX_OFFSET: Final = 2**63 - 1
 _OFFSETS_OF_SEGMENT: Final = 2**31  # its index counts them in 31 bits
 _HEADER: Final = struct.Struct(">qi4xb")  # offset, size, magic
@@ -65,8 +69,8 @@ def records_of(path: Path, share: range | None, goes_on: GoesOn | None) -> Itera
     with unpacked(path) as content:
         size = content.path.stat().st_size
         if size:
-            with content.path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-                segment = _Segment(data, _offsets_of(plain_name(path)))
+            with content.path.open("rb", buffering=0) as file:
+                segment = _Segment(FileBytes(file), _offsets_of(plain_name(path)))
                 yield from segment.records(range(size) if share is None else share, goes_on)
         if content.fault is not None:
             yield -1, size, 0, None, None, content.fault, content.lost, False
@@ -105,23 +109,37 @@ class _Segment:
     :param offsets: those that it can have
     """
 
-    def __init__(self, data: mmap, offsets: range) -> None:
+    def __init__(self, data: FileBytes, offsets: range) -> None:
         self._data, self._offsets = data, offsets
         self._open: dict[int, list[_Held]] = {}  # by producer
+        self._position = 0  # bytes before it are in a row, held, or before the share
 
     def records(self, share: range, goes_on: GoesOn | None) -> Iterator[_Record]:
-        for entry in _chain(self._data, goes_on):
-            if entry.position >= share.stop:
-                return
-            if entry.position >= share.start:
-                yield from self._read(entry)
-            elif entry.why is None:
-                self._pass(entry)
-        if share.stop < len(self._data):
+        """Yield the records of a share; what another process cuts off meanwhile is lost."""
+        try:
+            for entry in _chain(self._data, goes_on):
+                if entry.position >= share.stop:
+                    return
+                if entry.position >= share.start:
+                    yield from self._read(entry)
+                elif entry.why is None:
+                    self._pass(entry)
+                self._position = entry.end
+        except FileCutError as error:
+            start, stop = max(self._position, share.start), min(share.stop, self._data.size)
+            if start < stop:
+                yield _loss(start, stop, str(error))
+        if share.stop < self._data.size:
             return  # the last share has what is left
+        yield from self._undecided()
+
+    def _undecided(self) -> Iterator[_Record]:
         left = [held for batches in self._open.values() for held in batches]
         for held in sorted(left, key=lambda held: held.entry.position):
-            yield from _with_error(self._records_of(held), _UNDECIDED)
+            try:
+                yield from _with_error(self._records_of(held), _UNDECIDED)
+            except FileCutError as error:
+                yield _loss(held.entry.position, held.entry.end, str(error))
 
     def _read(self, entry: _Entry) -> Iterator[_Record]:
         if entry.why is not None:
@@ -137,6 +155,7 @@ class _Segment:
                 yield from self._take(entry, found)
             else:
                 yield from _beside_damage(found)
+            self._position = found.end if isinstance(found, _Entry) else found.position + found.size
 
     def _take(self, entry: _Entry, batch: Batch) -> Iterator[_Record]:
         """Yield what is decided by a batch that fills its entry."""
@@ -152,7 +171,7 @@ class _Segment:
         """Note what an entry before the share says of transactions."""
         if entry.end - entry.position < _OF_PRODUCER.size:
             return
-        magic, attributes, producer = _OF_PRODUCER.unpack_from(self._data, entry.position)
+        magic, attributes, producer = self._data.unpack(_OF_PRODUCER, entry.position)
         if magic != _WITH_PRODUCERS:
             return
         if attributes & _CONTROL:
@@ -232,12 +251,14 @@ def _ends_well(batch: RecordBatch) -> bool | None:
     return None
 
 
-def _chain(data: mmap, goes_on: GoesOn | None) -> Iterator[_Entry]:
+def _chain(data: FileBytes, goes_on: GoesOn | None) -> Iterator[_Entry]:
     """Yield the entries of a segment, which do not depend on what a reader does with them."""
-    size = len(data)
+    size = data.size
     budget = _SEARCHES * size
+    data.advance(0)
     position, end = 0, _claimed_end(data, 0)
     while position < size and (goes_on is None or goes_on(position, size)):
+        data.advance(position)
         after = None if end is None or end == size else _claimed_end(data, end)
         if end is not None and (end == size or after is not None):
             yield _Entry(position, end)
@@ -253,17 +274,17 @@ def _chain(data: mmap, goes_on: GoesOn | None) -> Iterator[_Entry]:
         position, end = entry_end, _claimed_end(data, entry_end)
 
 
-def _claimed_end(data: mmap, position: int) -> int | None:
+def _claimed_end(data: FileBytes, position: int) -> int | None:
     """Return where the batch ends that a plausible header begins; None for any other bytes."""
-    if position + _HEADER.size > len(data):
+    if position + _HEADER.size > data.size:
         return None
-    offset, size, magic = _HEADER.unpack_from(data, position)
+    offset, size, magic = data.unpack(_HEADER, position)
     end: int = position + _COUNTED_FROM + size
-    is_plausible = size in _SIZES and magic in _MAGICS and offset in _OFFSETS and end <= len(data)
+    is_plausible = size in _SIZES and magic in _MAGICS and offset in _OFFSETS and end <= data.size
     return end if is_plausible else None
 
 
-def _pieces(data: mmap, entry: _Entry) -> Iterator[Batch | _Entry]:
+def _pieces(data: FileBytes, entry: _Entry) -> Iterator[Batch | _Entry]:
     """Yield the sound batches within an entry, and the damage between them."""
     position, budget = entry.position, _SEARCHES * (entry.end - entry.position)
     while position < entry.end:
@@ -277,28 +298,27 @@ def _pieces(data: mmap, entry: _Entry) -> Iterator[Batch | _Entry]:
         position = end
 
 
-def _batch_at(data: mmap, position: int, end: int) -> Batch | DecodeError:
+def _batch_at(data: FileBytes, position: int, end: int) -> Batch | DecodeError:
     from kcoord_wire.records.limits import ReadLimits
     from kcoord_wire.records.segment import PREFIX_SIZE, batch_size, decode_any
 
     try:
-        prefix = data[position : position + PREFIX_SIZE]
+        prefix = data.read(position, PREFIX_SIZE)
         size = batch_size(prefix, position) if len(prefix) == PREFIX_SIZE else PREFIX_SIZE
         if size > min(_MAX_BATCH, end - position):
             detail = f"{size} bytes or more where {end - position} are left"
             return DecodeError("truncated", position, "Batch.size", detail)
-        return decode_any(memoryview(data[position : position + size]), position, ReadLimits(strict=False))
+        return decode_any(memoryview(data.read(position, size)), position, ReadLimits(strict=False))
     except DecodeError as error:
         return error
 
 
-def _next_batch(data: mmap, position: int, end: int, budget: int) -> tuple[int, int]:
+def _next_batch(data: FileBytes, position: int, end: int, budget: int) -> tuple[int, int]:
     """Return where the next sound batch before `end` begins, else `end`; and what is left of the budget."""
     from kcoord_wire.records.segment import PREFIX_SIZE
 
-    for match in _LIKELY_BATCH.finditer(data, position + 1, end):
-        place = match.start()
-        (size,) = struct.unpack_from(">i", data, place + 8)
+    for place in data.places(_LIKELY_BATCH, position + 1, end, _LIKELY_WIDTH):
+        (size,) = data.unpack(_SIZE, place + 8)
         if place + PREFIX_SIZE + size > end:
             continue
         budget -= size

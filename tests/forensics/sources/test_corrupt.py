@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from itertools import pairwise
@@ -12,7 +13,7 @@ import pytest
 
 from kcoord_wire.capture.pcap import salvage_packets
 from kcoord_wire.forensics.analysis import analyze
-from kcoord_wire.forensics.sources.frames import read_frames, read_log
+from kcoord_wire.forensics.sources.frames import read_frames, read_lines, read_log
 from kcoord_wire.recorder.recording import RecordingWriter, recording_files
 from kcoord_wire.records import Record, RecordBatch, SegmentReader, encode_batch
 from tests.support.pcapng import flip_time, to_pcapng
@@ -265,3 +266,73 @@ def test_flips_within_compressed_batches_are_losses_too(tmp_path: Path) -> None:
     sizes = {batch.position: batch.size for batch in SegmentReader(data) if isinstance(batch, RecordBatch)}
     read = {row["position"] for row in found if row["error"] is None}
     assert sum(sizes[position] for position in read) + sum(row["lost"] for row in found) == len(data)
+
+
+# ---- files that another process cuts off while they are read
+
+
+def large(kind: str, recording: bytes) -> tuple[str, bytes]:
+    """Name and content of a file of several windows."""
+    capture = CAPTURE.read_bytes()
+    if kind == "pcap":
+        return "trace.pcap", capture[:FILE_HEADER] + capture[FILE_HEADER:] * 40
+    if kind == "pcapng":
+        section = to_pcapng(capture)
+        return "trace.pcapng", section[:60] + section[60:] * 40
+    if kind == "log":
+        return f"{0:020}.log", a_segment() * 200
+    if kind == "text":
+        return "server.log", (LINE + b"x" * 1000 + b"\n") * 3000
+    return "frames-000001.kcrec", recording[:RECORDING_HEADER] + recording[RECORDING_HEADER:] * 60
+
+
+LINE = b"[2026-11-22 12:00:03,123] INFO Stabilized group g generation 5 (kafka.coordinator.group.GroupCoordinator)\n"
+KINDS = ["pcap", "pcapng", "recording", "log", "text"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_is_cut_while_it_is_read_ends_with_a_sentence(tmp_path: Path, kind: str, recording: bytes) -> None:
+    name, data = large(kind, recording)
+    path = tmp_path / name
+    path.write_bytes(data)
+    read = {"log": read_log, "text": read_lines}.get(kind, read_frames)
+    batches = read(path, batch_rows=10)
+    found = rows([next(batches)])
+    os.truncate(path, 8192)  # as a program does that begins the file anew
+    found += rows(batches)
+    [cut] = [row for row in found if "was cut from" in (row["error"] or "")]
+    assert f"the file was cut from {len(data)} to 8192 bytes while it was read" in cut["error"]
+    assert 0 < cut["lost"] < len(data)
+    sound = [row for row in found if row["error"] is None]
+    assert len(sound) > 10
+    if kind == "log":
+        sizes = {batch.position: batch.size for batch in SegmentReader(data)}
+        read_bytes = sum(sizes[position] for position in {row["position"] for row in sound})
+        assert read_bytes + sum(row["lost"] for row in found) == len(data)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_grows_while_it_is_read_is_not_cut(tmp_path: Path, kind: str, recording: bytes) -> None:
+    name, data = large(kind, recording)
+    path = tmp_path / name
+    path.write_bytes(data)
+    read = {"log": read_log, "text": read_lines}.get(kind, read_frames)
+    batches = read(path, batch_rows=10)
+    found = rows([next(batches)])
+    with path.open("ab") as file:
+        file.write(data)
+    assert not [row for row in found + rows(batches) if "was cut from" in (row["error"] or "")]
+
+
+def test_a_transaction_that_is_open_where_a_segment_is_cut_is_undecided(tmp_path: Path) -> None:
+    begun = encode_batch([commit("g", 7)], base_offset=0, transactional=True, producer_id=1, producer_epoch=0)
+    rest = b"".join(encode_batch([commit("h", n)], base_offset=n) for n in range(1, 20_000))
+    path = tmp_path / f"{0:020}.log"
+    path.write_bytes(begun + rest)
+    batches = read_log(path, batch_rows=10)
+    found = rows([next(batches)])
+    os.truncate(path, 10)
+    found += rows(batches)
+    assert [row["error"] for row in found if row["offset"] == 0] == [
+        "committed in a transaction whose end is not in this segment"
+    ]
