@@ -39,7 +39,7 @@ Laws:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -633,6 +633,33 @@ class _Dialogue:
                 return self._conversation.feed(side, data, *event.at)
 
 
+class _Refusals:
+    """The connections of a lane that were refused by what is not known to be a broker, by that.
+
+    Beyond `_MAX_REFUSED`, what the first of them refused goes first.
+    """
+
+    def __init__(self) -> None:
+        self._events: OrderedDict[Endpoint, deque[StreamEvent]] = OrderedDict()
+        self._count = 0
+
+    def add(self, event: StreamEvent) -> None:
+        self._events.setdefault(event.connection.endpoints[event.sender], deque()).append(event)
+        self._count += 1
+        if self._count > _MAX_REFUSED:
+            endpoint, events = next(iter(self._events.items()))
+            events.popleft()
+            self._count -= 1
+            if not events:
+                del self._events[endpoint]
+
+    def pop(self, endpoint: Endpoint) -> Collection[StreamEvent]:
+        """Return what an endpoint has refused, in order, and hold it no longer."""
+        events = self._events.pop(endpoint, deque())
+        self._count -= len(events)
+        return events
+
+
 class KnownBrokers(Protocol):
     """What decides which packets of other lanes are passed over.
 
@@ -672,8 +699,7 @@ class _Reader:
         self._reassembler = Reassembler(self._group_of)
         self._undecided = Group(MAX_CONNECTIONS)
         self._groups = {lane: Group(MAX_CONNECTIONS // LANES) for lane in lanes}
-        # By what is not known to be a broker, by lane.
-        self._refused = {lane: deque[StreamEvent](maxlen=_MAX_REFUSED) for lane in lanes}
+        self._refused = {lane: _Refusals() for lane in lanes}
 
     @property
     def stray_bytes(self) -> int:
@@ -753,7 +779,7 @@ class _Reader:
                 yield from dialogue.open(introduction.events[0])
                 for earlier in introduction.events:
                     yield from dialogue.handle(earlier)
-            yield from self._refused_by_brokers()
+            yield from self._refused_by(connection.endpoints[broker])
         elif introduction.hopeless:
             yield from self._leave_out(connection, introduction)
 
@@ -774,16 +800,11 @@ class _Reader:
             if lane_of(event.connection.endpoints) in self._lanes:
                 yield self._refusal(event)
         elif (held := self._refused.get(lane_of(event.connection.endpoints))) is not None:
-            held.append(event)
+            held.add(event)
 
-    def _refused_by_brokers(self) -> Iterator[RawFrame]:
-        """Report the connections that the brokers known by now have refused before."""
-        found = []
-        for lane, held in self._refused.items():
-            if any(self._is_broker(event.connection.endpoints[event.sender]) for event in held):
-                found += [event for event in held if self._is_broker(event.connection.endpoints[event.sender])]
-                left = [event for event in held if not self._is_broker(event.connection.endpoints[event.sender])]
-                self._refused[lane] = deque(left, _MAX_REFUSED)
+    def _refused_by(self, broker: Endpoint) -> Iterator[RawFrame]:
+        """Report the connections that a broker has refused before it was known."""
+        found = [event for held in self._refused.values() for event in held.pop(broker)]
         for event in sorted(found, key=lambda event: event.at[1]):
             refusal = self._refusal(event)
             refusal.number = refusal.position * _OF_PACKET + _REFUSED

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 import kcoord_wire as kw
 from kcoord_wire.capture import CaptureReport, RawFrame, read_raw_frames
-from kcoord_wire.capture.packets import ACK, FIN, RST, SYN
+from kcoord_wire.capture.frames import _Reader
+from kcoord_wire.capture.lanes import lane_of
+from kcoord_wire.capture.packets import ACK, FIN, RST, SYN, Endpoint
 from tests.support.packets import BROKER, Line, asked, capture, expected, frames_of, summary, talk
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
@@ -265,6 +267,34 @@ def test_refused_connections_count_where_a_broker_is_known(tmp_path: Path) -> No
     assert ends([*other, *before], tmp_path, ports=[9092]) == [
         ("refused", "10.0.0.1:40001-10.0.0.2:9092#3", None, why, 3)
     ]
+
+
+def test_a_refused_connection_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not again for each broker that is found."""
+    asked = []
+    real = _Reader._is_broker
+
+    def is_broker(reader: _Reader, endpoint: Endpoint) -> bool:
+        asked.append(endpoint)
+        return real(reader, endpoint)
+
+    monkeypatch.setattr(_Reader, "_is_broker", is_broker)
+    strangers = [packet for port in range(1, 40) for packet in refused(40000, ("10.0.0.9", port))]
+    brokers = [Line(client=("10.0.0.1", 50000), broker=(f"10.0.1.{number}", 9092)) for number in range(20)]
+    talks = [packet for line in brokers for packet in talk(line.open(), [1]).packets]
+    assert ends([*refused(40001), *strangers, *talks, *talk(Line().open(), [1]).packets], tmp_path) == [
+        ("refused", "10.0.0.1:40001-10.0.0.2:9092#1", None, "answered with a reset", 1)
+    ]
+    assert len([endpoint for endpoint in asked if endpoint[0] == "10.0.0.9"]) <= 3 * 39
+
+
+def test_of_many_refused_connections_of_a_lane_the_first_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kcoord_wire.capture.frames._MAX_REFUSED", 3)
+    lane = lane_of((("10.0.0.1", 40000), ("10.0.0.9", 22)))
+    ports = [port for port in range(40001, 50000) if lane_of((("10.0.0.1", port), BROKER)) == lane][:5]
+    made = [packet for port in ports for packet in refused(port)]
+    found = ends([*refused(40000, ("10.0.0.9", 22)), *made, *talk(Line().open(), [1]).packets], tmp_path)
+    assert [name.split("-")[0] for _, name, *_ in found] == [f"10.0.0.1:{port}" for port in ports[2:]]
 
 
 # ---- lost packets

@@ -41,7 +41,7 @@ class Counted(io.BytesIO):
         return data
 
 
-def test_a_walk_reads_each_byte_about_once_and_a_look_ahead_reads_what_it_asks_for() -> None:
+def test_a_walk_reads_each_byte_about_once() -> None:
     file = Counted(bytes(5 * WINDOW))
     data = FileBytes(file)
     for place in range(0, data.size, 1000):
@@ -52,7 +52,7 @@ def test_a_walk_reads_each_byte_about_once_and_a_look_ahead_reads_what_it_asks_f
 
 
 @pytest.mark.parametrize("at", [0, 1, 4093, 4094, 4095, 4096, 20_000, 2 * WINDOW])
-def test_a_search_finds_every_place_and_reads_little_more_than_it_passes(at: int) -> None:
+def test_a_search_reads_little_more_than_it_passes(at: int) -> None:
     content = bytes(at) + b"abcd" + bytes(3 * WINDOW - at) + b"ab\nd"
     file = Counted(content)
     data = FileBytes(file)
@@ -63,7 +63,7 @@ def test_a_search_finds_every_place_and_reads_little_more_than_it_passes(at: int
     assert file.total <= 2 * at + 8192
 
 
-def test_a_file_that_is_cut_is_an_error_with_both_sizes(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * (2 * WINDOW))
     with path.open("rb", buffering=0) as file:

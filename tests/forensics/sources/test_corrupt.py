@@ -291,7 +291,7 @@ KINDS = ["pcap", "pcapng", "recording", "log", "text"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_that_is_cut_while_it_is_read_ends_with_a_sentence(tmp_path: Path, kind: str, recording: bytes) -> None:
+def test_a_file_that_is_cut_ends_with_a_sentence(tmp_path: Path, kind: str, recording: bytes) -> None:
     name, data = large(kind, recording)
     path = tmp_path / name
     path.write_bytes(data)
@@ -312,7 +312,7 @@ def test_a_file_that_is_cut_while_it_is_read_ends_with_a_sentence(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_that_grows_while_it_is_read_is_not_cut(tmp_path: Path, kind: str, recording: bytes) -> None:
+def test_a_file_that_grows_is_not_cut(tmp_path: Path, kind: str, recording: bytes) -> None:
     name, data = large(kind, recording)
     path = tmp_path / name
     path.write_bytes(data)
@@ -324,7 +324,7 @@ def test_a_file_that_grows_while_it_is_read_is_not_cut(tmp_path: Path, kind: str
     assert not [row for row in found + rows(batches) if "was cut from" in (row["error"] or "")]
 
 
-def test_a_transaction_that_is_open_where_a_segment_is_cut_is_undecided(tmp_path: Path) -> None:
+def test_a_transaction_open_at_a_cut_is_undecided(tmp_path: Path) -> None:
     begun = encode_batch([commit("g", 7)], base_offset=0, transactional=True, producer_id=1, producer_epoch=0)
     rest = b"".join(encode_batch([commit("h", n)], base_offset=n) for n in range(1, 20_000))
     path = tmp_path / f"{0:020}.log"
