@@ -40,6 +40,7 @@ from kcoord_wire.cli.options import (
     Interval,
     KafkaConfig,
     Option,
+    Positive,
     UsageError,
 )
 from kcoord_wire.cli.output import complain, make_writable, print_json, write_report
@@ -112,6 +113,9 @@ class Analyze(Command):
     timezone: Annotated[
         str, _zone, Option("of lines of logs whose time states none, as in Europe/Berlin or +02:00", "ZONE")
     ] = "UTC"
+    max_expansion: Annotated[
+        Positive, Option("bytes that compressed batches of a segment may have for each of its bytes", "N")
+    ] = 100
     spark_master: Annotated[str | None, Option("run on Spark, as in local[4] or spark://host:7077", "URL")] = None
     out: Annotated[Path | None, Option("write tables, report.json and report.html here", "DIR")] = None
     format: Format = "text"
@@ -288,6 +292,7 @@ def _histories(args: Analyze, sources: list[str], meter: _Meter, stop: Stop) -> 
                 progress=meter.show,
                 judge=judge,
                 timezone=args.timezone,
+                max_expansion=args.max_expansion,
             )
         _ask_for_lag(analysis, args)
         return analysis
@@ -320,6 +325,7 @@ def _histories(args: Analyze, sources: list[str], meter: _Meter, stop: Stop) -> 
         judge=judge,
         stop=stop,
         timezone=args.timezone,
+        max_expansion=args.max_expansion,
     )
 
 

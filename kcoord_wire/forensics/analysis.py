@@ -47,6 +47,7 @@ from kcoord_wire.forensics.model import (
 )
 from kcoord_wire.forensics.sources.files import Progress, ReadProgress, Stop, find_sources, units
 from kcoord_wire.forensics.sources.frames import read_lines, read_log, read_unit
+from kcoord_wire.forensics.sources.segments import MAX_EXPANSION
 from kcoord_wire.forensics.wire.clocks import correct_clocks, shift
 from kcoord_wire.forensics.wire.history import place_evidence, wire_history
 from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings
@@ -90,6 +91,7 @@ def analyze(
     judge: ClaimRules | None = None,
     stop: Stop | None = None,
     timezone: str = "UTC",
+    max_expansion: int = MAX_EXPANSION,
 ) -> Analysis:
     """Return the histories of all groups in captures, recordings, log segments and logs of brokers and clients.
 
@@ -101,6 +103,7 @@ def analyze(
     :param judge: the rules for logs of Marshal; those of the document if left out
     :param stop: asked while the sources are read: whether to stop reading and analyse what was read
     :param timezone: of lines whose time states none, as in ``Europe/Berlin`` or ``+02:00``
+    :param max_expansion: bytes that compressed batches of a segment may have for each of its bytes
     :raises SourceError: a path has nothing that can be read
     :raises ValueError: the time zone is unknown
     :raises OSError: a source cannot be read
@@ -114,7 +117,8 @@ def analyze(
     for unit in units(sources):
         begun = (source.path for source in unit if pace.begin(source))
         if unit[0].kind == "log":
-            for batch in chain.from_iterable(map(partial(read_log, goes_on=pace.goes_on), begun)):
+            log = partial(read_log, max_expansion=max_expansion, goes_on=pace.goes_on)
+            for batch in chain.from_iterable(map(log, begun)):
                 collected.add_records(batch)
         elif unit[0].kind == "text":
             lines = partial(read_lines, timezone=timezone, goes_on=pace.goes_on)

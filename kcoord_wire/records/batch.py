@@ -98,7 +98,7 @@ def _decode(entry: memoryview, position: int, limits: ReadLimits) -> RecordBatch
     if compressed:
         _check_limit(count, most, position)  # before anything is decompressed
         try:
-            block = decompress(Compression(codec), block, limit=limits.max_decompressed)
+            block = decompress(Compression(codec), block, limit=limits.max_decompressed, allowance=limits.allowance)
         except DecodeError as error:
             raise DecodeError(error.kind, position, "records", error.detail) from None
     if not 0 <= count <= len(block) // MIN_RECORD_SIZE:

@@ -4,6 +4,8 @@ Laws:
 
 * The limit holds while decompressing: output goes to a buffer that cannot grow past it. The size in a header is trusted
   only to refuse earlier.
+* What an `Allowance` has left is a limit as well. Output takes from it; what fails takes as much as the limit, because
+  how far a library came is not known.
 * Memory is at most twice the bytes really decompressed, whatever the limit and the claimed size are.
 * Input that ends early, has trailing bytes or does not decompress is a `DecodeError` of kind ``compression``, offset 0.
 * Output that Kafka's own reader accepts: gzip; snappy in xerial framing; LZ4 frames of independent 64 KiB
@@ -25,6 +27,7 @@ from typing import Final
 
 from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.extras import require
+from kcoord_wire.records.limits import Allowance
 from kcoord_wire.records.model import Compression
 
 _MAGIC_SIZE: Final = 4
@@ -85,14 +88,32 @@ _INT32: Final = struct.Struct(">i")
 _SNAPPY_MAX_RATIO: Final = 22  # a copy of 64 bytes takes three: no valid block grows by more than 64/3
 
 
-def decompress(codec: Compression, data: bytes, *, limit: int, magic: int = 2) -> bytes:
+def decompress(
+    codec: Compression, data: bytes, *, limit: int, magic: int = 2, allowance: Allowance | None = None
+) -> bytes:
     """Return the decompressed bytes of `data`.
 
     :param limit: greatest size of the result, in bytes
     :param magic: of the batch or message that `data` was in; LZ4 differs for magic 0
+    :param allowance: what is left for all that is decompressed of a file
     :raises DecodeError: ``compression``
     :raises MissingLibraryError: the extra ``records`` is not installed
     """
+    if allowance is None or codec is Compression.NONE:
+        return _decompressed(codec, data, limit, magic)
+    most = min(limit, allowance.left)
+    if most <= 0:
+        raise _used_up(allowance)
+    allowance.left -= most
+    try:
+        plain = _decompressed(codec, data, most, magic)
+    except DecodeError as error:
+        raise (_used_up(allowance) if most < limit and error.detail == _too_large(most).detail else error) from None
+    allowance.left += most - len(plain)
+    return plain
+
+
+def _decompressed(codec: Compression, data: bytes, limit: int, magic: int) -> bytes:
     if codec is Compression.GZIP:
         return _gunzip(data, limit)
     if codec is Compression.SNAPPY:
@@ -137,6 +158,10 @@ def _failed(detail: str) -> DecodeError:
 
 def _too_large(limit: int) -> DecodeError:
     return _failed(f"decompresses to more than {limit} bytes")
+
+
+def _used_up(allowance: Allowance) -> DecodeError:
+    return _failed(f"would decompress to more than is left of the {allowance.total} bytes for the whole file")
 
 
 def _gunzip(data: bytes, limit: int) -> bytes:

@@ -28,6 +28,19 @@ a byte; but Kafka's brokers refuse a batch whose offset deltas do not ascend (`L
 smallest records compress to 1.7 a byte (zstd, 100,000 records of 7 bytes)."""
 
 
+class Allowance:
+    """Bytes that the batches of a file may decompress to together: with `max_decompressed` alone, 2 KB can be 64 MiB.
+
+    :ivar total: how many there were at first
+    :ivar left: how many there are
+    """
+
+    __slots__ = ("left", "total")
+
+    def __init__(self, total: int) -> None:
+        self.left = self.total = total
+
+
 class ReadLimits(NamedTuple):
     """The options of `read_records`, as every decoder takes them.
 
@@ -38,6 +51,7 @@ class ReadLimits(NamedTuple):
     :ivar max_objects: records and headers together that one batch may hold. Memory follows these, at about 300 bytes
         each, not the bytes that they are decoded from. Nor may they be more than `OBJECTS_PER_BYTE` for each byte of
         the batch as it is stored, so that the work for a file grows with its size only
+    :ivar allowance: what batches may decompress to together, from which they take; None for no bound
     """
 
     max_decompressed: int = DEFAULT_MAX_DECOMPRESSED
@@ -45,6 +59,7 @@ class ReadLimits(NamedTuple):
     check_crc: bool = True
     strict: bool = True
     max_objects: int = DEFAULT_MAX_OBJECTS
+    allowance: Allowance | None = None
 
     def objects_in(self, size: int) -> int:
         """Records and headers that a batch of `size` stored bytes may hold."""

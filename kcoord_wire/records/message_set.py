@@ -148,7 +148,13 @@ def _plain(wrapper: _Message, limits: ReadLimits, depth: int, budget: _Budget) -
     if wrapper.value is None:
         raise DecodeError("null", 0, "value", "a wrapper may not be null")
     try:
-        plain = decompress(Compression(wrapper.codec), wrapper.value, limit=budget.decompressed, magic=wrapper.magic)
+        plain = decompress(
+            Compression(wrapper.codec),
+            wrapper.value,
+            limit=budget.decompressed,
+            magic=wrapper.magic,
+            allowance=limits.allowance,
+        )
     except DecodeError as error:
         raise DecodeError(error.kind, 0, "value", error.detail) from None
     budget.decompressed -= len(plain)

@@ -31,6 +31,7 @@ from kcoord_wire.forensics.marshal.reader import ClaimRules
 from kcoord_wire.forensics.model import LogRow, Loss, arrow_schema
 from kcoord_wire.forensics.sources.files import Kind, Progress, Source, find_sources
 from kcoord_wire.forensics.sources.live import OFFSETS_TOPIC, read_topic
+from kcoord_wire.forensics.sources.segments import MAX_EXPANSION
 from kcoord_wire.forensics.witnesses import join_witnesses
 from kcoord_wire.spark.histories import Histories, group_histories, history_of_others
 from kcoord_wire.spark.matching import Matched, match_files
@@ -57,6 +58,7 @@ def analyze_on_spark(
     progress: Progress | None = None,
     judge: ClaimRules | None = None,
     timezone: str = "UTC",
+    max_expansion: int = MAX_EXPANSION,
 ) -> Analysis:
     """The histories of all groups in captures, recordings, log segments and logs of text, or in a live topic.
 
@@ -71,6 +73,7 @@ def analyze_on_spark(
     :param progress: called with what is being done, the completed tasks of the running stages, and all their tasks
     :param judge: the rules for logs of Marshal; those of the document if left out
     :param timezone: of lines whose time states none, as in ``Europe/Berlin`` or ``+02:00``
+    :param max_expansion: as for `analyze`
     :raises SourceError: a path has nothing that can be read
     """
     sources = [] if kafka else find_sources(paths)
@@ -90,10 +93,10 @@ def analyze_on_spark(
                 _add_records(analysis, spark.read.parquet(folder), groups, judge, steps)
             elif logs := _of_kinds(sources, "log"):
                 steps.begin(f"reading the records of {_shown(logs)}")
-                _add_records(analysis, _load(spark, logs, master), groups, judge, steps)
+                _add_records(analysis, _load(spark, logs, master, maxExpansion=max_expansion), groups, judge, steps)
             if text := _of_kinds(sources, "text"):
                 steps.begin(f"reading the lines of {_shown(text)}")
-                _add_lines(analysis, _load(spark, text, master, timezone), groups, steps)
+                _add_lines(analysis, _load(spark, text, master, timezone=timezone), groups, steps)
     finally:
         if is_new:
             spark.stop()
@@ -108,8 +111,8 @@ def _of_kinds(sources: Sequence[Source], *kinds: Kind) -> list[Source]:
     return [source for source in sources if source.kind in kinds]
 
 
-def _load(spark: SparkSession, sources: Sequence[Source], master: str, timezone: str = "UTC") -> DataFrame:
-    return spark.read.format("kcoord").option("timezone", timezone).load(_names(sources, master))
+def _load(spark: SparkSession, sources: Sequence[Source], master: str, **options: str | int) -> DataFrame:
+    return spark.read.format("kcoord").options(**options).load(_names(sources, master))
 
 
 def _names(sources: Sequence[Source], master: str) -> list[str]:

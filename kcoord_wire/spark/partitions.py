@@ -33,6 +33,7 @@ from pyspark.sql import SparkSession
 from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
 from kcoord_wire.forensics.sources.files import units
 from kcoord_wire.forensics.sources.frames import read_lines, read_log, read_unit
+from kcoord_wire.forensics.sources.segments import MAX_EXPANSION
 from kcoord_wire.spark.places import Place, shares_of
 from kcoord_wire.spark.versions import SparkVersionError
 
@@ -144,18 +145,23 @@ def total_size(places: Sequence[Place]) -> int:
 
 
 def read_partition(
-    partition: FilePartition, *, ports: Collection[int] | None = None, timezone: str = "UTC"
+    partition: FilePartition,
+    *,
+    ports: Collection[int] | None = None,
+    timezone: str = "UTC",
+    max_expansion: int = MAX_EXPANSION,
 ) -> Iterator[tuple[Place, pa.RecordBatch]]:
     """Yield each file's rows with it: of `Frame`, `LogRow` or `LogLine`, by its kind; a batch has rows of one file.
 
     :param ports: the brokers' ports, for captures; None to detect them
     :param timezone: of lines whose time states none
+    :param max_expansion: of log segments, see `segments.MAX_EXPANSION`
     :raises OSError: a file cannot be read
     :raises StoreError: a file cannot be copied from its store
     """
     for unit in units(partition.places):
         at: dict[str, Place] = {}  # by the path that is read
-        for batch in _read_unit(unit, _opened(unit, at), ports, timezone):
+        for batch in _read_unit(unit, _opened(unit, at), ports, timezone, max_expansion):
             path = batch["source"][0].as_py()
             yield at[path], batch if path == at[path].name else _renamed(batch, at)
 
@@ -169,10 +175,11 @@ def _opened(unit: Sequence[Place], at: dict[str, Place]) -> Iterator[Path]:
 
 
 def _read_unit(
-    unit: Sequence[Place], paths: Iterator[Path], ports: Collection[int] | None, timezone: str
+    unit: Sequence[Place], paths: Iterator[Path], ports: Collection[int] | None, timezone: str, max_expansion: int
 ) -> Iterator[pa.RecordBatch]:
     if unit[0].kind == "log":
-        return chain.from_iterable(map(partial(read_log, share=unit[0].share), paths))
+        log = partial(read_log, share=unit[0].share, max_expansion=max_expansion)
+        return chain.from_iterable(map(log, paths))
     if unit[0].kind == "text":
         return chain.from_iterable(map(partial(read_lines, timezone=timezone), paths))
     return read_unit(paths, is_rotated=len(unit) > 1, ports=ports, share=unit[0].share)

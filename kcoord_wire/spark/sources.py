@@ -36,6 +36,7 @@ from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow
 from kcoord_wire.forensics.sources.files import units
 from kcoord_wire.forensics.sources.frames import partition_of
+from kcoord_wire.forensics.sources.segments import MAX_EXPANSION
 from kcoord_wire.spark.conditions import parse_condition
 from kcoord_wire.spark.packing import PACKED, counted_row
 from kcoord_wire.spark.places import Place, find_places, local_path, selection, shares_of
@@ -67,7 +68,7 @@ STREAM_OPTIONS: Final = (
     "startingOffsets",
 )
 OPTIONS: Final = (
-    *("maxPartitionBytes", "mode", "openCostInBytes", "path", "paths", "ports", "timezone", "where"),
+    *("maxExpansion", "maxPartitionBytes", "mode", "openCostInBytes", "path", "paths", "ports", "timezone", "where"),
     *("metadata", "modifiedAfter", "modifiedBefore", "pathGlobFilter", "recursiveFileLookup"),
 )
 METADATA: Final = StructField(
@@ -99,10 +100,10 @@ class KcoordSource(DataSource):
 
     Options of a batch: ``path`` (a file, a folder or a pattern; `load` takes several), ``ports`` (of the brokers,
     separated by commas; without them the connections of a capture are recognised by their bytes), ``mode`` (PERMISSIVE,
-    DROPMALFORMED or FAILFAST), ``timezone`` (of lines whose time states none, UTC by default), ``where`` (a condition
-    that all rows meet, see `conditions`), ``maxPartitionBytes`` and ``openCostInBytes`` (of `Packing`, those of the
-    session by default), ``metadata`` (``true`` adds the column `METADATA`), and those of `Selection`. `RecordingStream`
-    lists those of a stream.
+    DROPMALFORMED or FAILFAST), ``timezone`` (of lines whose time states none, UTC by default), ``maxExpansion`` (of log
+    segments, see `segments.MAX_EXPANSION`), ``where`` (a condition that all rows meet, see `conditions`),
+    ``maxPartitionBytes`` and ``openCostInBytes`` (of `Packing`, those of the session by default), ``metadata``
+    (``true`` adds the column `METADATA`), and those of `Selection`. `RecordingStream` lists those of a stream.
 
     :cvar packing: of the session, when the source was registered
     """
@@ -173,6 +174,7 @@ class _Reader(DataSourceReader):
         self.where = parse_condition(options.get("where", ""))
         self.timezone = options.get("timezone", "UTC")
         parse_zone(self.timezone)
+        self.max_expansion = _whole("maxExpansion", options.get("maxexpansion", str(MAX_EXPANSION)))
         self.packing = _packed(options, packing)
         self.paths = _paths(options)
         self.schema = schema
@@ -222,7 +224,8 @@ class _Reader(DataSourceReader):
 
     def _sound(self, partition: FilePartition) -> Iterator[tuple[Place, pa.RecordBatch]]:
         """Yield each file's rows with it, as the mode has them."""
-        for place, batch in read_partition(partition, ports=self.ports, timezone=self.timezone):
+        rows = read_partition(partition, ports=self.ports, timezone=self.timezone, max_expansion=self.max_expansion)
+        for place, batch in rows:
             if self.mode != "PERMISSIVE" and batch["error"].null_count < len(batch):
                 if self.mode == "FAILFAST":
                     raise UnreadableError(_damage_text(batch))
@@ -360,6 +363,12 @@ def _checked(options: Mapping[str, str]) -> tuple[str, list[int] | None]:
     except ValueError:
         raise ValueError(f"ports must be numbers separated by commas, not {options['ports']!r}") from None
     return mode, ports
+
+
+def _whole(option: str, text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise ValueError(f"{option} must be a whole number above 0, not {text!r}")
+    return int(text)
 
 
 def _packed(options: Mapping[str, str], packing: Packing) -> Packing:

@@ -17,6 +17,7 @@ import pytest
 from kcoord_wire.cli.analyze import Analyze, _Meter
 from kcoord_wire.cli.main import main
 from kcoord_wire.forensics.analysis import TABLES
+from kcoord_wire.forensics.sources.segments import MAX_EXPANSION
 from tests.support.marshal_rows import generated_log, log_rows, write_segments
 from tests.support.packets import Line, capture
 
@@ -236,3 +237,8 @@ def test_known_lines_of_standard_input_are_json(
 def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain-line", "\x1b]0;owned\x07" + LEFT_LINE.replace("m-1", "m-\x1b[2J")]) == 0
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_the_default_expansion_is_that_of_the_reader() -> None:
+    """The command does not import the reader for it."""
+    assert Analyze(source=("trace.pcap",)).max_expansion == MAX_EXPANSION

@@ -17,6 +17,8 @@ from kcoord_wire.errors import DecodeError, EncodeError
 from kcoord_wire.records import Compression, MissingLibraryError, Record, encode_batch, encode_message_set, read_records
 from kcoord_wire.records.batch import _checksum
 from kcoord_wire.records.compression import compress, decompress, with_kafka_checksum, with_specified_checksum
+from kcoord_wire.records.limits import Allowance, ReadLimits
+from kcoord_wire.records.segment import decode_any
 
 BOMB = Path(__file__).parents[1] / "support" / "bomb.py"
 CODECS = [codec for codec in Compression if codec]
@@ -91,6 +93,39 @@ def test_snappy_lengths_are_checked_first(packed: bytes) -> None:
 def test_zstd_claims_beyond_reason(packed: bytes) -> None:
     with pytest.raises(DecodeError, match="too much memory"):
         decompress(Compression.ZSTD, packed, limit=1 << 20)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_an_allowance_is_for_all_that_is_decompressed(codec: Compression) -> None:
+    body = bytes(1000)
+    packed = compress(codec, body)
+    allowance = Allowance(2500)
+    for left in (1500, 500):
+        assert decompress(codec, packed, limit=1 << 20, allowance=allowance) == body
+        assert allowance.left == left
+    for _ in range(2):
+        with pytest.raises(DecodeError, match="more than is left of the 2500 bytes for the whole file"):
+            decompress(codec, packed, limit=1 << 20, allowance=allowance)
+        assert allowance.left == 0, "what it has cost is not known"
+
+
+def test_a_limit_below_the_allowance_is_named() -> None:
+    packed = compress(Compression.GZIP, bytes(1000))
+    allowance = Allowance(2500)
+    with pytest.raises(DecodeError, match="decompresses to more than 999 bytes"):
+        decompress(Compression.GZIP, packed, limit=999, allowance=allowance)
+    assert allowance.left == 2500 - 999
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+def test_batches_take_from_the_allowance_of_their_limits(magic: int) -> None:
+    records = [Record(b"k", bytes(900), 1)] * 3
+    data = encode_message_set(records, magic=1, compression=Compression.GZIP) if magic == 1 else None
+    data = data or encode_batch(records, compression=Compression.ZSTD)
+    limits = ReadLimits(allowance=Allowance(4000))
+    assert len(decode_any(memoryview(data), 0, limits).records) == 3
+    with pytest.raises(DecodeError, match="for the whole file"):
+        decode_any(memoryview(data), 0, limits)
 
 
 def test_lz4_content_size_that_lies() -> None:

@@ -102,7 +102,7 @@ def test_failfast_names_the_damage(spark: SparkSession, tmp_path: Path) -> None:
         (
             {"port": "9092"},
             [CAPTURES[0]],
-            "no option 'port'; its options are maxPartitionBytes, mode, openCostInBytes, path, paths, ports",
+            "no option 'port'; its options are maxExpansion, maxPartitionBytes, mode, openCostInBytes, path, paths",
         ),
         (
             {"maxPartitionBytes": "0"},
@@ -114,6 +114,7 @@ def test_failfast_names_the_damage(spark: SparkSession, tmp_path: Path) -> None:
             [CAPTURES[0]],
             "openCostInBytes must be a number of bytes above 0, such as 128m",
         ),
+        ({"maxExpansion": "0"}, [CAPTURES[0]], "maxExpansion must be a whole number above 0, not '0'"),
         ({"maxBytesPerTrigger": "1"}, [CAPTURES[0]], "maxBytesPerTrigger is an option of streams"),
     ],
 )

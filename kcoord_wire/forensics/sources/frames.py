@@ -40,7 +40,7 @@ from kcoord_wire.forensics.lines.wrapping import parse_zone
 from kcoord_wire.forensics.model import Frame, LogLine, LogRow, arrow_schema, table_of
 from kcoord_wire.forensics.sources.files import APART_NS, Content, SourceError, count_in, first_bytes, kind_of, unpacked
 from kcoord_wire.forensics.sources.flows import Flows
-from kcoord_wire.forensics.sources.segments import records_of
+from kcoord_wire.forensics.sources.segments import MAX_EXPANSION, records_of
 from kcoord_wire.kernel.file_bytes import cut_off
 from kcoord_wire.protocol.wording import counted
 from kcoord_wire.recorder.recording import (
@@ -312,12 +312,14 @@ def read_log(
     path: str | os.PathLike[str],
     *,
     share: range | None = None,
+    max_expansion: int = MAX_EXPANSION,
     batch_rows: int = 8192,
     goes_on: GoesOn | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a segment file of ``__consumer_offsets``, as rows of `LogRow`.
 
     :param share: the bytes of the file, which is not packed, that are read (`segments`); None for all
+    :param max_expansion: see `segments.MAX_EXPANSION`
     :param batch_rows: rows of a batch, at most
     :param goes_on: see `GoesOn`
     :raises OSError: the file cannot be read
@@ -325,7 +327,7 @@ def read_log(
     """
     source = os.fspath(path)
     partition = partition_of(source)
-    rows = ((source, partition, *row) for row in records_of(Path(path), share, goes_on))
+    rows = ((source, partition, *row) for row in records_of(Path(path), share, goes_on, max_expansion))
     yield from _batches_of(LogRow, rows, batch_rows, 6)
 
 

@@ -13,6 +13,8 @@ Laws:
 * Every byte is in the batch of a record or in the loss of a row.
 * A segment that becomes shorter while it is read, as a follower truncates its log, is read as far as it was there; the
   rest is a loss. A transaction that is open there is undecided.
+* What compressed batches may have together is bounded by the bytes that are read (`MAX_EXPANSION`); what is beyond is
+  lost, with that reason. So where it is used up, shares have more than the whole.
 * Memory holds open transactions: their records, or the places of their batches where those are before the share.
 
 Transactions: offsets committed in a transaction become rows at its commit marker; those of an aborted one are dropped.
@@ -26,7 +28,7 @@ import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeGuard
 
 from kcoord_wire.capture.frames import GoesOn
 from kcoord_wire.errors import DecodeError
@@ -37,6 +39,11 @@ from kcoord_wire.kernel.file_bytes import FileBytes, FileCutError
 if TYPE_CHECKING:
     from kcoord_wire.records.model import Batch, RecordBatch
 
+MAX_EXPANSION: Final = 100
+"""Bytes that the compressed batches of a segment may have for each of its bytes, and `_LEAST_DECOMPRESSED` at least. In
+2,138 bytes of zstd can be 64 MiB."""
+
+_LEAST_DECOMPRESSED: Final = 256 << 20
 _MAX_BATCH: Final = 100 * 1024 * 1024
 _SEARCHES: Final = 64  # how often each byte of a segment is examined in the search for sound batches, on average
 # Where a batch may begin: an offset below 2**40, a size below 2**24, any epoch, a known magic.
@@ -60,18 +67,22 @@ _Record = tuple[int, int, int, bytes | None, bytes | None, str | None, int, bool
 """A `LogRow` without source and partition."""
 
 
-def records_of(path: Path, share: range | None, goes_on: GoesOn | None) -> Iterator[_Record]:
+def records_of(
+    path: Path, share: range | None, goes_on: GoesOn | None, max_expansion: int = MAX_EXPANSION
+) -> Iterator[_Record]:
     """Yield the records of a segment file, in the columns of `LogRow` behind the partition.
 
     :param share: of the bytes of a file that is not packed; None for all
+    :param max_expansion: see `MAX_EXPANSION`
     :raises OSError: the file cannot be read
     """
     with unpacked(path) as content:
         size = content.path.stat().st_size
         if size:
             with content.path.open("rb", buffering=0) as file:
-                segment = _Segment(FileBytes(file), _offsets_of(plain_name(path)))
-                yield from segment.records(range(size) if share is None else share, goes_on)
+                share = range(size) if share is None else share
+                data = _Batches(file, max(_LEAST_DECOMPRESSED, max_expansion * len(share)))
+                yield from _Segment(data, _offsets_of(plain_name(path))).records(share, goes_on)
         if content.fault is not None:
             yield -1, size, 0, None, None, content.fault, content.lost, False
 
@@ -103,13 +114,28 @@ class _Held(NamedTuple):
     records: list[_Record] | None
 
 
+class _Batches(FileBytes):
+    """The bytes of a segment, and what its batches may cost.
+
+    :param decompressed: bytes that compressed ones may have together
+    """
+
+    __slots__ = ("limits",)
+
+    def __init__(self, file: BinaryIO, decompressed: int) -> None:
+        from kcoord_wire.records.limits import Allowance, ReadLimits
+
+        super().__init__(file)
+        self.limits = ReadLimits(strict=False, allowance=Allowance(decompressed))
+
+
 class _Segment:
     """A segment that is read once, from its beginning.
 
     :param offsets: those that it can have
     """
 
-    def __init__(self, data: FileBytes, offsets: range) -> None:
+    def __init__(self, data: _Batches, offsets: range) -> None:
         self._data, self._offsets = data, offsets
         self._open: dict[int, list[_Held]] = {}  # by producer
         self._position = 0  # bytes before it are in a row, held, or before the share
@@ -251,7 +277,7 @@ def _ends_well(batch: RecordBatch) -> bool | None:
     return None
 
 
-def _chain(data: FileBytes, goes_on: GoesOn | None) -> Iterator[_Entry]:
+def _chain(data: _Batches, goes_on: GoesOn | None) -> Iterator[_Entry]:
     """Yield the entries of a segment, which do not depend on what a reader does with them."""
     size = data.size
     budget = _SEARCHES * size
@@ -274,7 +300,7 @@ def _chain(data: FileBytes, goes_on: GoesOn | None) -> Iterator[_Entry]:
         position, end = entry_end, _claimed_end(data, entry_end)
 
 
-def _claimed_end(data: FileBytes, position: int) -> int | None:
+def _claimed_end(data: _Batches, position: int) -> int | None:
     """Return where the batch ends that a plausible header begins; None for any other bytes."""
     if position + _HEADER.size > data.size:
         return None
@@ -284,7 +310,7 @@ def _claimed_end(data: FileBytes, position: int) -> int | None:
     return end if is_plausible else None
 
 
-def _pieces(data: FileBytes, entry: _Entry) -> Iterator[Batch | _Entry]:
+def _pieces(data: _Batches, entry: _Entry) -> Iterator[Batch | _Entry]:
     """Yield the sound batches within an entry, and the damage between them."""
     position, budget = entry.position, _SEARCHES * (entry.end - entry.position)
     while position < entry.end:
@@ -298,8 +324,7 @@ def _pieces(data: FileBytes, entry: _Entry) -> Iterator[Batch | _Entry]:
         position = end
 
 
-def _batch_at(data: FileBytes, position: int, end: int) -> Batch | DecodeError:
-    from kcoord_wire.records.limits import ReadLimits
+def _batch_at(data: _Batches, position: int, end: int) -> Batch | DecodeError:
     from kcoord_wire.records.segment import PREFIX_SIZE, batch_size, decode_any
 
     try:
@@ -308,12 +333,12 @@ def _batch_at(data: FileBytes, position: int, end: int) -> Batch | DecodeError:
         if size > min(_MAX_BATCH, end - position):
             detail = f"{size} bytes or more where {end - position} are left"
             return DecodeError("truncated", position, "Batch.size", detail)
-        return decode_any(memoryview(data.read(position, size)), position, ReadLimits(strict=False))
+        return decode_any(memoryview(data.read(position, size)), position, data.limits)
     except DecodeError as error:
         return error
 
 
-def _next_batch(data: FileBytes, position: int, end: int, budget: int) -> tuple[int, int]:
+def _next_batch(data: _Batches, position: int, end: int, budget: int) -> tuple[int, int]:
     """Return where the next sound batch before `end` begins, else `end`; and what is left of the budget."""
     from kcoord_wire.records.segment import PREFIX_SIZE
 

@@ -15,7 +15,7 @@ from kcoord_wire.capture.pcap import salvage_packets
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.sources.frames import read_frames, read_lines, read_log
 from kcoord_wire.recorder.recording import RecordingWriter, recording_files
-from kcoord_wire.records import Record, RecordBatch, SegmentReader, encode_batch
+from kcoord_wire.records import Record, RecordBatch, SegmentReader, batch, encode_batch
 from tests.support.pcapng import flip_time, to_pcapng
 from tests.support.recordings import record_capture
 from tests.support.segments import commit, rows
@@ -266,6 +266,33 @@ def test_flips_within_compressed_batches_are_losses_too(tmp_path: Path) -> None:
     sizes = {batch.position: batch.size for batch in SegmentReader(data) if isinstance(batch, RecordBatch)}
     read = {row["position"] for row in found if row["error"] is None}
     assert sum(sizes[position] for position in read) + sum(row["lost"] for row in found) == len(data)
+
+
+def test_what_a_segment_decompresses_to_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few hundred bytes of zstd are a MiB each; what comes after the bound is lost, and said to be."""
+    decompressed = []
+    real = batch.decompress
+
+    def noted(*args: Any, **options: Any) -> bytes:
+        plain = real(*args, **options)
+        decompressed.append(len(plain))
+        return plain
+
+    monkeypatch.setattr(batch, "decompress", noted)
+    monkeypatch.setattr("kcoord_wire.forensics.sources.segments._LEAST_DECOMPRESSED", 3 << 20)
+    bombs = [encode_batch([Record(b"k", bytes(1 << 20), 1, n)], base_offset=n, compression=4) for n in range(40)]
+    sound = encode_batch([commit("g", 7)], base_offset=40)
+    path = tmp_path / f"{0:020}.log"
+    path.write_bytes(b"".join(bombs) + sound)
+    found = rows(read_log(path))
+    assert [row["offset"] for row in found if row["error"] is None] == [0, 1, 40]
+    assert sum(decompressed) <= 3 << 20
+    lost = [row for row in found if row["error"]]
+    assert sum(row["lost"] for row in lost) == sum(map(len, bombs[2:]))
+    assert all(f"more than is left of the {3 << 20} bytes for the whole file" in row["error"] for row in lost)
+    analysis = analyze([path])
+    assert {loss.what for loss in analysis.losses} == {row["error"] for row in lost}
+    assert len([row for row in rows(read_log(path, max_expansion=10_000)) if row["error"] is None]) == 41
 
 
 # ---- files that another process cuts off while they are read
