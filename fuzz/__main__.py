@@ -25,9 +25,19 @@ BUILD = HERE.parent / "build" / "fuzz"
 # The modules whose branches guide the search, where that is not the whole package: the codec has targets of its own,
 # and counting its branches here as well halves the number of inputs per second.
 CAPTURES = ["kcoord_wire.capture", "kcoord_wire.recorder", "kcoord_wire.forensics"]
-GUIDED_BY = {"analyze": [*CAPTURES, "kcoord_wire.records"], "capture": CAPTURES}
+GUIDED_BY = {
+    "analyze": [*CAPTURES, "kcoord_wire.records"],
+    "capture": CAPTURES,
+    "times": ["kcoord_wire.forensics", "kcoord_wire.report"],
+}
 STATUS = re.compile(rb"#(\d+)\t.* cov: (\d+) .* corp: (\d+)")  # libFuzzer's, as it goes on
-MAX_LENGTH = {"analyze": 8192, "capture": 8192, "connection": 1024, "framing": 512}  # of an input; others: 4096
+MAX_LENGTH = {
+    "analyze": 8192,
+    "capture": 8192,
+    "connection": 1024,
+    "framing": 512,
+    "times": 256,
+}  # of an input; others: 4096
 
 
 def main() -> int:

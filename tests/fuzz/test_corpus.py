@@ -30,6 +30,7 @@ GENERATED = {
     "records": 10_000,
     "round_trip": 20_000,
     "schema": 4_000,
+    "times": 12,
     "lazy": 2_000,
 }
 NUMBERS = (b"\x00", b"\x01", b"\x7f", b"\x80", b"\xff", b"\xff\xfe", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f")

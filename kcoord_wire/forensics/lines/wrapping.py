@@ -29,6 +29,7 @@ MAX_LINE: Final = 8192
 """Bytes of a line that are read."""
 
 _NS: Final = 1_000_000_000
+_MAX_NS: Final = 2**63 - 1  # years 1678 to 2261: all other times of the sources are in 64 signed bits
 _PREFIX: Final = 400  # characters before the message in which its time is looked for
 _DEPTH: Final = 3  # JSON in JSON
 _MESSAGES: Final = ("message", "msg", "log", "@message", "MESSAGE", "body", "textPayload", "event", "line")
@@ -117,7 +118,7 @@ def _object(text: str) -> dict[str, Any] | None:
 
 
 def stamp_of(prefix: str, times: list[Any], zone: tzinfo, latest: datetime) -> Stamp | None:
-    """Return the time of a message.
+    """Return the time of a message; None where none is stated that 64 bits can hold in nanoseconds.
 
     :param prefix: what stands before it
     :param times: those of the JSON around it, the outermost first
@@ -126,6 +127,8 @@ def stamp_of(prefix: str, times: list[Any], zone: tzinfo, latest: datetime) -> S
     """
     found: Stamp | None = None
     for stamp in _stamps(prefix, times, zone, latest):
+        if abs(stamp.time_ns) > _MAX_NS:
+            continue
         found = stamp
         if stamp.is_zoned:
             break

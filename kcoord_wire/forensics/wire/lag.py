@@ -486,7 +486,7 @@ class _Walk:
     def run(self, events: Iterable[_Event], interval_ns: int) -> None:
         """Take all events."""
         takers = {_COMMIT: self._commit, _ANSWER: self._answer, _FETCHED: self._see}
-        slot = -1
+        slot: int | None = None
         for event in events:
             owner = self._owner_at(event.time_ns)
             if owner is not self._owner:
@@ -623,7 +623,7 @@ class _Walk:
         """Note that a connection reads; return whether another one that may be the owner's does, too."""
         self._readers[connection] = now_ns
         others = (at for name, at in self._readers.items() if name != connection)
-        return max(others, default=0) > now_ns - _AMBIGUOUS_NS
+        return any(at > now_ns - _AMBIGUOUS_NS for at in others)
 
     def _reset(
         self, event: _Event, kind: ResetKind, before: int, after: int | None, *, at_ns: int | None = None

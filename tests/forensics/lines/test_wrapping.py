@@ -78,3 +78,24 @@ def test_impossible_times_raise_nothing(text: str) -> None:
 @pytest.mark.parametrize("text", ['{"message":"half', '{"message":1}', "{" * 9000, '{"a":' * 3000 + "}", '["x"]}'])
 def test_broken_json_is_text(text: str) -> None:
     assert unwrap(text).text
+
+
+@pytest.mark.parametrize(
+    ("prefix", "times"),
+    [
+        ("[9999-12-31 00:00:00,000] INFO", []),
+        ("[0001-01-01 00:00:00,000] INFO", []),
+        ("%7|99999999999.000|HEARTBEAT|", []),
+        ("", [99_999_999_999]),
+        ("", [8_000_000_000_000_000_000]),
+    ],
+)
+def test_a_time_has_64_bits(prefix: str, times: list[int]) -> None:
+    """Of nanoseconds, as in all tables; a line without a time has that of the line before."""
+    found = stamp_of(prefix, times, UTC, NOW)
+    assert found is None or abs(found.time_ns) < 2**63
+    assert (found is None) == (times != [8_000_000_000_000_000_000])
+
+
+def test_a_time_before_1970_is_one() -> None:
+    assert stamp_of("[1969-12-31 23:59:59,000] INFO", [], UTC, NOW) == Stamp(-(10**9), False)
