@@ -373,8 +373,7 @@ class Reassembler:
         held = connection._held
         first, blocked = len(held) - 1, {0, 1}  # those before the last were examined by the call before
         while held:
-            places = (at for at in range(len(held)) if at >= first or held[at][0] not in blocked)
-            index = next((at for at in places if not _lacking(connection, *held[at])), 0)
+            index = _complete_at(connection, first, blocked)
             sender, segment = held[index]
             if lacking := _lacking(connection, sender, segment):
                 if len(held) <= patience:
@@ -468,6 +467,25 @@ def _opens_another(connection: TcpConnection, sender: int, segment: Segment) -> 
         return direction.initial != segment.sequence
     seen_midway = direction.expected is not None or (peer.expected is not None and peer.initial is None)
     return seen_midway or connection.closed
+
+
+def _complete_at(connection: TcpConnection, first: int, blocked: set[int]) -> int:
+    """Return the first held segment that lacks nothing; 0 if there is none.
+
+    :param first: no earlier one of the `blocked` senders counts
+    """
+    held = connection._held
+    expected = [direction.expected for direction in connection._directions]
+    for at in range(first if len(blocked) > 1 else 0, len(held)):
+        sender, segment = held[at]
+        if at < first and sender in blocked:
+            continue
+        peer = expected[1 - sender]  # as `_lacking`, which is called 20 times for each packet of a lossy capture
+        if peer is None or not segment.flags & ACK:
+            return at
+        if not 0 < (segment.acknowledged - peer) & 0xFFFFFFFF <= _WINDOW:
+            return at
+    return 0
 
 
 def _lacking(connection: TcpConnection, sender: int, segment: Segment) -> int:
