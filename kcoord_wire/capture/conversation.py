@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Final, Literal, NamedTuple
@@ -305,7 +305,7 @@ class _Direction:
         self._fed = self._taken = 0
         self._times: deque[tuple[int, At]] = deque()  # where each piece ends in the direction, and its packet
 
-    def feed(self, data: bytes, at: At) -> Iterator[SplitFrame | Skipped]:
+    def feed(self, data: bytes, at: At) -> Iterable[SplitFrame | Skipped]:
         if data:
             self._fed += len(data)
             if len(self._times) < _MAX_TIMES:
@@ -405,7 +405,7 @@ class RawConversation:
         ]
         return frames if how is None else [*frames, RawFrame(time_ns, number, self._connection, how, by=by)]
 
-    def _frames(self, side: Side, pieces: Iterator[SplitFrame | Skipped]) -> Iterator[RawFrame]:
+    def _frames(self, side: Side, pieces: Iterable[SplitFrame | Skipped]) -> Iterator[RawFrame]:
         direction = self._directions[side]
         for piece in pieces:
             if isinstance(piece, Skipped):

@@ -725,7 +725,11 @@ class _Reader:
         self.place = segment.number * _OF_PACKET
         self._report.cut_packets += len(segment.payload) < segment.length
         for event in self._reassembler.push(segment):
-            yield from self._handle(event)
+            talk = event.connection.talk
+            if isinstance(talk, _Dialogue) and isinstance(event.piece, bytes):
+                yield from talk.handle(event)
+            else:
+                yield from self._handle(event)
         if self._reassembler.crowded:
             self.place = segment.number * _OF_PACKET + _ENDED
             for event in self._reassembler.shorten(segment.at):

@@ -13,7 +13,7 @@ Laws:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -93,8 +93,16 @@ class FrameSplitter:
         self._assessed = 0  # leading bytes of the window that were assessed
         self._candidates: list[int] = []  # places among them that need MORE
 
-    def feed(self, data: bytes) -> Iterator[SplitFrame | Skipped]:
-        """Take in the next bytes; yield what they complete."""
+    def feed(self, data: bytes) -> Iterable[SplitFrame | Skipped]:
+        """Take in the next bytes; return what they complete. Exhaust an iterator before the next call."""
+        size = len(data) - SIZE_BYTES
+        if self._framer is None or self._broken or self._framer.buffered or not 0 < size <= self._max_frame_size:
+            return self._feed(data)
+        if int.from_bytes(data[:SIZE_BYTES], "big") != size:
+            return self._feed(data)
+        return (SplitFrame(data[SIZE_BYTES:], size),)  # nearly always: a segment is a frame
+
+    def _feed(self, data: bytes) -> Iterator[SplitFrame | Skipped]:
         if self._broken and data:
             tail = min(self._broken, len(data))
             self._broken -= tail

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -108,6 +108,11 @@ class _Direction:
         self.initial = sequence
         self.expected = sequence + 1
         self.from_start = True
+
+    def advance(self, size: int) -> None:
+        """Note that the next bytes are delivered."""
+        assert self.expected is not None
+        self.expected += size
 
     def distance(self, sequence: int) -> int:
         """How far a sequence number lies ahead of the next byte; negative if behind."""
@@ -283,11 +288,27 @@ class Reassembler:
         self._group_of = group_of or (lambda _: every)
         self._connections: dict[Pair, TcpConnection] = {}
 
-    def push(self, segment: Segment) -> Iterator[StreamEvent]:
-        """Take in the next captured segment; yield what it delivers. Exhaust the iterator before the next call."""
+    def push(self, segment: Segment) -> Iterable[StreamEvent]:
+        """Take in the next captured segment; return what it delivers. Exhaust an iterator before the next call."""
         source, destination = segment.source, segment.destination
         pair, sender = ((source, destination), 0) if source <= destination else ((destination, source), 1)
         connection = self._connections.get(pair)
+        if connection is None or not _is_next(connection, sender, segment):
+            return self._push(connection, pair, sender, segment)
+        # Nearly always: what `_push` does, without a generator for each step.
+        connection.group.order.move_to_end(pair)
+        connection.last = segment.number
+        connection._syns.clear()
+        direction = connection._directions[sender]
+        direction.since_ns = segment.time_ns
+        if not segment.payload:
+            return ()
+        direction.advance(len(segment.payload))
+        return (StreamEvent(connection, sender, segment.at, segment.payload),)
+
+    def _push(
+        self, connection: TcpConnection | None, pair: Pair, sender: int, segment: Segment
+    ) -> Iterator[StreamEvent]:
         if connection is None or _opens_another(connection, sender, segment):
             if not segment.length and not segment.flags & SYN:
                 return  # an acknowledgement alone shows no data
@@ -456,6 +477,16 @@ def _note_start_and_end(connection: TcpConnection, sender: int, segment: Segment
             peer.infer_fin()
             by = 1 - sender
         connection.ending = Closed("closed", by), segment.at
+
+
+def _is_next(connection: TcpConnection, sender: int, segment: Segment) -> bool:
+    """Whether a segment goes on where both directions are, in a connection in which nothing is held."""
+    if segment.flags & (SYN | FIN | RST) or connection.closed or connection.ignored or connection._held:
+        return False
+    direction = connection._directions[sender]
+    if direction.expected is None or direction.fin is not None or direction.pending:
+        return False
+    return not direction.distance(segment.sequence) and not _lacking(connection, sender, segment)
 
 
 def _opens_another(connection: TcpConnection, sender: int, segment: Segment) -> bool:
