@@ -10,12 +10,12 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from kcoord_wire.forensics.causes import Cause
-from kcoord_wire.forensics.model import GroupHistory, Rebalance
+from kcoord_wire.forensics.model import Generation, GroupHistory, Rebalance
 
 TOGETHER_NS: Final = 60_000_000_000
 """Joins of one start are not further apart."""
@@ -44,6 +44,14 @@ def course_of(history: GroupHistory) -> Course:
     begun = _start(rows)
     over = max(begun, len(rows) - _shutdown(history))
     return Course(rows[:begun], rows[begun:over], rows[over:])
+
+
+def resets_of(history: GroupHistory) -> Iterator[tuple[Generation, Generation]]:
+    """Yield the generations of a group that do not follow the one before, each behind that one."""
+    for before, after in pairwise(sorted(history.generations, key=lambda generation: generation.joined_ns)):
+        is_again = after.generation_id == before.generation_id and after.leader_id != before.leader_id
+        if after.generation_id < before.generation_id or is_again:
+            yield before, after
 
 
 def _start(rows: Sequence[Rebalance]) -> int:

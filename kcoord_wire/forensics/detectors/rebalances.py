@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.course import resets_of
 from kcoord_wire.forensics.detectors.finding import (
     MINUTE_NS,
     DetectorResult,
@@ -339,10 +339,7 @@ def generation_reset(seen: Seen) -> Iterator[DetectorResult]:
 
     Threshold: any.
     """
-    for before, after in pairwise(sorted(seen.history.generations, key=lambda generation: generation.joined_ns)):
-        is_again = after.generation_id == before.generation_id and after.leader_id != before.leader_id
-        if after.generation_id >= before.generation_id and not is_again:
-            continue
+    for before, after in resets_of(seen.history):
         led = [row for row in seen.history.rebalances if row.generation_id == after.generation_id]
         led = [row for row in led if before.joined_ns < row.started_ns <= after.joined_ns]
         was_empty = _was_empty(seen.history, before, after)

@@ -8,7 +8,7 @@ from itertools import islice, pairwise
 from typing import Final, NamedTuple
 
 from kcoord_wire.forensics.causes import Cause
-from kcoord_wire.forensics.course import SETTLED_NS, course_of
+from kcoord_wire.forensics.course import SETTLED_NS, course_of, resets_of
 from kcoord_wire.forensics.detectors.finding import (
     MINUTE_NS,
     DetectorResult,
@@ -94,8 +94,9 @@ def deploy(seen: Seen) -> Iterator[DetectorResult]:
     shutdown, and another with its client id (or, as pods have, with the same id but for the part behind its last
     separator) joined within five minutes. One that had joined within five minutes before counts, too, unless it was
     there from the beginning. A process that was killed is replaced by nobody. Members that come back again and again
-    are `flapping_member`, a group whose size goes up and down is `swinging_size`, and members that return with another
-    protocol migrate.
+    are `flapping_member`, a group whose size goes up and down is `swinging_size`, members that return with another
+    protocol migrate, and those that return after the group was deleted (`generation_reset`) had been stopped for that:
+    a group that has members, static ones as well, cannot be deleted.
 
     Threshold: two members or more replaced, each once, and half of those that were there at least; all of them, where
     the group lost two or more at a time; no two replacements further apart than five minutes. Always info. Not in the
@@ -109,10 +110,16 @@ def deploy(seen: Seen) -> Iterator[DetectorResult]:
         pairs = [pair for pair in pairs if pair.old in before and pair.old.protocol == pair.new.protocol]
         names = {client_of(pair.old) for pair in pairs}
         count = len(names) if len(names) > 1 else len(pairs)  # all instances may have one client id
-        if count < DEPLOY_THRESHOLD or 2 * count < len(before):
+        if count < DEPLOY_THRESHOLD or 2 * count < len(before) or _is_formed_again(seen.history, pairs):
             continue
         if count >= len(before) or _dip(seen.history, pairs) < DEPLOY_THRESHOLD:
             yield _deploy(seen.history, pairs, count, max(count, len(before)))
+
+
+def _is_formed_again(history: GroupHistory, pairs: Sequence[_Replaced]) -> bool:
+    """Whether the group was lost between the departure of some of them and the return of all."""
+    from_ns, to_ns = min(pair.from_ns for pair in pairs), max(pair.to_ns for pair in pairs)
+    return any(before.joined_ns <= to_ns and after.joined_ns >= from_ns for before, after in resets_of(history))
 
 
 def _replaced(history: GroupHistory) -> list[_Replaced]:

@@ -13,7 +13,7 @@ from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.detectors import detect
 from kcoord_wire.forensics.model import GroupHistory, MemberLife
 from kcoord_wire.report.digest import headline
-from tests.support.detector_groups import SECOND, group, held, life, of, rebalance
+from tests.support.detector_groups import SECOND, generation, group, held, life, of, rebalance
 
 
 def again(name: str, at_s: float, **more: object) -> MemberLife:
@@ -99,6 +99,24 @@ def test_a_supervisor_that_restarts_one_member_is_no_deploy() -> None:
     assert of("deploy", history) == []
     (found,) = of("flapping_member", history)
     assert found.subject == "b at 10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "deploys"),
+    [((3, 1), 0), ((3, 3), 0), ((7, 2), 0), ((3, 4), 1)],
+    ids=["deleted", "with the same number", "after more generations", "the next one"],
+)
+def test_members_that_were_stopped_to_delete_their_group_are_no_deploy(numbers: tuple[int, int], deploys: int) -> None:
+    history = bounced("a", "b")
+    history.generations += [generation(numbers[0], 90, 110), generation(numbers[1], 114)]
+    history.generations[1].leader_id = "a-again"
+    assert len(list(of("deploy", history))) == deploys
+
+
+def test_a_deploy_is_one_though_the_group_was_deleted_before() -> None:
+    history = bounced("a", "b")
+    history.generations += [generation(3, 10), generation(1, 50), generation(2, 110)]
+    assert len(list(of("deploy", history))) == 1
 
 
 def test_another_protocol_is_a_migration() -> None:
