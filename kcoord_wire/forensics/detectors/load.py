@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -127,6 +127,7 @@ GROWING_NS: Final = 30 * SECOND_NS
 BEHIND_NS: Final = 10 * SECOND_NS
 _PARTS: Final = 5
 _LEAST_ROWS: Final = 2  # in each part
+_LEAST_FETCHES: Final = 4  # where there are fewer rows, each of which is a part
 _TWO_DIGITS: Final = 10
 
 _ADVICE_ON_ONE: Final = (
@@ -145,10 +146,12 @@ class Growth(NamedTuple):
 
     :ivar first: the first row of the time in which it has grown
     :ivar last: the last one
+    :ivar after: the last row of the partition, where it has not grown steadily since; None where it grows to the end
     """
 
     first: Lag
     last: Lag
+    after: Lag | None = None
 
     @property
     def place(self) -> tuple[str, int]:
@@ -185,9 +188,11 @@ def growing_lag(seen: Seen) -> Iterator[DetectorResult]:
     Normal is lag that falls again: after a burst, after a rebalance, between two commits. A partition that its owner
     leaves as it is is `stuck_partition`, and one whose owner is throttled is told there.
 
-    Threshold: for 30 s at least, in the hands of one owner to the end of the source, the lag is higher in each fifth of
-    the time than in the one before, its position rises in each, and what it has grown by is what comes in ten seconds;
-    warning.
+    Threshold: for 30 s at least, in the hands of one owner, the lag is higher in each fifth of the time than in the one
+    before, its position rises in each, and what it has grown by is what comes in ten seconds; warning. A client that
+    works on what one Fetch gave for seconds shows its lag at each Fetch only: then it is higher at each of four at
+    least than at the one before, and no two are further apart than half of the time. Growth need not last to the end:
+    that of an earlier time counts, too, if none does.
     """
     throttled_ids = _ids_of(seen.history, throttled_clients(seen.errors))
     grown = [each for each in growths(seen.history) if each.last.member_id not in throttled_ids]
@@ -196,32 +201,37 @@ def growing_lag(seen: Seen) -> Iterator[DetectorResult]:
 
 
 def growths(history: GroupHistory) -> list[Growth]:
-    """Return the partitions whose lag grows to the end of the source, the worst first."""
+    """Return the partitions whose lag grows steadily, or did: those where it lasts first, then the worst."""
     rows: dict[tuple[str, int], list[Lag]] = defaultdict(list)
     for row in history.lag:
         if row.lag is not None:
             rows[row.topic, row.partition].append(row)
     found = [growth for each in rows.values() if (growth := _growth(each, history.group.last_ns)) is not None]
-    return sorted(found, key=lambda each: (-each.grown, each.place))
+    return sorted(found, key=lambda each: (each.after is not None, -each.grown, each.place))
 
 
 def _growth(rows: list[Lag], last_ns: int) -> Growth | None:
-    """Return how the lag of one partition has grown since its last owner began to read, if it has in every part."""
-    owned = _of_last_owner(rows)
+    """Return how the lag of one partition has grown in the hands of one owner: to the end, else most at any time."""
+    by_owner = [list(owned) for _, owned in groupby(rows, key=lambda row: row.member_id)]
+    lasting_one = _steady(by_owner[-1])
+    if lasting_one is not None and last_ns - lasting_one.last.time_ns <= GROWING_NS:
+        return lasting_one
+    past = [growth for owned in by_owner if (growth := _steady(_to_the_peak(owned))) is not None]
+    past = [growth._replace(after=rows[-1]) for growth in past if growth.last is not rows[-1]]
+    return max(past, key=lambda each: each.grown, default=None)
+
+
+def _to_the_peak(owned: list[Lag]) -> list[Lag]:
+    return owned[: max(range(len(owned)), key=lambda at: (owned[at].lag or 0, at)) + 1]
+
+
+def _steady(owned: list[Lag]) -> Growth | None:
+    """Return how the lag has grown from its lowest to the last of these rows, if it has in every part of the time."""
     lowest = min(range(len(owned)), key=lambda at: (owned[at].lag or 0, -at))
     growth = Growth(owned[lowest], owned[-1])
-    is_new = last_ns - growth.last.time_ns <= GROWING_NS
-    if growth.ns < GROWING_NS or growth.behind_ns < BEHIND_NS or not is_new:
+    if growth.ns < GROWING_NS or growth.behind_ns < BEHIND_NS:
         return None
     return growth if _rises(owned[lowest:], growth.ns) else None
-
-
-def _of_last_owner(rows: list[Lag]) -> list[Lag]:
-    """Return the last rows with the same owner."""
-    start = len(rows)
-    while start and rows[start - 1].member_id == rows[-1].member_id:
-        start -= 1
-    return rows[start:]
 
 
 def _rises(rows: list[Lag], ns: int) -> bool:
@@ -230,7 +240,9 @@ def _rises(rows: list[Lag], ns: int) -> bool:
     for row in rows:
         parts[min((row.time_ns - rows[0].time_ns) * _PARTS // ns, _PARTS - 1)].append(row)
     if any(len(part) < _LEAST_ROWS for part in parts):
-        return False
+        if len(rows) < _LEAST_FETCHES or any(2 * (after.time_ns - row.time_ns) > ns for row, after in pairwise(rows)):
+            return False
+        parts = [[row] for row in rows]
     lags = [median(row.lag or 0 for row in part) for part in parts]
     positions = [_position(part[-1]) for part in parts]
     return all(before < after for each in (lags, positions) for before, after in pairwise(each))
@@ -244,20 +256,36 @@ def _growing_found(seen: Seen, grown: list[Growth]) -> DetectorResult:
     worst = grown[0]
     known = [row for row in seen.history.partitions if row.lag is not None]
     names = [f"{topic}-{number}" for topic, number in (each.place for each in grown)]
-    more = f"; {len(grown)} of {len(known)} partitions grow ({first_of(names)})" if len(grown) > 1 else ""
+    more = f"; {len(grown)} of {len(known)} partitions {_verb(worst)} ({first_of(names)})" if len(grown) > 1 else ""
+    come, read = ("come", "are read") if worst.after is None else ("came", "were read")
+    yet = [each.last.time_ns for each in grown if each.after is not None]
     return DetectorResult(
         severity="warning",
         from_ns=min(each.first.time_ns for each in grown),
+        to_ns=max(yet) if len(yet) == len(grown) else None,
         subject=only(names),
-        text=f"the lag of {names[0]} grows steadily while {_reader(seen.history, worst)} reads it: from "
+        text=f"the lag of {names[0]} {_verb(worst)}{'s' if worst.after is None else ''} steadily while "
+        f"{_reader(seen.history, worst)} read{'s' if worst.after is None else ''} it: from "
         f"{worst.first.lag or 0:,} to {worst.last.lag or 0:,} within {lasting(worst.ns)}; {worst.rate(worst.came)} "
-        f"records/s come, {worst.rate(worst.came - worst.grown)} are read{_share(seen.history, worst)}{more}",
+        f"records/s {come}, {worst.rate(worst.came - worst.grown)} {read}{_share(seen.history, worst)}"
+        f"{_afterwards(worst)}{more}",
         advice=_ADVICE_ON_ONE if 2 * len(grown) <= len(known) else _ADVICE_ON_ALL,
         value=worst.behind_ns / SECOND_NS,
         threshold=BEHIND_NS / SECOND_NS,
         evidence=map(_growth_evidence, grown),
         cost_ms=sum(each.behind_ns for each in grown) / NS_PER_MS,
     )
+
+
+def _verb(growth: Growth) -> str:
+    return "grow" if growth.after is None else "grew"
+
+
+def _afterwards(growth: Growth) -> str:
+    """Return what the lag was at the end, where it has not grown steadily until then."""
+    if growth.after is None:
+        return ""
+    return f"; {lasting(growth.after.time_ns - growth.last.time_ns)} later it was {growth.after.lag or 0:,}"
 
 
 def _reader(history: GroupHistory, growth: Growth) -> str:
@@ -277,10 +305,11 @@ def _share(history: GroupHistory, worst: Growth) -> str:
     firsts: dict[int, int] = {}
     lasts: dict[int, int] = {}
     for row in history.lag:
-        if row.topic == worst.last.topic and row.time_ns >= worst.first.time_ns:
+        if row.topic == worst.last.topic and worst.first.time_ns <= row.time_ns <= worst.last.time_ns:
             firsts.setdefault(row.partition, row.end_offset)
             lasts[row.partition] = row.end_offset
     total = sum(lasts[number] - firsts[number] for number in firsts)
     if len(firsts) == 1 or 2 * worst.came < total:
         return ""
-    return f"; {worst.came / total:.0%} of the records of {worst.last.topic} come to this partition"
+    come = "come" if worst.after is None else "came"
+    return f"; {worst.came / total:.0%} of the records of {worst.last.topic} {come} to this partition"

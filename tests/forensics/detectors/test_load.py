@@ -81,7 +81,41 @@ def test_what_is_no_steady_growth(lag_at: Callable[[int], int]) -> None:
 
 def test_too_short_or_just_taken_over() -> None:
     assert of("growing_lag", lagging(lambda at: 40 * at - 400, seconds=25)) == []
-    assert of("growing_lag", lagging(lambda at: 40 * at - 400, owner=lambda at: "c1-id" if at > 50 else "c2-id")) == []
+    turns = lagging(lambda at: 40 * at - 400, seconds=50, owner=lambda at: "c1-id" if at > 35 else "c2-id")
+    assert of("growing_lag", turns) == []
+
+
+def test_growth_that_is_over_is_told_with_what_became_of_it() -> None:
+    history = lagging(lambda at: 40 * at - 400 if at <= 60 else 0)
+    (found,) = of("growing_lag", history)
+    assert (found.severity, found.to_ns) == ("warning", 60 * SECOND)
+    assert found.text == (
+        "the lag of orders-0 grew steadily while c1 (10.0.0.1) read it: from 0 to 2,000 within 50.0 s; "
+        "100 records/s came, 60 were read; 9.0 s later it was 0"
+    )
+    (found,) = of("growing_lag", lagging(lambda at: 40 * at - 400, owner=lambda at: f"c{1 if at > 50 else 2}-id"))
+    assert found.text.endswith("; 19.0 s later it was 2,360"), "its next owner reads it as slowly"
+
+
+def sparse(*lags: tuple[int, int]) -> GroupHistory:
+    """A partition whose owner shows its lag at these seconds only, as it works on what one Fetch gave for long."""
+    history = lagging(lambda at: dict(lags).get(at, 0))
+    history.lag = [row for row in history.lag if row.time_ns // SECOND in dict(lags)]
+    return history
+
+
+@pytest.mark.parametrize(
+    ("lags", "count"),
+    [
+        ([(10, 0), (20, 300), (40, 900), (60, 1_500)], 1), ([(10, 0), (20, 300), (40, 900), (60, 1_500), (61, 0)], 1),
+        ([(10, 0), (25, 700), (40, 1_500)], 0), ([(10, 0), (50, 1_000), (55, 1_100), (60, 1_200)], 0),
+        ([(10, 0), (20, 900), (30, 900), (40, 900), (50, 900), (60, 900)], 0),
+        ([(10, 0), (20, 900), (40, 300), (60, 1_500)], 0), ([(10, 0), (18, 300), (28, 600), (36, 900)], 0),
+    ],
+    ids=["four", "and over", "three", "a pause", "one batch", "down between", "too short"],
+)  # fmt: skip
+def test_lag_that_each_fetch_shows(lags: list[tuple[int, int]], count: int) -> None:
+    assert len(of("growing_lag", sparse(*lags))) == count
 
 
 def test_lag_of_a_throttled_owner_is_the_quotas() -> None:
