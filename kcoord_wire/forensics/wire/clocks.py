@@ -2,7 +2,8 @@
 
 Captures of several hosts are read together, and each has the clock of its host. Three things show a difference:
 
-* The same exchanges, where a connection was captured at both of its ends.
+* The same exchanges, where a connection was captured at both of its ends. A connection that goes on in the next file of
+  a rotated capture has none: a join that was refused, and was sent again, is another one.
 * The answers to JoinGroup of one generation: the coordinator sends them to all members at once.
 * What follows from a request, before the request: in KIP-848 groups, a member is given an epoch after the join that
   raised it, and a partition after its former owner has released it. Both give bounds of the difference.
@@ -41,7 +42,8 @@ _ENOUGH: Final = 2  # generations, of which a late answer may be one
 _MOST_ROWS: Final = 2_000  # of a source and kind: more do not change the median
 _EDGE_NS: Final = 1_000 * NS_PER_MS
 _JOIN: Final = ["source", "new_generation_id", "asked_ns", "answered_ns", "instance_id", "given_member_id", "leader_id"]
-_ONCE: Final = ("JoinGroup", "SyncGroup")  # of one member and generation, other than commits of the same offsets
+_ONCE: Final = ("JoinGroup", "SyncGroup")
+"""Accepted once by member and generation, other than commits of the same offsets; one that is refused comes again."""
 _ENOUGH_COMMITS: Final = 3
 _SAME: Final = ["api", "api_version", "member_id", "generation_id", "new_generation_id", "error_code", "reason"]
 _TIMES: Final = {"asked_ns", "answered_ns", "time_ns", "since_ns"}
@@ -282,8 +284,11 @@ def _compared(rows: pa.Table, shared: _Shared) -> pa.Array:
     sources = names_of(rows["source"])
     codes = pc.fill_null(whole(ranked(rows["source"], sources)), -1).to_numpy()
     numbers = []
+    accepted = pc.equal(rows["error_code"], 0)
     for apis in (_ONCE, ("OffsetCommit",)):
         wanted = pc.and_(of_shared, pc.is_in(rows["api"], value_set=pa.array(apis)))
+        if apis is _ONCE:
+            wanted = pc.and_(wanted, accepted)
         at = np.flatnonzero(pc.fill_null(wanted, False).to_numpy())
         numbers += [at[codes[at] == code][:_MOST_ROWS] for code in range(len(sources))]
     return pa.array(np.sort(np.concatenate(numbers)))
