@@ -4,21 +4,28 @@ Laws:
 
 * The host repeats its SYN, and nothing answers, not even with a reset: a broker that is down, or a port without one,
   resets the connection.
-* Meanwhile the broker answered another host, or let it connect: a machine that is off answers nobody.
+* Meanwhile the broker answered another host, a Fetch as well as a member's request, or let it connect: a machine that
+  is off answers nobody. So it may be the coordinator, or a leader of partitions only.
+* The partitions that are not read meanwhile are those that members of the host hold, and that anyone had fetched from
+  this broker; none where the host goes on fetching from it on a connection that it had.
 * It lasts until the host can connect to the broker, or to the end of the source.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from kcoord_wire.forensics.model import Evidence, Outage, SightingKind
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kcoord_wire.forensics.model import Evidence, Outage, Ownership, SightingKind
 from kcoord_wire.forensics.wire.joins import client_address
 from kcoord_wire.forensics.wire.signs import NS_PER_S, broker_address
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Link
+from kcoord_wire.protocol.wording import clock, first_of
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace
@@ -32,13 +39,18 @@ _NO_FRAME: Final = -1
 
 
 def blocked_hosts(
-    traffic: GroupTraffic, lives: Iterable[MemberTrace], rebalances: Sequence[RebalanceTrace]
+    traffic: GroupTraffic,
+    lives: Iterable[MemberTrace],
+    rebalances: Sequence[RebalanceTrace],
+    ownership: Iterable[Ownership] = (),
 ) -> Iterator[Outage]:
     """Yield the outages of single hosts of the group's clients.
 
     :param lives: of all members
     :param rebalances: in order of their numbers
+    :param ownership: of all partitions
     """
+    ownership = list(ownership)
     lives = list(lives)
     hosts = {life.host for life in lives} | {client_address(name) for name in traffic.answered_ns}
     unanswered = [link for link in traffic.links if link.kind == SightingKind.REFUSED and _syns(link)]
@@ -49,7 +61,9 @@ def blocked_hosts(
     for (host, broker), links in groupby(sorted(unanswered, key=lambda link: (way(link), link.time_ns)), key=way):
         for tries in _runs(traffic, host, broker, list(links)):
             if host in hosts and sum(map(_syns, tries)) >= _ENOUGH_SYNS and _is_alive(traffic, broker, tries):
-                yield _outage(traffic, tries, lives, rebalances)
+                outage = _outage(traffic, tries, lives, rebalances)
+                outage.text += _unread(traffic, host, outage, ownership)
+                yield outage
 
 
 def _syns(link: Link) -> int:
@@ -89,10 +103,42 @@ def _is_alive(traffic: GroupTraffic, broker: str, tries: Sequence[Link]) -> bool
     spans = (span for name, span in traffic.answered_ns.items() if is_other(name))
     if any(last_ns > from_ns and first_ns < to_ns for first_ns, last_ns in spans):
         return True
-    return any(
+    if any(
         from_ns < link.time_ns < to_ns and link.kind == SightingKind.OPENED and is_other(link.connection)
         for link in traffic.links
-    )
+    ):
+        return True
+    times = _fetched(traffic, is_other)["time_ns"]
+    return pc.any(pc.and_(pc.greater(times, from_ns), pc.less(times, to_ns))).as_py() is True
+
+
+def _fetched(traffic: GroupTraffic, chosen: Callable[[str], bool]) -> pa.Table:
+    """Return what was fetched, on the connections that are chosen by name."""
+    names = [name for name in pc.unique(traffic.fetched["connection"]).to_pylist() if chosen(name)]
+    of_these = pc.is_in(traffic.fetched["connection"], value_set=pa.array(names, pa.string()))
+    rows: pa.Table = traffic.fetched.filter(pc.and_(of_these, pc.equal(traffic.fetched["api"], "Fetch")))
+    return rows
+
+
+def _unread(traffic: GroupTraffic, host: str, outage: Outage, ownership: Iterable[Ownership]) -> str:
+    """Return which partitions the host does not read meanwhile, and when they were fetched last."""
+    until_ns = traffic.horizon_ns if outage.to_ns is None else outage.to_ns
+    rows = _fetched(traffic, lambda name: broker_address(name) == outage.broker)
+    led = {(row["topic"], row["partition"]) for row in rows.select(["topic", "partition"]).to_pylist()}
+    own = _fetched(traffic, lambda name: (client_address(name), broker_address(name)) == (host, outage.broker))
+    times = own["time_ns"].to_pylist()
+    held = {
+        (row.topic, row.partition)
+        for row in ownership
+        if row.member_id in outage.members
+        if row.from_ns <= outage.from_ns and (row.to_ns is None or row.to_ns > outage.from_ns)
+    }
+    unread = [f"{topic}-{number}" for topic, number in sorted(held & led)]
+    if not unread or any(outage.from_ns < at < until_ns for at in times):
+        return ""
+    last_ns = max((at for at in times if at <= outage.from_ns), default=None)
+    since = "" if last_ns is None else f", since {clock(last_ns)} UTC"
+    return f"; it does not read {first_of(unread)} meanwhile{since}"
 
 
 def _outage(

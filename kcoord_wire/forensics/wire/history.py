@@ -35,6 +35,7 @@ from kcoord_wire.forensics.model import (
     GroupHistory,
     MemberLife,
     Outage,
+    Ownership,
     Pause,
     Rebalance,
     StateInterval,
@@ -170,7 +171,7 @@ class _WireGroup:
             resets=lag.resets,
             rereads=lag.rereads,
             holes=self._holes.rows,
-            outages=self._outage_rows(),
+            outages=self._outage_rows(ownership),
         )
 
     def _add_rebalances(self, explanations: Sequence[Explanation]) -> None:
@@ -196,10 +197,10 @@ class _WireGroup:
             row.detail += awaited_text(row.waited_for)
             self._holes.weaken(trace, row)
 
-    def _outage_rows(self) -> list[Outage]:
+    def _outage_rows(self, ownership: Sequence[Ownership]) -> list[Outage]:
         rows = [
             *outage_rows(self._traffic.group_id, self._outages, self._replay.traces, self._traces),
-            *blocked_hosts(self._traffic, self._lives, self._traces),
+            *blocked_hosts(self._traffic, self._lives, self._traces, ownership),
         ]
         return sorted(rows, key=lambda row: row.from_ns)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kcoord_wire.forensics.detectors import findings_of
 from kcoord_wire.forensics.model import SightingKind
 from tests.support.exchange_script import Script, at
@@ -42,6 +44,40 @@ def test_it_ends_with_the_next_connection() -> None:
     script.closed("c1", 33_000, kind=SightingKind.OPENED, connection="10.0.0.1:5100-10.0.9.9:9092#5")
     rows = [outage for outage in script.history().outages if outage.kind == "host blocked"]
     assert [(row.from_ns, row.to_ns) for row in rows] == [(at(21_000), at(33_000)), (at(40_000), None)]
+
+
+def cut_from_a_leader(*fetched: tuple[str, int, int]) -> Script:
+    """c1 cannot connect to the leader 10.0.9.8 from second 25 on; `fetched`: who fetches from it, what, and when."""
+    script = group_of_two()
+    script.beats("c1", 20_000, 60_000, 1)
+    for number, second in enumerate((25, 32)):
+        name = f"10.0.0.1:{5_000 + number}-10.0.9.8:9092#t{number}"
+        text = "no answer to 3 SYNs in 3.0 s"
+        script.closed("c1", second * 1_000, kind=SightingKind.REFUSED, connection=name, text=text)
+    for client, partition, second in fetched:
+        script.fetch(client, second * 1_000, partition, 10, 10)
+        script.topics[-1].connection = f"10.0.0.{client[1]}:4002-10.0.9.8:9092#f{client}"
+    return script
+
+
+@pytest.mark.parametrize(
+    ("fetched", "end"),
+    [
+        ([("c1", 0, 18), ("c2", 1, 40)], "; it does not read orders-0 meanwhile, since "),
+        ([("c2", 1, 40)], "a firewall or a route between them"),
+        ([("c1", 0, 18), ("c1", 0, 50), ("c2", 1, 40)], "a firewall or a route between them"),
+        ([("c2", 0, 10), ("c2", 1, 40)], "; it does not read orders-0 meanwhile"),
+    ],
+    ids=["its partition", "another's", "on its old connection", "never read"],
+)
+def test_a_host_that_does_not_reach_a_leader(fetched: list[tuple[str, int, int]], end: str) -> None:
+    [outage] = cut_from_a_leader(*fetched).history().outages
+    assert (outage.kind, outage.broker, outage.from_ns) == ("host blocked", "10.0.9.8:9092", at(25_000))
+    assert outage.text.endswith(end) or (end.endswith("since ") and end in outage.text), outage.text
+
+
+def test_a_leader_that_serves_none_is_off() -> None:
+    assert cut_from_a_leader(("c1", 0, 18), ("c2", 1, 20)).history().outages == []
 
 
 def test_a_reset_a_lost_syn_or_a_machine_that_is_off_is_none() -> None:
