@@ -252,33 +252,42 @@ def _position(row: Lag) -> int:
     return (row.committed_offset if row.committed_offset is not None else row.fetch_offset) or 0
 
 
+class _Words(NamedTuple):
+    """The verbs of a sentence, in one tense."""
+
+    grows: str
+    grow: str
+    reads: str
+    come: str
+    are: str
+
+
+_NOW: Final = _Words("grows", "grow", "reads", "come", "are")
+_THEN: Final = _Words("grew", "grew", "read", "came", "were")
+
+
 def _growing_found(seen: Seen, grown: list[Growth]) -> DetectorResult:
     worst = grown[0]
     known = [row for row in seen.history.partitions if row.lag is not None]
     names = [f"{topic}-{number}" for topic, number in (each.place for each in grown)]
-    more = f"; {len(grown)} of {len(known)} partitions {_verb(worst)} ({first_of(names)})" if len(grown) > 1 else ""
-    come, read = ("come", "are read") if worst.after is None else ("came", "were read")
+    words = _NOW if worst.after is None else _THEN
+    more = f"; {len(grown)} of {len(known)} partitions {words.grow} ({first_of(names)})" if len(grown) > 1 else ""
     yet = [each.last.time_ns for each in grown if each.after is not None]
     return DetectorResult(
         severity="warning",
         from_ns=min(each.first.time_ns for each in grown),
         to_ns=max(yet) if len(yet) == len(grown) else None,
         subject=only(names),
-        text=f"the lag of {names[0]} {_verb(worst)}{'s' if worst.after is None else ''} steadily while "
-        f"{_reader(seen.history, worst)} read{'s' if worst.after is None else ''} it: from "
+        text=f"the lag of {names[0]} {words.grows} steadily while {_reader(seen.history, worst)} {words.reads} it: from "
         f"{worst.first.lag or 0:,} to {worst.last.lag or 0:,} within {lasting(worst.ns)}; {worst.rate(worst.came)} "
-        f"records/s {come}, {worst.rate(worst.came - worst.grown)} {read}{_share(seen.history, worst)}"
-        f"{_afterwards(worst)}{more}",
+        f"records/s {words.come}, {worst.rate(worst.came - worst.grown)} {words.are} read"
+        f"{_share(seen.history, worst, words)}{_afterwards(worst)}{more}",
         advice=_ADVICE_ON_ONE if 2 * len(grown) <= len(known) else _ADVICE_ON_ALL,
         value=worst.behind_ns / SECOND_NS,
         threshold=BEHIND_NS / SECOND_NS,
         evidence=map(_growth_evidence, grown),
         cost_ms=sum(each.behind_ns for each in grown) / NS_PER_MS,
     )
-
-
-def _verb(growth: Growth) -> str:
-    return "grow" if growth.after is None else "grew"
 
 
 def _afterwards(growth: Growth) -> str:
@@ -300,7 +309,7 @@ def _growth_evidence(each: Growth) -> Evidence:
     return Evidence(each.last.time_ns, "", -1, text)
 
 
-def _share(history: GroupHistory, worst: Growth) -> str:
+def _share(history: GroupHistory, worst: Growth, words: _Words) -> str:
     """Return which part of its topic's records came to a partition in that time; empty where that is not most."""
     firsts: dict[int, int] = {}
     lasts: dict[int, int] = {}
@@ -311,5 +320,4 @@ def _share(history: GroupHistory, worst: Growth) -> str:
     total = sum(lasts[number] - firsts[number] for number in firsts)
     if len(firsts) == 1 or 2 * worst.came < total:
         return ""
-    come = "come" if worst.after is None else "came"
-    return f"; {worst.came / total:.0%} of the records of {worst.last.topic} {come} to this partition"
+    return f"; {worst.came / total:.0%} of the records of {worst.last.topic} {words.come} to this partition"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from functools import partial
+from itertools import filterfalse, islice, pairwise
 from typing import Final, NamedTuple
 
 from kcoord_wire.forensics.causes import Cause
@@ -105,12 +106,12 @@ def deploy(seen: Seen) -> Iterator[DetectorResult]:
     """
     if seen.history.group.origin == "text" or swings_of(seen.history):
         return
-    for pairs in _runs(_replaced(seen.history)):
+    for pairs in filterfalse(partial(_is_formed_again, seen.history), _runs(_replaced(seen.history))):
         before = [life for life in seen.history.members if _is_there(life, pairs[0].from_ns)]
         pairs = [pair for pair in pairs if pair.old in before and pair.old.protocol == pair.new.protocol]
         names = {client_of(pair.old) for pair in pairs}
         count = len(names) if len(names) > 1 else len(pairs)  # all instances may have one client id
-        if count < DEPLOY_THRESHOLD or 2 * count < len(before) or _is_formed_again(seen.history, pairs):
+        if count < DEPLOY_THRESHOLD or 2 * count < len(before):
             continue
         if count >= len(before) or _dip(seen.history, pairs) < DEPLOY_THRESHOLD:
             yield _deploy(seen.history, pairs, count, max(count, len(before)))

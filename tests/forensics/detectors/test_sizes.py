@@ -106,7 +106,7 @@ def test_a_supervisor_that_restarts_one_member_is_no_deploy() -> None:
     [((3, 1), 0), ((3, 3), 0), ((7, 2), 0), ((3, 4), 1)],
     ids=["deleted", "with the same number", "after more generations", "the next one"],
 )
-def test_members_that_were_stopped_to_delete_their_group_are_no_deploy(numbers: tuple[int, int], deploys: int) -> None:
+def test_a_stop_to_delete_the_group_is_no_deploy(numbers: tuple[int, int], deploys: int) -> None:
     history = bounced("a", "b")
     history.generations += [generation(numbers[0], 90, 110), generation(numbers[1], 114)]
     history.generations[1].leader_id = "a-again"

@@ -157,7 +157,7 @@ def test_the_files_of_a_recording_keep_all_their_rows() -> None:
 
 @pytest.mark.parametrize("error_code", [23, 79, 81, None])
 @pytest.mark.parametrize("after_ms", [700, 2_900, 30_000])
-def test_a_join_that_is_sent_again_in_the_next_file_is_another_one(error_code: int | None, after_ms: int) -> None:
+def test_a_join_sent_again_in_the_next_file_is_another(error_code: int | None, after_ms: int) -> None:
     script = classic(1)
     first = script.join("c3", 9_000, None if error_code is None else 9_001, error_code=error_code, member_id="")
     again = replace(first, source="next", asked_ns=first.asked_ns + after_ms * MS)
