@@ -278,9 +278,9 @@ def _growing_found(seen: Seen, grown: list[Growth]) -> DetectorResult:
         from_ns=min(each.first.time_ns for each in grown),
         to_ns=max(yet) if len(yet) == len(grown) else None,
         subject=only(names),
-        text=f"the lag of {names[0]} {words.grows} steadily while {_reader(seen.history, worst)} {words.reads} it: from "
-        f"{worst.first.lag or 0:,} to {worst.last.lag or 0:,} within {lasting(worst.ns)}; {worst.rate(worst.came)} "
-        f"records/s {words.come}, {worst.rate(worst.came - worst.grown)} {words.are} read"
+        text=f"the lag of {names[0]} {words.grows} steadily while {_reader(seen.history, worst)} {words.reads} it: "
+        f"from {worst.first.lag or 0:,} to {worst.last.lag or 0:,} within {lasting(worst.ns)}; "
+        f"{worst.rate(worst.came)} records/s {words.come}, {worst.rate(worst.came - worst.grown)} {words.are} read"
         f"{_share(seen.history, worst, words)}{_afterwards(worst)}{more}",
         advice=_ADVICE_ON_ONE if 2 * len(grown) <= len(known) else _ADVICE_ON_ALL,
         value=worst.behind_ns / SECOND_NS,
