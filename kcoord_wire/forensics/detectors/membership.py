@@ -429,7 +429,8 @@ def frozen_member(seen: Seen) -> Iterator[DetectorResult]:
     The process stood still (garbage collection, a paused VM or container, a CPU limit) or its network carried nothing;
     it did not die, for the same member id sends again. A gap counts from the last response on, so that a member that
     waits for its JoinGroup, or for a broker that does not answer, is not silent. The broker that had answered it has to
-    answer others meanwhile: else the capture paused, or the broker, or its traffic was not captured.
+    answer others meanwhile: else the capture paused, or the broker, or its traffic was not captured. A member that goes
+    on by another connection, and whose former one carries a request behind that, was not silent: that was held up.
 
     Threshold: three of the member's own heartbeat intervals, and three seconds. Warning where half of the session
     timeout passed, or where the coordinator had removed the member when it went on; else info.
@@ -468,7 +469,16 @@ def _silences(history: GroupHistory, exchanges: pa.Table) -> list[_Gap]:
     rows = exchanges.select(["answered_ns", "connection"]).append_column("member", exchanges["member_id"])
     answers = _Answers(rows.filter(asked))
     gaps = [gap for _, found in sorted(by_life.items()) for gap in found]
-    return [gap for gap in gaps if answers.of_others(gap) >= _LEAST_OTHERS]
+    return [gap for gap in gaps if answers.of_others(gap) >= _LEAST_OTHERS and not _was_held_up(gap, exchanges)]
+
+
+def _was_held_up(gap: _Gap, exchanges: pa.Table) -> bool:
+    """Whether the connection that a member had before a gap carried a request after the first one on another."""
+    asked = pc.and_(pc.equal(exchanges["member_id"], gap.life.member_id), pc.is_valid(exchanges["asked_ns"]))
+    rows = exchanges.select(["asked_ns", "connection"]).filter(asked).sort_by("asked_ns")
+    times, names = rows["asked_ns"].to_numpy(), rows["connection"].to_pylist()
+    at = int(np.searchsorted(times, gap.to_ns))
+    return 0 < at < len(names) and names[at - 1] != names[at] and names[at - 1] in names[at + 1 :]
 
 
 def _by_member(

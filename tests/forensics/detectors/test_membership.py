@@ -147,6 +147,26 @@ def test_a_member_that_goes_on_after_a_silence() -> None:
     assert found.severity == "info"
 
 
+@pytest.mark.parametrize(
+    ("after", "late", "silent"),
+    [("b", "a", 0), ("b", None, 1), ("b", "b", 1), ("a", "a", 1), ("a", "b", 1)],
+    ids=["held up", "another connection", "no longer the former", "the same one", "another one later"],
+)
+def test_a_connection_held_up_is_no_silence(after: str, late: str | None, silent: int) -> None:
+    names = {name: f"10.0.0.1:400{at}-10.0.0.9:9092#{at}" for at, name in enumerate("ab")}
+    rows = beats("c1", WITH_A_GAP)
+    for row in rows:
+        row.connection = names["a" if (row.asked_ns or 0) < 30 * SECOND else after]
+    others = beats("c2", range(0, 90, 3))
+    for row in others:
+        row.connection = "10.0.0.2:4000-10.0.0.9:9092#9"
+    if late:
+        rows += beats("c1", [54])
+        rows[-1].connection = names[late]
+    history = group(90, members=[life("c1"), life("c2")])
+    assert len(list(of("frozen_member", history, [*rows, *others]))) == silent
+
+
 def test_a_member_that_was_removed_meanwhile() -> None:
     history = group(90, members=[life("c1", 0, 35, session_timeout_ms=120_000), life("c2")])
     (found,) = of("frozen_member", history, beats("c1", WITH_A_GAP) + beats("c2", range(0, 90, 3)))
