@@ -60,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             drawn_by = (given.drawn / DRAWN_BY).read_text(encoding="utf-8")
             judged_aside = report.judge_all(read_incidents(aside), aside)
             drawn = report.drawn_markdown(drawn_by, judged, judged_aside, given.sealed)
+            drawn = drawn.replace(f"{aside}/", "").replace(f"{given.drawn}/", "")  # findings about sources name them
             if not given.write:
                 print(drawn)
                 return 0
