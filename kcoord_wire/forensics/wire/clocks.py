@@ -18,7 +18,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from statistics import median
@@ -45,6 +45,7 @@ _JOIN: Final = ["source", "new_generation_id", "asked_ns", "answered_ns", "insta
 _ONCE: Final = ("JoinGroup", "SyncGroup")
 """Accepted once by member and generation, other than commits of the same offsets; one that is refused comes again."""
 _ENOUGH_COMMITS: Final = 3
+_MOST_OF: Final = 4  # part of the exchanges that both have; parts of one capture share what was sent again, and no more
 _SAME: Final = ["api", "api_version", "member_id", "generation_id", "new_generation_id", "error_code", "reason"]
 _TIMES: Final = {"asked_ns", "answered_ns", "time_ns", "since_ns"}
 _SEVERAL: Final = 2
@@ -264,7 +265,9 @@ def _by_frames(rows: pa.Table, shared: _Shared) -> dict[tuple[str, str], _Differ
         found[key][row["source"]].append(row["asked_ns"])
     marks: dict[tuple[str, str], list[int]] = defaultdict(list)
     certain: set[tuple[str, str]] = set()
+    seen: Counter[str] = Counter()
     for key, by_source in found.items():
+        seen.update(by_source.keys())
         alone = {source: times[0] for source, times in by_source.items() if len(times) == 1}
         for one, other in _pairs(alone):
             marks[one, other].append(alone[one] - alone[other])
@@ -274,7 +277,9 @@ def _by_frames(rows: pa.Table, shared: _Shared) -> dict[tuple[str, str], _Differ
     return {
         pair: _Difference(ns, f"{count:,} {'exchanges' if count > 1 else 'exchange'} that both have")
         for pair, (ns, count) in agreed.items()
-        if ns is not None and (pair in certain or count >= _ENOUGH_COMMITS)
+        if ns is not None
+        and (pair in certain or count >= _ENOUGH_COMMITS)
+        and count * _MOST_OF >= min(seen[source] for source in pair)
     }
 
 

@@ -164,6 +164,16 @@ def test_a_join_sent_again_in_the_next_file_is_another(error_code: int | None, a
     assert clocks([*script.rows, again]) == []
 
 
+def test_a_few_equal_exchanges_of_two_files_are_no_clock() -> None:
+    """The last commits of a file, sent again at the beginning of the next."""
+    script = classic(1)
+    committed = [script.commit("c1", 10_000 + 500 * number, {0: number}) for number in range(80)]
+    again = [replace(row, source="next", asked_ns=row.asked_ns + 1_600 * MS) for row in committed[37:40]]
+    later = [replace(row, source="next") for row in committed[40:]]
+    first = [row for row in script.rows if row not in committed[40:]]
+    assert clocks([*first, *again, *later]) == []
+
+
 def test_the_clock_that_most_sources_have_is_the_reference() -> None:
     script = Script()
     for number in (1, 2, 3):
