@@ -262,8 +262,8 @@ def test_table_finding_and_chart_open_a_rebalance(page: Report) -> None:
 
 def test_changes_the_group_and_the_theme(page: Report) -> None:
     page.open(typical(), incident(), kip_848(), bare(), empty())
-    groups = ["billing", "incident-84", "bare", "next-gen", "idle"]
-    assert page.texts("#all-table tbody th") == groups, "the worst first: the cause of bare's rebalance is not known"
+    groups = ["billing", "incident-84", "next-gen", "bare", "idle"]
+    assert page.texts("#all-table tbody th") == groups, "the worst first, of one severity the costliest"
     Select(page.one("#groups-select")).select_by_index(groups.index("incident-84"))
     page.drawn()
     assert page.one("#group-title").text == "incident-84"

@@ -8,6 +8,9 @@ function badge(severity) {
   return [SIGNS[severity] || "○", severity === "quiet" ? "nothing found" : severity].join(" ");
 }
 
+// Figures keep their units on the same line.
+const unbroken = (text) => text.replace(/(\d) (ms|s|min|h|d)\b/g, "$1\u00a0$2");
+
 function choose(at) {
   [chosen, nth] = [at, -1];
   const group = page.groups[at];
@@ -16,7 +19,6 @@ function choose(at) {
   $("group-title").textContent = group.id;
   $("severity").textContent = badge(group.severity);
   $("severity").className = `badge ${SIGNS[group.severity] ? group.severity : ""}`;
-  const unbroken = (text) => text.replace(/(\d) (ms|s|min|h|d)\b/g, "$1\u00a0$2");
   $("opening").textContent = unbroken(group.headline);
   $("summary").textContent = unbroken(group.sentence);
   const origin = { wire: "from captured frames", log: "from the records of __consumer_offsets", admin: "from polls of the Admin API" }[group.origin] || group.origin;
