@@ -186,7 +186,7 @@ def growing_lag(seen: Seen) -> Iterator[DetectorResult]:
     """Growing lag: a partition falls behind steadily while its owner reads it.
 
     Normal is lag that falls again: after a burst, after a rebalance, between two commits. A partition that its owner
-    leaves as it is is `stuck_partition`, and one whose owner is throttled is told there.
+    leaves as it is is `stuck_partition`, and one whose owner is throttled is reported as that.
 
     Threshold: for 30 s at least, in the hands of one owner, the lag is higher in each fifth of the time than in the one
     before, its position rises in each, and what it has grown by is what comes in ten seconds; warning. A client that

@@ -728,7 +728,7 @@ def _distinct(
 ) -> tuple[NDArray[np.int64], ...]:
     """Return clients, times and partitions of offsets, without those that nothing tells from another.
 
-    :param edges: times, sorted: only those on its two sides are told apart
+    :param edges: times, sorted: only what lies on its two sides is distinguished
     :param numbers: of the topics; new ones are added
     """
     row, flat = pc.list_parent_indices(rows["offsets"]).to_numpy(), pc.list_flatten(rows["offsets"])

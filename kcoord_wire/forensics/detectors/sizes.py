@@ -94,7 +94,7 @@ def deploy(seen: Seen) -> Iterator[DetectorResult]:
     would have cost with static members (KIP-345). A member is replaced where it left in order, other than in the final
     shutdown, and another with its client id (or, as pods have, with the same id but for the part behind its last
     separator) joined within five minutes. One that had joined within five minutes before counts, too, unless it was
-    there from the beginning. A process that was killed is replaced by nobody. Members that come back again and again
+    there from the beginning. A process that was killed has no replacement. Members that come back again and again
     are `flapping_member`, a group whose size goes up and down is `swinging_size`, members that return with another
     protocol migrate, and those that return after the group was deleted (`generation_reset`) had been stopped for that:
     a group that has members, static ones as well, cannot be deleted.

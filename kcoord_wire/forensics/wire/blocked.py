@@ -5,7 +5,7 @@ Laws:
 * The host repeats its SYN, and nothing answers, not even with a reset: a broker that is down, or a port without one,
   resets the connection.
 * Meanwhile the broker answered another host, a Fetch as well as a member's request, or let it connect: a machine that
-  is off answers nobody. So it may be the coordinator, or a leader of partitions only.
+  is off does not answer. So it may be the coordinator, or a leader of partitions only.
 * The partitions that are not read meanwhile are those that members of the host hold, and that anyone had fetched from
   this broker; none where the host goes on fetching from it on a connection that it had.
 * It lasts until the host can connect to the broker, or to the end of the source.
