@@ -93,7 +93,10 @@ class Incident:
 
     def captures_in(self, folder: Path) -> list[Path]:
         """The files of the capture, or what is there in its place."""
-        return [folder / ".".join(filter(None, (self.name, part, _KINDS[self.point], "gz"))) for part in self.parts]
+        kind = _KINDS[self.point]
+        if self.damage.startswith("rotated"):  # tcpdump -C numbers them like this, so that they are one source
+            return [folder / f"{self.name}.{kind}{part}.gz" for part in self.parts]
+        return [folder / ".".join(filter(None, (self.name, part, kind, "gz"))) for part in self.parts]
 
     def sources_in(self, folder: Path, reads: Sequence[str]) -> list[Path]:
         """The files that a report of a run is made of."""

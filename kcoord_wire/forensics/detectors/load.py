@@ -245,6 +245,8 @@ def _rises(rows: list[Lag], ns: int) -> bool:
         parts = [[row] for row in rows]
     lags = [median(row.lag or 0 for row in part) for part in parts]
     positions = [_position(part[-1]) for part in parts]
+    if not rows[0].lag:  # at the end of the partition, where it stays until the first records come
+        del positions[0]
     return all(before < after for each in (lags, positions) for before, after in pairwise(each))
 
 

@@ -108,11 +108,12 @@ def sparse(*lags: tuple[int, int]) -> GroupHistory:
     ("lags", "count"),
     [
         ([(10, 0), (20, 300), (40, 900), (60, 1_500)], 1), ([(10, 0), (20, 300), (40, 900), (60, 1_500), (61, 0)], 1),
+        ([(10, 0), (11, 100), (20, 300), (40, 900), (60, 1_500)], 1),
         ([(10, 0), (25, 700), (40, 1_500)], 0), ([(10, 0), (50, 1_000), (55, 1_100), (60, 1_200)], 0),
         ([(10, 0), (20, 900), (30, 900), (40, 900), (50, 900), (60, 900)], 0),
         ([(10, 0), (20, 900), (40, 300), (60, 1_500)], 0), ([(10, 0), (18, 300), (28, 600), (36, 900)], 0),
     ],
-    ids=["four", "and over", "three", "a pause", "one batch", "down between", "too short"],
+    ids=["four", "and over", "the first records", "three", "a pause", "one batch", "down between", "too short"],
 )  # fmt: skip
 def test_lag_that_each_fetch_shows(lags: list[tuple[int, int]], count: int) -> None:
     assert len(of("growing_lag", sparse(*lags))) == count
