@@ -63,10 +63,13 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
     :raises FileNotFoundError: no Java of 17 or newer was found
     :raises SparkVersionError: the Java that was found is too new for this Spark, or this Spark is too old for Connect
     """
+    is_remote = master.startswith("sc://")
+    if is_remote:
+        check_connect()
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    if master.startswith("sc://"):
+    if is_remote:
         return _connected(master, conf)
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -87,7 +90,6 @@ def session(master: str = "local[*]", **conf: str) -> SparkSession:
 
 def _connected(url: str, conf: Mapping[str, str]) -> SparkSession:
     """A session of a Connect server, whose own settings are beyond its clients: those of queries alone are set."""
-    check_connect()
     settings = {name: value for name, value in spark_conf(url).items() if name.startswith("spark.sql.")}
     builder = SparkSession.builder.remote(url).appName("kcoord_wire")
     for name, value in {**settings, **conf}.items():

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +36,7 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class Seen:
-    """One frame: `size` without its four bytes of size."""
+    """One frame: `size` without its four bytes of size, `stream` the number of the connection's first packet."""
 
     stream: int
     direction: str
@@ -45,21 +46,26 @@ class Seen:
     size: int
 
 
-def dissect(capture: Path, port: int) -> list[Seen]:
-    """Every Kafka frame that tshark finds, in order."""
+def fields(capture: Path, names: Sequence[str], *options: str) -> list[list[str]]:
+    """What tshark says of these fields, of each packet."""
     tshark = shutil.which("tshark")
     if tshark is None:
         raise FileNotFoundError("tshark is missing: apt-get install -y tshark (or `make interop`, which does it)")
-    command = [tshark, "-r", str(capture), "-d", f"tcp.port=={port},kafka", "-Y", "kafka", "-T", "fields"]
-    for name in FIELDS:
-        command += ["-e", name]
+    command = [tshark, "-r", str(capture), *options, "-T", "fields", *(word for name in names for word in ("-e", name))]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [line.split("\t") for line in output.splitlines()]
+
+
+def dissect(capture: Path, port: int) -> list[Seen]:
+    """Every Kafka frame that tshark finds, in order."""
+    first: dict[str, int] = {}
+    for stream_text, number in fields(capture, ["tcp.stream", "frame.number"]):
+        first.setdefault(stream_text, int(number))
     seen = []
     asked: dict[tuple[int, int], tuple[int, int]] = {}
-    for line in output.splitlines():
-        stream_text, destination, *lists = line.split("\t")
+    for stream_text, destination, *lists in fields(capture, FIELDS, "-d", f"tcp.port=={port},kafka", "-Y", "kafka"):
         sizes, ids, keys, versions, named = ([int(number) for number in text.split(",") if number] for text in lists)
-        stream = int(stream_text)
+        stream = first[stream_text]
         if int(destination) == port:
             frames = list(zip(ids, keys, versions, sizes, strict=True))
             asked |= {(stream, id_): (key, version) for id_, key, version, _ in frames}

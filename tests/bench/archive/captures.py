@@ -76,13 +76,15 @@ class _Group:
     """A group at work.
 
     :ivar number: unlike that of any other group
+    :ivar hour: in which its members have joined: processes that start again have other member ids
     :ivar often: how many times as often as the others its first member sends
     """
 
-    def __init__(self, number: int, members: int, *, often: int = 1) -> None:
+    def __init__(self, number: int, members: int, *, hour: int = 0, often: int = 1) -> None:
         self.often = often
         self.name = f"orders-{number:05}"
-        self.members = [f"consumer-{number}-{each}-5f0c2b1e-97d4-4a0e-8f6a-5a1e00000000" for each in range(members)]
+        start = f"5f0c2b1e-97d4-4a0e-8f6a-5a1e{hour:08}"
+        self.members = [f"consumer-{number}-{each}-{start}" for each in range(members)]
         self.connections = [_Connection(number * members + each) for each in range(members)]
         self.generation = 0
         self.subscription = kw.encode_prefixed(kw.ConsumerProtocolSubscription(topics=[_TOPIC]), 1)
@@ -233,6 +235,6 @@ def write_hours(folder: Path, frames: int, files: int, shape: str) -> int:
 
 
 def _write_hour(folder: Path, number: int, shape: str, rounds: int) -> None:
-    groups = [_Group(at, members, often=often) for at, (members, often) in enumerate(SHAPES[shape])]
+    groups = [_Group(at, members, hour=number, often=often) for at, (members, often) in enumerate(SHAPES[shape])]
     folder.mkdir()
     _write_rounds(folder / "broker.pcap", groups, rounds, _START_NS + number * max(_HOUR_NS, 2 * rounds * _BEAT_NS))
