@@ -245,9 +245,12 @@ def _rises(rows: list[Lag], ns: int) -> bool:
         parts = [[row] for row in rows]
     lags = [median(row.lag or 0 for row in part) for part in parts]
     positions = [_position(part[-1]) for part in parts]
-    if not rows[0].lag:  # at the end of the partition, where it stays until the first records come
-        del positions[0]
-    return all(before < after for each in (lags, positions) for before, after in pairwise(each))
+    # At the end of the partition the position stays until the first records come.
+    return _ascend(lags) and _ascend(positions if rows[0].lag else positions[1:])
+
+
+def _ascend(values: Sequence[float]) -> bool:
+    return all(before < after for before, after in pairwise(values))
 
 
 def _position(row: Lag) -> int:

@@ -273,14 +273,17 @@ def _by_frames(rows: pa.Table, shared: _Shared) -> dict[tuple[str, str], _Differ
             marks[one, other].append(alone[one] - alone[other])
             if key[-len(_SAME)] in _ONCE:
                 certain.add((one, other))
-    agreed = {pair: (_agreed(each), len(each)) for pair, each in marks.items()}
     return {
-        pair: _Difference(ns, f"{count:,} {'exchanges' if count > 1 else 'exchange'} that both have")
-        for pair, (ns, count) in agreed.items()
-        if ns is not None
-        and (pair in certain or count >= _ENOUGH_COMMITS)
-        and count * _MOST_OF >= min(seen[source] for source in pair)
+        pair: _Difference(ns, f"{len(each):,} {'exchanges' if len(each) > 1 else 'exchange'} that both have")
+        for pair, each in marks.items()
+        if _are_many(len(each), pair in certain, min(seen[source] for source in pair))
+        and (ns := _agreed(each)) is not None
     }
+
+
+def _are_many(count: int, is_certain: bool, compared: int) -> bool:
+    """Whether so many exchanges show that two sources have the same, of those that the one with fewer has."""
+    return (is_certain or count >= _ENOUGH_COMMITS) and count * _MOST_OF >= compared
 
 
 def _compared(rows: pa.Table, shared: _Shared) -> pa.Array:
