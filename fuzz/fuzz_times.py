@@ -115,9 +115,9 @@ def segment(folder: Path, changes: list[tuple[int, int, int]]) -> None:
 def lines(folder: Path, changes: list[tuple[int, int, int]]) -> None:
     text = gzip.decompress((DATA / "logs" / "java-4.1.0-kip848-a.log.gz").read_bytes()).splitlines()[:LINES]
     for at, _, number in changes:
-        text[at % LINES] = DATE.sub(b"%04d-" % (number % 10_000), text[at % LINES])
+        text[at % len(text)] = DATE.sub(b"%04d-" % (number % 10_000), text[at % len(text)])
         if number < 0:
-            text[at % LINES] = b'{"ts": %d, "message": "Successfully joined group with generation 5"}' % -number
+            text[at % len(text)] = b'{"ts": %d, "message": "Successfully joined group with generation 5"}' % -number
     (folder / "client.log").write_bytes(b"\n".join(text))
 
 
