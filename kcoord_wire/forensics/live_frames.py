@@ -40,7 +40,7 @@ from kcoord_wire.forensics.coded import coded
 from kcoord_wire.forensics.detectors.rebalances import WINDOW_NS
 from kcoord_wire.forensics.exchanges.arrow import joined, only_batch
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
-from kcoord_wire.forensics.exchanges.pairing import client_host, connection_codes
+from kcoord_wire.forensics.exchanges.pairing import connection_codes
 from kcoord_wire.forensics.final_rebalances import STEPS, Awaited, Explained
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
@@ -50,6 +50,7 @@ from kcoord_wire.forensics.model import (
     Sighting,
     SightingKind,
     arrow_schema,
+    client_host,
 )
 from kcoord_wire.forensics.state import pack_rows, pack_state, unpack_rows, unpack_state
 from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings

@@ -61,6 +61,11 @@ BROKER_IN_NAME: Final = r"-(?P<broker>[^-]*)#\d+$"
 """The broker's address in the name of a connection."""
 
 
+def client_host(connection: str) -> str:
+    """Return the client's address, without its port, from the name of a connection, as `Frame.connection` has it."""
+    return connection.partition("-")[0].rpartition(":")[0].strip("[]")
+
+
 # ---- what comes in
 
 

@@ -24,8 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.exchanges.arrow import child, flatten, joined
-from kcoord_wire.forensics.model import Sighting, SightingKind, arrow_schema, table_of
-from kcoord_wire.forensics.wire.joins import client_address
+from kcoord_wire.forensics.model import Sighting, SightingKind, arrow_schema, client_host, table_of
 from kcoord_wire.forensics.wire.signs import broker_address
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.spark.packing import BUCKETS
@@ -174,7 +173,7 @@ def keyed(sightings: pa.RecordBatch, by_id: Mapping[str, str]) -> pa.RecordBatch
         pc.is_in(kinds, pa.array([SightingKind.TOPIC.value, SightingKind.FETCHED.value])), pc.is_valid(topic)
     )
     ways = [
-        (pc.and_(placed, _is_by_host(sightings)), of_connection(lambda name: HOST + client_address(name))),
+        (pc.and_(placed, _is_by_host(sightings)), of_connection(lambda name: HOST + client_host(name))),
         (by_topic, pc.binary_join_element_wise(TOPIC, topic, "")),
         (pc.equal(kinds, SightingKind.REFUSED.value), of_connection(lambda name: BROKER + broker_address(name))),
         (is_cluster, pc.binary_join_element_wise(SOURCE, sightings.column("source"), "")),
@@ -251,7 +250,7 @@ def received(rows: pa.Table, hosts: Collection[str], overview: Overview) -> pa.T
     batches = []
     for batch in rows.to_batches():
         names = batch.column("connection").dictionary_encode()
-        at_home = pa.array([client_address(name) in hosts for name in names.dictionary.to_pylist()], pa.bool_())
+        at_home = pa.array([client_host(name) in hosts for name in names.dictionary.to_pylist()], pa.bool_())
         again = pc.and_(at_home.take(names.indices), _is_by_host(batch))
         again = pc.and_(again, pc.invert(pc.starts_with(batch.column("key"), HOST)))
         again = pc.and_(again, pc.not_equal(batch.column("key"), ALL))

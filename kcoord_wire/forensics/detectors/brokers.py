@@ -26,9 +26,9 @@ from kcoord_wire.forensics.detectors.finding import (
     person,
     plural,
 )
-from kcoord_wire.forensics.detectors.load import host_of, is_throttling, throttled_clients, throttled_found
+from kcoord_wire.forensics.detectors.load import is_throttling, throttled_clients, throttled_found
 from kcoord_wire.forensics.detectors.offsets import LOST_PLACE
-from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, GroupSummary, Outage, Sighting
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, GroupSummary, Outage, Sighting, client_host
 from kcoord_wire.forensics.refusal_advice import ALWAYS, refusal_of
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.protocol.wording import first_of, only
@@ -478,7 +478,7 @@ def _is_of(row: Sighting, history: GroupHistory) -> bool:
 
 
 def _client_of(row: Sighting) -> Client:
-    return row.client_id or "", host_of(row)
+    return row.client_id or "", client_host(row.connection or "")
 
 
 def _outside_found(rows: Iterable[Sighting], last_ns: int) -> Iterator[DetectorResult]:

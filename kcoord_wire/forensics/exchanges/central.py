@@ -23,9 +23,9 @@ from kcoord_wire.capture.central import REWRITE, CentralReader, is_central
 from kcoord_wire.codec.registry import decode_request
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.exchanges.arrow import absent, joined, only_batch
-from kcoord_wire.forensics.exchanges.pairing import Losses, client_host, connection_codes
+from kcoord_wire.forensics.exchanges.pairing import Losses, connection_codes
 from kcoord_wire.forensics.exchanges.sightings import ENDS, LINK_EVENTS, link_sighting
-from kcoord_wire.forensics.model import Exchange, Sighting, arrow_schema, table_of
+from kcoord_wire.forensics.model import Exchange, Sighting, arrow_schema, client_host, table_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -65,7 +65,6 @@ from kcoord_wire.forensics.exchanges.pairing import (
     BatchMemory,
     ConnectionMemory,
     Losses,
-    client_host,
     connection_codes,
     pair,
 )
@@ -84,7 +83,16 @@ from kcoord_wire.forensics.exchanges.sightings import (
     produce_sightings,
     throttle_times,
 )
-from kcoord_wire.forensics.model import Exchange, Frame, Loss, Sighting, SightingKind, arrow_schema, table_of
+from kcoord_wire.forensics.model import (
+    Exchange,
+    Frame,
+    Loss,
+    Sighting,
+    SightingKind,
+    arrow_schema,
+    client_host,
+    table_of,
+)
 from kcoord_wire.forensics.state import pack_rows, unpack_rows
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode

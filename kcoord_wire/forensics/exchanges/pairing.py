@@ -204,11 +204,6 @@ class BatchMemory:
         return name if from_source != source or from_seq < seq else None
 
 
-def client_host(connection: str) -> str:
-    """Return the client's address from the name of a connection, as `Frame.connection` has it."""
-    return connection.partition("-")[0].rpartition(":")[0].strip("[]")
-
-
 _FILE_OF_RECORDING: Final = re.compile(RECORDING_FILE)
 
 

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.model import Evidence, Outage, Ownership, SightingKind
-from kcoord_wire.forensics.wire.joins import client_address
+from kcoord_wire.forensics.model import Evidence, Outage, Ownership, SightingKind, client_host
 from kcoord_wire.forensics.wire.signs import NS_PER_S, broker_address
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Link
 from kcoord_wire.protocol.wording import clock, first_of
@@ -52,11 +51,11 @@ def blocked_hosts(
     """
     ownership = list(ownership)
     lives = list(lives)
-    hosts = {life.host for life in lives} | {client_address(name) for name in traffic.answered_ns}
+    hosts = {life.host for life in lives} | {client_host(name) for name in traffic.answered_ns}
     unanswered = [link for link in traffic.links if link.kind == SightingKind.REFUSED and _syns(link)]
 
     def way(link: Link) -> tuple[str, str]:
-        return client_address(link.connection), broker_address(link.connection)
+        return client_host(link.connection), broker_address(link.connection)
 
     for (host, broker), links in groupby(sorted(unanswered, key=lambda link: (way(link), link.time_ns)), key=way):
         for tries in _runs(traffic, host, broker, list(links)):
@@ -76,7 +75,7 @@ def _opened(traffic: GroupTraffic, host: str, broker: str) -> list[int]:
         link.time_ns
         for link in traffic.links
         if link.kind == SightingKind.OPENED
-        if client_address(link.connection) == host and broker_address(link.connection) == broker
+        if client_host(link.connection) == host and broker_address(link.connection) == broker
     ]
 
 
@@ -88,17 +87,17 @@ def _runs(traffic: GroupTraffic, host: str, broker: str, links: list[Link]) -> I
 
 
 def _until(traffic: GroupTraffic, tries: Sequence[Link]) -> int | None:
-    host, broker = client_address(tries[-1].connection), broker_address(tries[-1].connection)
+    host, broker = client_host(tries[-1].connection), broker_address(tries[-1].connection)
     return min((at for at in _opened(traffic, host, broker) if at > tries[-1].time_ns), default=None)
 
 
 def _is_alive(traffic: GroupTraffic, broker: str, tries: Sequence[Link]) -> bool:
     """Whether the broker answered another host from the first attempt on."""
-    host, from_ns = client_address(tries[0].connection), tries[0].time_ns
+    host, from_ns = client_host(tries[0].connection), tries[0].time_ns
     to_ns = _until(traffic, tries) or traffic.horizon_ns
 
     def is_other(connection: str) -> bool:
-        return broker_address(connection) == broker and client_address(connection) != host
+        return broker_address(connection) == broker and client_host(connection) != host
 
     spans = (span for name, span in traffic.answered_ns.items() if is_other(name))
     if any(last_ns > from_ns and first_ns < to_ns for first_ns, last_ns in spans):
@@ -125,7 +124,7 @@ def _unread(traffic: GroupTraffic, host: str, outage: Outage, ownership: Iterabl
     until_ns = traffic.horizon_ns if outage.to_ns is None else outage.to_ns
     rows = _fetched(traffic, lambda name: broker_address(name) == outage.broker)
     led = {(row["topic"], row["partition"]) for row in rows.select(["topic", "partition"]).to_pylist()}
-    own = _fetched(traffic, lambda name: (client_address(name), broker_address(name)) == (host, outage.broker))
+    own = _fetched(traffic, lambda name: (client_host(name), broker_address(name)) == (host, outage.broker))
     times = own["time_ns"].to_pylist()
     held = {
         (row.topic, row.partition)
@@ -144,7 +143,7 @@ def _unread(traffic: GroupTraffic, host: str, outage: Outage, ownership: Iterabl
 def _outage(
     traffic: GroupTraffic, tries: Sequence[Link], lives: Iterable[MemberTrace], rebalances: Sequence[RebalanceTrace]
 ) -> Outage:
-    host, broker = client_address(tries[0].connection), broker_address(tries[0].connection)
+    host, broker = client_host(tries[0].connection), broker_address(tries[0].connection)
     from_ns, to_ns = tries[0].time_ns, _until(traffic, tries)
     until_ns = traffic.horizon_ns if to_ns is None else to_ns
     length = f"for {(until_ns - from_ns) / NS_PER_S:.1f} s" + (

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Final
 
-from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Identity, RemovedMember
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Identity, RemovedMember, client_host
 from kcoord_wire.forensics.refusal_advice import refusal_of
-from kcoord_wire.forensics.wire.joins import client_address
 from kcoord_wire.forensics.wire.signs import BEGIN, END, NS_PER_S, REFUSALS, UNKNOWN_SEQ, Moment
 from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace, StartKind
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition, TopicSize
@@ -440,7 +439,7 @@ class _TopicWatch:
         for sighting in self._sightings:
             if sighting.at > self._until:
                 return
-            client = (sighting.client_id, client_address(sighting.connection))
+            client = (sighting.client_id, client_host(sighting.connection))
             before = sizes.get((client, sighting.topic), latest.get(sighting.topic))
             is_news = client in started if before is None else before != sighting.partitions
             if is_news and self._counts(sighting, client):

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from kcoord_wire.forensics.model import NS_PER_MS, SightingKind
+from kcoord_wire.forensics.model import NS_PER_MS, SightingKind, client_host
 from kcoord_wire.forensics.wire.signs import END, NS_PER_S, REFUSALS, Moment, broker_address, end_of
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, ListedMember, Partition
 from kcoord_wire.forensics.wire.unwritten import Unwritten
@@ -66,11 +66,6 @@ def find_failovers(traffic: GroupTraffic, unwritten: Iterable[Unwritten] = ()) -
     refused = list(_by_refusals(request for request in traffic.requests if id(request) not in stays))
     found = _merged([*refused, *_Connections(traffic).failovers(refused)], traffic.requests)
     return [failover for failover in found if not _is_survived(traffic.requests, failover)]
-
-
-def client_address(connection: str) -> str:
-    """The client's address in the name of a connection, without its port."""
-    return connection.partition("-")[0].rpartition(":")[0].strip("[]")
 
 
 def _by_refusals(requests: Iterable[GroupRequest]) -> Iterator[Failover]:
@@ -135,8 +130,8 @@ class _Connections:
     def _clients_go_on(self, together: list[str], end_ns: int, refused: list[Failover]) -> bool:
         """Whether clients, or members, that lost their connections came back: their processes had not ended."""
         fresh = {name for name, (first, _) in self._spans.items() if end_ns <= first <= end_ns + _RETURN_NS}
-        clients = {client_address(name) for name in together}
-        returned = {client for name in fresh if (client := client_address(name)) in clients}
+        clients = {client_host(name) for name in together}
+        returned = {client for name in fresh if (client := client_host(name)) in clients}
         if len(returned) >= _ENOUGH_RETURNS:
             return True
         if returned and any(0 <= failover.begin.time_ns - end_ns <= _ONE_FAILOVER_NS for failover in refused):

@@ -58,6 +58,7 @@ from kcoord_wire.forensics.model import (
     Reread,
     ResetKind,
     SightingKind,
+    client_host,
 )
 from kcoord_wire.forensics.wire.signs import NS_PER_S
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Partition
@@ -595,7 +596,7 @@ class _Walk:
         """Whether the owner reads here, as far as client id and host show it."""
         if self._owner is None:
             return False
-        host = row["connection"].partition("-")[0].rpartition(":")[0].strip("[]")
+        host = client_host(row["connection"])
         return (row["client_id"], host) == self._hosts.get(self._owner.member_id)
 
     def _read(self, event: _Event) -> None:

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Outage, SightingKind
-from kcoord_wire.forensics.wire.joins import Failover, client_address
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Outage, SightingKind, client_host
+from kcoord_wire.forensics.wire.joins import Failover
 from kcoord_wire.forensics.wire.signs import LONG_NS, NEVER_NS, NS_PER_S, Moment, Wait, broker_address
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
 from kcoord_wire.forensics.wire.unwritten import Unwritten
@@ -248,13 +248,13 @@ class _Gap:
             return self.to_ns
         lost = [(end.time_ns, end.connection) for end in self.ends]
         lost += [(link.time_ns, link.connection) for link in self.refused]
-        last_ns, hosts = max(time_ns for time_ns, _ in lost), {client_address(name) for _, name in lost}
+        last_ns, hosts = max(time_ns for time_ns, _ in lost), {client_host(name) for _, name in lost}
         return min(
             (
                 link.time_ns
                 for link in self.traffic.links
                 if link.kind == SightingKind.OPENED and link.time_ns > last_ns
-                if broker_address(link.connection) == broker and client_address(link.connection) in hosts
+                if broker_address(link.connection) == broker and client_host(link.connection) in hosts
             ),
             default=None,
         )
@@ -363,7 +363,7 @@ class _Gaps:
         for failover in self._failovers:
             if failover.is_refusal or failover.ended:
                 self._at(failover.begin.time_ns, failover.end.time_ns).failovers.append(failover)
-        hosts = {client_address(name) for name in self._service.spans}
+        hosts = {client_host(name) for name in self._service.spans}
         for link in self._traffic.links:
             if link.kind in _ENDS:
                 self._note_end(link)
@@ -378,7 +378,7 @@ class _Gaps:
 
     def _is_to_coordinator(self, link: Link, hosts: set[str]) -> bool:
         broker = self._service.broker_before(link.time_ns)
-        return client_address(link.connection) in hosts and broker_address(link.connection) == broker
+        return client_host(link.connection) in hosts and broker_address(link.connection) == broker
 
     def _at(self, time_ns: int, until_ns: int | None = None) -> _Gap:
         to_ns = self._service.next_answer(time_ns if until_ns is None else until_ns)

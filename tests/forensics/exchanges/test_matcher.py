@@ -17,8 +17,7 @@ from kcoord_wire.forensics.exchanges import matcher as matcher_module
 from kcoord_wire.forensics.exchanges import pairing
 from kcoord_wire.forensics.exchanges.decode import APIS
 from kcoord_wire.forensics.exchanges.matcher import Matcher
-from kcoord_wire.forensics.exchanges.pairing import client_host
-from kcoord_wire.forensics.model import Frame, table_of
+from kcoord_wire.forensics.model import Frame, client_host, table_of
 from kcoord_wire.forensics.sources.frames import read_frames
 from kcoord_wire.protocol.api_keys import ApiKey
 from tests.support.conversations import CAPTURES, NAMES, SUBSCRIPTION, heartbeat, of
