@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import struct
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -317,13 +318,18 @@ LINE = b"[2026-11-22 12:00:03,123] INFO Stabilized group g generation 5 (kafka.c
 KINDS = ["pcap", "pcapng", "recording", "log", "text"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_file_that_is_cut_ends_with_a_sentence(tmp_path: Path, kind: str, recording: bytes) -> None:
+def begun(folder: Path, kind: str, recording: bytes) -> tuple[Path, bytes, Iterator[Any]]:
+    """A large file, its bytes, and its reader."""
     name, data = large(kind, recording)
-    path = tmp_path / name
+    path = folder / name
     path.write_bytes(data)
     read = {"log": read_log, "text": read_lines}.get(kind, read_frames)
-    batches = read(path, batch_rows=10)
+    return path, data, read(path, batch_rows=10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_is_cut_ends_with_a_sentence(tmp_path: Path, kind: str, recording: bytes) -> None:
+    path, data, batches = begun(tmp_path, kind, recording)
     found = rows([next(batches)])
     os.truncate(path, 8192)  # as a program does that begins the file anew
     found += rows(batches)
@@ -340,11 +346,7 @@ def test_a_file_that_is_cut_ends_with_a_sentence(tmp_path: Path, kind: str, reco
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_grows_is_not_cut(tmp_path: Path, kind: str, recording: bytes) -> None:
-    name, data = large(kind, recording)
-    path = tmp_path / name
-    path.write_bytes(data)
-    read = {"log": read_log, "text": read_lines}.get(kind, read_frames)
-    batches = read(path, batch_rows=10)
+    path, data, batches = begun(tmp_path, kind, recording)
     found = rows([next(batches)])
     with path.open("ab") as file:
         file.write(data)
