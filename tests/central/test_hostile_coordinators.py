@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 import kcoord_wire as kw
-from kcoord_wire.central.client import LARGEST_FRAME, CentralConsumer
+from kcoord_wire.central.client import CentralConsumer
 from kcoord_wire.central.dialects import draft_frame
-from kcoord_wire.central.draft.events import Partition
+from kcoord_wire.central.draft.events import LARGEST_MESSAGE, Partition
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.messages import central as m
 from tests.support.draft_wire import listening, read_body
@@ -121,7 +121,7 @@ async def test_bad_metadata_leads_to_the_next_broker(
         (OK + raw("00000000"), "TypeIdHeader"),
         (OK + draft_frame(m.ClusterMetadataRequest()), "a coordinator sends no ClusterMetadataRequest"),
         (OK + STOP[:-1] + raw("00000000"), "DecodeError"),
-        (OK + raw("00fffff0"), "frame size 16777200 is above"),
+        (OK + raw("01000001"), "frame size 16777217 is above"),
         (OK + FOREIGN, "error=UNKNOWN_CONSUMER_ID addressee=c-2"),
         (OK + raw("0000ffff") + bytes(100), "coordinator suspected"),
         (OK, "coordinator suspected"),
@@ -172,7 +172,7 @@ def test_memory_is_bounded_by_a_frame() -> None:
     parts = [m.StartFetcherRequestPartition(topic="t", partition=f"{each}-0", offset=each) for each in range(20_000)]
     owned = m.StartFetcherRequestOwnership(consumer_thread_id="t", assigned_parts=parts)
     largest = draft_frame(m.StartFetcherRequest(consumer_id="c-1", ownership_info=[owned]))
-    endless = LARGEST_FRAME.to_bytes(4, "big") + bytes(LARGEST_FRAME - 1)
+    endless = LARGEST_MESSAGE.to_bytes(4, "big") + bytes(LARGEST_MESSAGE - 1)
 
     async def scenario() -> int:
         hostile = Hostile(registered=OK + (largest + STOP) * 2 + endless)
