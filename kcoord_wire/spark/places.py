@@ -206,6 +206,11 @@ class Place:
             return self.size
         return self.size * len(self.share) // LANES if self.kind == "pcap" else len(self.share)
 
+    @property
+    def is_first_share(self) -> bool:
+        """Whether this is the file, or the first of its shares: what a file counts by."""
+        return self.share is None or self.share.start == 0
+
     @contextmanager
     def local(self) -> Iterator[Path]:
         """A local file with its content: itself, or a temporary copy.

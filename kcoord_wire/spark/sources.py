@@ -213,7 +213,8 @@ class _Reader(DataSourceReader):
         if self.matching == HERE:
             from kcoord_wire.spark.matching import FILES, match_packed  # which a task that only reads does not need
 
-            files = counted_row(FILES, len(partition.places) + partition.others)
+            read = sum(place.is_first_share for place in partition.places)
+            files = counted_row(FILES, read + partition.others)
             packed = match_packed(batch for _, batch in self._sound(partition))
             yield from (as_spark(batch, wanted) for batch in chain(packed, [files]))
             return

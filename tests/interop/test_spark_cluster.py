@@ -42,7 +42,7 @@ spark = session(url, **submit_conf(archive), **{
     "spark.ui.port": ui,
 })
 register(spark)
-matched = match_files(spark, *paths, maxPartitionBytes="1k")  # a task for each file
+matched = match_files(spark, *paths, maxPartitionBytes="1g", openCostInBytes="1g")  # a task for each file
 found = {"counts": matched.counts}
 tasks = spark.sparkContext.parallelize(range(16), 16)
 found["packages"] = tasks.map(lambda _: __import__("kcoord_wire").__file__).distinct().collect()
@@ -92,7 +92,10 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
         assert job.process.returncode == 0, job.written()
     found = json.loads((tmp_path / "found.json").read_text())
     expected = analyze(PATHS)
-    assert found["counts"] == {name: expected.counts[name] for name in ("frames", "exchanges")}
+    assert found["counts"] == {
+        **{name: expected.counts[name] for name in ("frames", "exchanges")},
+        **{"files": len(PATHS), "errors": 0, "losses": 0},
+    }
     unpacked = {file.removeprefix(f"{tmp_path}/").partition("/kcoord_wire_unpacked/")[0] for file in found["packages"]}
     assert {Path(folder).parts[0] for folder in unpacked} == {"worker-1", "worker-2"}
     assert found["histories"] == repr(expected.histories)
