@@ -21,12 +21,13 @@ CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 
 
 @pytest.mark.parametrize(("is_pcapng", "files"), [(False, 8), (True, 30)])
-@pytest.mark.parametrize("limit", ["1", "1g"])
+@pytest.mark.parametrize("shares", [1, 5])
 def test_a_rotated_capture_is_one_source(
-    spark: SparkSession, tmp_path: Path, is_pcapng: bool, files: int, limit: str
+    spark: SparkSession, tmp_path: Path, is_pcapng: bool, files: int, shares: int
 ) -> None:
     data = (CAPTURES / "static_bounce.pcap").read_bytes()
     data = to_pcapng(data) if is_pcapng else data
+    limit = str(2 * len(data) // (2 * shares - 1))
     other = CAPTURES / "cooperative.pcap"
     cuts = even_cuts(data, files)
     parts = write(tmp_path / "parts", [f"trace.pcap{number}" for number in range(files)], cut(data, cuts))
