@@ -94,7 +94,9 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
     expected = analyze(PATHS)
     assert found["counts"] == {
         **{name: expected.counts[name] for name in ("frames", "exchanges")},
-        **{"files": len(PATHS), "errors": 0, "losses": 0},
+        "files": len(PATHS),
+        "errors": 0,
+        "losses": 0,
     }
     unpacked = {file.removeprefix(f"{tmp_path}/").partition("/kcoord_wire_unpacked/")[0] for file in found["packages"]}
     assert {Path(folder).parts[0] for folder in unpacked} == {"worker-1", "worker-2"}
