@@ -28,7 +28,14 @@ _FIRST_PIECE: Final = 1024  # what is searched for is often near
 
 
 class FileCutError(OSError):
-    """The file has become shorter since it was opened."""
+    """The file has become shorter since it was opened.
+
+    :param size: bytes that it had
+    :param now: bytes that it has
+    """
+
+    def __init__(self, size: int, now: int) -> None:
+        super().__init__(f"the file was cut from {size} to {now} bytes while it was read")
 
 
 def cut_off(file: BinaryIO, size: int) -> FileCutError | None:
@@ -39,11 +46,7 @@ def cut_off(file: BinaryIO, size: int) -> FileCutError | None:
     position = file.tell()
     now = file.seek(0, SEEK_END)
     file.seek(position)
-    return _cut(size, now) if now < size and position < size else None
-
-
-def _cut(size: int, now: int) -> FileCutError:
-    return FileCutError(f"the file was cut from {size} to {now} bytes while it was read")
+    return FileCutError(size, now) if now < size and position < size else None
 
 
 class FileBytes:
@@ -75,7 +78,7 @@ class FileBytes:
             return
         now = self._file.seek(0, SEEK_END)
         if now < self.size:
-            raise _cut(self.size, now)
+            raise FileCutError(self.size, now)
         self.held = self._load(position, min(self._window, self.size - position))
         self.base = position
 
@@ -120,5 +123,5 @@ class FileBytes:
         while 0 < len(data) < size and (more := self._file.read(size - len(data))):
             data += more
         if len(data) < size:
-            raise _cut(self.size, position + len(data))
+            raise FileCutError(self.size, position + len(data))
         return data

@@ -245,9 +245,9 @@ def _behind(content: Content, file: BinaryIO, size: int, share: range | None = N
     """
     if content.fault is not None:
         yield content.fault, content.lost
-    start, stop = (0, size) if share is None else (share.start, min(share.stop, size))
+    start, stop = (0, size) if share is None else (share.start, share.stop)
     lost = stop - max(start, file.tell())
-    cut = cut_off(file, size)
+    cut = cut_off(file, max(size, stop))  # the file may have been longer when its shares were planned
     if cut is not None and lost > 0:
         yield str(cut), lost
 

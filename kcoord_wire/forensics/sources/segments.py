@@ -78,9 +78,9 @@ def records_of(
     """
     with unpacked(path) as content:
         size = content.path.stat().st_size
-        if size:
+        share = range(size) if share is None else share
+        if share:
             with content.path.open("rb", buffering=0) as file:
-                share = range(size) if share is None else share
                 data = _Batches(file, max(_LEAST_DECOMPRESSED, max_expansion * len(share)))
                 yield from _Segment(data, _offsets_of(plain_name(path))).records(share, goes_on)
         if content.fault is not None:
@@ -158,6 +158,9 @@ class _Segment:
         if share.stop < self._data.size:
             return  # the last share has what is left
         yield from self._undecided()
+        start = max(share.start, self._data.size)
+        if start < share.stop:  # the file was longer when its shares were planned
+            yield _loss(start, share.stop, str(FileCutError(share.stop, self._data.size)))
 
     def _undecided(self) -> Iterator[_Record]:
         left = [held for batches in self._open.values() for held in batches]

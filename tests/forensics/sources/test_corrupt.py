@@ -143,6 +143,16 @@ def test_shares_of_a_recording_are_the_whole(tmp_path: Path, spoil: float | None
             assert divided(path, count) == whole
 
 
+def test_a_recording_that_is_cut_after_its_shares_were_planned_loses_them(tmp_path: Path) -> None:
+    record_capture(tmp_path, CAPTURE)
+    [path] = recording_files(tmp_path)
+    size = path.stat().st_size
+    os.truncate(path, size // 4)
+    [lost] = rows(read_frames(path, share=range(size // 2, size)))
+    assert lost["lost"] == size - size // 2
+    assert lost["error"] == f"the file was cut from {size} to {size // 4} bytes while it was read"
+
+
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("recording")

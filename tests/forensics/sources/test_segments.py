@@ -112,3 +112,14 @@ def test_a_transaction_is_decided_where_its_marker_is(tmp_path: Path) -> None:
     assert {row["position"] for row in found} == {len(first)}
     assert all(row["error"] is None for row in found)
     assert_equal_in_shares(path, [len(first), len(first) + len(second)])
+
+
+@pytest.mark.parametrize("left", [0, 100])
+def test_a_file_that_is_cut_after_its_shares_were_planned_loses_them(tmp_path: Path, left: int) -> None:
+    data = batch_of("plain", 0, 1) * 8
+    path = tmp_path / f"{0:020}.log"
+    path.write_bytes(data[:left])
+    middle = len(data) // 2
+    [lost] = rows(read_log(path, share=range(middle, len(data))))
+    assert (lost["position"], lost["lost"]) == (middle, len(data) - middle)
+    assert lost["error"] == f"the file was cut from {len(data)} to {left} bytes while it was read"
