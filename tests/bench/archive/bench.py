@@ -27,7 +27,7 @@ CASES: Final[dict[str, tuple[int, int, int, int]]] = {
 }
 """Frames, files, groups of a file, members of a group."""
 MOST_TIMES_PLAIN: Final = 1.3
-_PAPER: Final = 100 * 10**12
+PAPER_BYTES: Final = 100 * 10**12
 NOTES: Final = """\
 Captures of groups whose members join, are assigned, heartbeat each 3 s, commit each 6 s and rejoin each 10 min. Each
 variant runs in its own process, once on one file and then, measured, on all. Processor seconds of the driver, the JVM,
@@ -96,11 +96,11 @@ class Report:
         spark, matched = largest["variants"]["spark"], largest["variants"]["match"]
         spent = sum(spark["spent"].values()) / largest["bytes"]
         shuffled = matched["packed"] / largest["bytes"]
-        tasks, hours = _PAPER / MAX_BYTES, _PAPER * spent / 100 / 3600
+        tasks, hours = PAPER_BYTES / MAX_BYTES, PAPER_BYTES * spent / 100 / 3600
         return (
             f"100 TB of such captures, on paper: {tasks:,.0f} tasks of {MAX_BYTES >> 20} MiB read and match them; "
-            f"{_PAPER * shuffled / 1e12:.1f} TB of packed rows are shuffled, by group; {hours:.0f} hours on 100 such "
-            "cores, disks and network not counted (calculated from the largest archive, not measured). The driver "
+            f"{PAPER_BYTES * shuffled / 1e12:.1f} TB of packed rows are shuffled, by group; {hours:.0f} hours on 100 "
+            "such cores, disks and network not counted (calculated from the largest archive, not measured). The driver "
             "receives two sightings, a row for each topic id, and the histories that are collected. A capture is "
             "64 tasks at most."
         )

@@ -11,8 +11,11 @@ from typing import Any, Final
 
 import pyspark
 
+from kcoord_wire.spark.partitions import MAX_BYTES
+
 from ..runner import Bench, Made, Targets, conditions, missed, table, verdicts
 from ..spark.measure import watched
+from .bench import PAPER_BYTES
 from .captures import write_captures
 
 RESULTS: Final = Path(__file__).parent / "results" / "driver"
@@ -74,10 +77,23 @@ def targets(made: Made) -> Targets:
         yield text, of_task(many) <= MOST_GROWTH * of_task(few), f"{of_task(few):,.0f} and {of_task(many):,.0f} B"
 
 
+def on_paper(made: Made) -> str:
+    """What the driver would receive of 100 TB, from what each task of the larger archive sends it."""
+    tasks = PAPER_BYTES / MAX_BYTES
+    sent = of_task(made["cases"][list(CASES)[-1]]["variants"]["match"])
+    return (
+        f"100 TB, on paper: the {tasks:,.0f} tasks of {MAX_BYTES >> 20} MiB that read and match them send the driver "
+        f"{tasks * sent / 1e9:.1f} GB while they run, {sent:,.0f} B each (calculated, not measured). In the analysis "
+        "these are map tasks, which spark.driver.maxResultSize does not limit; the driver keeps where their rows are."
+    )
+
+
 def report(made: Made) -> Iterator[str]:
     yield conditions(made, f"Spark {made['spark']}") + "."
     yield ""
     yield from table(["archive", "what", "tasks", "kB to the driver", "B of a task"], rows(made), left=2)
+    yield ""
+    yield on_paper(made)
 
 
 def markdown(made: Made) -> str:
