@@ -178,7 +178,14 @@ def refused(seen: Seen) -> Iterator[DetectorResult]:
     """
     if seen.exchanges is None:
         return
-    rows = [row for row in _refused_rows(seen.exchanges) if not _is_explained(row, seen.too_tight)]
+    joins = _joins(seen.exchanges)
+    shared = _shared_instances(joins)
+    replaced = {join["given_member_id"] for of_instance in shared.values() for join in of_instance}
+    rows = [
+        row
+        for row in _refused_rows(seen.exchanges)
+        if not _is_explained(row, seen.too_tight) and not _is_of_replaced(row, replaced)
+    ]
     tools = [row for row in rows if _is_from_outside(row)]
     if tools:
         yield _of_tools(tools)
@@ -186,12 +193,12 @@ def refused(seen: Seen) -> Iterator[DetectorResult]:
     for row in rows:
         if not _is_from_outside(row) and not _is_reported_elsewhere(row):
             by_code[row["error_code"]].append(row)
-    joins = _joins(seen.exchanges) if ErrorCode.FENCED_INSTANCE_ID in by_code else []
+    fenced = by_code.pop(ErrorCode.FENCED_INSTANCE_ID, [])
+    yield from _of_fenced(fenced, joins)
+    named = {row["instance_id"] for row in fenced}
+    yield from (_of_shared(name, turns) for name, turns in sorted(shared.items()) if name not in named)
     for code, of_code in sorted(by_code.items()):
-        if code == ErrorCode.FENCED_INSTANCE_ID:
-            yield from _of_fenced(of_code, joins)
-        else:
-            yield from _of_code(code, of_code, seen.exchanges, seen.history)
+        yield from _of_code(code, of_code, seen.exchanges, seen.history)
 
 
 def _refused_rows(exchanges: pa.Table) -> list[dict[str, Any]]:
@@ -353,6 +360,59 @@ def _joins(exchanges: pa.Table) -> list[dict[str, Any]]:
     good = pc.equal(pc.fill_null(exchanges["error_code"], 0), 0)
     rows = exchanges.filter(pc.and_(pc.and_(api, good), pc.is_valid(exchanges["instance_id"]))).select(_COLUMNS)
     return sorted((row for row in rows.to_pylist() if row["asked_ns"] is not None), key=lambda row: row["asked_ns"])
+
+
+def _shared_instances(joins: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the joins under each group.instance.id that two processes take from each other.
+
+    A connection that has joined under a name joins under it again after another connection has: so both processes were
+    alive all the time. Clients whose heartbeats do not carry the name (aiokafka) get UNKNOWN_MEMBER_ID instead of
+    FENCED_INSTANCE_ID, and join again.
+    """
+    by_instance: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for join in joins:
+        by_instance[join["instance_id"]].append(join)
+    return {name: rows for name, rows in by_instance.items() if _takes_back(rows)}
+
+
+def _takes_back(joins: list[dict[str, Any]]) -> int:
+    """Return how often a connection took a name back that another one had taken meanwhile."""
+    seen: set[str] = set()
+    count = 0
+    for before, join in pairwise(joins):
+        seen.add(before["connection"])
+        is_another = join["given_member_id"] not in (None, before["given_member_id"])
+        count += is_another and join["connection"] != before["connection"] and join["connection"] in seen
+    return count
+
+
+def _is_of_replaced(row: dict[str, Any], replaced: Collection[str]) -> bool:
+    """Whether a member id is refused because another process took its group.instance.id."""
+    return row["error_code"] == ErrorCode.UNKNOWN_MEMBER_ID and row["member_id"] in replaced
+
+
+def _of_shared(instance_id: str, joins: list[dict[str, Any]]) -> DetectorResult:
+    names = sorted(set(map(_process, joins)))
+    return DetectorResult(
+        severity="critical",
+        from_ns=_answered(joins[0]),
+        to_ns=_answered(joins[-1]),
+        subject=instance_id,
+        text=f"{first_of(names)} use one group.instance.id ({instance_id}) and take it from each other: of "
+        f"{len(joins)} joins under it {_takes_back(joins)} took it back",
+        advice=f"{_OWN_NAME}. With each join the coordinator removes the process that had the name, and that one joins "
+        "again.",
+        value=len(joins),
+        evidence=(
+            Evidence(
+                _answered(row),
+                row["source"] or "",
+                -1 if row["answer_seq"] is None else row["answer_seq"],
+                f"{_process(row)} joins with group.instance.id {instance_id}",
+            )
+            for row in joins
+        ),
+    )
 
 
 def _of_fenced(rows: list[dict[str, Any]], joins: list[dict[str, Any]]) -> Iterator[DetectorResult]:

@@ -107,6 +107,35 @@ def test_restarted_processes_fence_each_other_in_turns() -> None:
     assert of("commit_after_revoke", group(60), rows) == []
 
 
+def test_processes_whose_heartbeats_lack_the_name_take_it_in_turns() -> None:
+    """As aiokafka: one that was replaced gets UNKNOWN_MEMBER_ID, not FENCED_INSTANCE_ID, and joins again at once."""
+    common = {"instance_id": "orders-1", "member_id": ""}
+    other = {"connection": "10.0.0.1:7-10.0.0.9:9092#2", **common}
+    rows = [
+        exchange("JoinGroup", 1, given_member_id="a-id", **common),
+        exchange("JoinGroup", 20, given_member_id="b-id", **other),
+        exchange("Heartbeat", 21, error_code=25, member_id="a-id"),
+        exchange("JoinGroup", 22, given_member_id="c-id", **common),
+        exchange("Heartbeat", 24, error_code=25, member_id="b-id"),
+        exchange("JoinGroup", 25, given_member_id="d-id", **other),
+    ]
+    (found,) = of("refused", group(60), rows)
+    assert (found.severity, found.subject) == ("critical", "orders-1")
+    assert found.text == (
+        "c1 (10.0.0.1:1), c1 (10.0.0.1:7) use one group.instance.id (orders-1) and take it from each other: of 4 joins "
+        "under it 2 took it back"
+    )
+
+
+def test_a_static_member_that_is_started_again_has_its_name_alone() -> None:
+    common = {"instance_id": "orders-1", "member_id": ""}
+    rows = [
+        exchange("JoinGroup", 10 * n, given_member_id=f"{n}-id", connection=f"10.0.0.1:{n}-10.0.0.9:9092#{n}", **common)
+        for n in range(1, 6)
+    ]
+    assert of("refused", group(60), rows) == []
+
+
 def test_a_static_member_that_repeats_its_join_is_normal() -> None:
     common = {"instance_id": "orders-1"}
     parked = exchange("JoinGroup", 10, error_code=82, member_id="a-id", answered_ns=31 * SECOND, **common)
