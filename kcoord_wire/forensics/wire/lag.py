@@ -474,6 +474,7 @@ class _Walk:
         self._owner: Ownership | None = None
         self._committed: int | None = None
         self._answered_ns: int | None = None  # when the last commit was answered
+        self._committer: str | None = None  # member id of who sent it
         self._start: int | None = None
         self._end: int | None = None
         self._end_ns: int | None = None
@@ -561,15 +562,21 @@ class _Walk:
             is_outside = not row["member_id"] and (generation is None or generation < 0)
             if is_outside and self._has_owners:
                 self._reset(event, ResetKind.ADMIN, before, offset)
-            elif offset < before:
+            elif offset < before and not self._is_overtaken(row):
                 self._reset(event, ResetKind.COMMIT, before, offset)
         self._committed, self._answered_ns, self._read_ns = offset, row["answered_ns"], event.time_ns
+        self._committer = row["member_id"]
         if self._end is not None:
             last = Committed(event.time_ns, offset, max(self._end - offset, 0))
             if self._window and event.time_ns - self._window[-1].time_ns < NS_PER_S:
                 self._window[-1] = last
             else:
                 self._window.append(last)
+
+    def _is_overtaken(self, row: dict[str, Any]) -> bool:
+        """Whether a commit was sent before its member had the answer to the one before: retries overtake each other."""
+        done_ns = self._answered_ns
+        return row["member_id"] == self._committer and (done_ns is None or row["asked_ns"] < done_ns)
 
     def _answer(self, event: _Event) -> None:
         offset = event.offset

@@ -2,8 +2,9 @@
 
 A coordinator answers a commit, the assignment of a generation, and each heartbeat of a KIP-848 group once the record is
 on enough replicas of __consumer_offsets. Where these are missing it answers 15 (NOT_ENOUGH_REPLICAS and its kind are
-translated), at once or when its timeout has passed. The same code from a broker that was restarted, or that another
-replaces, is a loss of the coordinator.
+translated), at once or when its timeout has passed. To the coordinator of 3.9 and newer a heartbeat of a classic group
+is a write without records: it waits for the writes before it, and fails with them. The same code from a broker that was
+restarted, or that another replaces, is a loss of the coordinator; it answers a heartbeat with that at once.
 
 Laws:
 
@@ -66,7 +67,7 @@ def _together(requests: list[GroupRequest]) -> Iterator[tuple[str, list[GroupReq
     """Yield the refusals of each broker that are of one time."""
     by_broker: dict[str, list[GroupRequest]] = {}
     for request in requests:
-        if request.error == ErrorCode.COORDINATOR_NOT_AVAILABLE and request.api in _WRITES and request.answered:
+        if request.error == ErrorCode.COORDINATOR_NOT_AVAILABLE and _is_write(request):
             by_broker.setdefault(broker_address(request.connection), []).append(request)
     for broker, refused in by_broker.items():
         signs: list[GroupRequest] = []
@@ -76,6 +77,13 @@ def _together(requests: list[GroupRequest]) -> Iterator[tuple[str, list[GroupReq
                 signs = []
             signs.append(request)
         yield broker, signs
+
+
+def _is_write(request: GroupRequest) -> bool:
+    """Whether an answered request is a write, or has waited for one."""
+    if request.answered is None:
+        return False
+    return request.api in _WRITES or request.answered.time_ns - request.asked.time_ns >= _NOTABLE_NS
 
 
 def _episode(traffic: GroupTraffic, broker: str, signs: list[GroupRequest]) -> Unwritten | None:

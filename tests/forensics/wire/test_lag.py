@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kcoord_wire.forensics.model import LagStatus, OffsetsCommitted, ResetKind, SightingKind
+from kcoord_wire.forensics.model import NS_PER_MS, LagStatus, OffsetsCommitted, ResetKind, SightingKind
 from kcoord_wire.forensics.wire import lag
 from kcoord_wire.forensics.wire.lag import WINDOW, Committed, lag_status
 from tests.support.exchange_script import MS, START, Script, at
@@ -127,6 +127,21 @@ def test_a_member_commits_less_than_before() -> None:
     script.commit("c1", 2_000, {0: 501})
     script.commit("c1", 3_000, {0: 20})
     assert resets(script) == [(0, ResetKind.COMMIT, 501, 20, "c1", "c1-id")]
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_commits_of_one_member_that_overtake_each_other_are_no_reset(is_answered: bool) -> None:
+    script = group()
+    script.commit("c1", 1_000, {0: 500})
+    late = [script.commit("c1", 2_000, {0: 560})]
+    for number, offset in enumerate((510, 520, 535, 560, 580)):  # what was refused is sent again, in one moment
+        late.append(script.commit("c1", 2_100 + number, {0: offset}))
+    for row in late:
+        row.answered_ns = (row.asked_ns or 0) + 2_500 * NS_PER_MS
+    late[0].answered_ns = late[0].answered_ns if is_answered else None
+    assert resets(script) == []
+    script.commit("c1", 9_000, {0: 20})
+    assert resets(script) == [(0, ResetKind.COMMIT, 580, 20, "c1", "c1-id")]
 
 
 @pytest.mark.parametrize(("answer", "after"), [(100, 100), (-1, None)])

@@ -49,6 +49,14 @@ def test_a_coordinator_that_stays_cannot_write(took_ms: int) -> None:
     assert "min.insync.replicas" in found.advice
 
 
+@pytest.mark.parametrize(("took_ms", "is_write"), [(5_000, True), (1_200, True), (3, False)])
+def test_a_heartbeat_waits_for_the_writes_before_it(took_ms: int, is_write: bool) -> None:
+    script = stable()
+    for client in ("c1", "c2"):
+        script.add("Heartbeat", client, 20_300, 20_300 + took_ms, generation_id=1, error_code=UNAVAILABLE)
+    assert [outage.kind for outage in outages(script)].count("log not written") == is_write
+
+
 def findings(script: Script) -> list[Finding]:
     return detect(script.history())
 
