@@ -331,11 +331,19 @@ _TRANSITION: Final = "failed to transition"
 _LIMIT: Final = re.compile(r"within (\d{1,9}) ?ms")
 
 
-def _why(before: LogLine | None, bumped: LogLine) -> tuple[Cause, float, str]:
+_NO_TOPICS: Final = "with metadata hash 0"  # none of the topics that members subscribe to was there
+_AT_START_NS: Final = 10_000 * NS_PER_MS
+
+
+def _why(before: LogLine | None, bumped: LogLine, last: LogLine | None) -> tuple[Cause, float, str]:
     """Return the cause of an epoch, from what was logged since the one before.
 
+    :param last: the line of the epoch before
     :return: cause, confidence, sentence
     """
+    is_first = last is not None and last.text.rstrip(".").endswith(_NO_TOPICS)
+    if before is None and last is not None and is_first and bumped.time_ns - last.time_ns <= _AT_START_NS:
+        return Cause.NEW_MEMBER, _LIKELY, "The topics of the first members are there from now on"
     if bumped.generation_id == _FIRST and (before is None or before.kind == "epoch_topics"):
         return Cause.NEW_MEMBER, _FROM_EMPTY, "It is the first epoch: a member has joined"
     if before is None:
@@ -354,6 +362,8 @@ class Kip848Lines:
     def __init__(self, tables: GroupTables) -> None:
         self._tables = tables
         self._before: LogLine | None = None  # what the next epoch follows from
+        self._last: LogLine | None = None  # of the epoch before
+        self._size = 0
         self._revoking: dict[str, int] = {}  # since when members have partitions to give up
 
     def read(self, row: LogLine) -> None:
@@ -392,7 +402,8 @@ class Kip848Lines:
     def _bumped(self, row: LogLine) -> None:
         tables, before = self._tables, self._before
         self._before = None
-        cause, confidence, detail = _why(before, row)
+        cause, confidence, detail = _why(before, row, self._last)
+        self._last = row
         first = before or row
         if tables.current is not None:
             self._close(row)
@@ -405,7 +416,8 @@ class Kip848Lines:
             detail,
             [evidence_of(line) for line in (before, row) if line is not None],
         )
-        rebalance.members_after, rebalance.generation_id = tables.size, row.generation_id
+        rebalance.members_before, rebalance.members_after = self._size, tables.size
+        rebalance.generation_id, self._size = row.generation_id, tables.size
         tables.begin_generation(row.generation_id or 0, row.time_ns, members=tables.size)
         tables.enter(row.time_ns, "Assigning", row.generation_id)
         if not tables.members and rebalance.removed:

@@ -70,7 +70,7 @@ class ClientLines:
         self._known.discard(name)
         member_id = row.member_id or self._ids.get(name)
         if member_id in self._tables.members:
-            why = {"poll_timeout": "poll timeout", "leaving": "left"}.get(row.kind, "session timeout")
+            why = {"poll_timeout": "poll timeout", "leaving": "left"}.get(row.kind, "removal")
             self._tables.part(member_id or "", row, why)
 
     def _join(self, row: LogLine, name: str) -> None:

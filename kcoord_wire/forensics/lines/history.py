@@ -9,12 +9,16 @@ clients logged, their lines make the history.
 Laws:
 
 * Order and chunking of the rows do not matter; the same line in two sources (a rotated file and its copy) counts once.
+* Lines of one moment are in the order in which a coordinator writes them, also where what collected the logs of several
+  brokers has sorted them as text.
 * What the lines do not say is None, and `GroupSummary.blind` names it: no log says which member was late.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 import pyarrow as pa
@@ -102,7 +106,26 @@ def lines_in_order(lines: pa.Table) -> list[LogLine]:
         key = (line.time_ns, line.coordinator or line.client_id or line.source, line.text)
         if key not in found or (line.source, line.position) < (found[key].source, found[key].position):
             found[key] = line
-    return sorted(found.values(), key=lambda line: (line.time_ns, line.source, line.position))
+    rows = sorted(found.values(), key=lambda line: (line.time_ns, line.source, line.position))
+    return [row for _, moment in groupby(rows, attrgetter("time_ns")) for row in _as_written(list(moment))]
+
+
+_STAGES: Final = {"stabilized": 0, "assigned_by_leader": 1, "empty": 2, "preparing": 3}  # of one generation
+_EPOCH_STAGES: Final = {"epoch_topics": 1, "epoch_bumped": 2, "epoch_target": 3, "epoch_state": 4}
+_SORTED_EPOCHS: Final = ("epoch_bumped", "epoch_target", "epoch_topics")  # that lines of members stand behind as text
+
+
+def _as_written(rows: list[LogLine]) -> list[LogLine]:
+    """Return the lines of one moment in the order in which a coordinator writes them."""
+    if len(rows) == 1:
+        return rows
+    if rows[0].kind in _SORTED_EPOCHS:
+        return sorted(rows, key=lambda row: _EPOCH_STAGES.get(row.kind, 0))
+    places = [at for at, row in enumerate(rows) if row.kind in _STAGES]
+    staged = sorted((rows[at] for at in places), key=lambda row: (row.generation_id or 0, _STAGES[row.kind]))
+    for at, row in zip(places, staged, strict=True):
+        rows[at] = row
+    return rows
 
 
 def _name_by_source(clients: list[LogLine]) -> None:

@@ -133,3 +133,59 @@ def test_a_line_in_two_files_counts_once() -> None:
     history = history_of([*parse(line, source="server.log"), *parse(line, source="server.log.1")])
     assert len(history.rebalances) == 1
     assert history.rebalances[0].evidence[0].source == "server.log"
+
+
+def test_lines_of_one_moment_are_in_the_order_of_a_coordinator() -> None:
+    """What collects the logs of several brokers sorts the lines of a millisecond as text."""
+    at = "[2026-11-22 12:00:{:02},117] INFO [GroupCoordinator id=1 topic=__consumer_offsets partition=0] "
+    reason = f"(reason: explicit `LeaveGroup` request for ({MEMBER}) members.)"
+    lines = [
+        at.format(1) + f"Preparing to rebalance group g in state PreparingRebalance with old generation 0 "
+        f"(reason: Adding new member {MEMBER} with group instance id null; client reason: not provided).",
+        at.format(2)
+        + f"Assignment received from leader {MEMBER} for group g for generation 1. The group has 1 members, "
+        "0 of which are static.",
+        at.format(2) + "Stabilized group g generation 1 with 1 members.",
+        at.format(50)
+        + f"[Group g] Member {MEMBER} has left group through explicit `LeaveGroup` request; client reason: "
+        "not provided",
+        at.format(50) + "Group g with generation 2 is now empty.",
+        at.format(50) + f"Preparing to rebalance group g in state PreparingRebalance with old generation 1 {reason}.",
+    ]
+    history = history_of(parse("\n".join(lines)))
+    assert [(row.generation_id, row.outcome) for row in history.rebalances] == [(1, "stable"), (2, "empty")]
+    assert [state.state for state in history.states][-1] == "Empty"
+
+
+def test_epochs_of_one_moment_follow_from_the_member_that_came() -> None:
+    at = "[2026-11-22 12:00:{:02},117] INFO [GroupCoordinator id=1 topic=__consumer_offsets partition=0] [GroupId g] "
+    lines = [
+        at.format(second) + line
+        for second, epoch in ((1, 1), (5, 2))
+        for line in (
+            f"Bumped group epoch to {epoch} with metadata hash 12.",
+            f"Computed a new target assignment for epoch {epoch} with 'uniform' assignor in 1ms: x.",
+            f"Member m-{epoch} joins the consumer group using the consumer protocol.",
+        )
+    ]
+    history = history_of(parse("\n".join(lines)))
+    assert [(row.cause, row.members_before, row.members_after) for row in history.rebalances] == [
+        (Cause.NEW_MEMBER, 0, 1),
+        (Cause.NEW_MEMBER, 1, 2),
+    ]
+
+
+@pytest.mark.parametrize(("later_s", "cause"), [(3, Cause.NEW_MEMBER), (40, Cause.TOPICS_CHANGED)])
+def test_the_first_topics_of_a_group_are_no_change(later_s: int, cause: Cause) -> None:
+    at = "[2026-11-22 12:00:{:02},117] INFO [GroupCoordinator id=1 topic=__consumer_offsets partition=0] [GroupId g] "
+    history = history_of(
+        parse(
+            at.format(1) + "Member m joins the consumer group using the consumer protocol.\n"
+            + at.format(1) + "Bumped group epoch to 1 with metadata hash 0.\n"
+            + at.format(1 + later_s) + "Bumped group epoch to 2 with metadata hash 3880333271595468941."
+        )
+    )  # fmt: skip
+    assert [row.cause for row in history.rebalances] == [Cause.NEW_MEMBER, cause]
+
+
+MEMBER = "app-1-b542b773-d427-4892-9760-92cf58a9215a"
