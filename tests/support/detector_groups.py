@@ -28,8 +28,8 @@ from kcoord_wire.forensics.model import (
 SECOND = 1_000_000_000
 
 
-def group(last_s: float = 3600, **lists: Any) -> GroupHistory:
-    summary = GroupSummary("billing", "wire", "consumer", 0, int(last_s * SECOND), 0, 0, 0, 0, 0, 0.0, [])
+def group(last_s: float = 3600, *, origin: str = "wire", **lists: Any) -> GroupHistory:
+    summary = GroupSummary("billing", origin, "consumer", 0, int(last_s * SECOND), 0, 0, 0, 0, 0, 0.0, [])
     return GroupHistory(summary, **lists)
 
 

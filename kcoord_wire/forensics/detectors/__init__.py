@@ -9,7 +9,7 @@ docs/analyze.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 # Each of these modules declares its detectors in `DETECTORS`.
@@ -87,6 +87,7 @@ def detect(
     errors: Iterable[Sighting] = (),
     clocks: Sequence[Clock] = (),
     lines: Sequence[LogLine] = (),
+    too_tight: Collection[tuple[str, str]] = (),
 ) -> list[Finding]:
     """Return what all detectors find in a group, the most important first.
 
@@ -94,9 +95,10 @@ def detect(
     :param errors: rows of ERROR, of all clients
     :param clocks: of sources that differed, and were corrected
     :param lines: of logs about the group, in order of time
+    :param too_tight: client id and host of those that `tight_heartbeats` has explained by exchanges not given here
     """
     errors = list(errors)
-    seen = Seen(history, exchanges, clocks, errors, lines)
+    seen = Seen(history, exchanges, clocks, errors, lines, too_tight)
     found = [each for detector in DETECTORS.values() for each in _found(detector, seen)]
     outside = (finding_of("refused", each, history) for each in outside_findings(history, errors))
     return by_importance(share_costs([*weigh(found, history), *outside], history))

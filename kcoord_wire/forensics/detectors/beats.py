@@ -28,6 +28,7 @@ _APIS: Final = pa.array(["Heartbeat", "JoinGroup", "SyncGroup"])
 _LEAST: Final = 3  # intervals from which on their length is known
 _TIGHT: Final = (2, 3)  # the share of its session that an interval may take; Kafka's documentation asks for a third
 _ALIVE: Final = 2  # sessions within which a process that is alive was heard again
+_OVER: Final = 0.95  # of a session: the coordinator counts from when it handles a request, and in ticks of its timer
 
 
 class LateBeat(NamedTuple):
@@ -126,7 +127,7 @@ def _late(rows: Sequence[dict[str, Any]], session_ns: int) -> Iterator[LateBeat]
         )
         if is_over:
             is_known = heard_ns is not None and row["api"] != "SyncGroup"
-            if is_known and session_ns < now_ns - heard_ns <= _ALIVE * session_ns:
+            if is_known and _OVER * session_ns < now_ns - heard_ns <= _ALIVE * session_ns:
                 yield LateBeat(now_ns, now_ns - heard_ns, row["source"] or "", row["seq"] or 0)
             heard_ns = None
         elif row["error_code"] is not None:

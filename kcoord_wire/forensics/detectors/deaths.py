@@ -1,4 +1,4 @@
-"""Processes that end without leaving their group."""
+"""Processes that end without leaving their group, and members of which a broker's log says as much as that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kcoord_wire.forensics.course import KILLED_NS, course_of
+from kcoord_wire.forensics.detectors.expiries import Expiry, read_expiries
 from kcoord_wire.forensics.detectors.finding import (
+    MINUTE_NS,
     SECOND_NS,
     DetectorResult,
     Seen,
@@ -157,3 +159,105 @@ def _advice(lives: Sequence[MemberLife]) -> str:
         f"{look} Its partitions were not read until its session was over: a consumer that is closed on SIGTERM leaves "
         "the group at once, and session.timeout.ms says how long one that cannot do that is waited for."
     )
+
+
+# ---- members that a log says were removed
+
+
+@detector(56, origin="text")
+def expired_member(seen: Seen) -> Iterator[DetectorResult]:
+    """Expired member: the coordinator removed a member on heartbeat expiration, as a broker's log says.
+
+    Whether its process had ended, stood still or was cut off, the log does not say; when its client joined again tells
+    them apart in part (`expiries`). Until the removal its partitions were not read.
+
+    Not counted are the processes of the final shutdown, clients that come back again and again (`flapping_member`,
+    `tight_heartbeats`), and members that do not come back to a coordinator that has just loaded the group.
+
+    Threshold: 1; warning. Members that are removed within five seconds are one finding.
+    """
+    known = {member_id for loop in loops_of(seen) for member_id in loop.ids}
+    known |= {each.life.member_id for expiries in seen.late for each in expiries}
+    known |= _ids(course_of(seen.history).shutdown)
+    loads = [row.time_ns for row in seen.lines if row.kind == "loaded"]
+    removed = [each for expiries in read_expiries(seen.history) for each in expiries]
+    removed = [each for each in removed if each.life.member_id not in known and not _follows_load(each, loads)]
+    together: list[list[Expiry]] = []
+    for each in sorted(removed, key=lambda each: each.left_ns):
+        if together and each.left_ns - together[-1][0].left_ns <= _TOGETHER_NS:
+            together[-1].append(each)
+        else:
+            together.append([each])
+    for expiries in together:
+        yield _expired_found(seen.history, expiries)
+
+
+def _follows_load(each: Expiry, loads: Sequence[int]) -> bool:
+    """Whether it was not heard since its coordinator had loaded the group: the broker before had gone."""
+    return any(each.heard_ns < at <= each.left_ns <= at + MINUTE_NS for at in loads)
+
+
+def _expired_found(history: GroupHistory, expiries: list[Expiry]) -> DetectorResult:
+    lives, at_ns = [each.life for each in expiries], expiries[0].left_ns
+    ids = {life.member_id for life in lives}
+    rows = [row for row in history.rebalances if any(gone.member_id in ids for gone in row.removed)]
+    names = list(dict.fromkeys(life.instance_id or person(client_of(life), life.client_host) for life in lives))
+    verb = "was" if len(lives) == 1 else "were"
+    text = f"{first_of(names)} {verb} removed on heartbeat expiration at {clock(at_ns)} UTC, since nothing of "
+    text += f"{'it' if len(lives) == 1 else 'them'} had come for a session timeout: {_what_happened(history, expiries)}"
+    waited_ns = max((at_ns - row.started_ns for row in rows), default=0)
+    if waited_ns >= SECOND_NS:
+        text += f"; the others waited {lasting(waited_ns)} for it in a rebalance"
+    return DetectorResult(
+        severity="warning",
+        from_ns=at_ns,
+        to_ns=max((row.ended_ns or row.started_ns for row in rows), default=None),
+        subject=only(sorted({client_of(life) for life in lives})),
+        text=text,
+        advice=_EXPIRED_ADVICE,
+        value=len(lives),
+        rebalances=[row.number for row in rows],
+        evidence=(
+            Evidence(each.left_ns, "", -1, f"{each.life.member_id} is removed on heartbeat expiration")
+            for each in expiries
+        ),
+    )
+
+
+_EXPIRED_ADVICE: Final = (
+    "Look at that process and its host at that time: its exit code and log, what stopped or killed it, pauses, CPU "
+    "limits, the network to its coordinator. A consumer that is closed when its process is stopped leaves the group at "
+    "once; heartbeat.interval.ms should be a third of session.timeout.ms at most."
+)
+
+
+def _what_happened(history: GroupHistory, expiries: Sequence[Expiry]) -> str:
+    """What the return of the clients shows."""
+    gaps = [each.gap_ns for each in expiries]
+    known = sorted(gap for gap in gaps if gap is not None)
+    several = len(expiries) > 1
+    them = "the processes" if several else "its process"
+    unknown = f"{them} had ended, stood still, or {'were' if several else 'was'} cut off from the coordinator"
+    if not known:
+        return f"{unknown}; {'none' if several else 'it'} {'came' if several else 'did not come'} back"
+    if len(known) < len(gaps):
+        return f"{unknown}; {len(known)} of {len(gaps)} came back"
+    if several and _are_all(history, expiries):
+        return (
+            f"they are all members that there were, and all came back within {lasting(max(known[-1], 0))}, so that "
+            "rather the coordinator stood still, or the network before it, than each of them"
+        )
+    if not several and expiries[0].is_early:
+        return f"another process with its name had joined {lasting(-known[0])} before that, so that it had ended"
+    if not several and expiries[0].is_at_once:
+        return (
+            f"it joined again {lasting(known[0])} later, as a process does that lives and is late with its heartbeats"
+        )
+    return f"{unknown}; {'all' if several else 'it'} joined again {lasting(max(known[-1], 0))} later"
+
+
+def _are_all(history: GroupHistory, expiries: Sequence[Expiry]) -> bool:
+    """Whether the group had no other member then."""
+    at_ns, ids = expiries[0].left_ns, {each.life.member_id for each in expiries}
+    others = (life for life in history.members if life.member_id not in ids and life.joined_ns < at_ns)
+    return all(life.left_ns is not None and life.left_ns < at_ns for life in others)

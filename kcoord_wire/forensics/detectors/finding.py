@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 from kcoord_wire.clients.bugs import CLIENT_BUGS, ClientBug, is_affected
 from kcoord_wire.forensics.coded import coded
 from kcoord_wire.forensics.detectors.beats import Beats, read_tight
+from kcoord_wire.forensics.detectors.expiries import Expiry, may_live, read_expiries
 from kcoord_wire.forensics.detectors.rounds import Round, read_rounds
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
@@ -69,6 +70,7 @@ class Seen:
     :ivar clocks: of sources that differed, and were corrected
     :ivar errors: rows of ERROR, of all clients
     :ivar lines: of logs, in order of time; empty where the source is none
+    :param too_tight: see `Seen.too_tight`: of exchanges that are not at hand any more
     """
 
     def __init__(
@@ -78,8 +80,10 @@ class Seen:
         clocks: Sequence[Clock] = (),
         errors: Sequence[Sighting] = (),
         lines: Sequence[LogLine] = (),
+        too_tight: Collection[tuple[str, str]] = (),
     ) -> None:
         self.history, self.clocks, self.errors, self.lines = history, clocks, errors, lines
+        self._too_tight = frozenset(too_tight)
         self.exchanges = coded(exchanges) if exchanges is not None and exchanges.num_rows else None
 
     @cached_property
@@ -93,9 +97,17 @@ class Seen:
         return read_tight(self.exchanges)
 
     @cached_property
+    def late(self) -> list[list[Expiry]]:
+        """The removals of clients that live, or may, as far as a log shows it."""
+        is_log = self.history.group.origin == "text"
+        return [each for each in read_expiries(self.history) if may_live(each)] if is_log else []
+
+    @cached_property
     def too_tight(self) -> frozenset[tuple[str, str]]:
         """Client id and host of those whose sessions ended because of that: what follows from it has no other cause."""
-        return frozenset((each.client_id, each.client_host) for each in self.tight if each.late)
+        known = {(each.client_id, each.client_host) for each in self.tight if each.late}
+        lives = (each[0].life for each in self.late)
+        return frozenset(known | self._too_tight | {(life.client_id or "", life.client_host or "") for life in lives})
 
     @property
     def assigned_rounds(self) -> list[tuple[Round, int]]:

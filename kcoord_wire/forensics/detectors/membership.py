@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.coded import in_order
 from kcoord_wire.forensics.detectors.beats import Beats, LateBeat
+from kcoord_wire.forensics.detectors.expiries import REPEATED, Expiry, is_restarted, read_expiries
 from kcoord_wire.forensics.detectors.finding import (
     MAX_EVIDENCE,
     MINUTE_NS,
@@ -123,14 +124,69 @@ def tight_heartbeats(seen: Seen) -> Iterator[DetectorResult]:
     """Tight heartbeats: a client sends its heartbeats so far apart that its session ends if one is a little late.
 
     Normal is an interval of a third of the session, so that two heartbeats may be lost. What follows from such settings
-    (refusals with UNKNOWN_MEMBER_ID, members that come back again and again, storms) is not reported beside it.
+    (refusals with UNKNOWN_MEMBER_ID, members that come back again and again, storms) is not reported beside it. Logs
+    do not have the settings: there it is a client that is removed, and is there again at once, over and over.
 
     Threshold: an interval of two thirds of the session. A warning if a session has ended although its member was heard
-    again within the length of another one, else info.
+    again within the length of another one, else info. In logs: twice; warning.
     """
     for ended in (True, False):
         if found := [each for each in seen.tight if bool(each.late) is ended]:
             yield _tight_found(seen.history, found)
+    for expiries in seen.late:
+        yield _late_found(seen.history, expiries)
+
+
+def _late_found(history: GroupHistory, expiries: Sequence[Expiry]) -> DetectorResult:
+    """What a log shows of a client whose heartbeats come when its session is over, or just before."""
+    first, times = expiries[0], [each.left_ns for each in expiries]
+    name = first.life.instance_id or person(first.life.client_id, first.life.client_host)
+    gaps = sorted(each.gap_ns for each in expiries if each.gap_ns is not None)
+    ids = {each.life.member_id for each in expiries}
+    text = f"{name} was removed on heartbeat expiration {len(expiries)} times within {lasting(times[-1] - times[0])}"
+    if gaps[-1] >= 0:
+        heard_ns = min(each.left_ns - each.heard_ns for each in expiries)
+        text += (
+            f", and was there again {_gaps_text(gaps)} later: its process lives, and its heartbeats come later than "
+        )
+        text += f"its session allows, which is {lasting(heard_ns)} at most (heartbeat.interval.ms, session.timeout.ms)"
+    else:
+        text += f", and had joined anew {_gaps_text([-gap for gap in gaps])} before: its process ends and is started, "
+        text += "or it lives and gives its session up by itself, as librdkafka does where an answer to a heartbeat is "
+        text += "later than session.timeout.ms allows"
+    return DetectorResult(
+        severity="warning",
+        from_ns=times[0],
+        to_ns=times[-1],
+        subject=first.life.client_id,
+        text=text,
+        advice=_LATE_ADVICE,
+        value=len(expiries),
+        threshold=REPEATED,
+        rebalances=[row.number for row in history.rebalances if concerns(row, ids)],
+        evidence=(
+            Evidence(
+                each.left_ns,
+                "",
+                -1,
+                f"{each.life.member_id} is removed, {lasting(each.left_ns - each.heard_ns)} "
+                "after it was heard at the latest",
+            )
+            for each in expiries
+        ),
+    )
+
+
+_LATE_ADVICE: Final = (
+    "Compare heartbeat.interval.ms of that client with session.timeout.ms: a third of it at most, so that two "
+    "heartbeats may be late or lost. If it is, look at what holds its heartbeats up, and at whether its process is the "
+    "same all the time (its own log, its exit code)."
+)
+
+
+def _gaps_text(gaps: Sequence[int]) -> str:
+    least, most = lasting(min(gaps)), lasting(max(gaps))
+    return least if least == most else f"{least} to {most}"
 
 
 def _tight_found(history: GroupHistory, found: list[Beats]) -> DetectorResult:
@@ -208,6 +264,8 @@ _ADVICE: Final[Mapping[str, str]] = {
     "(max.poll.records), move the work to another thread, or raise max.poll.interval.ms.",
     "session timeout": "Its heartbeats stop for longer than session.timeout.ms: look for long garbage collections, CPU "
     "limits that throttle it, and the network between it and the broker.",
+    "removal": "The coordinator had removed it: look at the broker's log of the group, which says why, and for long "
+    "garbage collections, CPU limits that throttle it, and the network between it and the broker.",
     "left": "It leaves the group in order each time: look at what closes and opens it, an autoscaler, a deployment, a "
     f"supervisor, or an application that closes its consumer after an error. {_STATIC}",
 }
@@ -221,9 +279,8 @@ def flapping_member(seen: Seen) -> Iterator[DetectorResult]:
     A client that comes back has a new member id, so the detector counts member ids one after the other of the same
     client id and host (or of the same group.instance.id). Normal are several consumers with one client id on one host
     at the same time; they look alike, so the returns are divided by the number of members present at once. A dead one
-    is not present, although the coordinator counts it until its session is over: also where another one of its client
-    joined within that session, which a process that lives does not do. Those that `tight_heartbeats` explains
-    are left out.
+    is not present, although the coordinator counts it until its session is over: also where another process of its
+    client joined within that session (`expiries`). Those that `tight_heartbeats` explains are left out.
 
     The advice follows from how the lives ended (`MemberLife.end`, `MemberLife.why_left`), the commonest way first.
 
@@ -259,8 +316,8 @@ def loops_of(seen: Seen) -> Iterator[Loop]:
     Several clients that take one group.instance.id from each other are none: that is a refusal (`refused`). Those that
     `tight_heartbeats` explains are none, either.
     """
-    members = [life for life in seen.history.members if client_at(life) not in seen.too_tight]
-    for name, lives in _clients(_with_restarts(members)).items():
+    members = [life for life in _with_restarts(seen.history) if client_at(life) not in seen.too_tight]
+    for name, lives in _clients(members).items():
         at_once = _most_at_once(lives)
         returns = busiest(lives[at_once:], lambda life: life.joined_ns, WINDOW_NS)
         hosts = {(life.client_id, life.client_host) for life in lives}
@@ -291,41 +348,19 @@ def _flapping_found(history: GroupHistory, loop: Loop) -> DetectorResult:
     )
 
 
-_TIMED_OUT: Final = "session timeout"
-
-
-def _with_restarts(members: Sequence[MemberLife]) -> list[MemberLife]:
-    """Return the lives, with the end of those whose session ended after another one of the same client had joined.
-
-    A process that lives cannot join anew before its session is over: it is still a member, and sends its member id. So
-    another one that joined within the session that ran out, behind the last heartbeat, is another process. No session
-    is longer than the shortest life that ended with one.
-    """
-    lives = sorted((replace(life) for life in members), key=lambda life: life.joined_ns)
-    expired = [life for life in lives if life.why_left == _TIMED_OUT and life.died_ns is None and life.end is None]
-    shortest: dict[tuple[str | None, ...], int] = {}
-    for life in expired:
-        shortest[_place(life)] = min(_session_ns(life), shortest.get(_place(life), _session_ns(life)))
-    taken: set[str] = set()
-    for life in expired:
-        left_ns = _gone_ns(life)
-        since_ns = max(life.joined_ns, left_ns - shortest[_place(life)])
-        others = (each for each in lives if _place(each) == _place(life) and since_ns < each.joined_ns < left_ns)
-        other = next((each for each in others if each.member_id not in taken), None)
-        if other is not None:
-            taken.add(other.member_id)
-            life.died_ns, life.end = other.joined_ns, _RESTARTED
-    return lives
-
-
-def _session_ns(life: MemberLife) -> int:
-    """Return how long the session of a life that ended with one was, at most."""
-    lived_ns = _gone_ns(life) - life.joined_ns
-    return min((life.session_timeout_ms or 0) * NS_PER_MS or lived_ns, lived_ns)
-
-
-def _place(life: MemberLife) -> tuple[str | None, str | None, str | None]:
-    return life.instance_id, life.client_id, life.client_host
+def _with_restarts(history: GroupHistory) -> list[MemberLife]:
+    """Return the lives, with the end of those whose client was another process before their sessions were over."""
+    ended = {
+        each.life.member_id: each.again.joined_ns
+        for expiries in read_expiries(history)
+        if is_restarted(expiries)
+        for each in expiries
+        if each.is_early and each.again is not None
+    }
+    return [
+        replace(life, died_ns=ended[life.member_id], end=_RESTARTED) if life.member_id in ended else life
+        for life in history.members
+    ]
 
 
 def _lost_by(ways: Sequence[tuple[str, int]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.forensics.causes import Cause
-from kcoord_wire.forensics.model import Awaited, GroupHistory, MemberLife, Pause
+from kcoord_wire.forensics.model import Awaited, GroupHistory, MemberLife, Pause, RemovedMember
 from tests.support.detector_groups import SECOND, group, life, of, rebalance
 
 
@@ -63,3 +63,64 @@ def test_a_rebalance_that_waits_for_the_dead_is_its_cost(is_waited: bool) -> Non
     history.rebalances.append(rebalance(2, 105, client="c3", waited_for=waits, paused_ms=7_000.0))
     (found,) = of("dead_member", history)
     assert found.rebalances == ([1, 2] if is_waited else [1])
+
+
+def expired(*spans: tuple[str, float, float | None], **columns: object) -> GroupHistory:
+    """A broker's log: members with the end of their session, or without an end."""
+    lives = [
+        life(
+            name,
+            a,
+            b,
+            client_host=None,
+            member_id=f"{name}-{a}",
+            session_timeout_ms=None,
+            why_left=None if b is None else "session timeout",
+        )
+        for name, a, b in spans
+    ]
+    return group(600, members=[life("c0", client_host=None), *lives], origin="text", **columns)
+
+
+UNKNOWN = "its process had ended, stood still, or was cut off from the coordinator; "
+
+
+@pytest.mark.parametrize(
+    ("again_s", "words"),
+    [
+        (None, f"{UNKNOWN}it did not come back"),
+        (104.1, f"{UNKNOWN}it joined again 4.1 s later"),
+        (500, f"{UNKNOWN}it joined again 7 min later"),
+        (100.028, "it joined again 28 ms later, as a process does that lives and is late with its heartbeats"),
+        (98, "another process with its name had joined 2.0 s before that, so that it had ended"),
+    ],
+)
+def test_a_log_says_that_a_member_was_removed_not_why(again_s: float | None, words: str) -> None:
+    again = [] if again_s is None else [("c2", again_s, None)]
+    (found,) = of("expired_member", expired(("c2", 50, 100), *again))
+    assert (found.severity, found.subject) == ("warning", "c2")
+    said = (
+        "c2 was removed on heartbeat expiration at 00:01:40 UTC, since nothing of it had come for a session timeout: "
+    )
+    assert found.text == said + words
+
+
+def test_a_rebalance_that_waits_for_a_member_until_it_is_removed() -> None:
+    row = rebalance(3, 98, client="c2", removed=[RemovedMember("c2-50", "c2", None, "session timeout")])
+    (found,) = of("expired_member", expired(("c2", 50, 100), ("c2", 98, None), rebalances=[row]))
+    assert found.text.endswith("so that it had ended; the others waited 2.0 s for it in a rebalance")
+    assert found.rebalances == [3]
+
+
+def test_members_that_are_removed_together_are_one_finding() -> None:
+    (found,) = of("expired_member", expired(("c1", 50, 100), ("c2", 50, 101)))
+    assert found.text.startswith("c1, c2 were removed on heartbeat expiration at 00:01:40 UTC")
+    assert found.text.endswith("or were cut off from the coordinator; none came back")
+    all_back = expired(("c1", 50, 100), ("c2", 50, 101), ("c1", 103, None), ("c2", 104, None))
+    all_back.members = all_back.members[1:]
+    (found,) = of("expired_member", all_back)
+    assert "rather the coordinator stood still, or the network before it, than each of them" in found.text
+
+
+def test_what_the_wire_shows_and_the_last_members_are_none() -> None:
+    assert of("expired_member", group(600, members=expired(("c2", 50, 100)).members)) == []
