@@ -34,7 +34,8 @@ from kcoord_wire.forensics.model import SEVERITIES, Finding, GroupHistory, LogLi
 from kcoord_wire.protocol.wording import first_of, only
 
 READ: Final = frozenset(
-    {"broker_stopping", "broker_stopped", "broker_started", "elected", "resigned"}
+    {"broker_stopping", "broker_stopped", "broker_started", "coordinator_stopping", "coordinator_started"}
+    | {"elected", "resigned"}
     | {"coordinator_lost", "coordinator_moved", "coordinator_loading", "coordinator_found", "unloaded"}
 )
 """Kinds of lines that are read here without a row of `Reported`."""
@@ -257,19 +258,27 @@ def logged_restarts(seen: Seen) -> Iterator[DetectorResult]:
 def _restarts(lines: Sequence[LogLine]) -> Iterator[_Restart]:
     last_ns = max((row.time_ns for row in lines), default=0)
     brokers = sorted((row for row in lines if row.program == "broker"), key=lambda row: (_broker(row), row.time_ns))
-    for name, own in groupby(brokers, _broker):
+    for name, rows in groupby(brokers, _broker):
+        own = list(rows)
+        # The coordinator is part of the broker: its lines count where a log has been reduced to those about groups.
+        part = "broker" if any(row.kind == "broker_started" for row in own) else "coordinator"
         before: LogLine | None = None
         stopping: LogLine | None = None
         for row in own:
-            if row.kind == "broker_stopping":
+            if row.kind in _OF_STARTS and row.kind != f"{part}_started":
+                continue
+            if row.kind == f"{part}_stopping":
                 stopping = row
-            elif row.kind == "broker_started" and before is not None:
+            elif row.kind == f"{part}_started" and before is not None:
                 yield _Restart(name, (stopping or before).time_ns, stopping, row)
                 stopping = None
             before = row
         if stopping is not None and last_ns - stopping.time_ns > _GONE_NS:
             yield _Restart(name, stopping.time_ns, stopping, None)
 
+
+_OF_STARTS: Final = frozenset({"elected", "resigned", "coordinator_started"})
+"""Kinds of lines that a broker may write while it starts."""
 
 _GONE_NS: Final = 10 * SECOND_NS  # for which other sources go on after a broker was shut down
 
@@ -321,46 +330,94 @@ _SHORT_NS: Final = SECOND_NS
 _LONG_NS: Final = 10 * SECOND_NS
 
 
+class _Gap(NamedTuple):
+    """A time without a coordinator, of one client or of the group.
+
+    :ivar lost: the first line about it; of a group that a broker loads which had not given it up: the line before
+    :ivar found: the line that ends it; None where the source ended first
+    """
+
+    lost: LogLine
+    found: LogLine | None
+    until_ns: int
+
+    @property
+    def ns(self) -> int:
+        return self.until_ns - self.lost.time_ns
+
+    @property
+    def is_move(self) -> bool:
+        """Whether another broker coordinates a group that has members."""
+        found = self.found
+        is_of_group = found is not None and found.program == self.lost.program == "broker" and found.members != 0
+        return is_of_group and found is not None and found.coordinator != self.lost.coordinator
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known how long it lasted."""
+        return self.lost.kind in _LOST
+
+    @property
+    def text(self) -> str:
+        if self.found is None or self.lost.program != "broker":
+            ended = "" if self.found is not None else ", and had found none when the source ended"
+            return f"had no coordinator for {lasting(self.ns)}{ended}: {self.lost.text[:_SHOWN]}"
+        move = f"moved from {_broker(self.lost)} to {_broker(self.found)}"
+        if not self.is_known:
+            return f"{move}, without having been given up before"
+        is_move = self.found.coordinator != self.lost.coordinator
+        how = f"it {move}" if is_move else f"{_broker(self.lost)} had given it up, and loaded it again"
+        return f"had no coordinator for {lasting(self.ns)}: {how}"
+
+
 @detector(48)
 def logged_coordinator(seen: Seen) -> Iterator[DetectorResult]:
     """Logged, of the coordinator: a client, or the group, had none, from where it was given up until another was found.
 
-    Normal is that it is found within a second. Threshold: 1 s; a warning from 10 s on, or where it was not found, else
-    info.
+    Normal is that it is found within a second, by the same broker. Threshold: 1 s, or a group with members that another
+    broker coordinates from then on. A warning there, from 10 s on, and where none was found; else info.
     """
-    gaps = [gap for gap in _gaps(seen.lines) if gap[1] - gap[0].time_ns >= _SHORT_NS]
+    gaps = [gap for gap in _gaps(seen.lines) if (gap.is_known and gap.ns >= _SHORT_NS) or gap.is_move]
     if not gaps:
         return
-    lost, until_ns, is_over = max(gaps, key=lambda gap: gap[1] - gap[0].time_ns)
-    names = list(dict.fromkeys(_THE_GROUP if row.program == "broker" else _who(row, "") for row, _, _ in gaps))
-    is_long = until_ns - lost.time_ns >= _LONG_NS
+    worst = max(gaps, key=lambda gap: gap.ns if gap.is_known else 0)
+    names = list(dict.fromkeys(_THE_GROUP if gap.lost.program == "broker" else _who(gap.lost, "") for gap in gaps))
+    is_warning = worst.ns >= _LONG_NS or any(gap.is_move for gap in gaps)
     yield DetectorResult(
-        severity="warning" if is_long else "info",
-        from_ns=min(row.time_ns for row, _, _ in gaps),
-        to_ns=None if not is_over else max(end_ns for _, end_ns, _ in gaps),
+        severity="warning" if is_warning else "info",
+        from_ns=min(gap.lost.time_ns for gap in gaps),
+        to_ns=None if worst.found is None else max(gap.until_ns for gap in gaps),
         subject=only(names),
-        text=f"{first_of(names)} had no coordinator for {lasting(until_ns - lost.time_ns)}"
-        + ("" if is_over else ", and had found none when the source ended")
-        + f": {lost.text[:_SHOWN]}",
-        advice=MEANINGS[lost.kind].look,
-        value=(until_ns - lost.time_ns) / SECOND_NS,
+        text=f"{first_of(names)} {worst.text}",
+        advice=_MOVED if worst.lost.program == "broker" else MEANINGS[worst.lost.kind].look,
+        value=worst.ns / SECOND_NS,
         threshold=_SHORT_NS / SECOND_NS,
-        evidence=(evidence_of(row) for row, _, _ in gaps),
+        evidence=(evidence_of(row) for gap in gaps for row in (gap.lost, gap.found) if row is not None),
     )
 
 
-def _gaps(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int, bool]]:
-    """Yield the times in which a client had no coordinator: the first line about it, its end, and whether it ended."""
+_MOVED: Final = (
+    "Look at why its broker gave the group up: a restart, a crash (no line says that it was shut down then), or a "
+    "partition of __consumer_offsets that was reassigned. Members find the new coordinator by themselves."
+)
+
+
+def _gaps(lines: Sequence[LogLine]) -> Iterator[_Gap]:
+    """Yield the times in which a client, or the group, had no coordinator, and the moves of a group."""
     lost: dict[str, LogLine] = {}
+    served: LogLine | None = None  # the last line of the coordinator that the group had
     for row in lines:
         name = _THE_GROUP if row.program == "broker" else row.client_id or row.source
         if row.kind in _LOST:
             lost.setdefault(name, row)
         elif row.kind in _FOUND and name in lost:
-            yield lost.pop(name), row.time_ns, True
+            yield _Gap(lost.pop(name), row, row.time_ns)
+        elif row.kind == "loaded" and served is not None and served.coordinator != row.coordinator:
+            yield _Gap(served, row, row.time_ns)
+        served = row if row.program == "broker" and row.coordinator is not None else served
     last_ns = lines[-1].time_ns if lines else 0
     lost.pop(_THE_GROUP, None)  # the log of its next coordinator need not be here
-    yield from ((row, last_ns, False) for row in lost.values() if last_ns - row.time_ns >= _LONG_NS)
+    yield from (_Gap(row, None, last_ns) for row in lost.values() if last_ns - row.time_ns >= _LONG_NS)
 
 
 # ---- lines that are about several groups, and captures of the same group

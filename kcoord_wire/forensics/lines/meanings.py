@@ -331,6 +331,8 @@ MEANINGS: Final[Mapping[str, Meaning]] = MappingProxyType(
         ),
         "broker_stopped": Meaning("The broker has ended in order.", NO, _RESTART),
         "broker_started": Meaning("The broker is up.", NO, _RESTART),
+        "coordinator_stopping": Meaning("The broker's coordinator ends, since the broker is shut down.", NO, _RESTART),
+        "coordinator_started": Meaning("The broker's coordinator is up, since the broker starts.", NO, _RESTART),
         "broker_lost": Meaning(
             "The controller has not heard of that broker for broker.session.timeout.ms: others lead its partitions.",
             YES,

@@ -242,6 +242,56 @@ def test_the_first_start_and_the_last_stop_are_of_course(tmp_path: Path) -> None
     assert history.findings == []
 
 
+STARTED, STOPS = "Startup complete.", "Shutting down."
+
+
+def coordinator(number: int, *lines: tuple[float, str]) -> str:
+    """The lines of `GroupCoordinatorService`, all that a log reduced to groups has of a broker's start and end."""
+    return log4j(*((second, f"INFO [GroupCoordinator id={number}] {line}") for second, line in lines))
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_the_coordinators_own_lines_show_a_restart(is_old: bool, tmp_path: Path) -> None:
+    killed = coordinator(1, (-9, STARTED)) + log4j(*STABLE) + coordinator(1, (40, STARTED))
+    stopped = coordinator(1, (-9, STARTED)) + log4j(*STABLE) + coordinator(1, (30, STOPS), (40, STARTED))
+    for text, severity in ((killed, "warning"), (stopped, "info")):
+        text = text.replace("[GroupCoordinator id=1]", "[GroupCoordinator 1]:") if is_old else text
+        [history] = read(tmp_path, server=text)
+        assert [(each.detector, each.severity) for each in history.findings] == [("logged_restarts", severity)]
+
+
+def test_a_start_is_one_start(tmp_path: Path) -> None:
+    begun = coordinator(1, (-9, STARTED)) + log4j((-9, f"INFO {COORDINATOR} {ELECTED}")) + broker(1, (-8, UP))
+    [history] = read(tmp_path, server=begun + log4j(*STABLE))
+    assert history.findings == []
+
+
+ELECTED = "Elected as the group coordinator for partition 3 in epoch 0"
+
+
+def moved(members: int, *, is_unloaded: bool, to: int = 2) -> str:
+    """A group that another broker loads."""
+    lines = [(20, f"INFO {COORDINATOR} [GroupId=g] Unloading group metadata for generation 1.")] * is_unloaded
+    line = f"INFO {COORDINATOR} Loaded classic group g with {members} members.".replace("id=1", f"id={to}")
+    return log4j(*STABLE, *lines, (20.4 if to == 2 else 39.8, line))
+
+
+@pytest.mark.parametrize(
+    ("text", "severity", "words"),
+    [
+        (moved(2, is_unloaded=True), "warning", "had no coordinator for 400 ms: it moved from broker 1 to broker 2"),
+        (moved(2, is_unloaded=False), "warning",
+         "moved from broker 1 to broker 2, without having been given up before"),
+        (moved(2, is_unloaded=True, to=1), "warning",
+         "had no coordinator for 19.8 s: broker 1 had given it up, and loaded it again"),
+        (moved(0, is_unloaded=True), None, ""),
+    ],
+)  # fmt: skip
+def test_a_group_that_gets_another_coordinator(text: str, severity: str | None, words: str, tmp_path: Path) -> None:
+    found = [(each.severity, each.text) for each in found_in(tmp_path, server=text)]
+    assert found == ([(severity, f"the group {words}")] if severity else [])
+
+
 def test_a_client_without_a_coordinator(tmp_path: Path) -> None:
     text = log4j(
         (0, f"INFO {JAVA} (Re-)joining group"),
