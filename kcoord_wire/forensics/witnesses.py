@@ -14,7 +14,8 @@ Laws:
 * What the broker states beats an inference of the wire, whose confidence is less. A cause of the wire that says why the
   stated thing happened (an outage, behind a session that ended) is no other cause, and stays. What the wire shows
   outright stays, too; what the log states beside it is evidence.
-* Findings that follow from the history alone are found anew; those that follow from frames, or from lines, stay.
+* Findings that follow from the history alone are found anew; those that follow from frames, or from lines, stay. What
+  the log says of a coordinator that was away is said with the outage of the capture, which it confirms.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from kcoord_wire.forensics.causes import Cause
-from kcoord_wire.forensics.detectors import by_importance, detect
+from kcoord_wire.forensics.detectors import by_importance, detect, findings_of
 from kcoord_wire.forensics.detectors.finding import person
+from kcoord_wire.forensics.detectors.membership import client_at
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
     Clock,
@@ -47,6 +49,9 @@ NEAR_NS: Final = 30_000 * NS_PER_MS
 
 _NOTABLE_NS: Final = 500 * NS_PER_MS  # clocks that differ by more are mentioned and corrected
 _MINUTE_NS: Final = 60_000 * NS_PER_MS
+_AROUND_NS: Final = 10_000 * NS_PER_MS  # members find a new coordinator so long after the broker's line about it
+_MS_PER_S: Final = 1_000
+_OUTAGES: Final = ("outage", "coordinator_move")
 _FROM_TEXT: Final = 0.9
 _ALONE: Final = "{} of {} rebalances are in the log alone: the capture does not show them."
 _JOINED_AGAIN: Final = frozenset(
@@ -97,7 +102,11 @@ class _Join:
     def run(self) -> None:
         wire, text = self._wire, self._text
         former = {_key(finding): finding for finding in wire.findings}
-        kept = [*_of_source(wire), *map(self._of_lines, _of_source(text))]
+        logged = list(map(self._of_lines, _of_source(text)))
+        gaps = [finding for finding in logged if finding.detector == "logged_coordinator" and self._is_outage(finding)]
+        kept = [*_of_source(wire), *(finding for finding in logged if finding not in gaps)]
+        tight = {number for finding in kept if finding.detector == "tight_heartbeats" for number in finding.rebalances}
+        too_tight = {client_at(row) for row in wire.rebalances if row.number in tight}
         known: dict[int, int] = {}
         for seen, stated in self._pairs:
             is_near = abs(stated.started_ns - self._ahead - seen.started_ns) <= NEAR_NS
@@ -107,8 +116,30 @@ class _Join:
         self._add_members()
         if rest := [row for row in text.rebalances if row.number not in known.values()]:
             self._add_rebalances(rest, kept)
-        anew = detect(wire, clocks=self._clocks())
-        wire.findings = by_importance([*kept, *(former.get(_key(finding), finding) for finding in anew)])
+        anew = detect(wire, clocks=self._clocks(), too_tight=too_tight)
+        found = [*kept, *(former.get(_key(finding), finding) for finding in anew)]
+        for gap in gaps:
+            self._confirm(found, gap)
+        wire.findings = by_importance(found)
+
+    # ---- outages
+
+    def _is_outage(self, gap: Finding) -> bool:
+        """Whether what the log says of the coordinator is what the capture shows as an outage."""
+        return any(_overlap(gap, outage.from_ns, outage.to_ns) for outage in self._wire.outages)
+
+    def _confirm(self, found: Iterable[Finding], gap: Finding) -> None:
+        """Add to the outages of the capture what the log says of them: it beats packets that are missing."""
+        unweakened = {
+            (each.detector, each.from_ns): each for name in _OUTAGES for each in findings_of(name, self._wire)
+        }
+        for finding in found:
+            full = unweakened.get((finding.detector, finding.from_ns))
+            if full is not None and _overlap(gap, finding.from_ns, finding.to_ns):
+                finding.severity = "warning" if gap.to_ns is not None else full.severity
+                finding.text = f"{full.text}; as the log has it, {gap.text}"
+                finding.cost_ms = max(finding.cost_ms, gap.value * _MS_PER_S)
+                finding.evidence += gap.evidence
 
     def _clocks(self) -> list[Clock]:
         """The clock of the log, where it differs from that of the capture."""
@@ -234,6 +265,12 @@ class _Join:
             facts = [self._fact(fact) for fact in row.evidence]
             return replace(row, **times, detail=self._named(row.detail), evidence=facts)
         return replace(row, **times)
+
+
+def _overlap(gap: Finding, from_ns: int, to_ns: int | None) -> bool:
+    """Whether a finding lies within `_AROUND_NS` of an interval; None: until the end of the source."""
+    ends_before = to_ns is not None and to_ns + _AROUND_NS < gap.from_ns
+    return not ends_before and (gap.to_ns is None or gap.to_ns + _AROUND_NS >= from_ns)
 
 
 def _members(history: GroupHistory) -> set[str]:

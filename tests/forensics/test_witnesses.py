@@ -12,7 +12,8 @@ import pytest
 
 from kcoord_wire.forensics import analyze
 from kcoord_wire.forensics.causes import Cause
-from kcoord_wire.forensics.model import GroupHistory
+from kcoord_wire.forensics.detectors import detect
+from kcoord_wire.forensics.model import GroupHistory, Hole
 from kcoord_wire.forensics.witnesses import join_witnesses
 from kcoord_wire.report.digest import digest_of
 from tests.support.text_logs import history_of, parse
@@ -158,3 +159,21 @@ def test_the_brokers_words_win(packets: int, tmp_path: Path) -> None:
     said = digest_of(history).headline.text
     assert said.startswith("fe-1 (10.77.0.105) was fenced: it did not give up partitions within its rebalance timeout")
     assert Cause.SESSION_EXPIRED not in [row.cause for row in history.rebalances]
+
+
+def test_what_the_log_says_of_the_coordinator_confirms_an_outage() -> None:
+    """Packets are missing at the time of an outage: the log shows it all the same."""
+    group = "broker-outage-java-restart"
+    files = [INCIDENTS / f"outage-restart.{kind}.gz" for kind in ("pcap", "log")]
+    wire, text = (
+        next(each for each in analyze([path], groups=[group]).histories if each.group.group_id == group)
+        for path in files
+    )
+    wire.holes = [Hole(group, 0, 2**62, "", None, [], "1 packet is missing")]
+    wire.findings = detect(wire)
+    assert [each.severity for each in wire.findings if each.detector == "outage"] == ["info"]
+    found = joined(wire, text).findings
+    [outage] = [each for each in found if each.detector == "outage"]
+    assert outage.severity == "warning"
+    assert "as the log has it, the group had no coordinator for 7.7 s" in outage.text
+    assert not [each for each in found if each.detector == "logged_coordinator"]
