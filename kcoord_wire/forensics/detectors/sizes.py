@@ -299,8 +299,9 @@ def swinging_size(seen: Seen) -> Iterator[DetectorResult]:
     they have done their work. Each change of size moves partitions, so that static members do not help. Normal is a
     size that stays, or is changed once.
 
-    Members that come or leave within ten seconds of each other are one step, so that one that is replaced is none. It
-    is no deploy, because those that leave had been added before, and no single process that is restarted, because the
+    Members that come or leave within ten seconds of each other are one step, so that one that is replaced is none; but
+    for one that stays away, or had been there, not much longer than that: there the size has changed twice. It is no
+    deploy, because those that leave had been added before, and no single process that is restarted, because the
     size changes by two or the names are new.
 
     Threshold: twice up and down within the source; warning.
@@ -319,13 +320,15 @@ def _swinging_found(history: GroupHistory, steps: Sequence[Step]) -> DetectorRes
     until_ns = min(steps[-1].at_ns + SETTLED_NS, _over_ns(history))
     rows = _orderly(history, steps[0].at_ns, until_ns)
     paused_ns = sum(row.paused_ms or 0.0 for row in rows) * NS_PER_MS
+    is_known = bool(paused_ns or history.ownership)  # logs do not say what members own
+    paused = f" and {lasting(paused_ns)} of partition time without an owner" if is_known else ""
     return DetectorResult(
         severity="warning",
         from_ns=steps[0].at_ns,
         to_ns=steps[-1].at_ns,
         text=f"the group's size swings between {min(sizes)} and {max(sizes)}, {times} times within {lasting(span_ns)}: "
         f"{first_of(moving)} were added and left again in order, {first_of(staying)} stayed; it cost {len(rows)} "
-        f"{plural('rebalance', rows)} and {lasting(paused_ns)} of partition time without an owner",
+        f"{plural('rebalance', rows)}{paused}",
         advice=_ADVICE_ON_SWINGS,
         value=times,
         threshold=SWINGING_SIZE_THRESHOLD,
@@ -352,15 +355,21 @@ def swinging_ids(history: GroupHistory) -> set[str]:
 
 def swings_of(history: GroupHistory) -> list[Step]:
     """Return the steps of a group whose size swings; none where it does not."""
-    steps = [step for step in _steps(history) if step.change]
+    found = _steps(history)
+    steps = [step for step in found if step.change]
     if _times(steps) < SWINGING_SIZE_THRESHOLD or min(step.size for step in steps) == 0:
         return []
-    return steps if _leave_again(steps) and not _is_one_process(steps, history.members) else []
+    return steps if _leave_again(found) and not _is_one_process(steps, history.members) else []
 
 
 def _leave_again(steps: Sequence[Step]) -> bool:
     """Whether most of those that leave had been added; the first that leave may have been there from the beginning."""
-    added = {life.member_id for step in steps for life in step.came if step.change > 0}
+    added: set[str] = set()
+    for step in steps:
+        if step.change > 0 or added.issuperset(
+            life.member_id for life in step.left
+        ):  # who replaces one of them is, too
+            added.update(life.member_id for life in step.came)
     left = [life for step in [step for step in steps if step.change < 0][1:] for life in step.left]
     return 2 * sum(life.member_id in added for life in left) > len(left)
 
@@ -383,12 +392,19 @@ def _steps(history: GroupHistory) -> list[Step]:
         if not begun_ns < at_ns < over_ns:
             continue
         size += 1 if is_join else -1
-        if not steps or at_ns - last_ns > SETTLED_NS:
+        if not steps or at_ns - last_ns > SETTLED_NS or _is_turn(steps[-1], is_join, life, at_ns - last_ns):
             steps.append(Step(at_ns, [], [], size))
         (steps[-1].came if is_join else steps[-1].left).append(life)
         steps[-1] = steps[-1]._replace(size=size)
         last_ns = at_ns
     return steps
+
+
+def _is_turn(step: Step, is_join: bool, life: MemberLife, apart_ns: int) -> bool:
+    """Whether the size goes the other way for longer than half the life of who left: that is no replacement."""
+    leavers = step.left[-1:] if is_join else [life]
+    others = step.left if is_join else step.came
+    return bool(others) and any(2 * apart_ns > (each.left_ns or 0) - each.joined_ns for each in leavers)
 
 
 def _moments(history: GroupHistory, lives: Sequence[MemberLife]) -> list[tuple[int, bool, MemberLife]]:

@@ -194,14 +194,14 @@ def restart_of_all(random: Random) -> tuple[list[Event], float]:
 
 def scaled(random: Random) -> tuple[list[Event], float]:
     core, more, at = random.randint(1, 4), random.randint(1, 4), random.uniform(13, 40)
-    events, first = started(random, core), core
+    events, first, least = started(random, core), core, random.choice([6, 13])
     for _ in range(random.randint(2, 5)):
         names = [f"w-{first + number}" for number in range(more)]
         first += more
         events += [(at + random.uniform(0, 2), "joins", name) for name in names]
-        at += random.uniform(13, 60)
+        at += random.uniform(least, 60)
         events += [(at + random.uniform(0, 2), "leaves", name) for name in names]
-        at += random.uniform(13, 60)
+        at += random.uniform(least, 60)
     return events, at + 20
 
 
