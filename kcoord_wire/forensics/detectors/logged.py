@@ -42,6 +42,8 @@ READ: Final = frozenset(
 
 _OUT: Final = frozenset({"FENCED", "FATAL", "STALE"})  # states of a member of KIP-848 that is out of its group
 _STARTED_NS: Final = MINUTE_NS  # after which a client that takes the position of auto.offset.reset is no new one
+_LOADING_MS: Final = 10_000  # for which members without a coordinator wait
+_HAS_MOVED: Final = "NotLeaderOrFollowerException"  # loading ends where another broker takes the partition over
 _SHOWN: Final = 160
 
 
@@ -171,6 +173,8 @@ def _is_of_course(row: LogLine, began_ns: int) -> bool:
         (row.kind == "epoch_transition" and row.state not in _OUT)
         or (row.kind == "offset_reset" and row.time_ns - began_ns < _STARTED_NS)
         or (row.kind == "delayed_assignment" and not row.took_ms)
+        or (row.kind == "loading_done" and (row.took_ms or 0) < _LOADING_MS)
+        or (row.kind == "loading_failed" and _HAS_MOVED in (row.reason or ""))
     )
 
 
@@ -201,6 +205,7 @@ def _result(rows: Sequence[LogLine], reported: Reported) -> DetectorResult:
 _NS_PER_MS: Final = 1_000_000
 _TIMES: Final = {
     "poll_timeout": "; the longest time between two polls was {} at least",
+    "loading_done": "; the longest took {}",
     "delayed_assignment": "; the longest delay was {} (scheduled.rebalance.max.delay.ms)",
 }
 

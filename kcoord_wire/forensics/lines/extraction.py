@@ -148,6 +148,8 @@ def _read_kafkajs(message: Message, columns: dict[str, Any]) -> None:
             columns.setdefault(column, value)
     if isinstance(assignor := fields.get("groupProtocol"), str):
         columns["assignor"] = assignor
+    if isinstance(topic := fields.get("topic"), str) and fields.get("offset") is not None:
+        columns["reason"] = f"{topic}-{fields.get('partition')} at offset {fields['offset']}"
     took = fields.get("duration")
     if isinstance(took, int) and not isinstance(took, bool) and took in _INT32:
         columns["took_ms"] = took
@@ -187,12 +189,15 @@ MARKS: Final = (
     b"Error while ",
     b"min.isr",
     b"uthentication",
+    b"uthorization",
+    b"uthorized",
     b"andshake",
     b"ertificat",
     b"x509",
     b"onnection to node",
     b"onnection error: connect",
     b"onnect to ",
+    b"onnection to broker",
     b"onnecting from",
     b"kafka server: ",
     b"rokers",
@@ -209,11 +214,18 @@ MARKS: Final = (
     b"Graceful stop",
     b"out of range",
     b"outside the range",
+    b"hrinking ISR",
+    b" loading of",
+    b"d to load metadata",
+    b"OutOfMemoryError",
+    b"FetchRequest: ",
+    b"calling each",
+    b"sync loop errored",
     b"OutOfRange",
 )
 """What each line that `parse_line` knows holds one of, but for those that name the group around the text."""
 _SNIFFED_LINES: Final = 20_000
-_OF_ANY: Final = frozenset({"disk_full", "disk_error"})  # lines of Java, whatever program it runs
+_OF_ANY: Final = frozenset({"disk_full", "disk_error", "out_of_memory"})  # lines of Java, whatever program it runs
 _MEMBERS: Final = 10_000  # whose group is remembered
 
 

@@ -326,6 +326,76 @@ MEANINGS: Final[Mapping[str, Meaning]] = MappingProxyType(
             "Intended while the members are updated one after another; look that all arrive at the same protocol.",
             Reported("course", "info", "the group was converted to a {reason}"),
         ),
+        "protocol_kept": Meaning(
+            "A member of the other protocol asks to join, and the coordinator does not convert the group.",
+            REPEATED,
+            "The reason in the line: group.consumer.migration.policy, or how the members share the group.",
+            Reported(
+                "refusals", "warning", "the group keeps its protocol, and a member of the other is not let in: {reason}"
+            ),
+        ),
+        "offsets_expired": Meaning(
+            "Committed offsets are deleted, since nothing was committed there for offsets.retention.minutes and the "
+            "group is empty or does not subscribe to the topic any more.",
+            NO,
+            "Whoever reads these partitions again begins at auto.offset.reset; raise offsets.retention.minutes if that "
+            "is too early.",
+            Reported("course", "info", "committed offsets expired (offsets.retention.minutes): {reason}"),
+        ),
+        "loading_done": Meaning(
+            "The coordinator has read a partition of __consumer_offsets; its groups had none until then.",
+            REPEATED,
+            "Beyond some seconds: a partition that is not compacted (the log cleaner has stopped), or a slow disk.",
+            Reported("brokers", "warning", "{who} took long to read a partition of __consumer_offsets"),
+        ),
+        "loading_failed": Meaning(
+            "The coordinator could not read a partition of __consumer_offsets: its groups have no coordinator.",
+            YES,
+            "The error behind it: a record that this release does not know (a downgrade), memory, the disk.",
+            Reported("brokers", "critical", "{who} cannot read a partition of __consumer_offsets: {reason}"),
+        ),
+        "replicas_lag": Meaning(
+            "A replica of __consumer_offsets has fallen behind for replica.lag.time.max.ms; below min.insync.replicas "
+            "nothing can be committed there.",
+            REPEATED,
+            "The broker that is missing from the ISR: is it down, paused, or slow? Until it was taken out, commits and "
+            "joins waited for it.",
+            Reported(
+                "brokers",
+                "warning",
+                "a replica of __consumer_offsets did not follow {who}, the leader, and commits and joins waited for it "
+                "(ISR from {reason})",
+            ),
+        ),
+        "out_of_memory": Meaning(
+            "The heap of the Java process is full: from then on anything may fail in it.",
+            YES,
+            "Its -Xmx against what it holds; heap dumps (-XX:+HeapDumpOnOutOfMemoryError), and whether it ends on it "
+            "(-XX:+ExitOnOutOfMemoryError).",
+            Reported("brokers", "critical", "the memory of {who} is full (OutOfMemoryError: {reason})"),
+        ),
+        "topic_unauthorized": Meaning(
+            "TOPIC_AUTHORIZATION_FAILED: the user may not read, or describe, these topics.",
+            YES,
+            "An ACL: Read on the topic (kafka-acls.sh --add --operation Read --topic ...), and the topic's exact name.",
+            Reported(
+                "refusals",
+                "critical",
+                "{who} is refused: its user may not use topics (TOPIC_AUTHORIZATION_FAILED: {reason})",
+            ),
+        ),
+        "join_failed": Meaning(
+            "The client could not join, and tries again after a pause.",
+            REPEATED,
+            "The error in the line.",
+            Reported("losses", "warning", "{who} cannot join: {reason}", 2),
+        ),
+        "handler_failed": Meaning(
+            "The application's handler failed on a record: kafkajs tries it again, and ends the consumer in the end.",
+            YES,
+            "The handler's own error. Bound its retries, and set such a record aside (a dead letter topic).",
+            Reported("records", "warning", "the handler of {who} fails: {reason}"),
+        ),
         "broker_stopping": Meaning(
             "The broker is shut down in order: it moves its partitions to others first.", NO, _RESTART
         ),

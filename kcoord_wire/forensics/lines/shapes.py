@@ -217,6 +217,14 @@ _TABLE: Final = (
     ("unloaded", "[GroupId=<group>] {Unloading|Unloaded} group metadata for {generation|group epoch} <generation>"),
     ("elected", "Elected as the group coordinator for partition <reason> in epoch <any>"),
     ("resigned", "Resigned as the group coordinator for partition <reason> in epoch <any>"),
+    # CoordinatorRuntime, GroupMetadataManager.scala
+    (
+        "loading_done",
+        "Finished loading of metadata from __consumer_offsets-<any> with epoch <any> in <took>ms where <list>",
+    ),
+    ("loading_done", "Finished loading offsets and group metadata from <any> in <took> milliseconds<list>"),
+    ("loading_failed", "Failed to load metadata from __consumer_offsets<any> with epoch <any> due to <reason>"),
+    ("loading_failed", "Error loading offsets from __consumer_offsets<reason>"),
     ("groups_deleted", "The following groups were deleted: <reason>. A total of <any> offsets were removed"),
     # ---- a group of KIP-848
     ("epoch_joined", "[GroupId <group>] Member <member> joins the consumer group using the <any> protocol"),
@@ -251,6 +259,11 @@ _TABLE: Final = (
         "state=<state>, <list>",
     ),
     ("protocol_converted", "[GroupId <group>] Converted the {classic|consumer} group to a <reason>"),
+    (
+        "protocol_kept",
+        "Cannot {up|down}grade {classic|consumer} group <group> to {consumer|classic} group because <reason>",
+    ),
+    ("offsets_expired", "[GroupId <group>] Expiring offsets of partitions (allOffsetsExpired=<any>): <reason>"),
     # ---- the broker itself, whatever the group: SharedServer, LogManager, LogDirFailureChannel, Partition, Selector
     ("broker_stopping", "[BrokerServer id=<broker>] shutting down"),
     ("broker_stopping", "[KafkaServer id=<broker>] shutting down"),
@@ -277,6 +290,11 @@ _TABLE: Final = (
         "The size of the current ISR <any> is insufficient to satisfy the min.isr requirement of <any> for partition "
         "<reason>",
     ),
+    (
+        "replicas_lag",
+        "[Partition __consumer_offsets-<any> broker=<broker>] Shrinking ISR from <reason>[[. Leader: <list>]]",
+    ),
+    ("out_of_memory", "java.lang.OutOfMemoryError[[: <reason>]]"),
     ("login_failed", "Failed authentication with /<host> (<any>) (<reason>)"),
     ("login_failed", "Failed authentication with <host> (<any>) (<reason>)"),
 )
@@ -417,6 +435,20 @@ _CLIENT_TABLE: Final = (
     ("unauthorized", "GROUP_AUTHORIZATION_FAILED<list>", ("franz-go", "java", "librdkafka")),
     ("unauthorized", "GroupAuthorizationFailedError<list>", _PYTHON),
     ("unauthorized", "GroupAuthorizationException<list>", _JAVA),
+    (
+        "instance_taken",
+        "The instance ID is still used by another member in the consumer group<list>",
+        ("java", "kafkajs"),
+    ),
+    ("instance_taken", "Broker: The instance ID is still used by another member in the consumer group<list>", _RDKAFKA),
+    ("topic_unauthorized", "Topic authorization failed for topics <reason>", _JAVA),
+    ("topic_unauthorized", "Not authorized to access topics: <reason>", ("java", "kafkajs")),
+    ("topic_unauthorized", "TopicAuthorizationFailedError[[: <reason>]]", _PYTHON),
+    ("topic_unauthorized", "TOPIC_AUTHORIZATION_FAILED<list>", ("franz-go", "java", "librdkafka")),
+    ("topic_unauthorized", "Broker: Topic authorization failed<list>", _RDKAFKA),
+    ("topic_unauthorized", "kafka server: The client is not authorized to access this topic<list>", _SARAMA),
+    ("group_full", "The consumer group has reached its max size<list>", ("java", "kafkajs", "kafka-python")),
+    ("group_full", "Broker: Consumer group has reached maximum size<list>", _RDKAFKA),
     ("group_full", "onsumer group <group> already has the configured maximum number of members", _JAVA),
     ("assignor_mismatch", "InconsistentGroupProtocolException<list>", _JAVA),
     ("assignor_mismatch", "supported protocols are incompatible with those of existing members<list>", _KAFKAJS),
@@ -469,6 +501,9 @@ _CLIENT_TABLE: Final = (
     ("all_down", "NoBrokersAvailable<list>", _PYTHON),
     ("all_down", "KafkaConnectionError: Unable to bootstrap from <reason>", _AIOKAFKA),
     ("unreachable", "Failed to connect to broker <reason>", _SARAMA),
+    ("unreachable", "Unable connect to node with id <any>: <reason>", _AIOKAFKA),
+    ("unreachable", "unable to open connection to broker<reason>", _FRANZ),
+    ("unanswered", "consumer/broker/<any> disconnecting due to error processing FetchRequest: <reason>", _SARAMA),
     ("unanswered", "Disconnecting from node <reason> due to {socket connection setup|request} timeout<list>", _JAVA),
     ("unanswered", "request(s) timed out: disconnect <reason>", _RDKAFKA),
     ("unanswered", "Request <reason>(key: <any>, version: <any>) timed out<list>", _KAFKAJS),
@@ -488,6 +523,7 @@ _CLIENT_TABLE: Final = (
     ("response_too_large", "kafka: error decoding packet: message of length <took> too large or too small", _SARAMA),
     ("crashed", "Encountered the following exception during processing <list>", _JAVA),
     ("crashed", "Crash: <reason>", _KAFKAJS),
+    ("handler_failed", "Error when calling {eachMessage|eachBatch}<list>", _KAFKAJS),
     ("missed_rebalance", "This implies that this thread missed a rebalance and dropped out of the <list>", _JAVA),
     (
         "slow_handler",
@@ -531,6 +567,7 @@ _CLIENT_TABLE: Final = (
     ("assignor_mismatch", "kafka server: The provider group protocol type is incompatible<list>", _SARAMA),
     ("group_full", "already has the configured maximum number of members<list>", _SARAMA),
     ("out_of_range", "kafka server: The requested offset is outside the range<list>", _SARAMA),
+    ("join_failed", 'join and sync loop errored{; group: |" group=}<group>{, err: | err=}<reason>', _FRANZ),
     ("joining", 'joining group{; group: |" group=}<group>', _FRANZ),
     (
         "joined",

@@ -55,6 +55,15 @@ KAFKAJS = '{{"level":"ERROR","timestamp":"2026-11-22T12:00:03.123Z","logger":"ka
 @pytest.mark.parametrize(
     ("line", "detector", "severity", "words"),
     [
+        (  # Metadata.java, checkUnauthorizedTopics
+            f"ERROR {JAVA} Topic authorization failed for topics [orders]",
+            "logged_refusals", "critical", "its user may not use topics (TOPIC_AUTHORIZATION_FAILED: [orders])",
+        ),
+        (  # Errors.java, UNRELEASED_INSTANCE_ID
+            f"ERROR {JAVA} ConsumerGroupHeartbeatRequest failed due to the instance id pod-1 being in use: "
+            "The instance ID is still used by another member in the consumer group. That member must leave first.",
+            "logged_refusals", "critical", "app-1 is refused: its group.instance.id is in use by another member",
+        ),
         (
             f"ERROR {JAVA} Connection to node -1 (b1/10.0.0.1:9) failed authentication due to: SSL handshake failed",
             "logged_logins", "critical", "app-1 is not let in by the broker: SSL handshake failed",
@@ -153,6 +162,34 @@ def test_lines_of_brokers_and_java_clients(tmp_path: Path, line: str, detector: 
             "self-signed certificate",
             "logged_logins", "critical", "the TLS handshake of",
         ),
+        (  # rdkafka.c, _ERR_DESC
+            RDKAFKA.format("ERROR") + "Subscribed topic not available: orders: Broker: Topic authorization failed",
+            "logged_refusals", "critical", "app-1 is refused: its user may not use topics",
+        ),
+        (  # sarama's errors.go, ErrTopicAuthorizationFailed
+            "2026/11/22 12:00:03 kafka: error while consuming orders/1: kafka server: The client is not authorized to "
+            "access this topic",
+            "logged_refusals", "critical", "its user may not use topics",
+        ),
+        (  # rdkafka.c, _ERR_DESC
+            RDKAFKA.format("CGRPERR") + "Broker: Consumer group has reached maximum size",
+            "logged_refusals", "critical", "app-1 is refused: the group has group.max.size members",
+        ),
+        (  # kafkajs' runner.js, processEachMessage
+            KAFKAJS.format("[Runner] Error when calling eachMessage", ',"clientId":"app-1","topic":"orders",'
+            '"partition":3,"offset":"889","stack":"Error: x"'),
+            "logged_records", "warning", "the handler of app-1 fails: orders-3 at offset 889",
+        ),
+        (  # sarama's consumer.go, subscriptionConsumer
+            "[sarama] 2026/11/22 12:00:03 consumer/broker/1 disconnecting due to error processing FetchRequest: EOF\n"
+            "[sarama] 2026/11/22 12:00:05 consumer/broker/1 disconnecting due to error processing FetchRequest: EOF",
+            "logged_logins", "warning", "EOF, 2 times in 2.0 s",
+        ),
+        (  # franz-go's consumer_group.go, manage
+            "2026/11/22 12:00:03 [ERROR] join and sync loop errored; group: g, err: unable to dial: refused\n"
+            "2026/11/22 12:00:05 [ERROR] join and sync loop errored; group: g, err: unable to dial: refused",
+            "logged_losses", "warning", "cannot join: unable to dial: refused",
+        ),
     ],
 )  # fmt: skip
 def test_lines_of_clients_that_name_no_group(
@@ -191,6 +228,15 @@ def test_a_full_disk_is_about_each_group_of_that_time(tmp_path: Path) -> None:
 def test_a_full_disk_of_a_client_is_its_own(tmp_path: Path) -> None:
     [found] = found_in(tmp_path, app=log4j((0, f"INFO {JAVA} (Re-)joining group"), DISK[1]))
     assert found.text == "the disk of app-1 is full (No space left on device)"
+
+
+@pytest.mark.parametrize("is_broker", [True, False])
+def test_a_full_heap_is_that_of_the_program_whose_log_it_is(is_broker: bool, tmp_path: Path) -> None:
+    full = (9, "ERROR x\njava.lang.OutOfMemoryError: Java heap space")
+    begun = STABLE if is_broker else ((0, f"INFO {JAVA} (Re-)joining group"),)
+    [found] = found_in(tmp_path, log=log4j(*begun, full))
+    who = "broker 1" if is_broker else "app-1"
+    assert found.text == f"the memory of {who} is full (OutOfMemoryError: Java heap space)"
 
 
 def test_a_log_of_a_broker_without_any_group(tmp_path: Path) -> None:
@@ -312,6 +358,75 @@ def test_positions_of_new_clients_are_of_course(tmp_path: Path) -> None:
     assert found_in(tmp_path, app=log4j((0, f"INFO {JAVA} (Re-)joining group"), (2, reset))) == []
     [found] = found_in(tmp_path, app=log4j((0, f"INFO {JAVA} (Re-)joining group"), (200, reset)))
     assert found.severity == "info"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ERROR [aiokafka] Unable connect to node with id 1: [Errno 111] Connect call failed ('10.0.0.1', 9092)",
+        "[WARN] unable to open connection to broker; addr: b1:9092, broker: 1, err: dial tcp: refused",
+    ],
+)
+def test_a_broker_that_other_clients_do_not_reach(line: str, tmp_path: Path) -> None:
+    [found] = found_in(tmp_path, app=log4j(*((n, line) for n in range(5))))
+    assert (found.detector, found.value) == ("logged_logins", 5)
+    assert found_in(tmp_path, app=log4j((0, line))) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "severity", "words"),
+    [
+        (  # CoordinatorRuntime.java
+            "INFO [GroupCoordinator id=1] Finished loading of metadata from __consumer_offsets-3 with epoch 4 in "
+            "42000ms where 3ms was spent in the scheduler. Loaded 90000000 records which total to 9000000000 bytes.",
+            "warning", "broker 1 took long to read a partition of __consumer_offsets; the longest took 42.0 s",
+        ),
+        (  # GroupMetadataManager.scala, 2.8
+            "INFO [GroupMetadataManager brokerId=1] Finished loading offsets and group metadata from "
+            "__consumer_offsets-3 in 42000 milliseconds for epoch 4, of which 3 milliseconds was spent in the "
+            "scheduler.",
+            "warning", "the longest took 42.0 s",
+        ),
+        (
+            "INFO [GroupCoordinator id=1] Finished loading of metadata from __consumer_offsets-3 with epoch 4 in 45ms "
+            "where 3ms was spent in the scheduler. Loaded 9 records which total to 900 bytes.",
+            None, "",
+        ),
+        (
+            "ERROR [GroupMetadataManager brokerId=1] Error loading offsets from __consumer_offsets-27",
+            "critical", "broker 1 cannot read a partition of __consumer_offsets: -27",
+        ),
+        (
+            "ERROR [GroupCoordinator id=1] Failed to load metadata from __consumer_offsets-3 with epoch 4 due to "
+            "org.apache.kafka.common.errors.NotLeaderOrFollowerException: Stopped loading records from "
+            "__consumer_offsets-3 because there is no longer a local log for it.",
+            None, "",
+        ),
+        (  # Partition.scala, 3.x
+            "INFO [Partition __consumer_offsets-43 broker=1] Shrinking ISR from 3,1,4 to 3. Leader: (highWatermark: "
+            "115, endOffset: 120). Out of sync replicas: (brokerId: 1, endOffset: 115) (brokerId: 4, endOffset: 116).",
+            "warning", "a replica of __consumer_offsets did not follow broker 1, the leader",
+        ),
+        (
+            "INFO [Partition orders-43 broker=1] Shrinking ISR from 3,1,4 to 3. Leader: (highWatermark: 115).",
+            None, "",
+        ),
+        (  # GroupMetadataManager.java, validateOnlineUpgrade
+            "INFO [GroupCoordinator id=1 topic=__consumer_offsets partition=3] Cannot upgrade classic group g to "
+            "consumer group because the online upgrade is disabled.",
+            "warning", "a member of the other is not let in: the online upgrade is disabled",
+        ),
+        (  # OffsetMetadataManager.java, cleanupExpiredOffsets
+            "INFO [GroupCoordinator id=1 topic=__consumer_offsets partition=3] [GroupId g] Expiring offsets of "
+            "partitions (allOffsetsExpired=false): orders-0, orders-1",
+            "info", "committed offsets expired (offsets.retention.minutes): orders-0, orders-1",
+        ),
+    ],
+)  # fmt: skip
+def test_lines_of_brokers(line: str, severity: str | None, words: str, tmp_path: Path) -> None:
+    found = found_in(tmp_path, server=log4j(*STABLE, (20, line)))
+    assert [each.severity for each in found] == ([severity] if severity else [])
+    assert all(words in each.text for each in found)
 
 
 def test_one_attempt_to_connect_is_none(tmp_path: Path) -> None:
