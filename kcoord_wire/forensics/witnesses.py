@@ -105,22 +105,22 @@ class _Join:
         logged = list(map(self._of_lines, _of_source(text)))
         gaps = [finding for finding in logged if finding.detector == "logged_coordinator" and self._is_outage(finding)]
         kept = [*_of_source(wire), *(finding for finding in logged if finding not in gaps)]
-        tight = {number for finding in kept if finding.detector == "tight_heartbeats" for number in finding.rebalances}
-        too_tight = {client_at(row) for row in wire.rebalances if row.number in tight}
-        known: dict[int, int] = {}
-        for seen, stated in self._pairs:
-            is_near = abs(stated.started_ns - self._ahead - seen.started_ns) <= NEAR_NS
-            if is_near and seen.number not in known and stated.number not in known.values():
-                known[seen.number] = stated.number
-                self._state(seen, stated)
+        too_tight = self._too_tight()
+        known = self._state_all()
         self._add_members()
-        if rest := [row for row in text.rebalances if row.number not in known.values()]:
+        if rest := [row for row in text.rebalances if row.number not in known]:
             self._add_rebalances(rest, kept)
         anew = detect(wire, clocks=self._clocks(), too_tight=too_tight)
         found = [*kept, *(former.get(_key(finding), finding) for finding in anew)]
         for gap in gaps:
             self._confirm(found, gap)
         wire.findings = by_importance(found)
+
+    def _too_tight(self) -> set[tuple[str, str]]:
+        """Return the clients whose heartbeats the capture has shown to be too far apart."""
+        found = (finding for finding in self._wire.findings if finding.detector == "tight_heartbeats")
+        numbers = {number for finding in found for number in finding.rebalances}
+        return {client_at(row) for row in self._wire.rebalances if row.number in numbers}
 
     # ---- outages
 
@@ -160,6 +160,16 @@ class _Join:
         )
 
     # ---- one rebalance
+
+    def _state_all(self) -> set[int]:
+        """Add what the text states of the rebalances that both have; return their numbers in the text."""
+        known: dict[int, int] = {}
+        for seen, stated in self._pairs:
+            is_near = abs(stated.started_ns - self._ahead - seen.started_ns) <= NEAR_NS
+            if is_near and seen.number not in known and stated.number not in known.values():
+                known[seen.number] = stated.number
+                self._state(seen, stated)
+        return set(known.values())
 
     def _state(self, seen: Rebalance, stated: Rebalance) -> None:
         """Add what the text states of a rebalance."""

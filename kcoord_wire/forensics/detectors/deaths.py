@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 from kcoord_wire.forensics.course import KILLED_NS, course_of
@@ -176,20 +177,25 @@ def expired_member(seen: Seen) -> Iterator[DetectorResult]:
 
     Threshold: 1; warning. Members that are removed within five seconds are one finding.
     """
-    known = {member_id for loop in loops_of(seen) for member_id in loop.ids}
-    known |= {each.life.member_id for expiries in seen.late for each in expiries}
-    known |= _ids(course_of(seen.history).shutdown)
-    loads = [row.time_ns for row in seen.lines if row.kind == "loaded"]
-    removed = [each for expiries in read_expiries(seen.history) for each in expiries]
-    removed = [each for each in removed if each.life.member_id not in known and not _follows_load(each, loads)]
     together: list[list[Expiry]] = []
-    for each in sorted(removed, key=lambda each: each.left_ns):
+    for each in sorted(_unexplained(seen), key=lambda each: each.left_ns):
         if together and each.left_ns - together[-1][0].left_ns <= _TOGETHER_NS:
             together[-1].append(each)
         else:
             together.append([each])
     for expiries in together:
         yield _expired_found(seen.history, expiries)
+
+
+def _unexplained(seen: Seen) -> Iterator[Expiry]:
+    """Yield the removals that no other finding has."""
+    known = {member_id for loop in loops_of(seen) for member_id in loop.ids}
+    known |= {each.life.member_id for expiries in seen.late for each in expiries}
+    known |= _ids(course_of(seen.history).shutdown)
+    loads = [row.time_ns for row in seen.lines if row.kind == "loaded"]
+    for each in chain.from_iterable(read_expiries(seen.history)):
+        if each.life.member_id not in known and not _follows_load(each, loads):
+            yield each
 
 
 def _follows_load(each: Expiry, loads: Sequence[int]) -> bool:
@@ -199,21 +205,18 @@ def _follows_load(each: Expiry, loads: Sequence[int]) -> bool:
 
 def _expired_found(history: GroupHistory, expiries: list[Expiry]) -> DetectorResult:
     lives, at_ns = [each.life for each in expiries], expiries[0].left_ns
-    ids = {life.member_id for life in lives}
-    rows = [row for row in history.rebalances if any(gone.member_id in ids for gone in row.removed)]
+    rows = _removals(history, {life.member_id for life in lives})
     names = list(dict.fromkeys(life.instance_id or person(client_of(life), life.client_host) for life in lives))
-    verb = "was" if len(lives) == 1 else "were"
-    text = f"{first_of(names)} {verb} removed on heartbeat expiration at {clock(at_ns)} UTC, since nothing of "
-    text += f"{'it' if len(lives) == 1 else 'them'} had come for a session timeout: {_what_happened(history, expiries)}"
+    verb, them = ("was", "it") if len(lives) == 1 else ("were", "them")
     waited_ns = max((at_ns - row.started_ns for row in rows), default=0)
-    if waited_ns >= SECOND_NS:
-        text += f"; the others waited {lasting(waited_ns)} for it in a rebalance"
+    waited = f"; the others waited {lasting(waited_ns)} for it in a rebalance" if waited_ns >= SECOND_NS else ""
     return DetectorResult(
         severity="warning",
         from_ns=at_ns,
         to_ns=max((row.ended_ns or row.started_ns for row in rows), default=None),
         subject=only(sorted({client_of(life) for life in lives})),
-        text=text,
+        text=f"{first_of(names)} {verb} removed on heartbeat expiration at {clock(at_ns)} UTC, since nothing of {them} "
+        f"had come for a session timeout: {_what_happened(history, expiries)}{waited}",
         advice=_EXPIRED_ADVICE,
         value=len(lives),
         rebalances=[row.number for row in rows],
@@ -222,6 +225,11 @@ def _expired_found(history: GroupHistory, expiries: list[Expiry]) -> DetectorRes
             for each in expiries
         ),
     )
+
+
+def _removals(history: GroupHistory, ids: set[str]) -> list[Rebalance]:
+    """Return the rebalances in which the group lost one of these."""
+    return [row for row in history.rebalances if any(gone.member_id in ids for gone in row.removed)]
 
 
 _EXPIRED_ADVICE: Final = (
@@ -233,27 +241,34 @@ _EXPIRED_ADVICE: Final = (
 
 def _what_happened(history: GroupHistory, expiries: Sequence[Expiry]) -> str:
     """What the return of the clients shows."""
-    gaps = [each.gap_ns for each in expiries]
-    known = sorted(gap for gap in gaps if gap is not None)
-    several = len(expiries) > 1
-    them = "the processes" if several else "its process"
-    unknown = f"{them} had ended, stood still, or {'were' if several else 'was'} cut off from the coordinator"
+    known = sorted(each.gap_ns for each in expiries if each.gap_ns is not None)
+    if len(expiries) > 1:
+        return _what_happened_to_all(history, expiries, known)
+    unknown = "its process had ended, stood still, or was cut off from the coordinator"
     if not known:
-        return f"{unknown}; {'none' if several else 'it'} {'came' if several else 'did not come'} back"
-    if len(known) < len(gaps):
-        return f"{unknown}; {len(known)} of {len(gaps)} came back"
-    if several and _are_all(history, expiries):
-        return (
-            f"they are all members that there were, and all came back within {lasting(max(known[-1], 0))}, so that "
-            "rather the coordinator stood still, or the network before it, than each of them"
-        )
-    if not several and expiries[0].is_early:
-        return f"another process with its name had joined {lasting(-known[0])} before that, so that it had ended"
-    if not several and expiries[0].is_at_once:
+        return f"{unknown}; it did not come back"
+    if expiries[0].is_early:
+        proof = "it had ended" if expiries[0].is_restart else "it had ended, or had given its session up by itself"
+        return f"its client had joined anew {lasting(-known[0])} before that, so that {proof}"
+    if expiries[0].is_at_once:
         return (
             f"it joined again {lasting(known[0])} later, as a process does that lives and is late with its heartbeats"
         )
-    return f"{unknown}; {'all' if several else 'it'} joined again {lasting(max(known[-1], 0))} later"
+    return f"{unknown}; it joined again {lasting(known[0])} later"
+
+
+def _what_happened_to_all(history: GroupHistory, expiries: Sequence[Expiry], known: Sequence[int]) -> str:
+    """:param known: how much later those joined again that did"""
+    unknown = "the processes had ended, stood still, or were cut off from the coordinator"
+    if len(known) < len(expiries):
+        return f"{unknown}; {f'{len(known)} of {len(expiries)}' if known else 'none'} came back"
+    back = f"within {lasting(max(known[-1], 0))}"
+    if not _are_all(history, expiries):
+        return f"{unknown}; all came back {back}"
+    return (
+        f"they are all members that there were, and all came back {back}, so that rather the coordinator stood still, "
+        "or the network before it, than each of them"
+    )
 
 
 def _are_all(history: GroupHistory, expiries: Sequence[Expiry]) -> bool:

@@ -264,22 +264,27 @@ def _restarts(lines: Sequence[LogLine]) -> Iterator[_Restart]:
     last_ns = max((row.time_ns for row in lines), default=0)
     brokers = sorted((row for row in lines if row.program == "broker"), key=lambda row: (_broker(row), row.time_ns))
     for name, rows in groupby(brokers, _broker):
-        own = list(rows)
-        # The coordinator is part of the broker: its lines count where a log has been reduced to those about groups.
-        part = "broker" if any(row.kind == "broker_started" for row in own) else "coordinator"
-        before: LogLine | None = None
-        stopping: LogLine | None = None
-        for row in own:
-            if row.kind in _OF_STARTS and row.kind != f"{part}_started":
-                continue
-            if row.kind == f"{part}_stopping":
-                stopping = row
-            elif row.kind == f"{part}_started" and before is not None:
-                yield _Restart(name, (stopping or before).time_ns, stopping, row)
-                stopping = None
-            before = row
-        if stopping is not None and last_ns - stopping.time_ns > _GONE_NS:
-            yield _Restart(name, stopping.time_ns, stopping, None)
+        yield from _restarts_of(name, list(rows), last_ns)
+
+
+def _restarts_of(name: str, rows: Sequence[LogLine], last_ns: int) -> Iterator[_Restart]:
+    """:param rows: the lines of one broker, in order of time"""
+    # The coordinator is part of the broker: its lines count where a log has been reduced to those about groups.
+    part = "broker" if any(row.kind == "broker_started" for row in rows) else "coordinator"
+    before: LogLine | None = None
+    stopping: LogLine | None = None
+    for row in rows:
+        is_start = row.kind == f"{part}_started"
+        if row.kind in _OF_STARTS and not is_start:
+            continue
+        if row.kind == f"{part}_stopping":
+            stopping = row
+        elif is_start and before is not None:
+            yield _Restart(name, (stopping or before).time_ns, stopping, row)
+            stopping = None
+        before = row
+    if stopping is not None and last_ns - stopping.time_ns > _GONE_NS:
+        yield _Restart(name, stopping.time_ns, stopping, None)
 
 
 _OF_STARTS: Final = frozenset({"elected", "resigned", "coordinator_started"})
@@ -383,12 +388,15 @@ def logged_coordinator(seen: Seen) -> Iterator[DetectorResult]:
     broker coordinates from then on. A warning there, from 10 s on, and where none was found; else info.
     """
     gaps = [gap for gap in _gaps(seen.lines) if (gap.is_known and gap.ns >= _SHORT_NS) or gap.is_move]
-    if not gaps:
-        return
+    if gaps:
+        yield _gaps_found(gaps)
+
+
+def _gaps_found(gaps: Sequence[_Gap]) -> DetectorResult:
     worst = max(gaps, key=lambda gap: gap.ns if gap.is_known else 0)
     names = list(dict.fromkeys(_THE_GROUP if gap.lost.program == "broker" else _who(gap.lost, "") for gap in gaps))
     is_warning = worst.ns >= _LONG_NS or any(gap.is_move for gap in gaps)
-    yield DetectorResult(
+    return DetectorResult(
         severity="warning" if is_warning else "info",
         from_ns=min(gap.lost.time_ns for gap in gaps),
         to_ns=None if worst.found is None else max(gap.until_ns for gap in gaps),

@@ -9,8 +9,8 @@ Laws:
 * The content of a file raises nothing. A line that is about a group and has no time, in a file without any, is damage.
 * Memory holds a block of the file and a batch of rows, whatever the length of a line; beyond `MAX_LINE` bytes no line
   is read.
-* A line that cannot be about a group costs a substring search in its block, nothing more: `MARKS` has what any line
-  about a group holds.
+* A line that cannot be about a group costs one search in its block, nothing more: `MARKS` has what any line about a
+  group holds.
 * Rows come in the order of the file. The client and the group of a line that names none are those that lines of the
   same client, or of a source with one group, have named before. Parsing a line by itself keeps no state.
 * The first template that matches a line counts, those of brokers before those of clients.
@@ -19,11 +19,15 @@ Laws:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from functools import cache, lru_cache
 from typing import Any, BinaryIO, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kcoord_wire.forensics.lines.shapes import BROKER_SHAPES, CLIENT_SHAPES, FIELDS, Shape
 from kcoord_wire.forensics.lines.wrapping import MAX_LINE, Message, Stamp, stamp_of, unwrap
@@ -72,15 +76,30 @@ class Parsed:
     columns: dict[str, Any] = field(default_factory=dict)
 
 
+_SHAPES: Final = (*BROKER_SHAPES, *CLIENT_SHAPES)
+
+
 @cache
-def _shapes() -> tuple[tuple[str, Shape], ...]:
-    return tuple((shape.literal, shape) for shape in (*BROKER_SHAPES, *CLIENT_SHAPES))
+def _by_word() -> dict[str, list[int]]:
+    """Return by word the places of the shapes whose lines hold it, between two spaces; of the empty one, the others.
+
+    A line has 40 words and is searched for 10 literals, in place of 240: two thirds of the time that parsing took.
+    """
+    places: dict[str, list[int]] = {}
+    for place, shape in enumerate(_SHAPES):
+        words = shape.literal.split(" ")[1:-1]
+        places.setdefault(max(words, key=len, default=""), []).append(place)
+    return places
 
 
 def parse_line(line: str) -> tuple[Parsed, Message] | None:
     """Return what a line says, and the message in it; None for a line of no known kind."""
-    is_escaped = "\\" in line  # JSON escapes quotes
-    shapes = [shape for literal, shape in _shapes() if is_escaped or literal in line]
+    if "\\" in line:  # JSON escapes quotes
+        shapes: Sequence[Shape] = _SHAPES
+    else:
+        words = _by_word()
+        places = sorted(place for word in words.keys() & {"", *line.split()} for place in words[word])
+        shapes = [shape for place in places if (shape := _SHAPES[place]).literal in line]
     if not shapes:
         return None
     message = unwrap(line)
@@ -224,6 +243,8 @@ MARKS: Final = (
     b"OutOfRange",
 )
 """What each line that `parse_line` knows holds one of, but for those that name the group around the text."""
+_MARK: Final = "|".join(re.escape(mark.decode()) for mark in MARKS)  # one pass of RE2, whatever their number
+_NEWLINE: Final = ord("\n")
 _SNIFFED_LINES: Final = 20_000
 _OF_ANY: Final = frozenset({"disk_full", "disk_error", "out_of_memory"})  # lines of Java, whatever program it runs
 _MEMBERS: Final = 10_000  # whose group is remembered
@@ -269,16 +290,12 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 def _candidates(block: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that hold one of `MARKS`, with their places."""
-    starts: set[int] = set()
-    for mark in MARKS:
-        at = block.find(mark)
-        while at >= 0:
-            starts.add(block.rfind(b"\n", 0, at) + 1)
-            end = block.find(b"\n", at)
-            at = block.find(mark, end) if end >= 0 else -1
-    for start in sorted(starts):
-        end = block.find(b"\n", start)
-        yield start, block[start : len(block) if end < 0 else end]
+    ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE)
+    bounds = np.concatenate([[0], ends + 1, [len(block)]]).astype(np.int32)
+    offsets, data = pa.py_buffer(bounds), pa.py_buffer(block)
+    lines = pa.BinaryArray.from_buffers(pa.binary(), len(bounds) - 1, [None, offsets, data])
+    for at in np.flatnonzero(pc.match_substring_regex(lines, _MARK).to_numpy(zero_copy_only=False)).tolist():
+        yield int(bounds[at]), block[bounds[at] : bounds[at + 1]].removesuffix(b"\n")
 
 
 @dataclass(slots=True)

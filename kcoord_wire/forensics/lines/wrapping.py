@@ -94,7 +94,9 @@ def unwrap(line: str) -> Message:
         text = message.rstrip("\r\n")
     details = [str(fields[name]) for name in _DETAILS if fields.get(name)]
     logger = next((str(fields[name]) for name in _LOGGERS if isinstance(fields.get(name), str)), "")
-    return Message(_CLASS.sub("", " ".join([text, *details])), fields, times, logger)
+    text = " ".join([text, *details])
+    at = text.rfind("(") - 1  # a search for the class from the beginning takes as long as all the rest
+    return Message(text[:at] if at >= 0 and _CLASS.match(text, at) else text, fields, times, logger)
 
 
 def _inner(text: str) -> tuple[dict[str, Any], str, str] | None:

@@ -92,7 +92,11 @@ UNKNOWN = "its process had ended, stood still, or was cut off from the coordinat
         (104.1, f"{UNKNOWN}it joined again 4.1 s later"),
         (500, f"{UNKNOWN}it joined again 7 min later"),
         (100.028, "it joined again 28 ms later, as a process does that lives and is late with its heartbeats"),
-        (98, "another process with its name had joined 2.0 s before that, so that it had ended"),
+        (60, "its client had joined anew 40.0 s before that, so that it had ended"),
+        (
+            98,
+            "its client had joined anew 2.0 s before that, so that it had ended, or had given its session up by itself",
+        ),
     ],
 )
 def test_a_log_says_that_a_member_was_removed_not_why(again_s: float | None, words: str) -> None:
@@ -108,7 +112,7 @@ def test_a_log_says_that_a_member_was_removed_not_why(again_s: float | None, wor
 def test_a_rebalance_that_waits_for_a_member_until_it_is_removed() -> None:
     row = rebalance(3, 98, client="c2", removed=[RemovedMember("c2-50", "c2", None, "session timeout")])
     (found,) = of("expired_member", expired(("c2", 50, 100), ("c2", 98, None), rebalances=[row]))
-    assert found.text.endswith("so that it had ended; the others waited 2.0 s for it in a rebalance")
+    assert found.text.endswith("session up by itself; the others waited 2.0 s for it in a rebalance")
     assert found.rebalances == [3]
 
 

@@ -354,7 +354,7 @@ def tight_rdkafka(times: int = 8) -> GroupHistory:
     return logged(removed(*((s, s + 5.4) for s in starts)), [s + 1.4 for s in starts])
 
 
-def test_a_client_that_is_there_again_before_its_session_is_over_may_live() -> None:
+def test_a_client_back_before_its_session_is_over_may_live() -> None:
     (found,) = of("tight_heartbeats", tight_rdkafka())
     assert (
         "7 times within 24.0 s, and had joined anew 1.4 s before: its process ends and is started, or it" in found.text
@@ -364,9 +364,7 @@ def test_a_client_that_is_there_again_before_its_session_is_over_may_live() -> N
 
 @pytest.mark.parametrize("session_s", [6, 10, 45])
 @pytest.mark.parametrize("lived_s", [0.3, 2.5, 2.9])
-def test_one_that_comes_back_long_before_its_session_is_over_is_another_process(
-    session_s: float, lived_s: float
-) -> None:
+def test_one_back_long_before_that_is_another_process(session_s: float, lived_s: float) -> None:
     starts = [4 * n for n in range(6)]
     lives = removed(*((s, s + 1 + lived_s - 0.2 + session_s) for s in starts))
     (found,) = of("flapping_member", logged(lives, [s + 1 for s in starts]))

@@ -130,7 +130,7 @@ def test_a_member_commits_less_than_before() -> None:
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
-def test_commits_of_one_member_that_overtake_each_other_are_no_reset(is_answered: bool) -> None:
+def test_commits_that_overtake_each_other_are_no_reset(is_answered: bool) -> None:
     script = group()
     script.commit("c1", 1_000, {0: 500})
     late = [script.commit("c1", 2_000, {0: 560})]
