@@ -49,24 +49,27 @@ def segments(folder: Path) -> list[Path]:
     return sorted((folder / "__consumer_offsets-0").glob("*.log"))
 
 
-def dump(path: Path) -> list[Dumped]:
-    """The records of a segment as Kafka's kafka-dump-log prints them, every batch of it found valid."""
-    arguments = ["--offsets-decoder", "--files", str(path)]
-    text = run_java(class_path(), "kafka.tools.DumpLogSegments", *arguments)
-    records = []
-    size = 0
-    for line in text.splitlines()[2:]:
-        if found := RECORD.fullmatch(line):
+def dump(paths: Sequence[Path]) -> list[list[Dumped]]:
+    """The records of each segment as Kafka's kafka-dump-log prints them, every batch of it found valid."""
+    files = ",".join(map(str, paths))
+    text = run_java(class_path(), "kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", files)
+    every: list[list[Dumped]] = []
+    sizes = []
+    for line in text.splitlines():
+        if line.startswith("Dumping "):
+            every.append([])
+            sizes.append(0)
+        elif found := RECORD.fullmatch(line):
             value = None if found["value"] == "<DELETE>" else json.loads(found["value"])
-            records.append((int(found["offset"]), json.loads(found["key"]), value))
-        else:
+            every[-1].append((int(found["offset"]), json.loads(found["key"]), value))
+        elif not line.startswith("Log starting offset: "):
             batch = BATCH.match(line)
             assert batch is not None, line
             assert line.endswith("isvalid: true"), line
-            assert int(batch["at"]) == size
-            size += int(line.split(" size: ")[1].split()[0])
-    assert size == path.stat().st_size, "the tool has stopped before the end of the file"
-    return records
+            assert int(batch["at"]) == sizes[-1]
+            sizes[-1] += int(line.split(" size: ")[1].split()[0])
+    assert sizes == [path.stat().st_size for path in paths], "the tool has stopped before the end of a file"
+    return every
 
 
 def read(path: Path) -> Iterator[tuple[int, OffsetsRecord]]:
@@ -77,6 +80,14 @@ def read(path: Path) -> Iterator[tuple[int, OffsetsRecord]]:
             assert isinstance(entry.content, OffsetsRecord)
             yield entry.record.offset, entry.content
         assert reader.torn_tail is None
+
+
+def equals_dumped(paths: Sequence[Path]) -> None:
+    """Kafka's tool and our reader find the same in each segment; one start of the tool for all of them."""
+    ours = [[as_dumped(*entry) for entry in read(path)] for path in paths]
+    assert ours
+    assert all(ours)
+    assert dump(paths) == ours
 
 
 def as_dumped(offset: int, record: OffsetsRecord) -> Dumped:
@@ -103,18 +114,12 @@ def _camel_case(value: Any) -> Any:
 
 @settings_of_both
 def test_kafkas_tool_reads_our_log(settings: str, played: Played) -> None:
-    for path in segments(played.our_folders[settings]):
-        ours = [as_dumped(*entry) for entry in read(path)]
-        assert ours
-        assert dump(path) == ours
+    equals_dumped(segments(played.our_folders[settings]))
 
 
 @settings_of_both
 def test_kafkas_tool_and_we_read_kafkas_log_alike(settings: str, played: Played) -> None:
-    for path in played.kafka_logs[settings]:
-        ours = [as_dumped(*entry) for entry in read(path)]
-        assert ours
-        assert dump(path) == ours
+    equals_dumped(played.kafka_logs[settings])
 
 
 def test_kafkas_tool_reads_segments_and_what_compaction_leaves(played: Played, tmp_path: Path) -> None:
@@ -133,11 +138,10 @@ def test_kafkas_tool_reads_segments_and_what_compaction_leaves(played: Played, t
             store.compact()
             assert len(segments(tmp_path)) == 2
     assert len(segments(tmp_path)) > 4
-    for path in segments(tmp_path):
-        assert dump(path) == [as_dumped(*entry) for entry in read(path)]
+    equals_dumped(segments(tmp_path))
     store.compact()
     store.close()
-    left = [entry for path in segments(tmp_path) for entry in dump(path)]
+    left = [entry for entries in dump(segments(tmp_path)) for entry in entries]
     last = {json.dumps(key): value for _, key, value in (as_dumped(0, entry) for _, entry in read(source))}
     assert {json.dumps(key): value for _, key, value in left} == {k: v for k, v in last.items() if v is not None}
 
@@ -281,12 +285,14 @@ def test_kafkas_tool_reads_the_records_of_topics(tmp_path: Path) -> None:
             assert producer.flush(60) == 0
     files = sorted((tmp_path / "orders-0").iterdir())
     assert len(files) > 1
+    text = run_java(class_path(), "kafka.tools.DumpLogSegments", "--files", ",".join(map(str, files)))
+    dumped = [part.splitlines() for part in text.split("Dumping ")[1:]]
     end = 0
     seen = set()
-    for file in files:
-        text = run_java(class_path(), "kafka.tools.DumpLogSegments", "--files", str(file))
-        lines = [line for line in text.splitlines() if line.startswith("baseOffset:")]
+    for file, lines in zip(files, dumped, strict=True):
         for line in lines:
+            if not line.startswith("baseOffset:"):
+                continue
             batch = DATA_BATCH.match(line)
             assert batch is not None, line
             assert int(batch["first"]) == end
