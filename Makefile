@@ -190,7 +190,7 @@ $(FUZZER)/.installed: fuzz/requirements.txt | $(PY)
 interop: clients crowded short ## other implementations: brokers, clients, dissectors, type checkers, pip; installs what is missing
 
 clients: setup peers
-	$(PYTEST) -n 2 $(OUTSIDE) $(addprefix --ignore=,$(CROWDED)) -o faulthandler_timeout=1860
+	$(PYTEST) --no-loadscope-reorder $(OUTSIDE) $(addprefix --ignore=,$(CROWDED)) -o faulthandler_timeout=1860
 
 crowded: setup peers
 	$(PY) -m pytest $(CROWDED) $(PYTEST_FLAGS) -o faulthandler_timeout=1860

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.interop.exchanges import SCRIPTS, Script
 from tests.interop.exchanges.played import Played, play_scripts
+
+LONGEST = (
+    "test_sparks",
+    "test_suites",
+    "test_kafka_logs",
+    "test_spark_kills",
+    "test_report",
+    "test_spark_tables",
+    "test_spark_cluster",
+    "test_connect",
+    "test_marshal_log",
+    "test_spark_kafka",
+    "test_transactions",
+    "test_streams",
+    "test_packaging",
+    "test_watch",
+)
+"""Files that take a minute and more, longest first: a worker that began with one at the end would go on alone.
+
+`make clients` keeps this order (``--no-loadscope-reorder``); by itself pytest-xdist begins with the files of most
+tests, and those that take longest are of one test or two.
+"""
 
 
 @pytest.fixture(scope="session")
@@ -30,8 +52,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Keep the tests of a file on one worker, for they share brokers and clients; so do all that look at `played`."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a file on one worker, for they share brokers and clients; so do all that look at `played`.
+
+    Long tests that share nothing have groups of their own.
+    """
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("played" if "played" in fixtures else item.path.name))
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("played" if "played" in fixtures else item.path.name))
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))

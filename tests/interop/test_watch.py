@@ -171,7 +171,9 @@ def essence(rows: Iterable[Any]) -> list[tuple[str, str | None]]:
     return [(str(row.cause), row.client_id) for row in rows if row.cause != Cause.COOPERATIVE_FOLLOW_UP]
 
 
-@pytest.mark.parametrize("version", PLAYED)
+@pytest.mark.parametrize(
+    "version", [pytest.param(each, marks=pytest.mark.xdist_group(f"watch-{each}")) for each in PLAYED]
+)
 def test_a_watch_beside_groups(version: str, tmp_path: Path) -> None:
     with KafkaBroker(tmp_path / f"watch-{version}", SETTINGS, version) as broker, ExitStack() as stack:
         admin = AdminClient({"bootstrap.servers": broker.address})
