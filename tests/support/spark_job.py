@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -43,10 +44,12 @@ class Job:
         self.kill()
 
     def kill(self) -> None:
-        """Driver and JVM at once; the workers end when they find themselves alone."""
+        """Driver and JVM at once; the workers end when they find themselves alone, once they are not held any more."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        for pid in self._pythons():
+            _signal(pid, signal.SIGCONT)
 
     def until(self, condition: Callable[[], Any], seconds: float = 300) -> None:
         """Wait while the job runs."""
@@ -62,31 +65,53 @@ class Job:
         """The end of its log."""
         return (self.folder / "job.log").read_text(errors="replace")[-_TAIL:]
 
-    def planned(self) -> int:
-        """How many batches are planned, of all runs with this checkpoint."""
-        return _entries(self.folder, "offsets")
+    def planned(self, query: str = "") -> int:
+        """How many batches are planned, of all runs with this checkpoint.
 
-    def committed(self) -> int:
+        :param query: the folder below that of the job that has its checkpoint
+        """
+        return _entries(self.folder / query, "offsets")
+
+    def committed(self, query: str = "") -> int:
         """How many of them are complete."""
-        return committed(self.folder)
+        return _entries(self.folder / query, "commits")
+
+    def hold(self) -> None:
+        """Stop the Python workers, which do the tasks: no batch that needs one is completed until they are killed."""
+        for _ in range(2):  # what a daemon has forked meanwhile is seen once that is stopped
+            for pid in self._pythons():
+                _signal(pid, signal.SIGSTOP)
 
     def workers(self) -> set[int]:
         """The process ids of the Python workers that Spark has forked from its daemon."""
+        found = self._pythons()
+        return {pid for pid, parent in found.items() if parent in found}
+
+    def kill_workers(self) -> None:
+        """Kill the Python workers, and let what forks them go on if it is held."""
+        workers = self.workers()
+        for pid in workers:
+            _signal(pid, signal.SIGKILL)
+        for pid in self._pythons().keys() - workers:
+            _signal(pid, signal.SIGCONT)
+
+    def _pythons(self) -> dict[int, int]:
+        """Workers of tasks, not those that plan, and the daemon that forks them: each with its parent."""
         found: dict[int, int] = {}
         for path in Path("/proc").glob("[0-9]*"):
             try:
-                is_python = b"pyspark.daemon" in (path / "cmdline").read_bytes()
+                is_python = b"pyspark.daemon\0pyspark.worker" in (path / "cmdline").read_bytes()
                 parent, _, session = (path / "stat").read_text().rpartition(")")[2].split()[1:4]
             except OSError:  # it has ended meanwhile
                 continue
             if is_python and int(session) == self.process.pid:
                 found[int(path.name)] = int(parent)
-        return {pid for pid, parent in found.items() if parent in found}
+        return found
 
 
-def committed(folder: Path) -> int:
-    """How many batches are complete in the checkpoint of the jobs that run in a folder."""
-    return _entries(folder, "commits")
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):  # it may have ended by itself
+        os.kill(pid, number)
 
 
 def _entries(folder: Path, kind: str) -> int:
