@@ -31,7 +31,7 @@ GENERATORS = re.compile(r"kcoord_wire\.schema\.(emit_\w+|generate)(\.|$)")
 
 # What a room may import of this package besides itself; "" means the package's own public names. A folder without a row
 # belongs to the room around it.
-GROUND = {"errors", "extras", "lazy_names", "protocol"}
+GROUND = {"errors", "extras", "json_schemas", "lazy_names", "protocol"}
 CODEC = {"", "messages", "codec"} | GROUND
 FRAMES = {"codec.columns", "records", "capture", "recorder"} | CODEC
 MACHINES = {"kernel", "assignors"} | CODEC
@@ -101,7 +101,7 @@ MAY_IMPORT = {
     "forensics.records": {"forensics"} | FRAMES - {"recorder", "capture"},
     "forensics.marshal": {"forensics", "forensics.detectors", "marshal", "messages"} | GROUND,
     "forensics.detectors": {"forensics", "forensics.lines", "clients"} | GROUND,
-    "control": {"", "kernel", "coordinator", "coordinator.core"},
+    "control": {"", "kernel", "coordinator", "coordinator.core", "json_schemas"},
     "watch": {"clients", "forensics", "forensics.detectors", "kernel", "report"} | GROUND,
     "report": {"codec", "forensics", "forensics.detectors"} | GROUND,
     "spark": {"kernel", "schema", "forensics", "forensics.sources", "forensics.exchanges", "forensics.wire"}

@@ -13,14 +13,14 @@ Laws:
 from __future__ import annotations
 
 import enum
-import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 import kcoord_wire
 from kcoord_wire.coordinator import Coordinator, Fault, GroupDescription, RebalanceAccount
+from kcoord_wire.json_schemas import Schemas, field_names
 from kcoord_wire.kernel.settings import SettingsError, suggestion
 
 LONGEST_WAIT_MS: Final = 600_000
@@ -379,14 +379,6 @@ OPERATIONS: Final = (
 """All operations on a coordinator. The description, the page, its events and the end are the server's own."""
 
 
-_SCALARS: dict[Any, dict[str, Any]] = {
-    str: {"type": "string"},
-    int: {"type": "integer"},
-    bool: {"type": "boolean"},
-    range: {"type": "string"},
-}
-
-
 def json_form(value: Any) -> Any:
     """Return a value as what `json.dumps` writes.
 
@@ -400,7 +392,7 @@ def json_form(value: Any) -> Any:
         return value
     if isinstance(value, range):
         return f"{value.start}-{value.stop - 1}"
-    names = _field_names(type(value))
+    names = field_names(type(value))
     if names is not None:
         return {name: json_form(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
@@ -410,63 +402,9 @@ def json_form(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
-def json_schema(kind: Any, components: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a type's values in the form of `json_form`.
-
-    :param components: schemas of named types by name, to which those that this one needs are added
-    :raises TypeError: its values have no form
-    """
-    if kind in _SCALARS:
-        return _SCALARS[kind]
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        return _union(arguments, components)
-    if origin is Literal:
-        return {"type": "string", "enum": list(arguments)}
-    if origin is tuple and arguments[-1] is not Ellipsis:
-        items = [json_schema(each, components) for each in arguments]
-        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {"type": "object", "additionalProperties": json_schema(arguments[1], components)}
-    if isinstance(origin, type) and issubclass(origin, Sequence):
-        return {"type": "array", "items": json_schema(arguments[0], components)}
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        values = [each.name if issubclass(kind, enum.IntEnum) else each.value for each in kind]
-        return {"type": "string", "enum": values}
-    return _reference(kind, components)
-
-
-def _union(arms: tuple[Any, ...], components: dict[str, Any]) -> dict[str, Any]:
-    found: list[dict[str, Any]] = []
-    for arm in arms:
-        schema = {"type": "null"} if arm is type(None) else json_schema(arm, components)
-        if schema not in found:
-            found.append(schema)
-    return {"anyOf": found} if len(found) > 1 else found[0]
-
-
-def _reference(kind: Any, components: dict[str, Any]) -> dict[str, Any]:
-    names = _field_names(kind)
-    if names is None:
-        raise TypeError(f"{kind} has no form in JSON")
-    if kind.__name__ not in components:
-        components[kind.__name__] = {}  # known from here on, where a field is of the same type
-        hints = get_type_hints(kind)
-        components[kind.__name__] = {
-            "type": "object",
-            "description": (kind.__doc__ or "").partition("\n")[0],
-            "properties": {name: json_schema(hints[name], components) for name in names},
-            "required": list(names),
-            "additionalProperties": False,
-        }
-    return {"$ref": f"#/components/schemas/{kind.__name__}"}
-
-
-def _field_names(kind: Any) -> tuple[str, ...] | None:
-    if is_dataclass(kind):
-        return tuple(field.name for field in fields(kind))
-    names: tuple[str, ...] | None = getattr(kind, "_fields", None)
-    return names
+def operation_schemas() -> Schemas:
+    """Return what makes the schemas of values in the form of `json_form`."""
+    return Schemas("#/components/schemas/", {range: {"type": "string"}})
 
 
 FAILURES: Final = {
@@ -490,12 +428,11 @@ def openapi(url: str) -> dict[str, Any]:
 
     :param url: where the server is
     """
-    components: dict[str, Any] = {
-        "Error": {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
-    }
+    schemas = operation_schemas()
+    error = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, components)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, schemas)
     stop = _shell("stop", "Stop the coordinator", {"204": {"description": "It stops"}})
     events = _shell("events", "What /groups and /rebalances have, now and when it changes, as server-sent events")
     events["responses"]["200"] = {"description": "A stream", "content": {"text/event-stream": {}}}
@@ -506,7 +443,10 @@ def openapi(url: str) -> dict[str, Any]:
         "servers": [{"url": url}],
         "security": [{"token": []}],
         "paths": paths,
-        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "components": {
+            "schemas": {"Error": error, **schemas.definitions},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
     }
 
 
@@ -516,11 +456,11 @@ def _shell(name: str, summary: str, responses: Mapping[str, Any] | None = None) 
     return {"operationId": name, "summary": summary, "responses": {**(responses or {}), **failures}}
 
 
-def _described(operation: Operation, components: dict[str, Any]) -> dict[str, Any]:
+def _described(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     if operation.result is None:
         responses: dict[str, Any] = {"204": {"description": "Done"}}
     else:
-        schema = json_schema(operation.result, components)
+        schema = schemas.of(operation.result)
         responses = {"200": {"description": "Done", "content": {"application/json": {"schema": schema}}}}
     described = _shell(operation.name, operation.summary, responses)
     parts = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
-from kcoord_wire.control.operations import OPERATIONS, FaultCounts, checked_body, json_form, json_schema, openapi
+from kcoord_wire.control.operations import OPERATIONS, FaultCounts, checked_body, json_form, openapi, operation_schemas
 from kcoord_wire.coordinator import Fault, GroupDescription, RebalanceAccount, Trigger
 from kcoord_wire.coordinator.core.events import Removal
 from kcoord_wire.coordinator.description import describe_group
@@ -61,10 +61,11 @@ def test_every_argument_is_one_of_the_function(operation: Any) -> None:
 
 def check(value: Any, kind: Any) -> Any:
     """The JSON of a value, which must be as the schema says, and which no other member may be in."""
-    components: dict[str, Any] = {}
-    schema = json_schema(kind, components)
+    schemas = operation_schemas()
+    schema = schemas.of(kind)
     form = json_form(value)
-    jsonschema.validate(form, {**schema, "components": {"schemas": components}}, jsonschema.Draft202012Validator)
+    components = {"schemas": schemas.definitions}
+    jsonschema.validate(form, {**schema, "components": components}, jsonschema.Draft202012Validator)
     return form
 
 
@@ -108,7 +109,7 @@ def test_types_without_a_form() -> None:
     with pytest.raises(TypeError, match="object has no form"):
         json_form(object())
     with pytest.raises(TypeError, match="has no form"):
-        json_schema(object, {})
+        operation_schemas().of(object)
 
 
 def test_the_description_is_valid() -> None:
