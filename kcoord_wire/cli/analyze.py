@@ -120,8 +120,11 @@ class Analyze(Command):
     out: Annotated[Path | None, Option("write tables, report.json and report.html here", "DIR")] = None
     format: Format = "text"
     quiet: Annotated[bool, Option("show no progress")] = False
+    schema: Annotated[bool, Option("print the JSON Schema of report.json and of --format json; read nothing")] = False
 
     def __post_init__(self) -> None:
+        if self.schema:
+            return
         if bool(self.source) == bool(self.kafka):
             raise UsageError("give either files or --kafka HOST:PORT (see kcoord analyze --help)")
         if self.topic and not self.kafka:
@@ -133,6 +136,9 @@ class Analyze(Command):
         :raises ValueError: no group is in the sources
         :raises OSError: a source cannot be read, or --out cannot be written
         """
+        if self.schema:
+            _print_schema()
+            return
         if self.out is not None:
             make_writable(self.out)
         meter = _Meter(sys.stderr, silent=self.quiet or not sys.stderr.isatty())
@@ -256,6 +262,14 @@ def _why_empty(analysis: Analysis, args: Analyze) -> str:
         first = analysis.losses[0]
         text += f"; what could not be read begins at {first.position:,} of {first.source}: {first.what}"
     return text
+
+
+def _print_schema() -> None:
+    import json
+
+    from kcoord_wire.report import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
 
 
 def _print(analysis: Analysis, args: Analyze) -> None:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from kcoord_wire.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from kcoord_wire.report.json_form import to_json, write_json
+    from kcoord_wire.report.json_form import json_schema, to_json, write_json
     from kcoord_wire.report.page import write_html
     from kcoord_wire.report.terminal import print_summary
 
-__all__ = ["print_summary", "to_json", "write_html", "write_json"]
+__all__ = ["json_schema", "print_summary", "to_json", "write_html", "write_json"]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    {"json_form": ("to_json", "write_json"), "page": ("write_html",), "terminal": ("print_summary",)},
+    {"json_form": ("json_schema", "to_json", "write_json"), "page": ("write_html",), "terminal": ("print_summary",)},
 )

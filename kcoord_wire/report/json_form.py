@@ -1,7 +1,7 @@
-"""The report as JSON, for programs.
+"""The report as JSON, for programs: `Report`, of which `json_schema` makes the schema.
 
-    {"format": "kcoord-report", "version": 2,
-     "groups": [{"group": {...}, "severity": "...", "opening": "...", "headline": "...", "summary": "...",
+    {"format": "kcoord-report", "version": 2, "stopped": null,
+     "groups": [{"severity": "...", "opening": "...", "headline": "...", "summary": "...", "group": {...},
                  "rebalances": [...], "generations": [...], "states": [...], "members": [...],
                  "ownership": [...], "pauses": [...], "commits": [...], "outages": [...], "lag": [...],
                  "findings": [...]}],
@@ -10,12 +10,13 @@
 Laws:
 
 * Rows have all keys of `kcoord_wire.forensics.model`, in its order and with the meaning documented there.
-* A time ``x_ns`` is written twice: ``x_ns``, an integer, and ``x``, in ISO 8601 with nanoseconds, UTC.
+* A time ``x_ns`` is written twice: ``x_ns``, an integer, and ``x``, in ISO 8601 with nanoseconds, UTC; null where that
+  has no form, after the year 9999.
 * A non-finite number is null.
-* Groups are sorted worst first. ``severity`` is that of the headline, or ``quiet``; ``opening`` is the group's name
-  with the headline.
+* Groups are sorted worst first.
 * Strings are exactly those of the source; the file is ASCII, so that no control character reaches a terminal.
-* A version may add keys; removing a key or changing its meaning needs a new version.
+* The schema allows no key that this version does not write. A version may add keys; removing a key or changing its
+  meaning needs a new `VERSION`.
 """
 
 from __future__ import annotations
@@ -26,33 +27,96 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TextIO
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TextIO
 
 from kcoord_wire.forensics.model import GroupHistory, Loss
-from kcoord_wire.report.digest import digests
+from kcoord_wire.json_schemas import Schema, Schemas
+from kcoord_wire.report.digest import Digest, digests
 from kcoord_wire.report.formatting import iso
 
 FORMAT: Final = "kcoord-report"
 VERSION: Final = 2
 
 
-def to_json(histories: Iterable[GroupHistory], losses: Iterable[Loss]) -> dict[str, Any]:
-    """The whole report, ready for `json.dumps`."""
+@dataclass
+class Said:
+    """What is said of a group before its tables.
+
+    :ivar severity: that of the headline; ``quiet`` where nothing unusual happened
+    :ivar opening: the group's name, printable, and the headline
+    :ivar headline: what matters most, in a sentence
+    :ivar summary: all that happened: how many rebalances, why, what they cost
+    """
+
+    severity: Literal["critical", "warning", "info", "quiet"]
+    opening: str
+    headline: str
+    summary: str
+
+
+@dataclass
+class ReportedGroup(GroupHistory, Said):
+    """A group: what is said of it, and its tables."""
+
+    @classmethod
+    def of(cls, digest: Digest) -> ReportedGroup:
+        """Return the group of a digest."""
+        tables = {field.name: getattr(digest.history, field.name) for field in dataclasses.fields(GroupHistory)}
+        severity: Any = digest.severity
+        return cls(severity, digest.opening, digest.headline.text, digest.sentence, **tables)
+
+
+@dataclass
+class Report:
+    """The whole report.
+
+    :ivar format: names the kind of document
+    :ivar version: rises where a key is removed or changes its meaning
+    :ivar stopped: share of the sources that was read, from 0 to 1, where reading was stopped; null where it was not
+    :ivar groups: the worst first
+    :ivar losses: what could not be read, and where
+    """
+
+    format: Literal["kcoord-report"]
+    version: Literal[2]
+    stopped: float | None
+    groups: list[ReportedGroup]
+    losses: list[Loss]
+
+
+class _ReportSchemas(Schemas):
+    """Schemas of rows in the form of `_row`."""
+
+    def __init__(self) -> None:
+        super().__init__("#/$defs/", {float: {"type": ["number", "null"]}})  # non-finite ones are null
+
+    def properties(self, name: str, hint: Any) -> dict[str, Schema]:
+        own = super().properties(name, hint)
+        if not name.endswith("_ns"):
+            return own
+        pattern = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z$"
+        return {name.removesuffix("_ns"): {"type": ["string", "null"], "pattern": pattern}, **own}
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the report (draft 2020-12), made from `Report` and the types of its rows."""
+    schemas = _ReportSchemas()
     return {
-        "format": FORMAT,
-        "version": VERSION,
-        "groups": [
-            {
-                "severity": digest.severity,
-                "opening": digest.opening,
-                "headline": digest.headline.text,
-                "summary": digest.sentence,
-                **_row(digest.history),
-            }
-            for digest in digests(histories)
-        ],
-        "losses": [_row(loss) for loss in losses],
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"{FORMAT}, version {VERSION}",
+        **schemas.of(Report),
+        "$defs": schemas.definitions,
     }
+
+
+def to_json(histories: Iterable[GroupHistory], losses: Iterable[Loss], stopped: float | None = None) -> dict[str, Any]:
+    """The whole report, ready for `json.dumps`.
+
+    :param stopped: share of the sources that was read, where reading was stopped
+    """
+    groups = [ReportedGroup.of(digest) for digest in digests(histories)]
+    return _row(Report(FORMAT, VERSION, stopped, groups, list(losses)))
 
 
 def write_json(
@@ -61,13 +125,16 @@ def write_json(
     to: str | os.PathLike[str] | TextIO,
     *,
     indent: int | None = None,
+    stopped: float | None = None,
 ) -> None:
     """Write the report; the same input has the same bytes.
 
     :param to: a path, or a file opened for text
     :param indent: spaces per level; None writes one line
+    :param stopped: as in `to_json`
     """
-    text = json.dumps(to_json(histories, losses), indent=indent, allow_nan=False).replace("\x7f", "\\u007f") + "\n"
+    report = to_json(histories, losses, stopped)
+    text = json.dumps(report, indent=indent, allow_nan=False).replace("\x7f", "\\u007f") + "\n"
     if isinstance(to, str | os.PathLike):
         with open(to, "w", encoding="ascii", newline="\n") as file:
             file.write(text)

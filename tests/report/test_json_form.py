@@ -5,16 +5,23 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import GroupHistory, GroupSummary, Loss
-from kcoord_wire.report import print_summary, to_json, write_html, write_json
+from kcoord_wire.report import json_schema, print_summary, to_json, write_html, write_json
 from tests.support.histories import HOSTILE, bare, empty, hostile, incident, kip_848, losses, typical
+from tests.support.marshal_rows import generated_log, write_segments
+from tests.support.rotation import without
 
+DATA = Path(__file__).parents[1] / "data"
 HISTORIES = [typical(), incident(), kip_848(), bare(), empty()]
 
 
@@ -27,7 +34,7 @@ def rows(value: Any) -> list[dict[str, Any]]:
 
 def test_every_field_of_every_row_is_written() -> None:
     report = to_json(HISTORIES, losses())
-    assert list(report) == ["format", "version", "groups", "losses"]
+    assert list(report) == ["format", "version", "stopped", "groups", "losses"]
     assert (report["format"], report["version"]) == ("kcoord-report", 2)
     tables = [field.name for field in dataclasses.fields(GroupHistory)]
     history = typical()
@@ -72,6 +79,81 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     for at, histories in enumerate((HISTORIES, HISTORIES[::-1])):
         write_json(histories, losses(), tmp_path / str(at), indent=1)
     assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
+
+
+@cache
+def validator() -> Draft202012Validator:
+    schema = json_schema()
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
+def written(*reports: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Reports as a program reads them."""
+    return (json.loads(json.dumps(report, allow_nan=False)) for report in reports)
+
+
+def reports_of_sources(folder: Path) -> Iterator[dict[str, Any]]:
+    """Reports of captures, recordings, segments and logs, alone and together, sound and damaged."""
+    packets = (DATA / "captures" / "aiokafka.pcap").read_bytes()
+    (folder / "damaged.pcap").write_bytes(without(packets, 300, 320)[:-9])
+    incidents = DATA / "incidents"
+    for paths in (
+        [DATA / "captures" / "cooperative.pcap", folder / "damaged.pcap"],
+        [incidents / "outage-kill.pcap.gz", incidents / "outage-kill.log.gz"],
+        [incidents / "poison-record.pcap.gz"],
+        [DATA / "logs" / "broker-4.1.0-kip848.log.gz", DATA / "logs" / "librdkafka-2.16.0-a.log.gz"],
+        [DATA / "recordings" / "modern-java.kcrec"],
+        [DATA / "consumer_groups" / "kafka-4.1.0" / "__consumer_offsets-0"],
+        [write_segments(folder / "marshal", generated_log(2))],
+    ):
+        analysis = analyze(paths)
+        yield to_json(analysis.histories, analysis.losses, analysis.stopped)
+
+
+def test_reports_are_as_the_schema_says(tmp_path: Path) -> None:
+    found = [*written(*reports_of_sources(tmp_path), to_json([typical(), bare(), empty()], losses()))]
+    found += written(*(to_json([hostile(name)], losses(name), 0.5) for name in HOSTILE))
+    for report in found:
+        assert [f"{error.json_path}: {error.message}" for error in validator().iter_errors(report)] == []
+    filled = {name for report in found for group in report["groups"] for name, rows in group.items() if rows}
+    assert filled >= {field.name for field in dataclasses.fields(GroupHistory)}, "no row of a table was looked at"
+    assert any(report["losses"] for report in found)
+
+
+def test_the_schema_is_closed() -> None:
+    """Every object refuses a key that it does not name, and the lack of one that it does."""
+    [report] = written(to_json([typical()], losses()))
+    assert validator().is_valid(report)
+    for row in {tuple(row): row for row in rows(report)}.values():  # one of each kind
+        key, value = row.popitem()
+        assert not validator().is_valid(report), f"without {key}"
+        row.update({key: value, "unknown": 1})
+        assert not validator().is_valid(report), f"more than {list(row)}"
+        del row["unknown"]
+    for definition in validator().schema["$defs"].values():
+        assert definition["additionalProperties"] is False
+        assert definition["required"] == list(definition["properties"])
+
+
+def test_the_schema_refuses_wrong_values() -> None:
+    [report] = written(to_json([typical()], losses()))
+    group = report["groups"][0]
+    for row, key, wrong in (
+        (report, "version", 1), (report, "stopped", "half"), (group, "severity", "bad"),
+        (group["group"], "first", "2025-11-21 15:00"), (group["rebalances"][0], "started_ns", 1.5),
+        (group["rebalances"][0], "evidence", None), (group["findings"][0], "advice", None),
+    ):  # fmt: skip
+        assert validator().is_valid(report)
+        right, row[key] = row[key], wrong
+        assert not validator().is_valid(report), key
+        row[key] = right
+
+
+def test_the_schema_has_the_words_of_the_model() -> None:
+    columns = json_schema()["$defs"]["Finding"]["properties"]
+    assert columns["threshold"]["description"] == "value from which on the detector reports"
+    assert columns["from"]["description"] == columns["from_ns"]["description"] == "first moment of what was found"
 
 
 def test_non_finite_numbers_are_null() -> None:
