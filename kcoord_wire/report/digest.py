@@ -43,8 +43,8 @@ from kcoord_wire.forensics.model import (
     PartitionState,
     Rebalance,
 )
-from kcoord_wire.protocol.wording import counted
-from kcoord_wire.report.formatting import ago, duration, name_if_known, name_of, shown, utc
+from kcoord_wire.protocol.wording import counted, first_of
+from kcoord_wire.report.formatting import ago, duration, file_name, name_if_known, name_of, period, shown, utc
 
 _LATE: Final = 0.3  # share of a rebalance from which the last member to join is named as the reason for its length
 _LATE_MS: Final = 3_000  # members learn of a rebalance by a heartbeat; its interval is 3 s by default
@@ -333,6 +333,36 @@ class Digest:
     @property
     def opening(self) -> str:
         return f"{self.name}: {self.headline.text}"
+
+    @property
+    def period(self) -> str:
+        """When the source shows the group."""
+        return period(self.history.group.first_ns, self.history.group.last_ns)
+
+    @property
+    def origin(self) -> str:
+        """What shows the group, and the sources that its evidence names."""
+        group = self.history.group
+        text = f"from {_ORIGINS.get(group.origin, shown(group.origin, 40))}"
+        if names := _sources(self.history):
+            text += f": {first_of(names, _NAMED)}"
+        return text + (f" · protocol type {shown(group.protocol_type, 40)}" if group.protocol_type else "")
+
+
+_ORIGINS: Final = {
+    "wire": "captured frames",
+    "log": "the records of __consumer_offsets",
+    "marshal": "the log of a topic of Marshal",
+    "admin": "polls of the Admin API",
+    "text": "the lines of logs",
+    "clients": "captured frames",
+}
+
+
+def _sources(history: GroupHistory) -> list[str]:
+    """The names of the sources of a group's evidence, in order of their first facts."""
+    rows: Iterable[Rebalance | Outage | Finding] = (*history.rebalances, *history.outages, *history.findings)
+    return list(dict.fromkeys(file_name(fact.source) for row in rows for fact in row.evidence if fact.source))
 
 
 def digests(histories: Iterable[GroupHistory]) -> list[Digest]:

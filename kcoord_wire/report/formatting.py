@@ -92,7 +92,25 @@ def iso(ns: int) -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{ns % 1_000_000_000:09}Z".rjust(30, "0")
 
 
-def utc(ns: int) -> str:
-    """The time for people: ``2026-11-21 15:02:05 UTC``."""
+def utc(ns: int, digits: int = 0) -> str:
+    """The time for people: ``2026-11-21 15:02:05 UTC``.
+
+    :param digits: of the second, behind the point
+    """
     text = iso(ns)
-    return "beyond the year 9999" if text is None else f"{text[:10]} {text[11:19]} UTC"
+    if text is None:
+        return "beyond the year 9999"
+    return f"{text[:10]} {text[11 : 20 + digits if digits else 19]} UTC"
+
+
+def period(first_ns: int, last_ns: int) -> str:
+    """A span of time for people: ``2026-11-21 15:02:05 to 15:05:25 UTC``."""
+    first, last = utc(first_ns), utc(last_ns)
+    if first[:10] == last[:10]:
+        last = last[11:]
+    return f"{first.removesuffix(' UTC')} to {last}"
+
+
+def file_name(source: str) -> str:
+    """The last two parts of a path: ``__consumer_offsets-12/00000000000000000000.log``."""
+    return shown("/".join(source.replace("\\", "/").split("/")[-2:]), 80)

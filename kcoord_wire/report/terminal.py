@@ -2,6 +2,7 @@
 
 Laws:
 
+* Each group has its first and last moment in UTC, and its sources; other times are after the first moment.
 * No control character of a peer's string reaches the terminal, and no string is markup.
 * Each group takes at most a screen: of many rebalances the longest are shown, with a line that says so.
 * In a narrow terminal each rebalance is two lines instead of a table row.
@@ -74,6 +75,7 @@ def _group(digest: Digest, narrow: bool) -> Iterator[Any]:
     history = digest.history
     yield text(digest.opening, STYLES.get(digest.severity, "") if digest.severity != "quiet" else "bold")
     yield text(digest.sentence, "dim")
+    yield text(f"{digest.period}, {digest.origin}", "dim")
     if (lag := lag_sentence(history)) is not None:
         yield text(lag)
     if narrow:

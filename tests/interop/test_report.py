@@ -108,7 +108,11 @@ def test_asks_for_its_own_file_and_for_nothing_else(page: Report) -> None:
     assert page.one("#summary").text.startswith("7 rebalances in 3 min 20 s: 4 new member")
     assert "5 pieces at 3 places, 4,933 bytes" in page.one("#lost").text
     assert page.texts("#blind li") == ["Heartbeats before the capture began are not in it."]
-    assert len(page.all("#findings .finding")) == 3
+    assert page.one("#wrong-title").text == "What is wrong"
+    assert len(page.all("#findings .finding")) == 2
+    assert page.one("#others-title").text == "What was found besides"
+    assert len(page.all("#others .finding")) == 1
+    assert not page.one("#plain").is_displayed()
 
 
 def test_the_policy_stops_what_would_talk(page: Report) -> None:
@@ -289,6 +293,29 @@ def test_changes_the_group_and_the_theme(page: Report) -> None:
     for is_dark, colour in ((True, dark), (False, light)):
         page.media("screen", dark=is_dark)
         page.wait(f"{ground} === '{colour}'")
+
+
+@pytest.mark.parametrize("fault", ["switched off", "script stopped"])
+def test_without_scripts_the_tables_are_there(page: Report, fault: str) -> None:
+    """They do not run, or the main one does not get to its end."""
+    page.open(typical(), kip_848(), dark=True)
+    if fault == "switched off":
+        page.browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    else:
+        path = page.folder / "report.html"
+        path.write_text(path.read_text("utf-8").replace('"use strict";\n', '"use strict";\n\n'), "utf-8")
+    try:
+        page.load((page.folder / "report.html").as_uri())
+        assert page.one("#plain").is_displayed()
+        assert not page.one("#group").is_displayed()
+        assert not page.one("#theme").is_displayed()
+        assert page.one("#plain .finding").text.startswith("▲ critical billing-1 was put out")
+        assert [row.text for row in page.all("#all-table tbody th")] == ["billing", "next-gen"]
+        assert page.one("body").value_of_css_property("background-color") == "rgba(18, 21, 26, 1)"
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    if fault != "switched off":  # whose hash the policy does not know any more
+        assert all("Content Security Policy" in text for text in page.complaints())
 
 
 def test_a_report_of_nothing_says_so(page: Report) -> None:

@@ -14,8 +14,22 @@ import pytest
 
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.report import to_json
+from kcoord_wire.report.digest import digests
+from kcoord_wire.report.formatting import ago, utc
 from kcoord_wire.report.page.document import FOLDER, SCRIPTS
-from tests.support.histories import HOSTILE, bare, empty, hostile, incident, kip_848, losses, storm, typical
+from tests.support.histories import (
+    HOSTILE,
+    SECOND,
+    START,
+    bare,
+    empty,
+    hostile,
+    incident,
+    kip_848,
+    losses,
+    storm,
+    typical,
+)
 from tests.support.pages import Outline, data_of, page
 
 
@@ -55,7 +69,7 @@ def test_policy_allows_only_the_pages_own_scripts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_strings_stay_data(name: str, tmp_path: Path) -> None:
-    outline = Outline(page(tmp_path, [typical()], title="t", source="s"))
+    outline = Outline(page(tmp_path, [hostile("harmless")], losses("harmless"), title="t", source="s"))
     text = page(tmp_path, [hostile(name)], losses(name), title=name, source=name)
     attacked = Outline(text)
     assert [tag for tag, _ in attacked.elements] == [tag for tag, _ in outline.elements]
@@ -67,8 +81,77 @@ def test_hostile_strings_stay_data(name: str, tmp_path: Path) -> None:
     assert max(map(len, shown)) <= 1000
     [raw] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     assert not re.search("[<>&\u2028\u2029]", raw)
+    shown += attacked.words()
+    assert all(string.isprintable() for string in shown)
     if name.isprintable() and len(name) < 60:
         assert name in shown
+
+
+def test_without_scripts_every_group_is_legible(tmp_path: Path) -> None:
+    """What the elements say before any script has run."""
+    histories = [typical(), kip_848(), bare(), empty()]
+    outline = Outline(page(tmp_path, histories, losses(), title="Groups", source="node-1.pcap"))
+    text = " ".join(outline.words())
+    for digest in digests(histories):
+        for sentence in (digest.headline.text, digest.sentence, digest.period, digest.origin):
+            assert text.count(sentence) >= 1, sentence
+        for finding in digest.history.findings:
+            assert finding.text in text
+            assert finding.advice in text
+        for sentence in digest.history.group.blind:
+            assert sentence in text
+    for row in typical().rebalances:
+        assert f"{utc(row.started_ns, digits=3)[11:-4]} ({ago(row.started_ns, START)})" in text
+        assert row.detail in text
+    assert "5 pieces at 3 places, 4,933 bytes." in text
+    assert "the batch's CRC does not fit" in text
+    captions = [words for _, words in outline.all("caption")]
+    assert captions[0].startswith(
+        "4 groups, worst first; 14 rebalances in total. The bars: 2025-11-21 15:00:00.000 UTC to "
+    )
+    assert captions.count("Rebalances, in order of time") == 3
+    assert captions.count("Members, one row per client") == 2
+
+
+def test_groups_are_compared_on_one_scale_of_time(tmp_path: Path) -> None:
+    later = bare("later")
+    later.group.first_ns += 3 * later.group.last_ns - 3 * later.group.first_ns
+    later.group.last_ns, later.rebalances[0].started_ns = later.group.first_ns + 5 * SECOND, later.group.first_ns
+    later.rebalances[0].duration_ms = 1000.0
+    outline = Outline(page(tmp_path, [bare(), later]))
+    rows = [attributes for attributes, _ in outline.all("rect") if attributes.get("class") == "seen"]
+    assert [(row["x"], row["width"]) for row in rows] == [("0", "250"), ("750", "250")], "the worst first"
+    cells = outline.words()
+    assert "2025-11-21 15:00:00 to 15:00:05 UTC" in cells
+    assert "2025-11-21 15:00:15 to 15:00:20 UTC" in cells
+    assert not Outline(page(tmp_path, [bare()])).all("rect")[2:], "one group has nothing to compare with"
+
+
+def test_what_is_wrong_holds_nothing_that_is_right(tmp_path: Path) -> None:
+    history = typical()
+    fault, right = history.findings[0], history.findings[2]
+    right.severity, right.text, right.advice = "info", "A deploy.", "Nothing is wrong. `kcoord simulate` has more."
+    order = [
+        part
+        for part in Outline(page(tmp_path, [history])).words()
+        if part in ("What is wrong", fault.text, "A deploy.")
+    ]
+    assert order == ["What is wrong", fault.text, "A deploy."]
+    words = Outline(page(tmp_path, [history])).words()
+    between = words[words.index(fault.text) : words.index("A deploy.")]
+    assert "What was found besides" in between
+    history.findings = [right]
+    words = Outline(page(tmp_path, [history])).words()
+    assert "What was found" in words
+    assert "What is wrong" not in words
+
+
+def test_backticks_set_code(tmp_path: Path) -> None:
+    history = typical()
+    history.findings[0].advice = "Run `kcoord simulate --from <b>` and `x`; a lone ` stays."
+    outline = Outline(page(tmp_path, [history]))
+    assert [text for _, text in outline.all("code")][:2] == ["kcoord simulate --from <b>", "x"]
+    assert "; a lone ` stays." in outline.words()
 
 
 def test_scripts_never_parse_markup() -> None:

@@ -30,6 +30,9 @@ def test_summary_begins_with_what_happened_and_why() -> None:
         "7 rebalances in 3 min 20 s: 4 new member, 1 session timeout, 1 max.poll.interval.ms exceeded, "
         "1 topic metadata changed, paused 2 min 49 s of partition time"
     )
+    assert (
+        rest.pop(0) == "2025-11-21 15:00:00 to 15:03:19 UTC, from captured frames: node-1.pcap · protocol type consumer"
+    )
     heads, table = rest[0].split(), rest[1:8]
     assert heads[:5] == ["#", "start", "cause", "who", "took"]
     assert [line.split()[0] for line in table] == list("1234567")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ class Outline(HTMLParser):
     """The elements of a page, with the text of scripts and styles.
 
     :ivar elements: tag and attributes, in order
+    :ivar parts: each text with the index of the element it follows the start of, in order
     """
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.texts: dict[int, str] = {}
+        self.parts: list[tuple[int, str]] = []
         self.inside = -1
         self.feed(text)
         self.close()
@@ -34,6 +37,17 @@ class Outline(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.texts[self.inside] = self.texts.get(self.inside, "") + data
+        self.parts.append((self.inside, data))
+
+    def words(self) -> list[str]:
+        """The texts that stand in the page without scripts, in order."""
+        hidden = {at for at, (tag, _) in enumerate(self.elements) if tag in ("script", "style")}
+        found = (re.sub("[ \n]+", " ", text).strip(" ") for at, text in self.parts if at not in hidden)
+        return [text for text in found if text]
+
+    def first(self, name: str) -> str:
+        """The text of the element with an id, up to the next element."""
+        return next(self.texts.get(at, "") for at, (_, found) in enumerate(self.elements) if found.get("id") == name)
 
     def all(self, tag: str) -> list[tuple[dict[str, str | None], str]]:
         return [

@@ -22,7 +22,7 @@ from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.model import Evidence, GroupHistory, Loss, Rebalance
 from kcoord_wire.protocol.wording import counted
 from kcoord_wire.report.digest import Card, Digest, awaited, cards_of, digests, lag_sentence, nameless
-from kcoord_wire.report.formatting import duration, iso, name_if_known, name_of, place_text, shown, utc
+from kcoord_wire.report.formatting import duration, file_name, name_if_known, name_of, period, place_text, shown, utc
 from kcoord_wire.report.page.keys import (
     OTHER,
     FindingKeys,
@@ -148,15 +148,13 @@ def _group(digest: Digest, limits: PageLimits, rebalances: int, steps: int, char
         cut.append(f"Of {len(cards):,} findings the {limits.findings:,} worst are in this page.")
     return {
         "id": shown(group.group_id, 200) or nameless(group),
-        "origin": shown(group.origin, 20),
-        "protocol": shown(group.protocol_type, 40),
+        "origin": digest.origin,
         "severity": shown(digest.severity, 20),
         "headline": digest.headline.text,
         "sentence": digest.sentence,
         "first": clock.first / 1e6,
         "span": clock.ms(clock.last),
-        "begins": utc(clock.first),
-        "ends": utc(clock.last),
+        "period": period(clock.first, clock.last),
         "total": len(history.rebalances),
         "rebalancing": round(digest.rebalancing_ms, 3),
         "paused": _rounded(digest.paused_ms),
@@ -221,7 +219,7 @@ def _rebalance(row: Rebalance, length: float | None, clock: GroupClock, limits: 
         "start": start,
         "joined": joined,
         "end": (joined or start) if length is None else round(start + length, 3),
-        "iso": _to_ms(row.started_ns),
+        "iso": utc(row.started_ns, digits=3),
         "outcome": shown(row.outcome, 20),
         "cause": shown(str(row.cause), 60),
         "who": name_if_known(row.client_id, row.member_id, row.instance_id),
@@ -257,25 +255,15 @@ def _rebalance(row: Rebalance, length: float | None, clock: GroupClock, limits: 
     return cast(RebalanceKeys, known)
 
 
-def _to_ms(ns: int) -> str:
-    text = iso(ns)
-    return utc(ns) if text is None else f"{text[:10]} {text[11:23]} UTC"
-
-
 def _rounded(ms: float | None) -> float | None:
     return None if ms is None or not math.isfinite(ms) else round(ms, 1)
 
 
 def _evidence(rows: Sequence[Evidence], clock: GroupClock, limits: PageLimits) -> list[Any]:
     return [
-        [clock.ms(row.time_ns), _file(row.source), place_text(row), shown(row.text, 300)]
+        [clock.ms(row.time_ns), file_name(row.source), place_text(row), shown(row.text, 300)]
         for row in rows[: limits.evidence]
     ]
-
-
-def _file(source: str) -> str:
-    """The last two parts of a path: ``__consumer_offsets-12/00000000000000000000.log``."""
-    return shown("/".join(source.replace("\\", "/").split("/")[-2:]), 80)
 
 
 def _finding(card: Card, clock: GroupClock) -> FindingKeys:

@@ -1,4 +1,4 @@
-// Elements and formats. Strings of peers become text nodes: nothing here parses markup.
+// Elements and formats. Strings of peers become text nodes: nothing here parses markup, but backticks in sentences.
 
 const $ = (id) => document.getElementById(id);
 
@@ -44,6 +44,20 @@ function clock(ms, span) {
   const text = moment.toISOString();
   if (span > 172800000) return text.slice(0, 16).replace("T", " ");
   return text.slice(11, span > 600000 ? 19 : span > 20000 ? 21 : 23);
+}
+
+// A moment of a group in UTC, with its date where that is another day, and how long after the group's first moment.
+function moment(group, ms) {
+  const at = new Date(group.first + ms);
+  if (Number.isNaN(at.getTime())) return relative(ms);
+  const text = at.toISOString().replace("T", " ").slice(0, 23);
+  return `${group.period.startsWith(text.slice(0, 10)) ? text.slice(11) : text} (${relative(ms)})`;
+}
+
+// A sentence: figures keep their units on the same line, a pair of backticks sets code.
+function worded(text) {
+  const parts = text.replace(/(\d) (ms|s|min|h|d)\b/g, "$1\u00a0$2").split(/`([^`]+)`/);
+  return parts.map((part, at) => (at % 2 ? el("code", {}, part) : part)).filter((part) => part !== "");
 }
 
 const person = (name, host) => (name ? name + (host ? ` (${host})` : "") : "");

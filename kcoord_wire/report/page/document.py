@@ -6,6 +6,7 @@ Laws:
   by its hash and forbids everything else, such as the network and inline handlers; Vega's expressions are interpreted.
 * Data is JSON in a block that is not a script, with ``<``, ``>``, ``&`` and the line separators escaped; the scripts
   insert it into the document as text, never as markup.
+* Without scripts, or where they do not start, the groups are sentences and tables (`plain`).
 * The same input has the same bytes: no time of writing, no random name.
 """
 
@@ -28,9 +29,12 @@ from kcoord_wire.report.formatting import shown
 from kcoord_wire.report.page.charts import chart_specs
 from kcoord_wire.report.page.data import page_data
 from kcoord_wire.report.page.keys import PageKeys
+from kcoord_wire.report.page.plain import losses as losses_section
+from kcoord_wire.report.page.plain import overview, plain
 
 FOLDER: Final = Path(__file__).parent
 SCRIPTS: Final = ("document.js", "charts.js", "table.js", "page.js")  # in this order, as one script
+_PLAIN: Final = ("title", "source", "losses", "lost")  # keys that no script reads
 _SLOT: Final = re.compile(r"\{\{(\w+)\}\}")
 _LIBRARY_NOTICE: Final = (
     "/* Vega, Vega-Lite and Vega-Embed: Copyright (c) 2015-2025 University of Washington Interactive Data Lab and"
@@ -58,13 +62,14 @@ def write_html(
 
 
 def _page(data: PageKeys, title: str) -> str:
+    first = (FOLDER / "first.js").read_text("utf-8")
     script = "\n".join(['"use strict";', *((FOLDER / name).read_text("utf-8") for name in SCRIPTS)])
     style = (FOLDER / "page.css").read_text("utf-8")
     library = _library()
     policy = "; ".join(
         (
             "default-src 'none'",
-            f"script-src {_hash(library)} {_hash(script)}",
+            f"script-src {_hash(first)} {_hash(library)} {_hash(script)}",
             f"style-src {_hash(style)}",
             "img-src data:",
             "base-uri 'none'",
@@ -74,10 +79,15 @@ def _page(data: PageKeys, title: str) -> str:
     slots = {
         "policy": policy,
         "title": html.escape(shown(title)),
+        "source": html.escape("" if data["source"] == data["title"] else data["source"]),
         "style": style,
+        "first": first,
+        "overview": overview(data),
+        "plain": plain(data),
+        "losses": losses_section(data),
         "library": library,
         "script": script,
-        "data": _json(data),
+        "data": _json({key: value for key, value in data.items() if key not in _PLAIN}),
         "charts": _json(chart_specs()),
     }
     return _SLOT.sub(lambda slot: slots[slot[1]], (FOLDER / "page.html").read_text("utf-8"))

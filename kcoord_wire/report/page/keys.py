@@ -3,7 +3,7 @@
 Laws:
 
 * Keys are short because a page has thousands of rows. Each key is declared here, written by `data` or `lanes`, and read
-  by a script. Keys without a comment are columns of the row type in `kcoord_wire.forensics.model`.
+  by a script or by `plain`. Keys without a comment are columns of the row type in `kcoord_wire.forensics.model`.
 * Times are milliseconds after the group's first moment, durations milliseconds. Strings are printable and bounded.
 * A colour is never the only sign of a cause: in charts each has its own row, in tables its name.
 * Every colour has a contrast of at least 3:1 against the page, light and dark. Families share a hue: faults of clients
@@ -108,15 +108,13 @@ class GroupKeys(TypedDict):
     """A group: ``group`` in the scripts."""
 
     id: str
-    origin: str
-    protocol: str
+    origin: str  # what shows it, and the sources that its evidence names, in words
     severity: str  # of its headline
     headline: str  # what matters most
     sentence: str  # all that happened
     first: float  # its first moment, in milliseconds since 1970
     span: float  # from its first to its last moment
-    begins: str  # its first moment, as a date and time
-    ends: str  # its last moment, as a date and time
+    period: str  # from its first to its last moment, as dates and times
     total: int  # number of rebalances; the page may have fewer
     rebalancing: float  # time in which any rebalance went on
     paused: float | None  # partition time without an owner; None: not known

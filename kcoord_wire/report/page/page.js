@@ -8,21 +8,17 @@ function badge(severity) {
   return [SIGNS[severity] || "○", severity === "quiet" ? "nothing found" : severity].join(" ");
 }
 
-// Figures keep their units on the same line.
-const unbroken = (text) => text.replace(/(\d) (ms|s|min|h|d)\b/g, "$1\u00a0$2");
-
 function choose(at) {
   [chosen, nth] = [at, -1];
   const group = page.groups[at];
   $("groups-select").selectedIndex = at;
-  for (const row of $("all-table").querySelectorAll("tbody tr")) row.setAttribute("aria-current", String(Number(row.dataset.at) === at));
+  for (const row of document.querySelectorAll("#all-table tbody tr")) row.setAttribute("aria-current", String(Number(row.dataset.at) === at));
   $("group-title").textContent = group.id;
   $("severity").textContent = badge(group.severity);
   $("severity").className = `badge ${SIGNS[group.severity] ? group.severity : ""}`;
-  $("opening").textContent = unbroken(group.headline);
-  $("summary").textContent = unbroken(group.sentence);
-  const origin = { wire: "from captured frames", log: "from the records of __consumer_offsets", admin: "from polls of the Admin API" }[group.origin] || group.origin;
-  $("period").textContent = `${group.begins} to ${group.ends} · ${origin}${group.protocol ? ` · protocol type ${group.protocol}` : ""}`;
+  listTo($("opening"), worded(group.headline));
+  listTo($("summary"), worded(group.sentence));
+  $("period").textContent = `${group.period} · ${group.origin}`;
   $("worst").hidden = !group.rebalances.some((row) => row.n === group.worst);
   $("worst").textContent = `Open #${group.worst}, which cost most`;
   facts(group);
@@ -53,18 +49,24 @@ function facts(group) {
 function findings(group) {
   const FIRST = 4;
   const card = (finding) => el("li", { class: `finding ${SIGNS[finding.severity] ? finding.severity : ""}` },
-    el("p", {}, el("b", { class: "badge" }, badge(finding.severity)), " ", finding.text, finding.alike ? el("span", { class: "quiet" }, ` ${finding.alike}`) : ""),
-    finding.advice ? el("p", { class: "advice" }, el("b", {}, "What to do: "), finding.advice) : "",
-    el("p", { class: "quiet" }, `${finding.detector} · ${relative(finding.start)} to ${relative(finding.end)} · measured ${figure(finding.value)}, reported from ${figure(finding.threshold)}`,
+    el("p", {}, el("b", { class: "badge" }, badge(finding.severity)), " ", worded(finding.text), finding.alike ? el("span", { class: "quiet" }, " ", worded(finding.alike)) : ""),
+    finding.advice ? el("p", { class: "advice" }, el("b", {}, "What to do: "), worded(finding.advice)) : "",
+    el("p", { class: "quiet" }, `${finding.detector} · ${moment(group, finding.start)} to ${moment(group, finding.end)} · measured ${figure(finding.value)}, reported from ${figure(finding.threshold)}`,
       finding.rebalances.length ? " · rebalances " : "",
       finding.rebalances.slice(0, 8).flatMap((n) => [el("button", { type: "button", class: "link", onclick: () => table.open(n), "aria-label": `Open rebalance ${n}` }, `#${n}`), " "]),
       finding.rebalances.length > 8 ? `and ${number(finding.rebalances.length - 8 + finding.more)} more` : ""));
-  const isWrong = group.findings.some((finding) => finding.severity !== "info");
-  $("wrong-title").textContent = isWrong ? "What is wrong" : "What was found";
-  const cards = group.findings.map(card);
-  listTo($("findings"),
-    cards.length ? el("ul", { class: "findings" }, cards.slice(0, FIRST)) : el("p", { class: "quiet" }, group.total ? "No detector found anything beyond what the headline says." : "There was no rebalance, and no detector found anything beyond what the headline says."),
-    cards.length > FIRST ? el("details", {}, el("summary", {}, counted(cards.length - FIRST, "more finding")), el("ul", { class: "findings" }, cards.slice(FIRST))) : null);
+  const list = (cards) => [
+    el("ul", { class: "findings" }, cards.slice(0, FIRST)),
+    cards.length > FIRST ? el("details", {}, el("summary", {}, counted(cards.length - FIRST, "more finding")), el("ul", { class: "findings" }, cards.slice(FIRST))) : null,
+  ];
+  // What is only worth knowing is never under "What is wrong".
+  const wrong = group.findings.filter((finding) => finding.severity !== "info").map(card);
+  const others = group.findings.filter((finding) => finding.severity === "info").map(card);
+  $("wrong-title").textContent = wrong.length ? "What is wrong" : "What was found";
+  const none = el("p", { class: "quiet" }, group.total ? "No detector found anything beyond what the headline says." : "There was no rebalance, and no detector found anything beyond what the headline says.");
+  listTo($("findings"), wrong.length ? list(wrong) : others.length ? list(others) : none);
+  $("besides").hidden = !wrong.length || !others.length;
+  listTo($("others"), list(others));
 }
 
 const figure = (value) => value === null ? "without end" : number(Math.round(value * 100) / 100);
@@ -95,8 +97,8 @@ function members(group) {
     el("tbody", {}, group.lanes.map((lane) => {
       const [, end, reason] = lane.lives[lane.lives.length - 1];
       return el("tr", {}, el("th", { scope: "row" }, lane.label), el("td", {}, lane.host),
-        el("td", { class: "figure" }, number(lane.lives.length)), el("td", { class: "figure" }, relative(lane.lives[0][0])),
-        el("td", { class: "figure" }, reason ? relative(end) : "still there"), el("td", {}, reason), el("td", { class: "quiet" }, lane.about));
+        el("td", { class: "figure" }, number(lane.lives.length)), el("td", { class: "figure" }, moment(group, lane.lives[0][0])),
+        el("td", { class: "figure" }, reason ? moment(group, end) : "still there"), el("td", {}, reason), el("td", { class: "quiet" }, lane.about));
     })));
 }
 
@@ -134,27 +136,14 @@ function fold(group) {
   $("fold").onclick = () => { charts.unfold(!charts.unfolded()); $("fold").textContent = name(); };
 }
 
+// The table of all groups is there already: its names become buttons.
 function allGroups() {
-  $("all").hidden = $("picker").hidden = page.groups.length < 2;
+  $("picker").hidden = page.groups.length < 2;
   listTo($("groups-select"), page.groups.map((group) => el("option", {}, `${SIGNS[group.severity] || "○"} ${group.id} (${number(group.total)})`)));
-  listTo($("all-table"), el("caption", {}, `${counted(page.groups.length, "group")}, worst first; ${counted(page.groups.reduce((sum, group) => sum + group.total, 0), "rebalance")} in total`),
-    head("Group", "Worst finding", ">Rebalances", "Most frequent cause", ">In rebalances", ">Paused"),
-    el("tbody", {}, page.groups.map((group, at) => el("tr", { "data-at": at },
-      el("th", { scope: "row" }, el("button", { type: "button", class: "link", onclick: () => { choose(at); $("group").focus(); } }, group.id)),
-      el("td", {}, el("span", { class: `badge ${SIGNS[group.severity] ? group.severity : ""}` }, badge(group.severity)), " ", unbroken(group.headline)),
-      el("td", { class: "figure" }, number(group.total)),
-      el("td", {}, group.causes.length ? [swatch(group.causes[0][0]), `${group.causes[0][0]} (${number(group.causes[0][1])})`] : ""),
-      el("td", { class: "figure" }, duration(group.rebalancing)),
-      el("td", { class: "figure" }, duration(group.paused))))));
-}
-
-function losses() {
-  const { places, count, bytes } = page.lost;
-  $("lost").textContent = places ? `${counted(count, "piece")} at ${counted(places, "place")}, ${counted(bytes, "byte")}.${places > page.losses.length ? ` The first ${number(page.losses.length)} places:` : ""}` : "Everything was read.";
-  $("losses").hidden = !places;
-  listTo($("losses"), el("caption", {}, "Where, and why"), head("Source", ">At", "What", ">Times", ">Bytes"),
-    el("tbody", {}, page.losses.map((loss) => el("tr", {}, el("th", { scope: "row" }, loss.source), el("td", { class: "figure" }, number(loss.at)),
-      el("td", {}, loss.what), el("td", { class: "figure" }, number(loss.count)), el("td", { class: "figure" }, number(loss.bytes))))));
+  for (const row of document.querySelectorAll("#all-table tbody tr")) {
+    const at = Number(row.dataset.at), name = row.querySelector("th");
+    name.replaceChildren(el("button", { type: "button", class: "link", onclick: () => { choose(at); $("group").focus(); } }, page.groups[at].id));
+  }
 }
 
 // ---- theme and keys
@@ -199,11 +188,8 @@ function listen() {
   table.listen();
 }
 
-$("title").textContent = page.title;
-$("source").textContent = page.source === page.title ? "" : page.source;
 theme();
 allGroups();
-losses();
 if (page.groups.length) {
   listen();
   choose(0);
@@ -215,3 +201,4 @@ if (page.groups.length) {
   $("group").replaceChildren(el("p", { class: "opening" }, "No consumer group was found."));
   document.documentElement.dataset.ready = "yes";
 }
+document.documentElement.dataset.started = "yes";

@@ -24,7 +24,7 @@ const table = (() => {
     choices($("filter-cause"), "any cause", group.rebalances.map((row) => row.cause));
     choices($("filter-member"), "any member", group.rebalances.flatMap((row) => [...new Set([row.who, row.last, ...(row.removed || []).map((gone) => gone[0])])].filter(Boolean)));
     $("rebalances").replaceChildren(
-      el("caption", {}, "One row per rebalance. Times are relative to the group's first moment; the header buttons sort, the number opens the details."),
+      el("caption", {}, "One row per rebalance. Start is the time in UTC, and after the group's first moment; the header buttons sort, the number opens the details."),
       el("thead", {}, el("tr", {}, COLUMNS.map(([key, name, figure]) =>
         el("th", { scope: "col", class: `${figure ? "figure " : ""}c-${key}`, "data-key": key },
           el("button", { type: "button", onclick: () => sortBy(key) }, name))))),
@@ -94,7 +94,7 @@ const table = (() => {
     const late = row.late === undefined ? row.last || "" : [el("span", {}, row.last), " ", el("span", { class: "quiet" }, `${row.how ? `${row.how}, ` : ""}${duration(row.late)}`)];
     return el("tr", { "data-n": row.n, class: open ? "opened" : "", onclick: (event) => { if (event.target === button || !window.getSelection().toString()) toggle(row.n); } },
       el("th", { scope: "row", class: "figure c-n" }, button),
-      el("td", { class: "figure c-start", title: row.iso }, relative(row.start)),
+      el("td", { class: "figure c-start", title: row.iso }, moment(group, row.start)),
       el("td", { class: "c-cause" }, swatch(row.cause), row.cause, row.sure < 1 || row.sure === undefined ? el("span", { class: "quiet" }, ` ${Math.round((row.sure || 0) * 100)} %`) : ""),
       el("td", { class: "c-who" }, row.who || "", " ", row.host ? el("span", { class: "quiet" }, row.host) : ""),
       took,
@@ -108,7 +108,7 @@ const table = (() => {
     const pairs = [
       ["Started", `${row.iso} (${relative(row.start)})`],
       ["Set off by", [person(row.who, row.host), row.member && row.member !== row.who ? `, member id ${row.member}` : ""].join("")],
-      ["Stated reason", row.reason],
+      ["Stated reason", row.reason && worded(row.reason)],
       ["Phases", row.joining === undefined ? "" : phases(row)],
       ["Waited for", row.last && `${person(row.last, row.lastHost)}${row.how ? `, ${row.how}` : ""}${row.late === undefined ? "" : `: ${duration(row.late)} after all others`}`],
       ["Removed", row.removed && el("ul", {}, row.removed.map(([name, host, why]) => el("li", {}, `${person(name, host)}: ${why}`)), row.moreRemoved ? el("li", {}, `${number(row.moreRemoved)} more`) : "")],
@@ -119,7 +119,7 @@ const table = (() => {
     ];
     const sure = row.sure === 1 ? "Certain: the source states it." : `${Math.round((row.sure || 0) * 100)} % confidence.`;
     return el("tr", { class: "particulars", id: `particulars-${row.n}` }, el("td", { colspan: COLUMNS.length },
-      el("p", { class: "sentence" }, row.detail || row.cause, " ", el("span", { class: "quiet" }, sure)),
+      el("p", { class: "sentence" }, worded(row.detail || row.cause), " ", el("span", { class: "quiet" }, sure)),
       page.causes[row.cause] ? el("p", { class: "quiet" }, page.causes[row.cause].about) : "",
       el("dl", {}, pairs.filter(([, value]) => value).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
       row.evidence ? evidence(row) : "",
@@ -136,7 +136,7 @@ const table = (() => {
 
   function evidence(row) {
     return el("div", {}, el("h4", {}, "Evidence"), el("ol", { class: "evidence" },
-      row.evidence.map(([at, source, place, text]) => el("li", {}, el("span", { class: "when" }, relative(at)), ` ${text} `, el("span", { class: "quiet" }, `${source} ${place}`))),
+      row.evidence.map(([at, source, place, text]) => el("li", {}, el("span", { class: "when" }, moment(group, at)), " ", worded(text), " ", el("span", { class: "quiet" }, `${source} ${place}`))),
       row.moreEvidence ? el("li", { class: "quiet" }, `${counted(row.moreEvidence, "more row")} in the tables`) : ""));
   }
 
