@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import urllib.request
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kcoord_wire.report.digest import headline
 from kcoord_wire.watch.groups import MOST_TOPICS, OTHER_TOPICS, STATES, Limits, Snapshot, Watched, WatchMetrics
 from kcoord_wire.watch.polled_group import ChangeKind
 from kcoord_wire.watch.seen import Poll, Unanswered
@@ -72,6 +74,45 @@ def test_an_outage_without_a_rebalance_says_so() -> None:
     script.poll(group("Stable", member("c-1", 0)))
     [found] = [each for each in script.history().findings if each.detector == "outage"]
     assert found.text.endswith("it cost no rebalance")
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ended", "under way"])
+def test_a_slow_reconciliation_is_the_headline(ends: bool) -> None:
+    """As of a capture, but without an epoch: the Admin API shows none."""
+    script = Script()
+    script.poll(group("Stable", member("c-1", 0, 1, target=[0, 1]), protocol="consumer", assignor="uniform"))
+    two = member("c-1", 0, 1, target=[0]), member("c-2", target=[1])
+    for _ in range(5):
+        script.poll(group("Reconciling", *two, protocol="consumer", assignor="uniform"))
+    if ends:
+        two = member("c-1", 0, target=[0]), member("c-2", 1, target=[1])
+        script.poll(group("Stable", *two, protocol="consumer", assignor="uniform"))
+    found = headline(script.history())
+    waited = "10.0 s" if ends else "8.0 s"
+    assert found.severity == "warning"
+    assert found.text == f"the reconciliation waited {waited} for c-1 (10.0.0.1) to give up partitions"
+
+
+def test_one_broker_of_three_concerns_its_own_groups() -> None:
+    script = Script()
+    stable = [group("Stable", member("c-1", 0), name=name) for name in ("a", "b", "c")]
+    script.poll(*stable)
+    for _ in range(3):
+        script.poll(*stable[:2], unanswered={"c": Unanswered("broker down", "timed out")})
+    script.poll(*stable)
+    histories = {history.group.group_id: history for history in script.watched.histories()}
+    assert [len(histories[name].outages) for name in "abc"] == [0, 0, 1]
+    assert [headline(histories[name]).severity for name in "abc"] == ["quiet", "quiet", "warning"]
+    assert headline(histories["c"]).text == "the watch was not answered about the group: timed out"
+
+
+def test_a_rebalance_between_two_polls_follows_an_outage() -> None:
+    script = Script()
+    script.poll(group("Stable", member("c-1", 0), member("c-2", 1)))
+    script.miss()
+    script.poll(group("Stable", member("c-1", 0, 1)))
+    [found] = [each for each in script.history().findings if each.detector == "outage"]
+    assert found.text.endswith("Connection refused; rebalance #1 followed")
 
 
 def test_a_flapping_member_is_found() -> None:

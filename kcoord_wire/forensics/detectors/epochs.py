@@ -71,7 +71,7 @@ def slow_revocation(seen: Seen) -> Iterator[DetectorResult]:
         from_ns=rows[0].started_ns,
         to_ns=max(row.ended_ns or row.started_ns for row in rows),
         subject=only(sorted({each.name for each in slow})),
-        text=_sentence(worst) + more,
+        text=_sentence(worst, _epoch(seen.history, worst.rebalance)) + more,
         advice=_ADVICE + (_ADVICE_FENCED if any(each.is_fenced for each in slow) else ""),
         value=worst.ms,
         threshold=0 if worst.is_fenced else REVOKING_MS,
@@ -112,12 +112,16 @@ def _name(wait: Awaited) -> str:
     return person(wait.client_id or wait.member_id, wait.client_host)
 
 
-def _sentence(slow: _Slow) -> str:
+def _epoch(history: GroupHistory, row: Rebalance) -> str:
+    """Return to which epoch a reconciliation led; polls show none, and their generations are numbers of the watch."""
+    if row.generation_id is None or history.group.origin == "admin":
+        return ""
+    return f" to epoch {row.generation_id}"
+
+
+def _sentence(slow: _Slow, epoch: str) -> str:
     if not slow.is_fenced:
-        return (
-            f"the reconciliation to epoch {slow.rebalance.generation_id} waited {lasting(slow.ms * NS_PER_MS)} for "
-            f"{slow.name} to give up partitions"
-        )
+        return f"the reconciliation{epoch} waited {lasting(slow.ms * NS_PER_MS)} for {slow.name} to give up partitions"
     limit = f" of {lasting(slow.limit_ms * NS_PER_MS)}" if slow.limit_ms else ""
     text = f"{slow.name} was fenced: it did not give up partitions within its rebalance timeout{limit}"
     waited = f"; the others waited {lasting(slow.ms * NS_PER_MS)} for it" if slow.ms else ""
