@@ -7,8 +7,9 @@ Laws:
 * With --out, status 0 means that the tables (Parquet), report.json and report.html exist. Each is written beside its
   place and then moved there, so that an interrupt leaves no partial file.
 * A damaged source is read as far as possible, with status 0; only a source without any group is an error.
-* The first interrupt (Ctrl-C) ends the reading: what was read is analysed and written, and marked as partial. The
-  second ends the command at once. Work on Spark ends with the first.
+* The first interrupt (Ctrl-C) ends the reading: what was read is analysed and written, and marked as partial. During
+  the analysis it leaves out the groups that were not begun, and says so; while the report is written, it ends nothing.
+  The status is 130. The second ends the command at once. Work on Spark ends with the first.
 * --out is checked before anything is read. A pipe is copied to a temporary file first.
 * Of a line of an unknown kind nothing is said but that; status 1 if none was known.
 """
@@ -27,7 +28,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 
@@ -135,6 +135,7 @@ class Analyze(Command):
 
         :raises ValueError: no group is in the sources
         :raises OSError: a source cannot be read, or --out cannot be written
+        :raises KeyboardInterrupt: there was an interrupt; the report is written, unless there were two
         """
         if self.schema:
             _print_schema()
@@ -142,27 +143,49 @@ class Analyze(Command):
         if self.out is not None:
             make_writable(self.out)
         meter = _Meter(sys.stderr, silent=self.quiet or not sys.stderr.isatty())
+        interrupts = _Interrupts(meter)
         with tempfile.TemporaryDirectory(prefix="kcoord-") as folder:
             sources = [_seekable(source, Path(folder, f"stdin-{at}")) for at, source in enumerate(self.source)]
-            try:
-                with nullcontext(bool) if self.spark_master else _first_interrupt(meter) as stop:
-                    analysis = _histories(self, sources, meter, stop)
-            finally:
-                meter.clear()
-        if analysis.stopped is not None:
-            stopped = f"{analysis.stopped:.0%}"
-            complain(f"PARTIAL: reading was stopped at {stopped}; what follows is of the part that was read")
-        if not analysis.histories:
-            raise ValueError(_why_empty(analysis, self))
-        if self.out is not None:
-            _write(analysis, self, self.out)
-        _print(analysis, self)
-        gaps = sum(loss.count for loss in analysis.losses if _GAP in loss.what)
-        if gaps:
-            complain(
-                f"bytes are missing from the capture in {gaps:,} places, and rebalances may be missing with them: "
-                "capture whole packets (tcpdump -s 0) and drop none (tcpdump -B 65536)"
-            )
+            with nullcontext() if self.spark_master else interrupts.noted():
+                try:
+                    analysis = _histories(self, sources, meter, interrupts.has_come)
+                finally:
+                    meter.clear()
+                interrupts.then = "the report is complete, and is written first"
+                with interrupts.noted():
+                    _report(analysis, self)
+        if interrupts.has_come():
+            raise KeyboardInterrupt
+
+
+def _report(analysis: Analysis, args: Analyze) -> None:
+    if partial := _partial(analysis):
+        complain(f"PARTIAL: {partial}")
+    if not analysis.histories:
+        raise ValueError(_why_empty(analysis, args))
+    if args.out is not None:
+        _write(analysis, args, args.out)
+    _print(analysis, args)
+    _warn_of_gaps(analysis)
+
+
+def _warn_of_gaps(analysis: Analysis) -> None:
+    gaps = sum(loss.count for loss in analysis.losses if _GAP in loss.what)
+    if gaps:
+        complain(
+            f"bytes are missing from the capture in {gaps:,} places, and rebalances may be missing with them: "
+            "capture whole packets (tcpdump -s 0) and drop none (tcpdump -B 65536)"
+        )
+
+
+def _partial(analysis: Analysis) -> str:
+    """What an interrupt has kept out of the report; empty if it is whole."""
+    parts = []
+    if analysis.stopped is not None:
+        parts.append(f"reading was stopped at {analysis.stopped:.0%}, this is of the part that was read")
+    if analysis.left_out:
+        parts.append(f"the analysis was stopped, {analysis.left_out:,} more of the sources' groups are not in it")
+    return "; ".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,26 +243,41 @@ def _until_interrupted(source: str) -> Iterator[None]:
         complain(f"{'standard input' if source == '-' else source}: interrupted; what has come so far is read")
 
 
-@contextmanager
-def _first_interrupt(meter: _Meter) -> Iterator[Stop]:
-    """Yield whether there was an interrupt; a second one ends the command as usual."""
-    interrupts: list[int] = []
+class _Interrupts:
+    """Notes the first interrupt; a second one ends the command as usual.
 
-    def note(number: int, _: object) -> None:
-        interrupts.append(number)
-        signal.signal(signal.SIGINT, before)
-        meter.clear()
-        complain("stopping: what was read is analysed now; interrupt again to end at once")
+    :ivar then: what follows from one, for the user
+    """
 
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread():
-        yield bool  # only the main thread receives signals
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: bool(interrupts)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    def __init__(self, meter: _Meter) -> None:
+        self.then = "what was read so far is analysed and written"
+        self._meter = meter
+        self._has_come = self._is_noting = False
+
+    def has_come(self) -> bool:
+        """Whether there was one."""
+        return self._has_come
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note an interrupt during the block; within another such block, that one does."""
+
+        def note(number: int, _: object) -> None:
+            self._has_come = True
+            signal.signal(signal.SIGINT, before)
+            self._meter.clear()
+            complain(f"stopping: {self.then}; interrupt again to end at once")
+
+        before = signal.getsignal(signal.SIGINT)
+        if self._is_noting or threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread receives signals
+            return
+        self._is_noting = True
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
 def _why_empty(analysis: Analysis, args: Analyze) -> str:
@@ -276,7 +314,7 @@ def _print(analysis: Analysis, args: Analyze) -> None:
     if args.format == "json":
         from kcoord_wire.report import write_json
 
-        write_json(analysis.histories, analysis.losses, sys.stdout)
+        write_json(analysis.histories, analysis.losses, sys.stdout, stopped=analysis.stopped)
     else:
         from kcoord_wire.report import print_summary
 
@@ -325,10 +363,10 @@ def _histories(args: Analyze, sources: list[str], meter: _Meter, stop: Stop) -> 
             meter.show(kafka, done, total)
 
         batches = read_topic(kafka, config, topic=args.topic or OFFSETS_TOPIC, progress=show)
-        analysis = analyze_records(takewhile(lambda _: not stop(), batches), groups=args.group or None, judge=judge)
+        analysis = analyze_records(batches, groups=args.group or None, judge=judge, stop=stop)
         if not stop():
             _ask_for_lag(analysis, args)
-        else:
+        elif not analysis.left_out:
             analysis.stopped = read[0] / max(1, read[1])
         return analysis
     return analyze(
@@ -411,7 +449,9 @@ def _write(analysis: Analysis, args: Analyze, out: Path) -> None:
     title = args.kafka or ", ".join("stdin" if source == "-" else Path(source).name for source in args.source[:3])
     counts = {name: analysis.counts.get(name, 0) for name in ("sources", "frames", "records", "lines")}
     source = ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in counts.items() if count)
-    write_report(analysis.histories, analysis.losses, out, title=title, source=source)
+    if partial := _partial(analysis):
+        source = f"PARTIAL: {partial}. {source}"
+    write_report(analysis.histories, analysis.losses, out, title=title, source=source, stopped=analysis.stopped)
 
 
 class _Meter:

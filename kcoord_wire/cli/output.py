@@ -97,12 +97,19 @@ def make_writable(folder: Path) -> None:
 
 
 def write_report(
-    histories: Sequence[GroupHistory], losses: Sequence[Loss], folder: Path, *, title: str, source: str
+    histories: Sequence[GroupHistory],
+    losses: Sequence[Loss],
+    folder: Path,
+    *,
+    title: str,
+    source: str,
+    stopped: float | None = None,
 ) -> None:
     """Write the files, replacing those of another report.
 
     :param title: of the page
     :param source: what the histories are from, for the page
+    :param stopped: share of the sources that was read, where reading was stopped
     :raises OSError: one cannot be written
     :raises MissingLibraryError: the extra ``analyze`` is not installed
     """
@@ -111,7 +118,7 @@ def write_report(
 
     write_tables(histories, losses, folder)
     with _moved_when_complete(folder / "report.json") as path:
-        write_json(histories, losses, path)
+        write_json(histories, losses, path, stopped=stopped)
     with _moved_when_complete(folder / "report.html") as path:
         write_html(histories, losses, path, title=title, source=source)
 

@@ -51,6 +51,7 @@ from kcoord_wire.forensics.sources.segments import MAX_EXPANSION
 from kcoord_wire.forensics.wire.clocks import correct_clocks, shift
 from kcoord_wire.forensics.wire.history import place_evidence, wire_history
 from kcoord_wire.forensics.wire.traffic import Sightings, read_sightings
+from kcoord_wire.protocol.wording import counted
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.marshal.reader import ClaimRules
@@ -73,12 +74,14 @@ class Analysis:
     :ivar counts: ``sources``, ``bytes``, ``frames``, ``exchanges``, ``records``, ``lines``
     :ivar stopped: share of the sources that was read, from 0 to 1, where reading was stopped; None otherwise. `losses`
         say where
+    :ivar left_out: groups that were not analysed since a stop came before; a row of `losses` says it
     """
 
     histories: list[GroupHistory]
     losses: list[Loss] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     stopped: float | None = None
+    left_out: int = 0
 
 
 def analyze(
@@ -101,7 +104,8 @@ def analyze(
     :param progress: called while the sources are read, and once at the end
     :param look: called with the history of each group on the wire and its exchanges
     :param judge: the rules for logs of Marshal; those of the document if left out
-    :param stop: asked while the sources are read: whether to stop reading and analyse what was read
+    :param stop: asked while the sources are read: whether to stop reading and analyse what was read. If it first says
+        so later, the groups that were begun by then are returned
     :param timezone: of lines whose time states none, as in ``Europe/Berlin`` or ``+02:00``
     :param max_expansion: bytes that compressed batches of a segment may have for each of its bytes
     :raises SourceError: a path has nothing that can be read
@@ -130,7 +134,7 @@ def analyze(
                 collected.add_exchanges(*matcher.feed(batch))
     collected.add_exchanges(*matcher.finish())
     pace.finish()
-    analysis = collected.analysis()
+    analysis = collected.analysis(_from_now(stop))
     analysis.losses = [*pace.losses, *matcher.losses, *analysis.losses]
     analysis.counts |= {"sources": len(sources), "bytes": pace.total, "frames": frames}
     if pace.losses:
@@ -155,18 +159,30 @@ def analyze_frames(batches: Iterable[pa.RecordBatch], *, groups: Collection[str]
 
 
 def analyze_records(
-    batches: Iterable[pa.RecordBatch], *, groups: Collection[str] | None = None, judge: ClaimRules | None = None
+    batches: Iterable[pa.RecordBatch],
+    *,
+    groups: Collection[str] | None = None,
+    judge: ClaimRules | None = None,
+    stop: Stop | None = None,
 ) -> Analysis:
     """Return the histories of all groups in records of ``__consumer_offsets``, or of a coordination topic of Marshal.
 
     :param batches: rows of `LogRow`
     :param groups: only these
     :param judge: the rules for logs of Marshal; those of the document if left out
+    :param stop: as in `analyze`
     """
     collected = Collected(groups, judge=judge)
     for batch in batches:
+        if stop is not None and stop():
+            break
         collected.add_records(batch)
-    return collected.analysis()
+    return collected.analysis(_from_now(stop))
+
+
+def _from_now(stop: Stop | None) -> Stop | None:
+    """Return what stops the analysis: a stop that came before it has ended the reading, and no more."""
+    return None if stop is not None and stop() else stop
 
 
 class Collected:
@@ -188,6 +204,8 @@ class Collected:
         self._records: list[pa.RecordBatch] = []
         self._lines: list[pa.RecordBatch] = []
         self._losses: list[Loss] = []
+        self._stop: Stop | None = None
+        self._begun = self._left_out = 0
 
     def add_exchanges(self, exchanges: pa.RecordBatch, topics: pa.RecordBatch) -> None:
         """Add what `Matcher.feed` and `Matcher.finish` return."""
@@ -210,8 +228,12 @@ class Collected:
             self._losses.append(Loss(row["source"], row["position"], row["error"], row["lost"]))
         return rows.filter(pc.is_null(rows["error"]))
 
-    def analysis(self) -> Analysis:
-        """Return all histories, with their findings."""
+    def analysis(self, stop: Stop | None = None) -> Analysis:
+        """Return all histories, with their findings.
+
+        :param stop: asked before each group but the first: whether to leave it out, and the rest
+        """
+        self._stop = stop
         exchanges = self._exchanges.table()
         records = pa.Table.from_batches(self._records, arrow_schema(LogRow))
         lines = pa.Table.from_batches(self._lines, arrow_schema(LogLine))
@@ -223,14 +245,26 @@ class Collected:
             histories = share_lines(histories, self._groups and self._groups.to_pylist())
         histories.sort(key=lambda history: (history.group.group_id, history.group.origin))
         counts = {"exchanges": exchanges.num_rows, "records": records.num_rows, "lines": lines.num_rows}
-        return Analysis(histories, self._losses, counts)
+        if self._left_out:
+            what = f"the analysis was stopped here on request: {counted(self._left_out, 'group')} left out"
+            self._losses.append(Loss("all sources", 0, what, 0, self._left_out))
+        return Analysis(histories, self._losses, counts, left_out=self._left_out)
+
+    def _until_stop(self, groups: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Yield the rows of each group until a stop, and count those behind it."""
+        for rows in groups:
+            if self._begun and self._stop is not None and self._stop():
+                self._left_out += 1
+            else:
+                self._begun += 1
+                yield rows
 
     def _of_wire(self, exchanges: pa.Table) -> list[GroupHistory]:
         topics = pa.Table.from_batches(self._topics, arrow_schema(Sighting))
         sightings = read_sightings(topics)
         found: list[GroupHistory] = []
         exchanges = rename_groups(name_topics(exchanges, topics), topics)
-        for rows in by_group(exchanges, exchanges["group_id"]):
+        for rows in self._until_stop(by_group(exchanges, exchanges["group_id"])):
             history = group_history(rows, sightings)
             if self._look is not None:
                 self._look(history, rows)
@@ -247,7 +281,7 @@ class Collected:
 
         is_marshal = pc.is_in(records["source"], coordination_sources(records))
         others = records.filter(pc.invert(is_marshal))
-        for rows in self._wanted(others, group_of(others["key"].combine_chunks())):
+        for rows in self._until_stop(self._wanted(others, group_of(others["key"].combine_chunks()))):
             history = log_history(rows)
             history.findings = detect(history)
             yield history
@@ -260,8 +294,7 @@ class Collected:
 
     def _of_text(self, lines: pa.Table) -> Iterator[GroupHistory]:
         names = pc.fill_null(lines["group_id"], "")
-        for rows in self._wanted(lines, names, also=[""]):
-            yield text_group(rows)
+        yield from map(text_group, self._until_stop(self._wanted(lines, names, also=[""])))
 
     def _wanted(
         self, rows: pa.Table, names: pa.Array | pa.ChunkedArray, also: Sequence[str] = ()

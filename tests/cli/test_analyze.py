@@ -20,8 +20,11 @@ from kcoord_wire.forensics.analysis import TABLES
 from kcoord_wire.forensics.sources.segments import MAX_EXPANSION
 from tests.support.marshal_rows import generated_log, log_rows, write_segments
 from tests.support.packets import Line, capture
+from tests.support.pages import Outline
+from tests.support.processes import Process
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
+PIPE_SIZE = 65_536  # what a writer may be ahead, pipe(7)
 CAPTURE = str(CAPTURES / "cooperative.pcap")
 
 
@@ -164,7 +167,7 @@ def test_an_interrupt_writes_what_was_read(interrupts: int, tmp_path: Path, caps
     behind = str(CAPTURES / "static_bounce.pcap")
     arguments = ["analyze", str(CAPTURES / "incidents" / "moves.pcap.gz"), behind, "--out", str(tmp_path)]
     with patch.object(_Meter, "show", show):
-        assert main(arguments) == (0 if interrupts == 1 else 130)
+        assert main(arguments) == 130
     out, err = capsys.readouterr()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interrupts == 2:
@@ -172,12 +175,71 @@ def test_an_interrupt_writes_what_was_read(interrupts: int, tmp_path: Path, caps
         return
     assert "interrupt again to end at once" in err
     assert "PARTIAL: reading was stopped at " in err
+    assert "PARTIAL: reading was stopped at " in Outline((tmp_path / "report.html").read_text("utf-8")).first("source")
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))
     assert {group["group"]["group_id"] for group in report["groups"]} == {"moves"}
     stops = [loss for loss in report["losses"] if "reading was stopped here on request" in loss["what"]]
     assert [Path(loss["source"]).name for loss in stops] == ["moves.pcap.gz", "static_bounce.pcap"]
     assert "100% of this source was not read" in stops[1]["what"]
     assert "reading was stopped here" in out
+
+
+ANALYSING = """
+import sys
+from kcoord_wire.cli.main import main
+from kcoord_wire.forensics import analysis
+
+analyse = analysis.group_history
+
+def analyse_when_asked(*args):
+    print("analysing", flush=True)
+    sys.stdin.readline()
+    return analyse(*args)
+
+analysis.group_history = analyse_when_asked
+raise SystemExit(main(sys.argv[1:]))
+"""
+
+
+def test_an_interrupt_of_the_analysis_leaves_the_other_groups_out(tmp_path: Path) -> None:
+    """A process that waits in the middle of a group: the group is finished, those behind it are not begun."""
+    sources = [CAPTURE, str(CAPTURES / "incidents" / "moves.pcap.gz"), str(CAPTURES / "incidents" / "connect.pcap.gz")]
+    with Process([sys.executable, "-c", ANALYSING, "analyze", *sources, "--out", str(tmp_path)]) as process:
+        assert process.line() == "analysing"
+        process.process.send_signal(signal.SIGINT)
+        process.tell("")
+        status, out, err = process.finish()
+    assert status == 130, err
+    assert "stopping: what was read so far is analysed and written; interrupt again to end at once" in err
+    assert "PARTIAL: the analysis was stopped, 2 more of the sources' groups are not in it" in err
+    assert "Traceback" not in err
+    report = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    assert [group["group"]["group_id"] for group in report["groups"]] == ["billing"]
+    assert report["stopped"] is None, "all was read"
+    assert "the analysis was stopped here on request: 2 groups left out" in [loss["what"] for loss in report["losses"]]
+    page = Outline((tmp_path / "report.html").read_text("utf-8"))
+    assert page.first("source").startswith("PARTIAL: the analysis was stopped, 2 more of the sources' groups")
+    assert "billing" in out
+
+
+def test_an_interrupt_does_not_end_the_writing(tmp_path: Path) -> None:
+    """The page is a pipe that nothing is read from until the process was interrupted in the middle of it."""
+    place = tmp_path / "report.html.part"
+    os.mkfifo(place)
+    command = [sys.executable, "-m", "kcoord_wire", "analyze", str(CAPTURES / "aiokafka.pcap"), "--out", str(tmp_path)]
+    with Process(command) as process:
+        with place.open("rb") as file:  # opens when the process has opened it
+            process.process.send_signal(signal.SIGINT)
+            written = file.read()
+        status, out, err = process.finish()
+    assert len(written) > PIPE_SIZE, "else the process might have ended before it was interrupted"
+    assert status == 130, err
+    assert "stopping: the report is complete, and is written first; interrupt again to end at once" in err
+    assert "PARTIAL" not in err
+    assert written.endswith(b"</html>\n")
+    assert {path.name for path in tmp_path.iterdir()} >= {"report.json", "report.html", "findings.parquet"}
+    assert not list(tmp_path.glob("*.part"))
+    assert "billing: " in out
 
 
 def test_progress_is_one_line_and_wiped() -> None:
