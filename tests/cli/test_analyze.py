@@ -201,7 +201,7 @@ raise SystemExit(main(sys.argv[1:]))
 """
 
 
-def test_an_interrupt_of_the_analysis_leaves_the_other_groups_out(tmp_path: Path) -> None:
+def test_an_interrupt_of_the_analysis_leaves_groups_out(tmp_path: Path) -> None:
     """A process that waits in the middle of a group: the group is finished, those behind it are not begun."""
     sources = [CAPTURE, str(CAPTURES / "incidents" / "moves.pcap.gz"), str(CAPTURES / "incidents" / "connect.pcap.gz")]
     with Process([sys.executable, "-c", ANALYSING, "analyze", *sources, "--out", str(tmp_path)]) as process:
