@@ -40,6 +40,7 @@ from kcoord_wire.capture.splitter import (
     Skipped,
     SplitFrame,
 )
+from kcoord_wire.capture.tcp import Resent
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE, SIZE_BYTES, frame
 from kcoord_wire.codec.pending import PendingRequests
 from kcoord_wire.codec.registry import decode_request, decode_response, registry
@@ -186,6 +187,8 @@ def _int(buffer: bytes | bytearray, start: int, size: int) -> int:
 Side = Literal["request", "response"]
 Party = Literal["client", "broker"]
 
+NS_PER_S: Final = 1_000_000_000
+_LONG_QUIET_NS: Final = 30 * NS_PER_S  # clients ask something every half minute at least, unless they are idle
 _MAX_NOTES: Final = 1000
 _MAX_TIMES: Final = 4096
 _REQUEST_HEAD: Final = struct.Struct(">hhi")  # api key, version, correlation id
@@ -206,15 +209,17 @@ class RawFrame:
     :ivar position: number of the packet in its file that completed it, from 1 as Wireshark counts; 0 without one
     :ivar connection: as in `CapturedFrame`; empty for damage of the file itself
     :ivar kind: ``request`` (sent by the client) and ``response`` (by the broker) have a body; ``opened``, ``closed``
-        (FIN), ``reset`` (RST) and ``refused`` (never made) have none; ``damage`` is bytes that are in no frame
+        (FIN), ``reset`` (RST) and ``refused`` (never made) have none; ``damage`` is bytes that are in no frame,
+        ``resent`` bytes that were sent again and again without an acknowledgement (`tcp.Resent`)
     :ivar body: header and message, or the part of them that was captured
-    :ivar error: why the frame is cut, why bytes are in no frame, or why the connection was refused
+    :ivar error: why the frame is cut, why bytes are in no frame, why the connection was refused, or how
+        often bytes were sent again
     :ivar lost: bytes that `error` is about: the captured bytes of a cut frame and of its size, the bytes of the
         damage, or the bytes that a hole lacks
     :ivar size: bytes that the body had on the wire
-    :ivar by: ``closed``, ``reset``: who ended the connection, None if that was not seen; ``damage``: whose bytes
+    :ivar by: ``closed``, ``reset``: who ended the connection, None if that was not seen; ``damage``, ``resent``: whose bytes
     :ivar since_ns: ``damage``: what is missing, and may have been frames about a group, was sent between this time and
-        `time_ns`; None where nothing of that kind is missing
+        `time_ns`; None where nothing of that kind is missing. ``resent``: when the bytes were sent first
     :ivar file: index of the file among those of a rotated capture
     :ivar number: as `RawFrames.number` returns it; None where that counts
     """
@@ -222,7 +227,7 @@ class RawFrame:
     time_ns: int
     position: int
     connection: str
-    kind: Literal["request", "response", "opened", "closed", "reset", "refused", "damage"]
+    kind: Literal["request", "response", "opened", "closed", "reset", "refused", "resent", "damage"]
     body: bytes = b""
     error: str | None = None
     lost: int = 0
@@ -384,6 +389,14 @@ class RawConversation:
             lost.error = f"{side}: bytes were not captured"
             lost.since_ns = time_ns if since_ns is None else since_ns
         return [lost, *frames]
+
+    def resent(self, side: Side, piece: Resent, time_ns: int, number: int = 0) -> list[RawFrame]:
+        """Note that one side has sent bytes again and again."""
+        error = f"{piece.size:,} bytes sent again {piece.times:,} times without an acknowledgement"
+        if piece.quiet_ns >= _LONG_QUIET_NS:
+            error += f", after {piece.quiet_ns // NS_PER_S:,} s without a packet"
+        since_ns, by = piece.since_ns, sender_of(side)
+        return [RawFrame(time_ns, number, self._connection, "resent", error=error, by=by, since_ns=since_ns)]
 
     def close(
         self,

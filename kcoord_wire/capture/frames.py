@@ -89,6 +89,7 @@ from kcoord_wire.capture.tcp import (
     Hole,
     Reassembler,
     Refused,
+    Resent,
     StreamEvent,
     TcpConnection,
 )
@@ -549,6 +550,8 @@ class _Introduction:
         if isinstance(event.piece, (Closed, Refused)):
             self.hopeless = True
             return None
+        if isinstance(event.piece, Resent):
+            return None
         if isinstance(event.piece, Hole):
             self._client = None  # the first bytes alone do not decide any more
             for probe in (self._probes[event.sender], *self._central_probes[event.sender]):
@@ -627,6 +630,8 @@ class _Dialogue:
                 return self._conversation.close(*event.at, how=how, by=party)
             case Hole(size, since_ns):
                 return self._conversation.hole(side, size, *event.at, since_ns=since_ns or None)
+            case Resent():
+                return self._conversation.resent(side, event.piece, *event.at)
             case Refused():
                 return []
             case data:

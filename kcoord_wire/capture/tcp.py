@@ -16,6 +16,8 @@ Laws:
   nothing about that, because a closed socket answers what still comes with RST. A FIN that the capture lacks is
   recognised by the other side's FIN, which acknowledges it; so a last piece of one byte that is captured behind that
   FIN is lost.
+* Bytes that are sent again `ENOUGH` times because nothing acknowledged them are a `Resent`, which is delivered when the
+  sender goes on behind an acknowledgement, or when the connection ends. A packet that was captured twice is no copy.
 * A SYN that is answered by RST, or repeated without any answer, is a `Refused`. A connection whose end is not in the
   capture is not closed.
 * Memory is bounded per direction (`MAX_PENDING`) and in the number of connections of each group (`Group`). A connection
@@ -44,6 +46,10 @@ MAX_PENDING: Final = 4 * 1024 * 1024
 MAX_CONNECTIONS: Final = 65_536
 """Of a group."""
 
+ENOUGH: Final = 3
+"""Copies of the same bytes that tell a way which carries nothing from one that loses a packet."""
+
+_APART_NS: Final = 50_000_000  # between two copies: the least timeout is 200 ms (Linux), what is captured twice is at once
 _MAX_PENDING_SEGMENTS: Final = 4096
 _WINDOW: Final = 1 << 30  # the largest that TCP can offer (RFC 7323): anything further away is not of this stream
 
@@ -86,10 +92,60 @@ class Refused:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """Bytes that were sent again and again, since their sender heard of no acknowledgement.
+
+    Its time is that of the acknowledgement behind the last copy; of the packet that ended the connection or the capture
+    where there is none.
+
+    :ivar size: how many
+    :ivar times: how often they were sent again
+    :ivar since_ns: when they were sent first
+    :ivar quiet_ns: how long ago the other side had sent its last packet then
+    """
+
+    size: int
+    times: int
+    since_ns: int
+    quiet_ns: int
+
+
+class _Copies:
+    """Bytes that were sent again, and are not known to have arrived.
+
+    :ivar start: sequence number of the first of them
+    :ivar acknowledged: the first packet behind the last copy that acknowledges it
+    """
+
+    __slots__ = ("acknowledged", "last_ns", "quiet_ns", "since_ns", "size", "start", "times")
+
+    def __init__(self, segment: Segment, since_ns: int, heard_ns: int) -> None:
+        self.start, self.size = segment.sequence, segment.length
+        self.since_ns, self.quiet_ns = since_ns, since_ns - heard_ns if heard_ns else 0
+        self.times, self.last_ns = 0, since_ns
+        self.acknowledged: At | None = None
+
+    def is_beyond(self, sequence: int) -> bool:
+        """Whether a sequence number lies behind the start."""
+        return 0 < (sequence - self.start) & 0xFFFFFFFF <= _WINDOW
+
+    def add(self, segment: Segment) -> None:
+        """Count a copy, of these bytes or others that were under way with them."""
+        if self.is_beyond(segment.sequence):
+            self.size = max(self.size, ((segment.sequence - self.start) & 0xFFFFFFFF) + segment.length)
+        else:
+            self.start, self.size = segment.sequence, max(self.size, segment.length)
+        self.acknowledged = None
+        if segment.time_ns - self.last_ns >= _APART_NS:
+            self.times += 1
+            self.last_ns = segment.time_ns
+
+
 class _Direction:
     """One direction of a connection. Offsets are sequence numbers that do not wrap around."""
 
-    __slots__ = ("expected", "fin", "from_start", "initial", "pending", "pending_bytes", "since_ns")
+    __slots__ = ("copies", "expected", "fin", "from_start", "initial", "pending", "pending_bytes", "since_ns")
 
     def __init__(self) -> None:
         self.expected: int | None = None  # offset of the next byte to deliver
@@ -99,6 +155,7 @@ class _Direction:
         self.pending: list[_Pending] = []  # sorted, without overlaps, all behind `expected`
         self.pending_bytes = 0
         self.since_ns = 0  # the last time at which nothing beyond `expected` was sent
+        self.copies: _Copies | None = None
 
     @property
     def ended(self) -> bool:
@@ -235,6 +292,7 @@ class TcpConnection:
     ending: tuple[Closed, At] | None = None
     ignored: bool = False
     talk: Any = None
+    _resends: bool = field(default=False, repr=False)  # a direction has `copies`
     _syns: list[At] = field(default_factory=list, repr=False)  # the first and the last that nothing has answered
     _syn_count: int = field(default=0, repr=False)
     _directions: tuple[_Direction, _Direction] = field(default_factory=lambda: (_Direction(), _Direction()), repr=False)
@@ -263,13 +321,13 @@ class StreamEvent:
     :ivar connection: where it was sent
     :ivar sender: index into `TcpConnection.endpoints`
     :ivar at: the packet that brought the piece, not a later one that let it be delivered; see `Hole`
-    :ivar piece: bytes in order, a hole in them, or the end of the connection
+    :ivar piece: bytes in order, a hole in them, those that are sent again and again, or the end of the connection
     """
 
     connection: TcpConnection
     sender: int
     at: At
-    piece: bytes | Hole | Closed | Refused
+    piece: bytes | Hole | Resent | Closed | Refused
 
 
 class Reassembler:
@@ -298,7 +356,8 @@ class Reassembler:
         # Nearly always: what `_push` does, without a generator for each step.
         connection.group.order.move_to_end(pair)
         connection.last = segment.number
-        connection._syns.clear()
+        if connection._syns:
+            connection._syns.clear()
         direction = connection._directions[sender]
         direction.since_ns = segment.time_ns
         if not segment.payload:
@@ -330,6 +389,7 @@ class Reassembler:
             yield from self._reset(connection, sender, segment)
             return
         _note_start_and_end(connection, sender, segment)
+        yield from _note_copies(connection, sender, segment)
         connection._held.append((sender, segment))
         yield from self._release(connection, PATIENCE)
         if all(direction.ended for direction in connection._directions):
@@ -456,6 +516,8 @@ class Reassembler:
             yield StreamEvent(connection, 1 - connection.initiator, first, Refused(why))
             return
         yield from self._release(connection, patience=0)
+        for sender in range(len(connection._directions)):
+            yield from _settle(connection, sender, at)
         for sender, direction in enumerate(connection._directions):
             for piece, own in direction.flush(at):
                 yield StreamEvent(connection, sender, own, piece)
@@ -479,9 +541,41 @@ def _note_start_and_end(connection: TcpConnection, sender: int, segment: Segment
         connection.ending = Closed("closed", by), segment.at
 
 
+def _note_copies(connection: TcpConnection, sender: int, segment: Segment) -> Iterator[StreamEvent]:
+    """Note bytes that are sent again, and acknowledgements of such; deliver those of which the sender has heard."""
+    own, peer = connection._directions[sender], connection._directions[1 - sender]
+    waiting = peer.copies
+    if waiting is not None and segment.flags & ACK and waiting.acknowledged is None:
+        waiting.acknowledged = segment.at if waiting.is_beyond(segment.acknowledged) else None
+    if not segment.length or own.expected is None:
+        return
+    copies, is_new = own.copies, own.distance(segment.sequence) + segment.length > 0
+    is_further = copies is not None and copies.acknowledged is not None and copies.is_beyond(segment.sequence)
+    if copies is not None and (is_new or is_further) and copies.acknowledged is not None:
+        yield from _settle(connection, sender, segment.at)
+    if is_new or (own.copies is None and segment.time_ns - own.since_ns < _APART_NS):
+        return
+    if own.copies is None:
+        own.copies = _Copies(segment, own.since_ns, peer.since_ns)
+        connection._resends = True
+    own.copies.add(segment)
+
+
+def _settle(connection: TcpConnection, sender: int, at: At) -> Iterator[StreamEvent]:
+    """Deliver what one side has sent again and again; `at` is the packet that shows that no copy follows."""
+    direction = connection._directions[sender]
+    copies, direction.copies = direction.copies, None
+    connection._resends = connection._directions[1 - sender].copies is not None
+    if copies is not None and copies.times >= ENOUGH:
+        piece = Resent(copies.size, copies.times, copies.since_ns, copies.quiet_ns)
+        yield StreamEvent(connection, sender, copies.acknowledged or at, piece)
+
+
 def _is_next(connection: TcpConnection, sender: int, segment: Segment) -> bool:
     """Whether a segment goes on where both directions are, in a connection in which nothing is held."""
     if segment.flags & (SYN | FIN | RST) or connection.closed or connection.ignored or connection._held:
+        return False
+    if connection._resends:
         return False
     direction = connection._directions[sender]
     if direction.expected is None or direction.fin is not None or direction.pending:

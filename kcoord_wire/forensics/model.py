@@ -74,8 +74,9 @@ class Frame:
     """One undecoded frame, or an event of its connection.
 
     :ivar time_ns: when the frame was complete
-    :ivar direction: ``request`` or ``response``; ``opened``, ``closed``, ``reset`` (broken off) and ``refused`` (a
-        connection that was never made) carry no frame; ``damage`` is bytes outside any frame, with a connection only
+    :ivar direction: ``request`` or ``response``; ``opened``, ``closed``, ``reset`` (broken off), ``refused`` (a
+        connection that was never made) and ``resent`` (bytes that were sent again and again without an
+        acknowledgement) carry no frame; ``damage`` is bytes outside any frame, with a connection only
         where the file was sound and the connection was not
     :ivar frame: header and message, without the four bytes of size; empty for ``damage``
     :ivar error: why the bytes here are not a frame. A request or response with an error lacks its end. ``refused``:
@@ -85,7 +86,8 @@ class Frame:
         are missing; None where that is not known
     :ivar since_ns: ``damage``: the bytes that are missing, or not understood, were sent between this time and
         `time_ns`, and frames about a group may be among them; None where they hide nothing of the kind (data of Fetch
-        or Produce, bytes sent on a closed connection, a connection that is not Kafka's)
+        or Produce, bytes sent on a closed connection, a connection that is not Kafka's). ``resent``: when they were
+        sent first
     :ivar capture: the first file of the rotated capture that `source` is a file of; None where it is none
     """
 
@@ -374,6 +376,9 @@ class SightingKind(enum.StrEnum):
     # A client could not connect: nothing listens (RST, at once), or nothing answers (its SYN is repeated). Each attempt
     # is a connection of its own; the time is that of its first SYN.
     REFUSED = "refused"
+    # Bytes were sent again and again without an acknowledgement, from `Sighting.since_ns` on; the time is that of the
+    # acknowledgement in the end, or of the end of the connection or source. The kernel of a frozen process acknowledges.
+    RESENT = "resent"
     HOLE = "hole"  # bytes of a connection, or with an empty name of any, are missing: see `Sighting.since_ns`
     # A request outside any group was answered with an error. ApiVersions: on a connection where nothing else was ever
     # answered; Metadata: one topic's; SaslHandshake, SaslAuthenticate. A response of any API that throttles its client
@@ -396,10 +401,12 @@ class Sighting:
     :ivar start_offset: FETCHED: offset of the first record that is left
     :ivar fetch_offset: FETCHED: where the client reads, from its request; None where the request does not say
     :ivar size: FETCHED: bytes of records that the response announces, whether or not they came
-    :ivar by: CLOSED, RESET: which side ended the connection, ``client`` or ``broker``; HOLE: whose bytes are missing
+    :ivar by: CLOSED, RESET: which side ended the connection, ``client`` or ``broker``; HOLE: whose bytes are missing;
+        RESENT: whose bytes
     :ivar api: ERROR, FETCHED: name of the API
     :ivar error_code: ERROR, FETCHED
-    :ivar text: CLUSTER: the id; REFUSED: why, as far as the source knows; HOLE: what is missing, in words
+    :ivar text: CLUSTER: the id; REFUSED: why, as far as the source knows; HOLE: what is missing, in words;
+        RESENT: how often
     :ivar since_ns: HOLE: what is missing was sent between this time (the packet before) and `time_ns` (the one behind);
         equal to it where the source does not say when the damage ends. As in `Frame`, holes in which no frame about a
         group can be are left out
@@ -834,9 +841,10 @@ class Outage:
     :ivar kind: ``broker down`` (connections reset or refused), ``coordinator moved`` (NOT_COORDINATOR, and the group is
         found elsewhere), ``loading`` (COORDINATOR_LOAD_IN_PROGRESS), ``silence`` (requests of all members stay without
         an answer), ``log not written`` (COORDINATOR_NOT_AVAILABLE from a coordinator that stays), ``host blocked``
-        (SYNs of one host stay without an answer, others are answered)
+        (what one host sends, or is sent, is not acknowledged, while others are answered), ``connection forgotten`` (the
+        same of one that had been idle, until the host made another)
     :ivar to_ns: when a member was answered again; None where the source ended first
-    :ivar broker: ``host:port`` that could not be reached, or that refused
+    :ivar broker: ``host:port`` (of several the first) that could not be reached, or that refused
     :ivar members: member ids concerned
     :ivar rebalance: number of the first rebalance that followed from it; None where there was none
     """

@@ -56,12 +56,14 @@ _HOW_ENDED: Final = {
     "process ended": "ended at {at}: its connection was closed, and it sends no LeaveGroup",
     "gone": "was gone at {at}: its connection ended, and bytes before that are missing",
     "silent": "fell silent at {at} on an open connection, frozen or cut off",
+    "cut off": "was cut off at {at}: what it and its broker sent was not acknowledged",
 }
 _AWAITED: Final = {
     "process died": "whose process had died",
     "process ended": "whose process had ended",
     "gone": "whose connection had ended",
     "silent": "which was silent",
+    "cut off": "which was cut off",
 }
 
 

@@ -65,6 +65,10 @@ _ADVICE: Final = MappingProxyType(
         "host blocked": "Look at what lies between that host and this broker: a firewall, a security group or network "
         "policy, a route, a full table of connections. Neither the process nor the broker is at fault, and a restart "
         "changes nothing.",
+        "connection forgotten": "Look for the idle timeout of what lies between (NAT gateway 350 s, Azure's load balancer "
+        "240 s, a firewall's session table): set connections.max.idle.ms below it, or TCP keepalive "
+        "(socket.keepalive.enable, tcp_keepalive_time). Until then a request on such a connection waits for "
+        "request.timeout.ms.",
         _MOVED: "A broker was restarted, or the partition of __consumer_offsets was reassigned or lost its leader: "
         "find out whether that was intended. Members find the new coordinator by themselves.",
     }
@@ -186,7 +190,8 @@ def refused(seen: Seen) -> Iterator[DetectorResult]:
         for row in _refused_rows(seen.exchanges)
         if not _is_explained(row, seen.too_tight) and not _is_of_replaced(row, replaced)
     ]
-    tools = [row for row in rows if _is_from_outside(row)]
+    members = {(life.client_id or "", life.client_host or "") for life in seen.history.members}
+    tools = [row for row in rows if _is_from_outside(row) and _client(row) not in members]
     if tools:
         yield _of_tools(tools)
     by_code: dict[int, list[dict[str, Any]]] = defaultdict(list)

@@ -58,6 +58,9 @@ NEAR_NS: Final = 10 * SECOND_NS
 
 _LEAST_MS: Final = 1_000  # partition time from which on a cost decides the order
 
+OF_HOSTS: Final = ("host blocked", "connection forgotten")
+"""Kinds of outages of single hosts."""
+
 _WEAKER: Final = {"critical": "warning", "warning": "info"}
 
 T = TypeVar("T")
@@ -276,6 +279,16 @@ def weigh(findings: Iterable[Finding], history: GroupHistory) -> Iterator[Findin
 def _has_hole(finding: Finding, history: GroupHistory) -> bool:
     until_ns = history.group.last_ns if finding.to_ns is None else finding.to_ns
     return any(hole.to_ns >= finding.from_ns - NEAR_NS and hole.from_ns <= until_ns for hole in history.holes)
+
+
+def was_cut_off(history: GroupHistory, member_id: str | None, from_ns: int, to_ns: int) -> bool:
+    """Whether an outage of a member's host takes up half of a time: it sends and reads nothing then because of that."""
+    return any(
+        2 * (min(to_ns, to_ns if outage.to_ns is None else outage.to_ns) - max(from_ns, outage.from_ns))
+        >= to_ns - from_ns
+        for outage in history.outages
+        if outage.kind in OF_HOSTS and member_id in outage.members
+    )
 
 
 # ---- items that fall together in time

@@ -34,6 +34,7 @@ from kcoord_wire.forensics.detectors.finding import (
     stem,
     together_ns,
     unclaimed_ms,
+    was_cut_off,
 )
 from kcoord_wire.forensics.detectors.handlers import Handled, handled
 from kcoord_wire.forensics.detectors.sizes import swinging_ids
@@ -258,6 +259,8 @@ _ADVICE: Final[Mapping[str, str]] = {
     "code 137, OOMKilled), its liveness probe, and who deploys it.",
     "silent": "The process falls silent although it is not closed: look for long garbage collections, CPU limits that "
     "throttle it, a frozen host, and the network between it and the broker; session.timeout.ms says how long it may.",
+    "cut off": "The network between it and the broker carries nothing at times, or its host stands still: its kernel does "
+    "not acknowledge what it is sent. Look at the host, its network policies and firewalls, and what lies between.",
     "poll timeout": "Its application takes longer between two polls than max.poll.interval.ms allows: do less per poll "
     "(max.poll.records), move the work to another thread, or raise max.poll.interval.ms.",
     "rebalance timeout": "It does not rejoin in time, because its application does not poll: do less per poll "
@@ -466,6 +469,7 @@ def frozen_member(seen: Seen) -> Iterator[DetectorResult]:
     waits for its JoinGroup, or for a broker that does not answer, is not silent. The broker that had answered it has to
     answer others meanwhile: else the capture paused, or the broker, or its traffic was not captured. A member that goes
     on by another connection, and whose former one carries a request behind that, was not silent: that was held up.
+    A member that was cut off is one of `outage`.
 
     Threshold: three of the member's own heartbeat intervals, and three seconds. Warning where half of the session
     timeout passed, or where the coordinator had removed the member when it went on; else info.
@@ -473,6 +477,7 @@ def frozen_member(seen: Seen) -> Iterator[DetectorResult]:
     if seen.exchanges is None:
         return
     gaps = _not_busy(_silences(seen.history, seen.exchanges), handled(seen))
+    gaps = [gap for gap in gaps if not was_cut_off(seen.history, gap.life.member_id, gap.from_ns, gap.to_ns)]
     for is_long in (True, False):
         if chosen := [gap for gap in gaps if gap.is_long is is_long]:
             yield _finding(seen.history, chosen, "warning" if is_long else "info")

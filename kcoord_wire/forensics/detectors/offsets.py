@@ -22,6 +22,7 @@ from kcoord_wire.forensics.detectors.finding import (
     lasting,
     person,
     plural,
+    was_cut_off,
 )
 from kcoord_wire.forensics.detectors.rounds import Partition, Round, label
 from kcoord_wire.forensics.model import (
@@ -548,7 +549,10 @@ def _evidence(stuck: Stuck) -> Evidence:
 
 
 def stuck_partitions(history: GroupHistory) -> list[Stuck]:
-    """Return the longest time of each partition, in order of time; those that are read in vain are `same_offset`."""
+    """Return the longest time of each partition, in order of time.
+
+    Those that are read in vain are `same_offset`, and those whose owner was cut off are of that `outage`.
+    """
     reads = _reads(history.lag)
     longest: dict[tuple[str, int], Stuck] = {}
     running: dict[tuple[str, int], Stuck] = {}
@@ -571,6 +575,11 @@ def stuck_partitions(history: GroupHistory) -> list[Stuck]:
         if (*each.place, each.since.member_id) not in in_vain
     ]
     found = [each for each in found if each.reads_others or _is_idle(each)]
+    found = [
+        each
+        for each in found
+        if not was_cut_off(history, each.since.member_id, each.since.time_ns, each.last.time_ns)
+    ]
     return sorted(found, key=lambda each: (each.since.time_ns, each.place))
 
 

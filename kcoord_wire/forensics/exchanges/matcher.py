@@ -61,6 +61,7 @@ from kcoord_wire.forensics.exchanges.pairing import (
     MAX_NAMES,
     OPENED,
     REQUEST,
+    RESENT,
     RESPONSE,
     BatchMemory,
     ConnectionMemory,
@@ -104,7 +105,7 @@ MAX_HELD: Final = 512 * 1024 * 1024
 """Bytes of pending requests on all connections; the oldest are given up."""
 
 _MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
-_KINDS: Final = {"request": REQUEST, "response": RESPONSE, "opened": OPENED, **dict.fromkeys(ENDS, CLOSED)}
+_KINDS: Final = {"request": REQUEST, "response": RESPONSE, "opened": OPENED, "resent": RESENT, **dict.fromkeys(ENDS, CLOSED)}
 _READ: Final = (*APIS, ApiKey.FETCH, ApiKey.LIST_OFFSETS)
 _COUNTED: Final = ("requests", "responses", "opened", "closed", "damage")  # in the order of the kinds
 _CORRELATION: Final = 4  # a response begins with its correlation id
@@ -195,7 +196,7 @@ class Matcher:
         )
         for row in found.stray.tolist():
             batch.memory.lose(row, "its request was not seen")
-        kinds = np.bincount(batch.kinds[carried:], minlength=DAMAGE + 1).tolist()
+        kinds = np.bincount(batch.kinds[carried:], minlength=RESENT).tolist()[:RESENT]
         self.counts.update(dict(zip(_COUNTED, kinds, strict=True)))
         self.counts.update(frames=len(frames), bytes=int(batch.lengths[carried:].sum()))
         self.counts.update(stray=len(found.stray), sasl_tokens=len(found.tokens))
@@ -238,8 +239,8 @@ class _Batch:
     :ivar connections: what is remembered of each connection
     :ivar memory: the same, by row
     :ivar sightings: rows of `Sighting` so far
-    :ivar kinds: per row REQUEST, RESPONSE, OPENED, CLOSED or DAMAGE
-    :ivar holes: per row, whether bytes are missing that may have been frames about a group
+    :ivar kinds: per row REQUEST, RESPONSE, OPENED, CLOSED, DAMAGE or RESENT
+    :ivar holes: per row, whether bytes are missing that may have been frames about a group, or were sent again and again
     :ivar lengths: per row, bytes of the frame
     :ivar words: api key and version of the requests, 16 bits each
     :ivar correlation: correlation ids of requests and responses
@@ -281,7 +282,7 @@ class _Batch:
     def note_damage(self) -> None:
         """Report the damaged ones among the new frames."""
         errors = self.rows.column("error")
-        damaged = np.flatnonzero((~absent(errors) & (self.kinds != CLOSED)) | self._short)
+        damaged = np.flatnonzero((~absent(errors) & (self.kinds != CLOSED) & (self.kinds != RESENT)) | self._short)
         if not len(damaged):
             return
         lost = _numbers(self.rows.column("lost"))

@@ -227,7 +227,7 @@ def _numbers(column: pa.Array) -> NDArray[np.int64]:
     return found
 
 
-REQUEST, RESPONSE, OPENED, CLOSED, DAMAGE = range(5)
+REQUEST, RESPONSE, OPENED, CLOSED, DAMAGE, RESENT = range(6)
 
 MAX_PENDING: Final = 1024
 """Requests of one connection. Each batch pairs them again, which costs time where responses were not captured."""
@@ -266,7 +266,7 @@ def pair(
     """Find the response to every request.
 
     :param codes: the connection of each row, below `connections`
-    :param kinds: REQUEST, RESPONSE, OPENED, CLOSED or DAMAGE
+    :param kinds: REQUEST, RESPONSE, OPENED, CLOSED, DAMAGE or RESENT
     :param correlation: the correlation ids of requests and responses
     :param sizes: bytes that a row costs while it is pending
     :param connections: how many there are
@@ -365,7 +365,7 @@ class _Walk:
                 self._ask(pending, row)
             elif kind == RESPONSE:
                 self._answer(pending, row)
-            elif kind != DAMAGE:
+            elif kind < DAMAGE:
                 self._done(pending.clear())
         self.pending += pending.clear()
 

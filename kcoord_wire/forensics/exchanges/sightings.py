@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-LINK_EVENTS: Final = ("opened", "closed", "reset", "refused")
+LINK_EVENTS: Final = ("opened", "closed", "reset", "refused", "resent")
 """Values of `Frame.direction` that are about the connection itself; each is the `SightingKind` of the same name."""
 
 ENDS: Final = ("closed", "reset", "refused")
@@ -58,8 +58,8 @@ def link_sighting(frame: dict[str, Any], client_id: str | None) -> Sighting:
     :param frame: a row of `Frame`, by column; damage only where it has `since_ns`
     :param client_id: of the connection, where it is known
     """
-    since_ns = frame["since_ns"]
-    kind = SightingKind(frame["direction"]) if since_ns is None else SightingKind.HOLE
+    since_ns, direction = frame["since_ns"], frame["direction"]
+    kind = SightingKind.HOLE if direction == "damage" else SightingKind(direction)
     place = (frame["time_ns"], frame["capture"] or frame["source"], frame["connection"])
     return Sighting(*place, client_id, kind, by=frame["by"], text=frame["error"], since_ns=since_ns)
 

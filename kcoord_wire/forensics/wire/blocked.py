@@ -1,114 +1,274 @@
-"""Hosts that cannot connect to a broker although it answers others: a firewall or a route, neither broker nor process.
+"""Hosts that a broker does not hear, or that do not hear it, although it serves others: a firewall, a route, a NAT.
+
+Two things show it. A host repeats its SYN, and nothing answers, not even with a reset: a broker that is down, or a port
+without one, resets the connection. Or bytes on a connection that was made are sent again and again, by either side,
+because no acknowledgement arrives: the kernel acknowledges what comes for a process that is frozen, or busy.
 
 Laws:
 
-* The host repeats its SYN, and nothing answers, not even with a reset: a broker that is down, or a port without one,
-  resets the connection.
-* Meanwhile the broker answered another host, a Fetch as well as a member's request, or let it connect: a machine that
-  is off does not answer. So it may be the coordinator, or a leader of partitions only.
+* Meanwhile the broker answered another host, a Fetch as well as a member's request, or let it connect, or what it sent
+  itself was sent again: a machine that is off does neither. So it may be the coordinator, or a leader of partitions
+  only. Where the source shows no other host of a broker, another one has to answer the host meanwhile, and that the
+  machine of the broker may be off is said.
+* What is answered near the ends of that time shows nothing: all hosts come back together from what was no host's alone.
+* Brokers that a host does not reach at the same time are one outage. If none answers it, its own end may be the reason.
 * The partitions that are not read meanwhile are those that members of the host hold, and that anyone had fetched from
-  this broker; none where the host goes on fetching from it on a connection that it had.
-* It lasts until the host can connect to the broker, or to the end of the source.
+  these brokers; none where the host goes on fetching from them on a connection that it had.
+* It lasts until the bytes are acknowledged, until the broker answers the host on another connection, or the host can
+  make one, or to the end of the source.
+* Where the broker answers the host on other connections soon, or a connection had been idle for `_IDLE_NS` before and
+  another could be made, only that connection is lost: what lies on the way had forgotten it.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.model import Evidence, Outage, Ownership, SightingKind, client_host
-from kcoord_wire.forensics.wire.signs import NS_PER_S, broker_address
+from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.model import Evidence, Outage, Ownership, Rebalance, SightingKind, client_host
+from kcoord_wire.forensics.wire.outages import SILENCE
+from kcoord_wire.forensics.wire.signs import NEVER_NS, NS_PER_S, broker_address
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Link
-from kcoord_wire.protocol.wording import clock, first_of
+from kcoord_wire.protocol.wording import clock, counted, first_of
 
 if TYPE_CHECKING:
-    from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace
+    from numpy.typing import NDArray
+
+    from kcoord_wire.forensics.wire.trace import MemberTrace
 
 BLOCKED: Final = "host blocked"
+FORGOTTEN: Final = "connection forgotten"
 
 _SYNS: Final = re.compile(r"no answer to (\d{1,9}) SYNs")
+_RESENT: Final = re.compile(r"[\d,]+ bytes sent again ([\d,]{1,12}) times[^,]*(?:, after ([\d,]{1,12}) s)?")
 _ENOUGH_SYNS: Final = 3  # of all attempts: a SYN may be lost, two hardly
+_LEAST_NS: Final = 3 * NS_PER_S  # of bytes that are sent again: four copies, whose timeouts double
+_IDLE_NS: Final = 60 * NS_PER_S  # the least idle timeout of what keeps a table of connections; clouds have 240 or 350 s
+_EDGE: Final = 0.1  # of the time, at either end of it
+_SOON: Final = 0.4  # of the time of a connection; its timeouts double, so that it is not lost twice as long as its way
+_FOLLOWS_NS: Final = 60 * NS_PER_S  # within which the session of a member that is cut off has ended
+_LOST: Final = frozenset({Cause.SESSION_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.SYNC_EXPIRED, Cause.OUTAGE})
 _CITED: Final = 4
 _NO_FRAME: Final = -1
+
+
+class _Sign(NamedTuple):
+    """A SYN without an answer, or bytes that were sent again and again.
+
+    :ivar to_ns: until when at least; `NEVER_NS` for the end of the source
+    :ivar count: of SYNs, or copies
+    :ivar quiet_ns: for how long the connection had carried nothing before
+    """
+
+    link: Link
+    from_ns: int
+    to_ns: int
+    count: int
+    quiet_ns: int = 0
+
+    @property
+    def is_syn(self) -> bool:
+        return self.link.kind == SightingKind.REFUSED
+
+
+@dataclass(slots=True)
+class _Cut:
+    """A time in which a host did not reach one broker, or several.
+
+    :ivar is_forgotten: whether it was of connections alone, not of their way
+    """
+
+    host: str
+    brokers: list[str]
+    from_ns: int
+    to_ns: int
+    signs: list[_Sign] = field(default_factory=list)
+    is_forgotten: bool = False
+
+    @property
+    def broken(self) -> list[_Sign]:
+        """The signs that are no SYNs."""
+        return [sign for sign in self.signs if not sign.is_syn]
+
+    def is_sent_again_by(self, side: str) -> bool:
+        """Whether that side, ``client`` or ``broker``, sent anything again; a SYN is the client's."""
+        return any(side == ("client" if sign.is_syn else sign.link.by) for sign in self.signs)
+
+    @property
+    def is_enough(self) -> bool:
+        syns = sum(sign.count for sign in self.signs if sign.is_syn)
+        return syns >= _ENOUGH_SYNS or (bool(self.broken) and self.to_ns - self.from_ns >= _LEAST_NS)
+
+    def carries(self, connection: str, at_ns: int) -> bool:
+        """Whether a connection is none of those on which nothing arrives at a time."""
+        return not any(sign.link.connection == connection and at_ns <= sign.link.time_ns for sign in self.signs)
 
 
 def blocked_hosts(
     traffic: GroupTraffic,
     lives: Iterable[MemberTrace],
-    rebalances: Sequence[RebalanceTrace],
+    rebalances: Sequence[Rebalance],
     ownership: Iterable[Ownership] = (),
 ) -> Iterator[Outage]:
     """Yield the outages of single hosts of the group's clients.
 
     :param lives: of all members
-    :param rebalances: in order of their numbers
+    :param rebalances: of the group
     :param ownership: of all partitions
     """
-    ownership = list(ownership)
     lives = list(lives)
     hosts = {life.host for life in lives} | {client_host(name) for name in traffic.answered_ns}
-    unanswered = [link for link in traffic.links if link.kind == SightingKind.REFUSED and _syns(link)]
-
-    def way(link: Link) -> tuple[str, str]:
-        return client_host(link.connection), broker_address(link.connection)
-
-    for (host, broker), links in groupby(sorted(unanswered, key=lambda link: (way(link), link.time_ns)), key=way):
-        for tries in _runs(traffic, host, broker, list(links)):
-            if host in hosts and sum(map(_syns, tries)) >= _ENOUGH_SYNS and _is_alive(traffic, broker, tries):
-                outage = _outage(traffic, tries, lives, rebalances)
-                outage.text += _unread(traffic, host, outage, ownership)
-                yield outage
-
-
-def _syns(link: Link) -> int:
-    found = _SYNS.match(link.text or "")
-    return 0 if found is None else int(found[1])
+    signs: dict[tuple[str, str], list[_Sign]] = defaultdict(list)
+    opened = _Opened(traffic.links)
+    for link in traffic.links:
+        way = client_host(link.connection), broker_address(link.connection)
+        if way[0] in hosts and (sign := _sign(link, opened.after(way, link), traffic.horizon_ns)) is not None:
+            signs[way].append(sign)
+    if signs:
+        answers = _Answers(traffic)
+        cuts = [answers.until_answered(cut) for way, found in signs.items() for cut in _runs(way, found)]
+        cuts = [cut for cut in cuts if cut.is_enough and answers.is_alive(cut)]
+        for cut in _together(cuts):
+            yield _outage(traffic, answers, cut, lives, rebalances, list(ownership))
 
 
-def _opened(traffic: GroupTraffic, host: str, broker: str) -> list[int]:
-    return [
-        link.time_ns
-        for link in traffic.links
-        if link.kind == SightingKind.OPENED
-        if client_host(link.connection) == host and broker_address(link.connection) == broker
-    ]
+def explains(blocked: Outage, silence: Outage) -> bool:
+    """Whether nobody was answered for a time because the only members were those of a host that was cut off."""
+    until_ns = NEVER_NS if blocked.to_ns is None else blocked.to_ns + NS_PER_S
+    is_within = blocked.from_ns - NS_PER_S <= silence.from_ns and (silence.to_ns or NEVER_NS) <= until_ns
+    return silence.kind == SILENCE and is_within and set(silence.members) <= set(blocked.members)
 
 
-def _runs(traffic: GroupTraffic, host: str, broker: str, links: list[Link]) -> Iterator[list[Link]]:
-    """Yield the attempts between two connections that were made."""
-    opened = _opened(traffic, host, broker)
-    for _, run in groupby(links, key=lambda link: sum(at < link.time_ns for at in opened)):
-        yield list(run)
+class _Opened:
+    """When hosts could connect to brokers."""
+
+    def __init__(self, links: Iterable[Link]) -> None:
+        self._times: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
+        for link in links:
+            if link.kind == SightingKind.OPENED:
+                way = client_host(link.connection), broker_address(link.connection)
+                self._times[way].append((link.time_ns, link.connection))
+
+    def after(self, way: tuple[str, str], sign: Link) -> int:
+        """Return when another connection was made for the first time after a sign began; `NEVER_NS` for not."""
+        since_ns = sign.time_ns if sign.since_ns is None else sign.since_ns
+        found = (at for at, name in self._times.get(way, ()) if at > since_ns and name != sign.connection)
+        return min(found, default=NEVER_NS)
 
 
-def _until(traffic: GroupTraffic, tries: Sequence[Link]) -> int | None:
-    host, broker = client_host(tries[-1].connection), broker_address(tries[-1].connection)
-    return min((at for at in _opened(traffic, host, broker) if at > tries[-1].time_ns), default=None)
+def _sign(link: Link, opened_ns: int, horizon_ns: int) -> _Sign | None:
+    if link.kind == SightingKind.REFUSED and (found := _SYNS.match(link.text or "")):
+        return _Sign(link, link.time_ns, opened_ns, int(found[1]))
+    if link.kind == SightingKind.RESENT and link.since_ns is not None and (found := _RESENT.match(link.text or "")):
+        over_ns = NEVER_NS if link.time_ns >= horizon_ns else link.time_ns
+        quiet_s = int((found[2] or "0").replace(",", ""))
+        return _Sign(link, link.since_ns, min(over_ns, opened_ns), int(found[1].replace(",", "")), quiet_s * NS_PER_S)
+    return None
 
 
-def _is_alive(traffic: GroupTraffic, broker: str, tries: Sequence[Link]) -> bool:
-    """Whether the broker answered another host from the first attempt on."""
-    host, from_ns = client_host(tries[0].connection), tries[0].time_ns
-    to_ns = _until(traffic, tries) or traffic.horizon_ns
+def _runs(way: tuple[str, str], signs: Iterable[_Sign]) -> Iterator[_Cut]:
+    """Yield the times that signs of one host and broker make up together."""
+    cut: _Cut | None = None
+    for sign in sorted(signs, key=lambda sign: (sign.from_ns, sign.link.connection)):
+        if cut is None or sign.from_ns > cut.to_ns:
+            if cut is not None:
+                yield cut
+            cut = _Cut(way[0], [way[1]], sign.from_ns, sign.to_ns)
+        cut.to_ns = max(cut.to_ns, sign.to_ns)
+        cut.signs.append(sign)
+    if cut is not None:
+        yield cut
 
-    def is_other(connection: str) -> bool:
-        return broker_address(connection) == broker and client_host(connection) != host
 
-    spans = (span for name, span in traffic.answered_ns.items() if is_other(name))
-    if any(last_ns > from_ns and first_ns < to_ns for first_ns, last_ns in spans):
-        return True
-    if any(
-        from_ns < link.time_ns < to_ns and link.kind == SightingKind.OPENED and is_other(link.connection)
-        for link in traffic.links
-    ):
-        return True
-    times = _fetched(traffic, is_other)["time_ns"]
-    return pc.any(pc.and_(pc.greater(times, from_ns), pc.less(times, to_ns))).as_py() is True
+def _together(cuts: Iterable[_Cut]) -> list[_Cut]:
+    """Merge what a host did not reach at the same time."""
+    found: list[_Cut] = []
+    for cut in sorted(cuts, key=lambda cut: (cut.host, cut.from_ns, cut.brokers)):
+        last = found[-1] if found else None
+        if last is None or last.host != cut.host or cut.from_ns > last.to_ns or last.is_forgotten or cut.is_forgotten:
+            found.append(cut)
+            continue
+        last.brokers += cut.brokers
+        last.signs += cut.signs
+        last.to_ns = max(last.to_ns, cut.to_ns)
+    return found
+
+
+class _Answers:
+    """When brokers answered hosts, and on which connection."""
+
+    def __init__(self, traffic: GroupTraffic) -> None:
+        fetched = _fetched(traffic, lambda _: True)
+        opened = [link for link in traffic.links if link.kind == SightingKind.OPENED]
+        names = pa.chunked_array([pa.array([link.connection for link in opened], pa.string())])
+        parts = [
+            traffic.service.answers,
+            (fetched["time_ns"].to_numpy(), fetched["connection"]),
+            (np.array([link.time_ns for link in opened], np.int64), names),
+        ]
+        self._horizon_ns = traffic.horizon_ns
+        self._times: dict[str, list[NDArray[np.int64]]] = defaultdict(list)
+        for at, connections in parts:
+            for name in pc.unique(connections).to_pylist():
+                self._times[name].append(at[pc.equal(connections, name).to_numpy()])
+        self._ways = {name: (client_host(name), broker_address(name)) for name in self._times}
+
+    def between(self, from_ns: int, to_ns: int, chosen: Callable[[str, str], bool]) -> bool:
+        """Whether one of the chosen brokers answered one of the chosen hosts, not near the ends of a time."""
+        to_ns = min(to_ns, self._horizon_ns)
+        edge_ns = int((to_ns - from_ns) * _EDGE)
+        return any(
+            bool(((each > from_ns + edge_ns) & (each < to_ns - edge_ns)).any())
+            for name, times in self._times.items()
+            if chosen(*self._ways[name])
+            for each in times
+        )
+
+    def until_answered(self, cut: _Cut) -> _Cut:
+        """Let a cut end where its host is answered on a connection that carries something."""
+        if len(cut.broken) < len(cut.signs):
+            return cut
+        way = cut.host, cut.brokers[0]
+        own_ns = max(sign.link.time_ns for sign in cut.signs)
+        after = (
+            at_ns
+            for name, of_name in self._ways.items()
+            if of_name == way
+            for each in self._times[name]
+            for at_ns in each[each > cut.from_ns].tolist()
+            if cut.carries(name, at_ns)
+        )
+        answered_ns = min(after, default=NEVER_NS)
+        is_idle = all(sign.quiet_ns >= _IDLE_NS for sign in cut.signs)
+        if answered_ns < own_ns and (is_idle or answered_ns - cut.from_ns < _SOON * (own_ns - cut.from_ns)):
+            cut.is_forgotten = True
+        else:
+            cut.to_ns = min(cut.to_ns, answered_ns)
+        return cut
+
+    def is_alive(self, cut: _Cut) -> bool:
+        """Whether the one broker of a cut was there meanwhile, or seems to have been."""
+        [broker] = cut.brokers
+        if cut.is_forgotten or cut.is_sent_again_by("broker") or self.serves_others(cut):
+            return True
+        has_others = any(name == broker and host != cut.host for host, name in self._ways.values())
+        return bool(cut.broken) and not has_others and self.reaches_others(cut)
+
+    def serves_others(self, cut: _Cut) -> bool:
+        """Whether a broker of a cut answered other hosts meanwhile."""
+        return self.between(cut.from_ns, cut.to_ns, lambda host, broker: broker in cut.brokers and host != cut.host)
+
+    def reaches_others(self, cut: _Cut) -> bool:
+        """Whether other brokers answered the host meanwhile."""
+        return self.between(cut.from_ns, cut.to_ns, lambda host, broker: host == cut.host and broker not in cut.brokers)
 
 
 def _fetched(traffic: GroupTraffic, chosen: Callable[[str], bool]) -> pa.Table:
@@ -119,55 +279,127 @@ def _fetched(traffic: GroupTraffic, chosen: Callable[[str], bool]) -> pa.Table:
     return rows
 
 
-def _unread(traffic: GroupTraffic, host: str, outage: Outage, ownership: Iterable[Ownership]) -> str:
+def _unread(traffic: GroupTraffic, cut: _Cut, members: Iterable[str], ownership: Iterable[Ownership]) -> str:
     """Return which partitions the host does not read meanwhile, and when they were fetched last."""
-    until_ns = traffic.horizon_ns if outage.to_ns is None else outage.to_ns
-    rows = _fetched(traffic, lambda name: broker_address(name) == outage.broker)
+    rows = _fetched(traffic, lambda name: broker_address(name) in cut.brokers)
     led = {(row["topic"], row["partition"]) for row in rows.select(["topic", "partition"]).to_pylist()}
-    own = _fetched(traffic, lambda name: (client_host(name), broker_address(name)) == (host, outage.broker))
+    own = _fetched(traffic, lambda name: client_host(name) == cut.host and broker_address(name) in cut.brokers)
     times = own["time_ns"].to_pylist()
     held = {
         (row.topic, row.partition)
         for row in ownership
-        if row.member_id in outage.members
-        if row.from_ns <= outage.from_ns and (row.to_ns is None or row.to_ns > outage.from_ns)
+        if row.member_id in members
+        if row.from_ns <= cut.from_ns and (row.to_ns is None or row.to_ns > cut.from_ns)
     }
     unread = [f"{topic}-{number}" for topic, number in sorted(held & led)]
-    if not unread or any(outage.from_ns < at < until_ns for at in times):
+    until_ns = min(cut.to_ns, traffic.horizon_ns)
+    if not unread or any(cut.from_ns + NS_PER_S < at < until_ns - NS_PER_S for at in times):
         return ""
-    last_ns = max((at for at in times if at <= outage.from_ns), default=None)
+    last_ns = max((at for at in times if at <= cut.from_ns + NS_PER_S), default=None)
     since = "" if last_ns is None else f", since {clock(last_ns)} UTC"
-    return f"; it does not read {first_of(unread)} meanwhile{since}"
+    return f", and did not read {first_of(unread)} meanwhile{since}"
 
 
 def _outage(
-    traffic: GroupTraffic, tries: Sequence[Link], lives: Iterable[MemberTrace], rebalances: Sequence[RebalanceTrace]
+    traffic: GroupTraffic,
+    answers: _Answers,
+    cut: _Cut,
+    lives: Iterable[MemberTrace],
+    rebalances: Sequence[Rebalance],
+    ownership: Iterable[Ownership],
 ) -> Outage:
-    host, broker = client_host(tries[0].connection), broker_address(tries[0].connection)
-    from_ns, to_ns = tries[0].time_ns, _until(traffic, tries)
-    until_ns = traffic.horizon_ns if to_ns is None else to_ns
-    length = f"for {(until_ns - from_ns) / NS_PER_S:.1f} s" + (
-        "" if to_ns is not None else ", to the end of the source"
-    )
-    members = sorted(
-        life.member_id
+    lasts = cut.to_ns >= traffic.horizon_ns
+    until_ns = traffic.horizon_ns if lasts else cut.to_ns
+    of_host = [
+        life
         for life in lives
-        if life.host == host and life.since.time_ns <= until_ns and (life.left is None or life.left.time_ns >= from_ns)
-    )
+        if life.host == cut.host
+        and life.since.time_ns <= until_ns
+        and (life.left is None or life.left.time_ns >= cut.from_ns)
+    ]
+    members = sorted(life.member_id for life in of_host)
+    names = sorted({life.client_id for life in of_host if life.client_id})
+    who = f"{first_of(names)} ({cut.host})" if names else cut.host
+    length = f"{(until_ns - cut.from_ns) / NS_PER_S:.1f} s, from {clock(cut.from_ns)}"
+    length += " UTC to the end of the source" if lasts else f" to {clock(cut.to_ns)} UTC"
+    unread = _unread(traffic, cut, members, ownership)
+    if cut.is_forgotten:
+        text = _forgotten_text(cut, who, length, unread)
+    else:
+        text = _blocked_text(traffic, answers, cut, who, length, unread)
     followed = (
-        number
-        for number, trace in enumerate(rebalances, 1)
-        if trace.started.time_ns >= from_ns and trace.start.member is not None and trace.start.member.host == host
+        row.number
+        for row in rebalances
+        if row.cause in _LOST and row.client_host == cut.host and cut.from_ns <= row.started_ns <= until_ns + _FOLLOWS_NS
     )
     return Outage(
         group_id=traffic.group_id,
-        kind=BLOCKED,
-        from_ns=from_ns,
-        to_ns=to_ns,
-        broker=broker,
+        kind=FORGOTTEN if cut.is_forgotten else BLOCKED,
+        from_ns=cut.from_ns,
+        to_ns=None if lasts else cut.to_ns,
+        broker=cut.brokers[0],
         members=members,
-        text=f"{host} could not connect to {broker} {length} ({sum(map(_syns, tries)):,} SYNs without an answer), "
-        "while the broker answered other hosts: a firewall or a route between them",
+        text=text,
         rebalance=next(followed, None),
-        evidence=[Evidence(link.time_ns, "", _NO_FRAME, f"{link.connection}: {link.text}") for link in tries[:_CITED]],
+        evidence=list(_evidence(traffic, cut)),
+    )
+
+
+def _evidence(traffic: GroupTraffic, cut: _Cut) -> Iterator[Evidence]:
+    for sign in cut.signs[:_CITED]:
+        by = f"{sign.link.by}: " if sign.link.by else ""
+        yield Evidence(sign.from_ns, "", _NO_FRAME, f"{sign.link.connection}: {by}{sign.link.text}")
+    if any(sign.to_ns >= traffic.horizon_ns for sign in cut.broken):
+        yield Evidence(traffic.horizon_ns, "", _NO_FRAME, "the source ends before anything is acknowledged")
+
+
+def _blocked_text(
+    traffic: GroupTraffic, answers: _Answers, cut: _Cut, who: str, length: str, unread: str
+) -> str:
+    brokers = list(dict.fromkeys(cut.brokers))
+    names = " and ".join([", ".join(brokers[:-1]), brokers[-1]] if len(brokers) > 1 else brokers)
+    if traffic.service.broker_before(cut.from_ns) in brokers:
+        names += ", its coordinator," if len(brokers) == 1 else ", the coordinator among them,"
+    verb = "was cut off from" if cut.broken else "could not connect to"
+    others, elsewhere = answers.serves_others(cut), answers.reaches_others(cut)
+    meanwhile = " and ".join(
+        part
+        for part, holds in (
+            ("the broker answered other hosts" if len(brokers) == 1 else "they answered other hosts", others),
+            ("other brokers answered it", elsewhere),
+        )
+        if holds
+    )
+    why = "a firewall or a route between them"
+    if not (others or cut.is_sent_again_by("broker")):
+        why = f"the machine of that broker is off, or {why}"
+    elif not (elsewhere or cut.is_sent_again_by("client")):
+        why = "its host stood still or its network carried nothing, for a frozen process still acknowledges"
+    while_ = f", while {meanwhile}" if meanwhile else ""
+    return f"{who} {verb} {names} for {length}{unread} ({_counts(cut)}){while_}: {why}"
+
+
+def _counts(cut: _Cut) -> str:
+    """Return how often was sent what was not answered; what two sources have counts once."""
+    syns: Counter[str] = Counter()
+    copies: dict[str, Counter[str]] = {"client": Counter(), "broker": Counter()}
+    for sign in cut.signs:
+        name = sign.link.connection.rpartition("#")[0]
+        count = syns if sign.is_syn else copies[sign.link.by or "client"]
+        count[name] = max(count[name], sign.count)
+    parts = [
+        f"bytes {'of it' if side == 'client' else 'to it'} sent again {counted(count.total(), 'time')}"
+        for side, count in copies.items()
+        if count
+    ]
+    text = " and ".join(parts) + (" without an acknowledgement" if parts else "")
+    return "; ".join(filter(None, [text, f"{syns.total():,} SYNs without an answer" if syns else ""]))
+
+
+def _forgotten_text(cut: _Cut, who: str, length: str, unread: str) -> str:
+    idle_ns = min(sign.quiet_ns for sign in cut.signs)
+    idle = f", which had been idle for {idle_ns // NS_PER_S:,} s before" if idle_ns >= _IDLE_NS else ""
+    return (
+        f"{who} got nothing through on a connection to {cut.brokers[0]} for {length}{unread}{idle} ({_counts(cut)}), "
+        "while the broker answered it on another: a NAT, a firewall or a load balancer between them had forgotten it"
     )

@@ -40,7 +40,7 @@ from kcoord_wire.forensics.model import (
     Rebalance,
     StateInterval,
 )
-from kcoord_wire.forensics.wire.blocked import blocked_hosts
+from kcoord_wire.forensics.wire.blocked import blocked_hosts, explains
 from kcoord_wire.forensics.wire.facts import identity_of, removed_member
 from kcoord_wire.forensics.wire.gaps import Coverage, Holes
 from kcoord_wire.forensics.wire.joins import Join, find_failovers, find_joins
@@ -198,11 +198,13 @@ class _WireGroup:
             self._holes.weaken(trace, row)
 
     def _outage_rows(self, ownership: Sequence[Ownership]) -> list[Outage]:
+        blocked = list(blocked_hosts(self._traffic, self._lives, self._builder.rebalances, ownership))
         rows = [
-            *outage_rows(self._traffic.group_id, self._outages, self._replay.traces, self._traces),
-            *blocked_hosts(self._traffic, self._lives, self._traces, ownership),
+            row
+            for row in outage_rows(self._traffic.group_id, self._outages, self._replay.traces, self._traces)
+            if not any(explains(each, row) for each in blocked)
         ]
-        return sorted(rows, key=lambda row: row.from_ns)
+        return sorted([*rows, *blocked], key=lambda row: row.from_ns)
 
     def _awaited_owners(self, trace: EpochTrace) -> list[Awaited]:
         before = [life for life in self._epochs.lives if trace.before.get(life.member_id) is life]

@@ -7,6 +7,8 @@ Laws of how a process ended, which the coordinator learns only when its session 
 * An end of a connection by the broker's side proves nothing about the process, nor does anything during an outage.
 * Where bytes of a connection are missing behind the member's last request, a LeaveGroup may be among them: the member
   is ``gone``, and how is not said.
+* Where what its host and its broker send each other is sent again without an acknowledgement, the member was cut off:
+  an end of its connection is no end of its process, and its silence none of it.
 * Silence counts from the last sign of life to the removal, or to the end of the source if that is long enough; a member
   whose JoinGroup or SyncGroup waits for an answer is not silent. If no member of the group was answered after the last
   sign although others were there, the coordinator was silent, not the member.
@@ -30,9 +32,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kcoord_wire.forensics.model import NS_PER_MS, Awaited, MemberLife, SightingKind
+from kcoord_wire.forensics.model import NS_PER_MS, Awaited, MemberLife, SightingKind, client_host
 from kcoord_wire.forensics.wire.outages import OutageTrace
-from kcoord_wire.forensics.wire.signs import NS_PER_S, REFUSALS
+from kcoord_wire.forensics.wire.signs import NS_PER_S, REFUSALS, broker_address
 from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -43,12 +45,14 @@ DIED: Final = "process died"
 ENDED: Final = "process ended"
 GONE: Final = "gone"
 SILENT: Final = "silent"
+CUT_OFF: Final = "cut off"
 
 _WORDS: Final = {
     DIED: "its process had died at {at} UTC (its connection was closed without LeaveGroup)",
     ENDED: "its process had ended at {at} UTC (its connection was closed; it sends no LeaveGroup)",
     GONE: "its connection had ended at {at} UTC (bytes before that are missing)",
     SILENT: "silent since {at} UTC on an open connection: a frozen process, or the network",
+    CUT_OFF: "cut off since {at} UTC: what it and its broker sent was not acknowledged (the network, or its host)",
 }
 _DEFAULT_SESSION_MS: Final = 45_000  # of Java since 3.0 (KIP-735), of librdkafka, and of KIP-848 groups
 _SILENT_PART: Final = 2 / 3  # of a session: clients send three heartbeats in one, or more
@@ -96,6 +100,10 @@ class _Ends:
         for request in traffic.requests:
             if request.who and request.api != "LeaveGroup":
                 self._requests.setdefault(request.who, []).append(request)
+        self._resent: dict[tuple[str, str], list[Link]] = {}
+        for link in traffic.links:
+            if link.kind == SightingKind.RESENT:
+                self._resent.setdefault(_way(link.connection), []).append(link)
         self._answered = {member.member_id: self._last_answer(member.member_id) for member in members}
 
     def _last_answer(self, name: str) -> int:
@@ -123,7 +131,7 @@ class _Ends:
         heard_ns = self._heard_ns(member.member_id)
         after = [link for link in links if link.time_ns >= heard_ns]
         end = next((link for link in after if link.kind in _ENDS), None)
-        if end is None or not self._is_of_client(member, end):
+        if end is None or not self._is_of_client(member, end, heard_ns):
             return None
         if any(link.kind == SightingKind.HOLE and link.by != "broker" for link in after):
             return End(GONE, end.time_ns)
@@ -135,16 +143,23 @@ class _Ends:
         own = self._requests.get(name)
         return max(own[-1].asked.time_ns if own else 0, self._traffic.heartbeats.last(name) or 0)
 
-    def _is_of_client(self, member: MemberTrace, end: Link) -> bool:
+    def _is_of_client(self, member: MemberTrace, end: Link, heard_ns: int) -> bool:
         """Whether the end of a member's connection is that of its process, as far as the source shows."""
         if end.by == "broker" or (member.left is not None and end.time_ns > member.left.time_ns):
             return False
         own = self._requests.get(member.member_id)
-        if self._is_out(end.time_ns, end.time_ns):
+        if self._is_out(end.time_ns, end.time_ns) or self._is_cut_off(member, heard_ns, end.time_ns):
             return False
         if own and own[-1].error in REFUSALS:
             return False  # it looks for the coordinator elsewhere
         return end.by is not None or self._is_served(member, end.time_ns)
+
+    def _is_cut_off(self, member: MemberTrace, from_ns: int, to_ns: int) -> bool:
+        """Whether bytes between its host and its broker were sent again and again in a time."""
+        way = _way(self._last_connection(member))
+        return any(
+            link.time_ns >= from_ns and (link.since_ns or link.time_ns) <= to_ns for link in self._resent.get(way, ())
+        )
 
     def _last_connection(self, member: MemberTrace) -> str:
         """The connection on which it was answered last, or on which it waits for an answer."""
@@ -175,7 +190,7 @@ class _Ends:
         own = self._requests.get(member.member_id)
         if member.left is None and own and own[-1].api in _WAITING and own[-1].answered is None:
             return None
-        return End(SILENT, last_ns)
+        return End(CUT_OFF if self._is_cut_off(member, last_ns, until_ns) else SILENT, last_ns)
 
     def _sign_before(self, member: MemberTrace, until_ns: int) -> int:
         """The last sign of life up to a time; the answer to a request that waited is one."""
@@ -187,6 +202,10 @@ class _Ends:
                 if request.api in _WAITING and request.answered is not None:
                     signs.append(request.answered.time_ns)
         return max((sign for sign in signs if sign <= until_ns), default=0)
+
+
+def _way(connection: str) -> tuple[str, str]:
+    return client_host(connection), broker_address(connection)
 
 
 def _is_present(member: MemberTrace, at_ns: int) -> bool:
@@ -358,5 +377,5 @@ def awaited_text(waits: Sequence[Awaited]) -> str:
 def _text(wait: Awaited) -> str:
     assert wait.died_ns is not None, "the caller has checked"
     name = wait.client_id or wait.member_id
-    word = "silent" if wait.end == SILENT else "dead"
+    word = wait.end if wait.end in (SILENT, CUT_OFF) else "dead"
     return f"{wait.ms / _MS_PER_S:.1f} s for {name}, {word} since {clock(wait.died_ns)} UTC"

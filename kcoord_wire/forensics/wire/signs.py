@@ -324,6 +324,11 @@ class Service:
         self.waits = _waits(exchanges)
         self.silences = _silences(exchanges, wanted)
 
+    @property
+    def answers(self) -> tuple[NDArray[np.int64], pa.ChunkedArray]:
+        """The times at which members were answered, in order, and the connections."""
+        return np.asarray(self._answered), self._connections
+
     def next_answer(self, after_ns: int) -> int | None:
         """When a member was next answered."""
         at = bisect_right(self._answered, after_ns)

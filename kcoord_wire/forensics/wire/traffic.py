@@ -38,7 +38,7 @@ _ORDER: Final = ("asked_ns", "source", "seq", "connection")
 _SIGHTING_ORDER: Final = [
     (name, "ascending") for name in ("time_ns", "source", "connection", "kind", "topic", "partitions", "partition")
 ]
-_OF_LINKS: Final = frozenset({"opened", "closed", "reset", "refused", "hole"})
+_OF_LINKS: Final = frozenset({"opened", "closed", "reset", "refused", "resent", "hole"})
 _ENDS: Final = frozenset({SightingKind.CLOSED, SightingKind.RESET})
 _OFFSET_COLUMNS: Final = [
     "asked_ns",
@@ -182,7 +182,7 @@ class TopicSize(NamedTuple):
 class Link(NamedTuple):
     """Something that happened to a connection, or to an attempt to make one. The fields are those of `model.Sighting`.
 
-    :ivar kind: OPENED, CLOSED, RESET, REFUSED or HOLE
+    :ivar kind: OPENED, CLOSED, RESET, REFUSED, RESENT or HOLE
     """
 
     time_ns: int
