@@ -617,11 +617,17 @@ def _most_in_a_minute(rows: Sequence[Rebalance]) -> int:
 
 def _looked_at(history: GroupHistory) -> str:
     """What the absence of findings rests on, and what the source does not show."""
-    group, known = history.group, sum(row.lag is not None for row in history.partitions)
+    group, known = history.group, [row for row in history.partitions if row.lag is not None]
+    committed = sum(row.committed_offset is not None for row in known)
     parts = [counted(group.exchanges, "request")] if group.exchanges else []
     parts += [f"{group.commits:,} of them commits"] if group.exchanges and group.commits else []
     parts.append(counted(len(history.members), "member"))
-    parts.append(f"the lag of {counted(known, 'partition')}" if known else "not at lag, of which the source shows none")
+    if committed:
+        parts.append(f"the lag of {counted(committed, 'partition')}")
+    elif known:
+        parts.append(f"how far {counted(len(known), 'partition')} were fetched, not at lag: no offset is committed")
+    else:
+        parts.append("not at lag, of which the source shows none")
     return ", ".join(parts)
 
 

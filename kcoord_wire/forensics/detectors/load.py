@@ -118,11 +118,13 @@ def _lag_meanwhile(history: GroupHistory, held: set[tuple[str, int]]) -> str:
 
 # ---- growing lag
 
-GROWING_NS: Final = 30 * SECOND_NS
+GROWING_NS: Final = 20 * SECOND_NS
 BEHIND_NS: Final = 10 * SECOND_NS
+_RECENT_NS: Final = 30 * SECOND_NS  # before the end of the source: to there it lasts
 _PARTS: Final = 5
 _LEAST_ROWS: Final = 2  # in each part
 _LEAST_FETCHES: Final = 4  # where there are fewer rows, each of which is a part
+_FEW: Final = 32  # such rows, at most
 _TWO_DIGITS: Final = 10
 
 _ADVICE_ON_ONE: Final = (
@@ -183,11 +185,11 @@ def growing_lag(seen: Seen) -> Iterator[DetectorResult]:
     Normal is lag that falls again: after a burst, after a rebalance, between two commits. A partition that its owner
     leaves as it is is `stuck_partition`, and one whose owner is throttled is reported as that.
 
-    Threshold: for 30 s at least, in the hands of one owner, the lag is higher in each fifth of the time than in the one
+    Threshold: for 20 s at least, in the hands of one owner, the lag is higher in each fifth of the time than in the one
     before, its position rises in each, and what it has grown by is what comes in ten seconds; warning. A client that
     works on what one Fetch gave for seconds shows its lag at each Fetch only: then it is higher at each of four at
-    least than at the one before, and no two are further apart than half of the time. Growth need not last to the end:
-    that of an earlier time counts, too, if none does.
+    least than at the one before, and records come between any two at half of the usual rate at least, so that the lag
+    is none of a burst. Growth need not last to the end: that of an earlier time counts, too, if none does.
     """
     throttled_ids = _ids_of(seen.history, throttled_clients(seen.errors))
     grown = [each for each in growths(seen.history) if each.last.member_id not in throttled_ids]
@@ -209,7 +211,7 @@ def _growth(rows: list[Lag], last_ns: int) -> Growth | None:
     """Return how the lag of one partition has grown in the hands of one owner: to the end, else most at any time."""
     by_owner = [list(owned) for _, owned in groupby(rows, key=lambda row: row.member_id)]
     lasting_one = _steady(by_owner[-1])
-    if lasting_one is not None and last_ns - lasting_one.last.time_ns <= GROWING_NS:
+    if lasting_one is not None and last_ns - lasting_one.last.time_ns <= _RECENT_NS:
         return lasting_one
     past = [growth for owned in by_owner if (growth := _steady(_to_the_peak(owned))) is not None]
     past = [growth._replace(after=rows[-1]) for growth in past if growth.last is not rows[-1]]
@@ -221,27 +223,50 @@ def _to_the_peak(owned: list[Lag]) -> list[Lag]:
 
 
 def _steady(owned: list[Lag]) -> Growth | None:
-    """Return how the lag has grown from its lowest to the last of these rows, if it has in every part of the time."""
+    """Return how the lag has grown from its lowest to the last of these rows, if it has in every part of the time.
+
+    Of few rows, it may have grown from a later one on, where more records come than before.
+    """
     lowest = min(range(len(owned)), key=lambda at: (owned[at].lag or 0, -at))
-    growth = Growth(owned[lowest], owned[-1])
-    if growth.ns < GROWING_NS or growth.behind_ns < BEHIND_NS:
-        return None
-    return growth if _rises(owned[lowest:], growth.ns) else None
+    rows = owned[lowest:]
+    if _is_large(rows) and (parts := _parts(rows)) is not None:
+        return Growth(rows[0], rows[-1]) if _rises(parts) else None
+    while len(rows) >= _LEAST_FETCHES and _is_large(rows):
+        if len(rows) <= _FEW and _rises([[row] for row in rows]) and _comes_evenly(rows):
+            return Growth(rows[0], rows[-1])
+        rows = rows[max(1, len(rows) - _FEW) :]
+    return None
 
 
-def _rises(rows: list[Lag], ns: int) -> bool:
-    """Whether lag and position are higher in each part of a time than in the part before."""
+def _is_large(rows: Sequence[Lag]) -> bool:
+    growth = Growth(rows[0], rows[-1])
+    return growth.ns >= GROWING_NS and growth.behind_ns >= BEHIND_NS
+
+
+def _parts(rows: Sequence[Lag]) -> list[list[Lag]] | None:
+    """Return the rows by the part of the time that they are in; None where one has too few."""
+    ns = rows[-1].time_ns - rows[0].time_ns
     parts: list[list[Lag]] = [[] for _ in range(_PARTS)]
     for row in rows:
         parts[min((row.time_ns - rows[0].time_ns) * _PARTS // ns, _PARTS - 1)].append(row)
-    if any(len(part) < _LEAST_ROWS for part in parts):
-        if len(rows) < _LEAST_FETCHES or any(2 * (after.time_ns - row.time_ns) > ns for row, after in pairwise(rows)):
-            return False
-        parts = [[row] for row in rows]
+    return None if any(len(part) < _LEAST_ROWS for part in parts) else parts
+
+
+def _rises(parts: Sequence[Sequence[Lag]]) -> bool:
+    """Whether lag and position are higher in each part of a time than in the part before."""
     lags = [median(row.lag or 0 for row in part) for part in parts]
     positions = [_position(part[-1]) for part in parts]
     # At the end of the partition the position stays until the first records come.
-    return _ascend(lags) and _ascend(positions if rows[0].lag else positions[1:])
+    return _ascend(lags) and _ascend(positions if parts[0][0].lag else positions[1:])
+
+
+def _comes_evenly(rows: Sequence[Lag]) -> bool:
+    """Whether records come between any two rows at half of the rate of the whole time at least."""
+    whole = Growth(rows[0], rows[-1])
+    return all(
+        2 * (after.end_offset - row.end_offset) * whole.ns >= whole.came * (after.time_ns - row.time_ns)
+        for row, after in pairwise(rows)
+    )
 
 
 def _ascend(values: Sequence[float]) -> bool:

@@ -80,8 +80,8 @@ def test_what_is_no_steady_growth(lag_at: Callable[[int], int]) -> None:
 
 
 def test_too_short_or_just_taken_over() -> None:
-    assert of("growing_lag", lagging(lambda at: 40 * at - 400, seconds=25)) == []
-    turns = lagging(lambda at: 40 * at - 400, seconds=50, owner=lambda at: "c1-id" if at > 35 else "c2-id")
+    assert of("growing_lag", lagging(lambda at: 60 * at - 600, seconds=20)) == []
+    turns = lagging(lambda at: 40 * at - 400, seconds=46, owner=lambda at: "c1-id" if at > 33 else "c2-id")
     assert of("growing_lag", turns) == []
 
 
@@ -109,14 +109,30 @@ def sparse(*lags: tuple[int, int]) -> GroupHistory:
     [
         ([(10, 0), (20, 300), (40, 900), (60, 1_500)], 1), ([(10, 0), (20, 300), (40, 900), (60, 1_500), (61, 0)], 1),
         ([(10, 0), (11, 100), (20, 300), (40, 900), (60, 1_500)], 1),
-        ([(10, 0), (25, 700), (40, 1_500)], 0), ([(10, 0), (50, 1_000), (55, 1_100), (60, 1_200)], 0),
+        ([(10, 0), (50, 1_000), (55, 1_100), (60, 1_200)], 1), ([(10, 0), (25, 700), (40, 1_500)], 0),
         ([(10, 0), (20, 900), (30, 900), (40, 900), (50, 900), (60, 900)], 0),
-        ([(10, 0), (20, 900), (40, 300), (60, 1_500)], 0), ([(10, 0), (18, 300), (28, 600), (36, 900)], 0),
+        ([(10, 0), (20, 900), (40, 300), (60, 1_500)], 0), ([(10, 0), (15, 300), (20, 600), (29, 1_200)], 0),
     ],
-    ids=["four", "and over", "the first records", "three", "a pause", "one batch", "down between", "too short"],
+    ids=["four", "and over", "the first records", "one long batch", "three", "one batch", "down between", "too short"],
 )  # fmt: skip
 def test_lag_that_each_fetch_shows(lags: list[tuple[int, int]], count: int) -> None:
     assert len(of("growing_lag", sparse(*lags))) == count
+
+
+@pytest.mark.parametrize(("ends", "count"), [((0, 1_200, 2_500, 5_000), 1), ((0, 100, 200, 5_000), 0)])
+def test_a_burst_before_the_last_fetch_is_no_steady_growth(ends: tuple[int, ...], count: int) -> None:
+    history = sparse((10, 1), (20, 50), (30, 90), (50, 2_000))
+    for row, end in zip(history.lag, ends, strict=True):
+        row.end_offset, row.committed_offset = 1_000 + end, 1_000 + end - (row.lag or 0)
+    assert len(of("growing_lag", history)) == count
+
+
+def test_it_grows_from_where_more_comes_on() -> None:
+    history = sparse((10, 0), (11, 1), (12, 2), (15, 190), (24, 840), (49, 2_000))
+    for row, end in zip(history.lag, (0, 1, 2, 200, 900, 2_800), strict=True):
+        row.end_offset, row.committed_offset = 1_000 + end, 1_000 + end - (row.lag or 0)
+    (found,) = of("growing_lag", history)
+    assert "from 2 to 2,000 within 37.0 s; 76 records/s come, 22 are read" in found.text
 
 
 def test_lag_of_a_throttled_owner_is_the_quotas() -> None:
