@@ -217,7 +217,8 @@ class RawFrame:
     :ivar lost: bytes that `error` is about: the captured bytes of a cut frame and of its size, the bytes of the
         damage, or the bytes that a hole lacks
     :ivar size: bytes that the body had on the wire
-    :ivar by: ``closed``, ``reset``: who ended the connection, None if that was not seen; ``damage``, ``resent``: whose bytes
+    :ivar by: ``closed``, ``reset``: who ended the connection, None if that was not seen; ``damage``, ``resent``: whose
+        bytes
     :ivar since_ns: ``damage``: what is missing, and may have been frames about a group, was sent between this time and
         `time_ns`; None where nothing of that kind is missing. ``resent``: when the bytes were sent first
     :ivar file: index of the file among those of a rotated capture

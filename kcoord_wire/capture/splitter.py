@@ -20,6 +20,7 @@ from typing import Final
 
 from kcoord_wire.codec.framing import SIZE_BYTES, Framer
 from kcoord_wire.errors import DecodeError
+from kcoord_wire.kernel.net import guess_protocol
 
 SEARCH_WINDOW: Final = 1024 * 1024
 """Bytes searched for a frame's start; no larger frame can bring a direction back into step."""
@@ -153,8 +154,9 @@ class FrameSplitter:
             self._fed += len(data)
         except DecodeError as error:
             self._lose_step()
-            yield Skipped(1, error.detail)
-            self._window += (head + data)[error.offset - start + 1 :]
+            wrong = (head + data)[error.offset - start :]
+            yield Skipped(1, error.detail + guess_protocol(wrong[:SIZE_BYTES]))
+            self._window += wrong[1:]
             yield from self._search()
 
     def _lose_step(self) -> None:

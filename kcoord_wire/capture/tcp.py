@@ -49,7 +49,7 @@ MAX_CONNECTIONS: Final = 65_536
 ENOUGH: Final = 3
 """Copies of the same bytes that tell a way which carries nothing from one that loses a packet."""
 
-_APART_NS: Final = 50_000_000  # between two copies: the least timeout is 200 ms (Linux), what is captured twice is at once
+_APART_NS: Final = 50_000_000  # between copies: the least timeout is 200 ms (Linux); what is captured twice is near
 _MAX_PENDING_SEGMENTS: Final = 4096
 _WINDOW: Final = 1 << 30  # the largest that TCP can offer (RFC 7323): anything further away is not of this stream
 

@@ -66,6 +66,11 @@ def client_host(connection: str) -> str:
     return connection.partition("-")[0].rpartition(":")[0].strip("[]")
 
 
+def broker_address(connection: str) -> str:
+    """Return the broker's address, ``host:port``, in the name of a connection."""
+    return connection.partition("-")[2].rpartition("#")[0]
+
+
 # ---- what comes in
 
 
@@ -362,6 +367,10 @@ class Exchange:
     answer_file: str | None = None
 
 
+TLS: Final = "TLS"
+"""`Sighting.api` of an ERROR that is about bytes of TLS where a frame was expected."""
+
+
 class SightingKind(enum.StrEnum):
     """What a `Sighting` is about."""
 
@@ -377,12 +386,13 @@ class SightingKind(enum.StrEnum):
     # is a connection of its own; the time is that of its first SYN.
     REFUSED = "refused"
     # Bytes were sent again and again without an acknowledgement, from `Sighting.since_ns` on; the time is that of the
-    # acknowledgement in the end, or of the end of the connection or source. The kernel of a frozen process acknowledges.
+    # acknowledgement in the end, or of the end of the connection or source. (A frozen process still acknowledges.)
     RESENT = "resent"
     HOLE = "hole"  # bytes of a connection, or with an empty name of any, are missing: see `Sighting.since_ns`
     # A request outside any group was answered with an error. ApiVersions: on a connection where nothing else was ever
     # answered; Metadata: one topic's; SaslHandshake, SaslAuthenticate. A response of any API that throttles its client
-    # counts as THROTTLING_QUOTA_EXCEEDED (`Sighting.throttle_ms`).
+    # counts as THROTTLING_QUOTA_EXCEEDED (`Sighting.throttle_ms`). Bytes of TLS on a connection without it count as one
+    # of the API ``TLS``, without an error code.
     ERROR = "error"
     # A partition in a Fetch, ListOffsets or Produce response, at most once a second per connection.
     FETCHED = "fetched"
@@ -402,7 +412,7 @@ class Sighting:
     :ivar fetch_offset: FETCHED: where the client reads, from its request; None where the request does not say
     :ivar size: FETCHED: bytes of records that the response announces, whether or not they came
     :ivar by: CLOSED, RESET: which side ended the connection, ``client`` or ``broker``; HOLE: whose bytes are missing;
-        RESENT: whose bytes
+        RESENT, ERROR of TLS: whose bytes
     :ivar api: ERROR, FETCHED: name of the API
     :ivar error_code: ERROR, FETCHED
     :ivar text: CLUSTER: the id; REFUSED: why, as far as the source knows; HOLE: what is missing, in words;

@@ -12,6 +12,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from kcoord_wire.protocol.wording import LIKE_TLS
+
 WILDCARD_HOSTS: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 """Hosts that listen on every interface, each with an address that reaches it from the same machine."""
 
@@ -56,7 +58,7 @@ def guess_protocol(start: bytes) -> str:
     :param start: at least four bytes, where the size of a frame was expected
     """
     if start[:2] in _TLS_RECORDS:
-        return ", which looks like TLS"
+        return LIKE_TLS
     return ", which looks like plain text" if start[:4].isascii() and start[:4].decode().isprintable() else ""
 
 

@@ -12,6 +12,10 @@ from typing import Final
 _NS_PER_S: Final = 1_000_000_000
 
 
+LIKE_TLS: Final = ", which looks like TLS"
+"""The end of an error about bytes that were no frame."""
+
+
 def counted(number: int, one: str, many: str | None = None) -> str:
     """``1 rebalance``, ``1,024 rebalances``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

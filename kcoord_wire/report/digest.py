@@ -5,7 +5,8 @@ Laws:
 * The headline is the first of these that there is: a critical finding; the warning that explains most partition time,
   or a rebalance by a fault that no warning names and that cost more; partitions that are STOPPED or STALLED (after a
   fault that cost much), a rebalance that a fault began (`FAULTS`; the one that cost most), that waited for a dead
-  member or that does not end, a finding of severity info, a fault that emptied the group for good; else what happened.
+  member or that does not end, a finding of severity info that is about the group, a fault that emptied the group for
+  good; else what happened.
 * That is called nothing unusual only if the cause of each rebalance is known, none took ten seconds, and there were not
   three within a minute; the sentence says what was looked at.
 * A first start and a final shutdown are never what a headline is about, unless nothing else happened.
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Final, NamedTuple
@@ -508,10 +509,14 @@ def _headline(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mappi
         or _of_warnings(history, middle, lengths)
         or _of_lag(history, fault)
         or fault
-        or _of_finding(history, *SEVERITIES)
+        or _of_finding(history, *SEVERITIES, but=_NOTES)
         or _of_fault(history, history.rebalances, lengths)
         or _of_course(history, middle, lengths)
     )
+
+
+_NOTES: Final = ("source_clocks",)
+"""Detectors of what is said of the sources, and of nothing that happened to the group."""
 
 
 def _of_warnings(
@@ -547,8 +552,9 @@ def _in_order(findings: Sequence[Finding]) -> Sequence[Finding]:
     return by_importance(findings)
 
 
-def _of_finding(history: GroupHistory, *severities: str) -> Headline | None:
-    found = next((finding for finding in _in_order(history.findings) if finding.severity in severities), None)
+def _of_finding(history: GroupHistory, *severities: str, but: Container[str] = ()) -> Headline | None:
+    ordered = (finding for finding in _in_order(history.findings) if finding.detector not in but)
+    found = next((finding for finding in ordered if finding.severity in severities), None)
     return None if found is None else Headline(found.severity, _text_of(found))
 
 
@@ -584,7 +590,8 @@ def _of_course(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mapp
     costliest = _costliest(middle, lengths)
     if costliest is not None:
         text += f"; {sentence_of(history, costliest, lengths)}"
-    return Headline(severity, text + looked)
+    clocks = any(finding.detector in _NOTES for finding in history.findings)
+    return Headline(severity, text + looked + ("; the clocks of its sources differ, and were corrected" * clocks))
 
 
 def _unusual(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mapping[int, float | None]) -> str:

@@ -24,8 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.exchanges.arrow import child, flatten, joined
-from kcoord_wire.forensics.model import Sighting, SightingKind, arrow_schema, client_host, table_of
-from kcoord_wire.forensics.wire.signs import broker_address
+from kcoord_wire.forensics.model import Sighting, SightingKind, arrow_schema, broker_address, client_host, table_of
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.spark.packing import BUCKETS
 

@@ -28,7 +28,17 @@ from kcoord_wire.forensics.detectors.finding import (
 )
 from kcoord_wire.forensics.detectors.load import is_throttling, throttled_clients, throttled_found
 from kcoord_wire.forensics.detectors.offsets import LOST_PLACE
-from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, GroupSummary, Outage, Sighting, client_host
+from kcoord_wire.forensics.model import (
+    NS_PER_MS,
+    TLS,
+    Evidence,
+    GroupHistory,
+    GroupSummary,
+    Outage,
+    Sighting,
+    broker_address,
+    client_host,
+)
 from kcoord_wire.forensics.refusal_advice import ALWAYS, refusal_of
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.protocol.wording import first_of, only
@@ -65,10 +75,10 @@ _ADVICE: Final = MappingProxyType(
         "host blocked": "Look at what lies between that host and this broker: a firewall, a security group or network "
         "policy, a route, a full table of connections. Neither the process nor the broker is at fault, and a restart "
         "changes nothing.",
-        "connection forgotten": "Look for the idle timeout of what lies between (NAT gateway 350 s, Azure's load balancer "
-        "240 s, a firewall's session table): set connections.max.idle.ms below it, or TCP keepalive "
-        "(socket.keepalive.enable, tcp_keepalive_time). Until then a request on such a connection waits for "
-        "request.timeout.ms.",
+        "connection forgotten": "Look for the idle timeout of what lies between (350 s of a NAT gateway, 240 s of a "
+        "load balancer, a firewall's table of sessions): set connections.max.idle.ms below it, or TCP keepalive "
+        "(socket.keepalive.enable of librdkafka, tcp_keepalive_time). Until then a request on such a connection waits "
+        "for request.timeout.ms.",
         _MOVED: "A broker was restarted, or the partition of __consumer_offsets was reassigned or lost its leader: "
         "find out whether that was intended. Members find the new coordinator by themselves.",
     }
@@ -497,7 +507,8 @@ def _process(row: dict[str, Any]) -> str:
 # the findings of one more history, without a group (origin ``clients``), so that every report and table has them.
 #
 # Threshold: 1 for each client and error, 3 for refused ApiVersions. Critical where only a change from outside helps
-# (`Refusal.is_fatal`), a topic's error only if a client got it twice and it goes on; else warning.
+# (`Refusal.is_fatal`), a topic's error only if a client got it twice and it goes on, TLS from 3 connections on; else
+# warning.
 
 
 VERSIONS_REFUSED: Final = 3
@@ -547,14 +558,47 @@ def _client_of(row: Sighting) -> Client:
 
 
 def _outside_found(rows: Iterable[Sighting], last_ns: int) -> Iterator[DetectorResult]:
-    """Yield one finding for each API and error but throttling."""
+    """Yield one finding for each API and error but throttling, and for each host that does not agree on TLS."""
     alike: dict[tuple[str, int], list[Sighting]] = defaultdict(list)
+    of_tls: dict[tuple[str, str, str], list[Sighting]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.time_ns):
-        if not is_throttling(row):
+        if row.api == TLS:
+            of_tls[_client_of(row)[1], broker_address(row.connection), row.by or ""].append(row)
+        elif not is_throttling(row):
             alike[row.api or "", row.error_code or 0].append(row)
     for (api, code), found in sorted(alike.items()):
         if api != "ApiVersions" or len(found) >= VERSIONS_REFUSED:
             yield _of_error(api, code, found, last_ns)
+    for place, found in sorted(of_tls.items()):
+        yield _of_tls(*place, found)
+
+
+_PROBES: Final = 2  # connections of a scanner of ports
+
+
+def _of_tls(host: str, broker: str, by: str, rows: list[Sighting]) -> DetectorResult:
+    """Return that one side speaks TLS, and the other does not."""
+    rows = list({(row.connection or "").rpartition("#")[0]: row for row in rows}.values())  # in whichever source
+    names = sorted({row.client_id for row in rows if row.client_id})
+    who = person(first_of(names), host) if names else host
+    what = "speaks TLS to" if by == "client" else "speaks no TLS to"
+    expects = "expects none" if by == "client" else "expects it"
+    span = f" in {lasting(rows[-1].time_ns - rows[0].time_ns)}" if len(rows) > 1 else ""
+    return DetectorResult(
+        severity="critical" if len(rows) > _PROBES else "warning",
+        from_ns=rows[0].time_ns,
+        to_ns=rows[-1].time_ns,
+        subject=names[0] if len(names) == 1 else host,
+        text=f"{who} {what} the port {broker}, which {expects}, {len(rows):,} {plural('time', rows)}{span}: the broker "
+        "ends each such connection, and the client never gets in",
+        advice="Set security.protocol of the client (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL) to what the listener of "
+        "that port has (listeners, listener.security.protocol.map), or use the port of the other listener.",
+        value=len(rows),
+        evidence=(
+            Evidence(row.time_ns, row.source, -1, f"{row.connection}: the {row.by or 'peer'} sends a record of TLS")
+            for row in rows
+        ),
+    )
 
 
 def _of_error(api: str, code: int, rows: list[Sighting], last_ns: int) -> DetectorResult:

@@ -259,8 +259,8 @@ _ADVICE: Final[Mapping[str, str]] = {
     "code 137, OOMKilled), its liveness probe, and who deploys it.",
     "silent": "The process falls silent although it is not closed: look for long garbage collections, CPU limits that "
     "throttle it, a frozen host, and the network between it and the broker; session.timeout.ms says how long it may.",
-    "cut off": "The network between it and the broker carries nothing at times, or its host stands still: its kernel does "
-    "not acknowledge what it is sent. Look at the host, its network policies and firewalls, and what lies between.",
+    "cut off": "The network between it and the broker carries nothing at times, or its host stands still: its kernel "
+    "does not acknowledge what it is sent. Look at the host, its network policies, and what lies between.",
     "poll timeout": "Its application takes longer between two polls than max.poll.interval.ms allows: do less per poll "
     "(max.poll.records), move the work to another thread, or raise max.poll.interval.ms.",
     "rebalance timeout": "It does not rejoin in time, because its application does not poll: do less per poll "

@@ -576,9 +576,7 @@ def stuck_partitions(history: GroupHistory) -> list[Stuck]:
     ]
     found = [each for each in found if each.reads_others or _is_idle(each)]
     found = [
-        each
-        for each in found
-        if not was_cut_off(history, each.since.member_id, each.since.time_ns, each.last.time_ns)
+        each for each in found if not was_cut_off(history, each.since.member_id, each.since.time_ns, each.last.time_ns)
     ]
     return sorted(found, key=lambda each: (each.since.time_ns, each.place))
 

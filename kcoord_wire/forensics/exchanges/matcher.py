@@ -83,6 +83,7 @@ from kcoord_wire.forensics.exchanges.sightings import (
     note_topic_error,
     produce_sightings,
     throttle_times,
+    tls_sightings,
 )
 from kcoord_wire.forensics.model import (
     Exchange,
@@ -97,6 +98,7 @@ from kcoord_wire.forensics.model import (
 from kcoord_wire.forensics.state import pack_rows, unpack_rows
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.protocol.wording import LIKE_TLS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,7 +107,13 @@ MAX_HELD: Final = 512 * 1024 * 1024
 """Bytes of pending requests on all connections; the oldest are given up."""
 
 _MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
-_KINDS: Final = {"request": REQUEST, "response": RESPONSE, "opened": OPENED, "resent": RESENT, **dict.fromkeys(ENDS, CLOSED)}
+_KINDS: Final = {
+    "request": REQUEST,
+    "response": RESPONSE,
+    "opened": OPENED,
+    "resent": RESENT,
+    **dict.fromkeys(ENDS, CLOSED),
+}
 _READ: Final = (*APIS, ApiKey.FETCH, ApiKey.LIST_OFFSETS)
 _COUNTED: Final = ("requests", "responses", "opened", "closed", "damage")  # in the order of the kinds
 _CORRELATION: Final = 4  # a response begins with its correlation id
@@ -240,7 +248,7 @@ class _Batch:
     :ivar memory: the same, by row
     :ivar sightings: rows of `Sighting` so far
     :ivar kinds: per row REQUEST, RESPONSE, OPENED, CLOSED, DAMAGE or RESENT
-    :ivar holes: per row, whether bytes are missing that may have been frames about a group, or were sent again and again
+    :ivar holes: per row, whether bytes are missing that may have been frames about a group, or were sent again
     :ivar lengths: per row, bytes of the frame
     :ivar words: api key and version of the requests, 16 bits each
     :ivar correlation: correlation ids of requests and responses
@@ -288,6 +296,9 @@ class _Batch:
         lost = _numbers(self.rows.column("lost"))
         for row in damaged[damaged >= self.carried].tolist():
             what = errors[row].as_py()
+            if what is not None and what.endswith(LIKE_TLS):
+                row_of = self.rows.select(_OF_LINKS).slice(row, 1).to_pylist()[0]
+                self.sightings += tls_sightings(row_of, self.memory.client_id(row))
             self.memory.lose(row, what or "too short for a header", None if what is None else int(lost[row]))
 
     def note_clients(self) -> None:

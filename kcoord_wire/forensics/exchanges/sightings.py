@@ -15,6 +15,8 @@ Laws:
   connection on which nothing else was ever answered, and becomes a row when that has ended, or the source has.
 * A response that states a throttle time is an error of the connection, THROTTLING_QUOTA_EXCEEDED, whatever else it
   says. Only APIs whose response begins with it are read; Produce states it behind its data.
+* Bytes of TLS where a frame was expected are an error of the connection (`TLS`): one side expects encryption, the other
+  none.
 * A connection has one row for each topic and error, ten of throttling a second, and `MAX_ERRORS` rows of refused
   ApiVersions at most.
 * A row of `Frame` about a connection (opened, closed, broken off, refused, bytes missing) carries no frame, and nothing
@@ -37,7 +39,7 @@ from kcoord_wire.codec.registry import decode_request, decode_response, registry
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.forensics.exchanges.arrow import child, flatten, take_or_null
 from kcoord_wire.forensics.exchanges.pairing import MAX_NAMES, BatchMemory, ConnectionMemory
-from kcoord_wire.forensics.model import Sighting, SightingKind
+from kcoord_wire.forensics.model import TLS, Sighting, SightingKind
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -62,6 +64,17 @@ def link_sighting(frame: dict[str, Any], client_id: str | None) -> Sighting:
     kind = SightingKind.HOLE if direction == "damage" else SightingKind(direction)
     place = (frame["time_ns"], frame["capture"] or frame["source"], frame["connection"])
     return Sighting(*place, client_id, kind, by=frame["by"], text=frame["error"], since_ns=since_ns)
+
+
+def tls_sightings(frame: dict[str, Any], client_id: str | None) -> list[Sighting]:
+    """Return the row for damage that looks like TLS, if its connection is known.
+
+    :param frame: a row of `Frame`, by column
+    """
+    if not frame["connection"]:
+        return []
+    place = (frame["time_ns"], frame["capture"] or frame["source"], frame["connection"])
+    return [Sighting(*place, client_id, SightingKind.ERROR, by=frame["by"], api=TLS)]
 
 
 MAX_ERRORS: Final = 100

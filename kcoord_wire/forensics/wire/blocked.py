@@ -33,9 +33,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.causes import Cause
-from kcoord_wire.forensics.model import Evidence, Outage, Ownership, Rebalance, SightingKind, client_host
+from kcoord_wire.forensics.model import (
+    Evidence,
+    Outage,
+    Ownership,
+    Rebalance,
+    SightingKind,
+    broker_address,
+    client_host,
+)
 from kcoord_wire.forensics.wire.outages import SILENCE
-from kcoord_wire.forensics.wire.signs import NEVER_NS, NS_PER_S, broker_address
+from kcoord_wire.forensics.wire.signs import NEVER_NS, NS_PER_S
 from kcoord_wire.forensics.wire.traffic import GroupTraffic, Link
 from kcoord_wire.protocol.wording import clock, counted, first_of
 
@@ -64,14 +72,14 @@ class _Sign(NamedTuple):
     """A SYN without an answer, or bytes that were sent again and again.
 
     :ivar to_ns: until when at least; `NEVER_NS` for the end of the source
-    :ivar count: of SYNs, or copies
+    :ivar times: how many SYNs, or copies
     :ivar quiet_ns: for how long the connection had carried nothing before
     """
 
     link: Link
     from_ns: int
     to_ns: int
-    count: int
+    times: int
     quiet_ns: int = 0
 
     @property
@@ -104,7 +112,7 @@ class _Cut:
 
     @property
     def is_enough(self) -> bool:
-        syns = sum(sign.count for sign in self.signs if sign.is_syn)
+        syns = sum(sign.times for sign in self.signs if sign.is_syn)
         return syns >= _ENOUGH_SYNS or (bool(self.broken) and self.to_ns - self.from_ns >= _LEAST_NS)
 
     def carries(self, connection: str, at_ns: int) -> bool:
@@ -330,7 +338,9 @@ def _outage(
     followed = (
         row.number
         for row in rebalances
-        if row.cause in _LOST and row.client_host == cut.host and cut.from_ns <= row.started_ns <= until_ns + _FOLLOWS_NS
+        if row.cause in _LOST
+        and row.client_host == cut.host
+        and cut.from_ns <= row.started_ns <= until_ns + _FOLLOWS_NS
     )
     return Outage(
         group_id=traffic.group_id,
@@ -353,9 +363,7 @@ def _evidence(traffic: GroupTraffic, cut: _Cut) -> Iterator[Evidence]:
         yield Evidence(traffic.horizon_ns, "", _NO_FRAME, "the source ends before anything is acknowledged")
 
 
-def _blocked_text(
-    traffic: GroupTraffic, answers: _Answers, cut: _Cut, who: str, length: str, unread: str
-) -> str:
+def _blocked_text(traffic: GroupTraffic, answers: _Answers, cut: _Cut, who: str, length: str, unread: str) -> str:
     brokers = list(dict.fromkeys(cut.brokers))
     names = " and ".join([", ".join(brokers[:-1]), brokers[-1]] if len(brokers) > 1 else brokers)
     if traffic.service.broker_before(cut.from_ns) in brokers:
@@ -386,7 +394,7 @@ def _counts(cut: _Cut) -> str:
     for sign in cut.signs:
         name = sign.link.connection.rpartition("#")[0]
         count = syns if sign.is_syn else copies[sign.link.by or "client"]
-        count[name] = max(count[name], sign.count)
+        count[name] = max(count[name], sign.times)
     parts = [
         f"bytes {'of it' if side == 'client' else 'to it'} sent again {counted(count.total(), 'time')}"
         for side, count in copies.items()

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from kcoord_wire.forensics.model import NS_PER_MS, SightingKind, client_host
-from kcoord_wire.forensics.wire.signs import END, NS_PER_S, REFUSALS, Moment, broker_address, end_of
+from kcoord_wire.forensics.model import NS_PER_MS, SightingKind, broker_address, client_host
+from kcoord_wire.forensics.wire.signs import END, NS_PER_S, REFUSALS, Moment, end_of
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, ListedMember, Partition
 from kcoord_wire.forensics.wire.unwritten import Unwritten
 from kcoord_wire.protocol.error_codes import describe_error

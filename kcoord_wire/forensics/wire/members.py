@@ -32,9 +32,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kcoord_wire.forensics.model import NS_PER_MS, Awaited, MemberLife, SightingKind, client_host
+from kcoord_wire.forensics.model import NS_PER_MS, Awaited, MemberLife, SightingKind, broker_address, client_host
 from kcoord_wire.forensics.wire.outages import OutageTrace
-from kcoord_wire.forensics.wire.signs import NS_PER_S, REFUSALS, broker_address
+from kcoord_wire.forensics.wire.signs import NS_PER_S, REFUSALS
 from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
 from kcoord_wire.protocol.error_codes import ErrorCode

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Outage, SightingKind, client_host
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Outage, SightingKind, broker_address, client_host
 from kcoord_wire.forensics.wire.joins import Failover
-from kcoord_wire.forensics.wire.signs import LONG_NS, NEVER_NS, NS_PER_S, Moment, Wait, broker_address
+from kcoord_wire.forensics.wire.signs import LONG_NS, NEVER_NS, NS_PER_S, Moment, Wait
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
 from kcoord_wire.forensics.wire.unwritten import Unwritten
 from kcoord_wire.protocol.error_codes import describe_error

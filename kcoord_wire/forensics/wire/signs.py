@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.coded import in_order, names_of, ranked, whole
+from kcoord_wire.forensics.model import broker_address
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -348,11 +349,6 @@ class Service:
         """The address of the broker that answered next."""
         at = bisect_right(self._answered, after_ns)
         return broker_address(self._connections[at].as_py()) if at < len(self._answered) else None
-
-
-def broker_address(connection: str) -> str:
-    """Return the broker's address, ``host:port``, in the name of a connection."""
-    return connection.partition("-")[2].rpartition("#")[0]
 
 
 def answer_spans(

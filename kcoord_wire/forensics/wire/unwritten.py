@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from kcoord_wire.forensics.model import SightingKind
-from kcoord_wire.forensics.wire.signs import NS_PER_S, REFUSALS, broker_address
+from kcoord_wire.forensics.model import SightingKind, broker_address
+from kcoord_wire.forensics.wire.signs import NS_PER_S, REFUSALS
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
 from kcoord_wire.protocol.error_codes import ErrorCode, describe_error
 

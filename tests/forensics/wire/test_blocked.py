@@ -31,9 +31,9 @@ def test_a_host_whose_syns_are_not_answered_is_blocked() -> None:
     [outage] = [outage for outage in history.outages if outage.kind == "host blocked"]
     assert (outage.broker, outage.members, outage.from_ns) == ("10.0.9.9:9092", ["c1-id"], at(21_000))
     assert outage.text == (
-        "c1 (10.0.0.1) could not connect to 10.0.9.9:9092, its coordinator, for 38.0 s, from 22:13:41 UTC to the end of "
-        "the source (9 SYNs without an answer), while the broker answered other hosts: a firewall or a route between "
-        "them"
+        "c1 (10.0.0.1) could not connect to 10.0.9.9:9092, its coordinator, for 38.0 s, from 22:13:41 UTC to the end "
+        "of the source (9 SYNs without an answer), while the broker answered other hosts: a firewall or a route "
+        "between them"
     )
     [found] = [each for each in findings_of("outage", history) if "firewall" in each.text]
     assert "a restart changes nothing" in found.advice

@@ -10,9 +10,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from kcoord_wire.forensics.causes import Cause
-from kcoord_wire.forensics.model import Exchange, table_of
+from kcoord_wire.forensics.model import Exchange, broker_address, table_of
 from kcoord_wire.forensics.wire.history import wire_history
-from kcoord_wire.forensics.wire.signs import BEGIN, END, UNKNOWN_SEQ, Moment, broker_address, end_of
+from kcoord_wire.forensics.wire.signs import BEGIN, END, UNKNOWN_SEQ, Moment, end_of
 from tests.support.exchange_script import MS, Script, at, two_members
 
 
