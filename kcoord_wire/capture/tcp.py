@@ -50,6 +50,7 @@ ENOUGH: Final = 3
 """Copies of the same bytes that tell a way which carries nothing from one that loses a packet."""
 
 _APART_NS: Final = 50_000_000  # between copies: the least timeout is 200 ms (Linux); what is captured twice is near
+_LONG_NS: Final = 5_000_000_000  # between bytes and their second copy: that is the sixth timeout of Linux, or so
 _MAX_PENDING_SEGMENTS: Final = 4096
 _WINDOW: Final = 1 << 30  # the largest that TCP can offer (RFC 7323): anything further away is not of this stream
 
@@ -111,6 +112,11 @@ class Resent:
     quiet_ns: int
 
 
+def _is_ahead(sequence: int, other: int) -> bool:
+    """Whether a sequence number lies behind another one in the stream."""
+    return 0 < (sequence - other) & 0xFFFFFFFF <= _WINDOW
+
+
 class _Copies:
     """Bytes that were sent again, and are not known to have arrived.
 
@@ -126,13 +132,15 @@ class _Copies:
         self.times, self.last_ns = 0, since_ns
         self.acknowledged: At | None = None
 
-    def is_beyond(self, sequence: int) -> bool:
-        """Whether a sequence number lies behind the start."""
-        return 0 < (sequence - self.start) & 0xFFFFFFFF <= _WINDOW
+    @property
+    def are_many(self) -> bool:
+        """Whether they show that nothing arrives; of a capture that begins among them, fewer do after a long time."""
+        lasted_ns = self.last_ns - self.since_ns
+        return self.times >= ENOUGH or (self.times >= ENOUGH - 1 and lasted_ns >= _LONG_NS)
 
     def add(self, segment: Segment) -> None:
         """Count a copy, of these bytes or others that were under way with them."""
-        if self.is_beyond(segment.sequence):
+        if _is_ahead(segment.sequence, self.start):
             self.size = max(self.size, ((segment.sequence - self.start) & 0xFFFFFFFF) + segment.length)
         else:
             self.start, self.size = segment.sequence, max(self.size, segment.length)
@@ -145,7 +153,18 @@ class _Copies:
 class _Direction:
     """One direction of a connection. Offsets are sequence numbers that do not wrap around."""
 
-    __slots__ = ("copies", "expected", "fin", "from_start", "initial", "pending", "pending_bytes", "since_ns")
+    __slots__ = (
+        "copies",
+        "expected",
+        "fin",
+        "from_start",
+        "initial",
+        "pending",
+        "pending_bytes",
+        "sent",
+        "sent_ns",
+        "since_ns",
+    )
 
     def __init__(self) -> None:
         self.expected: int | None = None  # offset of the next byte to deliver
@@ -155,6 +174,8 @@ class _Direction:
         self.pending: list[_Pending] = []  # sorted, without overlaps, all behind `expected`
         self.pending_bytes = 0
         self.since_ns = 0  # the last time at which nothing beyond `expected` was sent
+        self.sent: int | None = None  # where all that was sent ends, whether or not it was captured; see `note_sent`
+        self.sent_ns = 0
         self.copies: _Copies | None = None
 
     @property
@@ -165,6 +186,16 @@ class _Direction:
         self.initial = sequence
         self.expected = sequence + 1
         self.from_start = True
+
+    def note_sent(self, segment: Segment) -> bool:
+        """Return whether a segment has bytes that were not sent before."""
+        if self.expected is not None and (self.sent is None or _is_ahead(self.expected & 0xFFFFFFFF, self.sent)):
+            self.sent, self.sent_ns = self.expected & 0xFFFFFFFF, self.since_ns
+        end = (segment.sequence + segment.length) & 0xFFFFFFFF
+        if self.sent is not None and not _is_ahead(end, self.sent):
+            return False
+        self.sent, self.sent_ns = end, segment.time_ns
+        return True
 
     def advance(self, size: int) -> None:
         """Note that the next bytes are delivered."""
@@ -546,17 +577,16 @@ def _note_copies(connection: TcpConnection, sender: int, segment: Segment) -> It
     own, peer = connection._directions[sender], connection._directions[1 - sender]
     waiting = peer.copies
     if waiting is not None and segment.flags & ACK and waiting.acknowledged is None:
-        waiting.acknowledged = segment.at if waiting.is_beyond(segment.acknowledged) else None
-    if not segment.length or own.expected is None:
+        waiting.acknowledged = segment.at if _is_ahead(segment.acknowledged, waiting.start) else None
+    if not segment.length:
         return
-    copies, is_new = own.copies, own.distance(segment.sequence) + segment.length > 0
-    is_further = copies is not None and copies.acknowledged is not None and copies.is_beyond(segment.sequence)
-    if copies is not None and (is_new or is_further) and copies.acknowledged is not None:
+    is_new, heard = own.note_sent(segment), own.copies is not None and own.copies.acknowledged is not None
+    if own.copies is not None and heard and (is_new or _is_ahead(segment.sequence, own.copies.start)):
         yield from _settle(connection, sender, segment.at)
-    if is_new or (own.copies is None and segment.time_ns - own.since_ns < _APART_NS):
+    if is_new or (own.copies is None and segment.time_ns - own.sent_ns < _APART_NS):
         return
     if own.copies is None:
-        own.copies = _Copies(segment, own.since_ns, peer.since_ns)
+        own.copies = _Copies(segment, own.sent_ns, peer.since_ns)
         connection._resends = True
     own.copies.add(segment)
 
@@ -566,7 +596,7 @@ def _settle(connection: TcpConnection, sender: int, at: At) -> Iterator[StreamEv
     direction = connection._directions[sender]
     copies, direction.copies = direction.copies, None
     connection._resends = connection._directions[1 - sender].copies is not None
-    if copies is not None and copies.times >= ENOUGH:
+    if copies is not None and copies.are_many:
         piece = Resent(copies.size, copies.times, copies.since_ns, copies.quiet_ns)
         yield StreamEvent(connection, sender, copies.acknowledged or at, piece)
 

@@ -252,7 +252,7 @@ _LONG_MS: Final = 10_000  # from which a rebalance is unusual, whatever its caus
 _OFTEN: Final = 3  # rebalances within a minute that are unusual, whatever their causes
 _MINUTE_NS: Final = 60_000_000_000
 _LEAST_MS: Final = 1_000  # partition time from which on a rebalance without a finding may go before one
-_OUTAGES: Final = ("outage", "coordinator_move")
+_OUTAGES: Final = ("outage", "host_cut_off", "coordinator_move")
 NAMELESS_GROUP: Final = "(group without a name)"
 NO_GROUP: Final = "(clients outside groups)"
 

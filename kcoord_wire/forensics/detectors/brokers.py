@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.detectors.finding import (
     MINUTE_NS,
+    OF_HOSTS,
     SECOND_NS,
     DetectorResult,
     Seen,
@@ -88,7 +89,20 @@ _ADVICE: Final = MappingProxyType(
 @detector(10)
 def outage(seen: Seen) -> Iterator[DetectorResult]:
     """Outage: a time in which no coordinator answered the members of the group, other than a move."""
-    return (_outage(outage, seen.history) for outage in seen.history.outages if outage.kind != _MOVED)
+    others = (_MOVED, *OF_HOSTS)
+    return (_outage(outage, seen.history) for outage in seen.history.outages if outage.kind not in others)
+
+
+@detector(11, basis="frames")
+def host_cut_off(seen: Seen) -> Iterator[DetectorResult]:
+    """Host cut off: a host that a broker does not hear, or that does not hear it, while the broker serves others.
+
+    Its SYNs stay without an answer, or what either sends is sent again and again without an acknowledgement, which the
+    kernel of a process gives that is frozen or busy. So it is neither the process nor the broker.
+
+    Threshold: 3 SYNs, or bytes of which nothing was acknowledged for 3 s (`wire.blocked`).
+    """
+    return (_outage(outage, seen.history) for outage in seen.history.outages if outage.kind in OF_HOSTS)
 
 
 @detector(46, basis="frames")

@@ -148,11 +148,12 @@ def blocked_hosts(
             yield _outage(traffic, answers, cut, lives, rebalances, list(ownership))
 
 
-def explains(blocked: Outage, silence: Outage) -> bool:
-    """Whether nobody was answered for a time because the only members were those of a host that was cut off."""
+def explains(blocked: Outage, silence: Outage, traffic: GroupTraffic) -> bool:
+    """Whether nobody was answered for a time because the only members, or all of the source, were of a host cut off."""
     until_ns = NEVER_NS if blocked.to_ns is None else blocked.to_ns + NS_PER_S
     is_within = blocked.from_ns - NS_PER_S <= silence.from_ns and (silence.to_ns or NEVER_NS) <= until_ns
-    return silence.kind == SILENCE and is_within and set(silence.members) <= set(blocked.members)
+    is_alone = len({client_host(name) for name in traffic.service.spans}) == 1
+    return silence.kind == SILENCE and is_within and (is_alone or set(silence.members) <= set(blocked.members))
 
 
 class _Opened:
@@ -327,6 +328,7 @@ def _outage(
     ]
     members = sorted(life.member_id for life in of_host)
     names = sorted({life.client_id for life in of_host if life.client_id})
+    names = names or sorted({sign.link.client_id for sign in cut.signs if sign.link.client_id})
     who = f"{first_of(names)} ({cut.host})" if names else cut.host
     length = f"{(until_ns - cut.from_ns) / NS_PER_S:.1f} s, from {clock(cut.from_ns)}"
     length += " UTC to the end of the source" if lasts else f" to {clock(cut.to_ns)} UTC"
@@ -382,7 +384,7 @@ def _blocked_text(traffic: GroupTraffic, answers: _Answers, cut: _Cut, who: str,
     if not (others or cut.is_sent_again_by("broker")):
         why = f"the machine of that broker is off, or {why}"
     elif not (elsewhere or cut.is_sent_again_by("client")):
-        why = "its host stood still or its network carried nothing, for a frozen process still acknowledges"
+        why = "its host, or what lies between (a firewall, a route), for a frozen process still acknowledges"
     while_ = f", while {meanwhile}" if meanwhile else ""
     return f"{who} {verb} {names} for {length}{unread} ({_counts(cut)}){while_}: {why}"
 

@@ -202,7 +202,7 @@ class _WireGroup:
         rows = [
             row
             for row in outage_rows(self._traffic.group_id, self._outages, self._replay.traces, self._traces)
-            if not any(explains(each, row) for each in blocked)
+            if not any(explains(each, row, self._traffic) for each in blocked)
         ]
         return sorted([*rows, *blocked], key=lambda row: row.from_ns)
 

@@ -35,7 +35,7 @@ def test_a_host_whose_syns_are_not_answered_is_blocked() -> None:
         "of the source (9 SYNs without an answer), while the broker answered other hosts: a firewall or a route "
         "between them"
     )
-    [found] = [each for each in findings_of("outage", history) if "firewall" in each.text]
+    [found] = [each for each in findings_of("host_cut_off", history) if "firewall" in each.text]
     assert "a restart changes nothing" in found.advice
 
 
