@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import astuple
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcoord_wire.capture.packets import ACK, FIN, RST, SYN, Segment
-from kcoord_wire.capture.tcp import MAX_PENDING, PATIENCE, Closed, Group, Hole, Reassembler, Refused, TcpConnection
+from kcoord_wire.capture.tcp import (
+    MAX_PENDING,
+    PATIENCE,
+    Closed,
+    Group,
+    Hole,
+    Reassembler,
+    Refused,
+    Resent,
+    TcpConnection,
+)
 
 CLIENT, BROKER = ("10.0.0.1", 50000), ("10.0.0.2", 9092)
 STREAM = random.Random(1).randbytes(3000)
@@ -236,6 +247,89 @@ def test_a_hole_has_the_interval_in_which_its_bytes_were_sent() -> None:
     (hole,) = [event for event in events if isinstance(event.piece, Hole)]
     assert isinstance(hole.piece, Hole)
     assert (hole.piece.since_ns, hole.at[0]) == (5, 9)
+
+
+# ---- what is sent again
+
+
+MS = 1_000_000
+TIMEOUTS = (200, 600, 1_400, 3_000)  # in ms after the first time, as those of Linux double
+
+
+def again(segments: Iterable[Segment], end_ms: int = 60_000) -> list[tuple[bool, Resent, int]]:
+    """What was sent again and again: whether by the client, the piece, and its time in ms."""
+    reassembler = Reassembler()
+    events = [event for each in segments for event in reassembler.push(each)]
+    return [
+        (event.connection.endpoints[event.sender] == CLIENT, event.piece, event.at[0] // MS)
+        for event in [*events, *reassembler.finish((end_ms * MS, 0))]
+        if isinstance(event.piece, Resent)
+    ]
+
+
+def at_ms(ms: float, sequence: int, payload: bytes = b"", **fields: int | bool) -> Segment:
+    return segment(sequence, payload, ack=int(fields.pop("ack", 1)), at=int(ms * MS), back=bool(fields.pop("back", 0)))
+
+
+def copies(*times: int, start: int = 1_000, **fields: int | bool) -> list[Segment]:
+    """An answer, a request 100 ms behind it, and copies of that so many ms later."""
+    opening = [at_ms(start - 100, 1, b"answer", back=True), at_ms(start, 1, b"question", ack=7)]
+    return [*opening, *(at_ms(start + ms, 1, b"question", ack=7) for ms in times)]
+
+
+def test_bytes_that_nothing_acknowledges() -> None:
+    over = [at_ms(7_400, 7, ack=9, back=True), at_ms(7_500, 9, b"next", ack=7)]
+    assert again([*copies(*TIMEOUTS), *over]) == [(True, Resent(8, 4, 1_000 * MS, 100 * MS), 7_400)]
+    assert again(copies(*TIMEOUTS)) == [(True, Resent(8, 4, 1_000 * MS, 100 * MS), 60_000)], "to the end of the capture"
+    reset = segment(7, flags=RST, back=True, at=9_000 * MS)
+    assert again([*copies(*TIMEOUTS), reset]) == [(True, Resent(8, 4, 1_000 * MS, 100 * MS), 9_000)]
+
+
+def test_a_lost_segment_or_a_packet_captured_twice_is_none() -> None:
+    heard = [at_ms(1_700, 7, ack=9, back=True), at_ms(1_800, 9, b"next", ack=7)]
+    assert again([*copies(200, 600), *heard]) == []
+    assert again([each for each in copies(600) for _ in range(4)]) == []
+    lossy = [at_ms(0, 1, b"answer", back=True)]
+    for number in range(9):
+        sent_ms, start = 1_000 * (number + 1), 1 + 8 * number
+        lossy += [at_ms(sent_ms + ms, start, b"question", ack=7) for ms in (0, 300, 700)]
+        lossy.append(at_ms(sent_ms + 710, 7, ack=start + 8, back=True))
+    assert again(lossy) == []
+
+
+def test_copies_of_which_the_capture_has_the_last() -> None:
+    assert again(copies(3_000, 9_000)) == [(True, Resent(8, 2, 1_000 * MS, 100 * MS), 60_000)]
+    assert again(copies(3_000)) == []
+
+
+def test_acknowledgements_that_do_not_arrive() -> None:
+    """They were captured on the way, and the copies go on: both sides hear nothing."""
+    unheard = [at_ms(1_000 + ms + 1, 7, ack=9, back=True) for ms in TIMEOUTS]
+    ((_, piece, at),) = again(sorted([*copies(*TIMEOUTS), *unheard], key=lambda each: each.time_ns))
+    assert (piece.times, at) == (4, 4_001)
+
+
+def test_more_is_sent_meanwhile_and_the_last_segment_first() -> None:
+    flight = [at_ms(1_000, 1, b"one", ack=7), at_ms(1_001, 4, b"two", ack=7), at_ms(1_050, 7, b"three", ack=7)]
+    timeouts = [at_ms(1_200, 7, b"three", ack=7), *(at_ms(1_050 + ms, 1, b"one", ack=7) for ms in TIMEOUTS[1:])]
+    more = at_ms(3_000, 12, b"four", ack=7)
+    segments = [at_ms(900, 1, b"answer", back=True), *flight, *timeouts, more]
+    ((is_client, piece, _),) = again(sorted(segments, key=lambda each: each.time_ns))
+    assert (is_client, piece.times, piece.size, piece.since_ns) == (True, 4, 5, 1_050 * MS)
+
+
+def test_an_idle_connection_that_was_forgotten() -> None:
+    later = [at_ms(401_000 + ms, 9, b"again", ack=7) for ms in (0, *TIMEOUTS)]
+    ((_, piece, _),) = again([*copies(), at_ms(1_001, 7, ack=9, back=True), *later], end_ms=420_000)
+    assert (piece.times, piece.quiet_ns) == (4, 399_999 * MS)
+
+
+def test_copies_of_bytes_that_were_cut_or_wait_for_others() -> None:
+    """A capture with snaplen, or without the other direction: nothing is delivered, and still it is sent again."""
+    cut = [Segment(*astuple(each)[:6], 8, each.payload[:2]) for each in copies(*TIMEOUTS)[1:]]
+    assert [piece.times for _, piece, _ in again(cut)] == [4]
+    unseen = [at_ms(900, 1, b"answer", back=True), *(at_ms(1_000 + ms, 1, b"a", ack=99) for ms in (0, *TIMEOUTS))]
+    assert [piece.times for _, piece, _ in again(unseen)] == [4]
 
 
 # ---- ends

@@ -89,3 +89,103 @@ def test_a_reset_a_lost_syn_or_a_machine_that_is_off_is_none() -> None:
     tries(off, 21, 28, 35)
     for script in (reset, lost, off):
         assert "host blocked" not in [outage.kind for outage in script.history().outages]
+
+
+# ---- bytes that are sent again
+
+COORDINATOR, LEADER = "10.0.9.9:9092", "10.0.9.8:9092"
+
+
+def resent(
+    script: Script, from_s: int, to_s: int, *, by: str = "client", broker: str = COORDINATOR, idle_s: int = 0
+) -> None:
+    """What one side sends on a connection between c1 and a broker is not acknowledged."""
+    idle = f", after {idle_s} s without a packet" if idle_s else ""
+    text = f"96 bytes sent again 7 times without an acknowledgement{idle}"
+    script.closed(
+        "c1", to_s * 1_000, kind=SightingKind.RESENT, connection=f"10.0.0.1:4900-{broker}#r{broker[7]}{by}", by=by,
+        text=text, since_ns=at(from_s * 1_000),
+    )  # fmt: skip
+
+
+def blocked(script: Script) -> list[tuple[str, str]]:
+    return [(row.kind, row.text) for row in script.history().outages]
+
+
+def test_a_member_that_is_cut_off_from_its_coordinator() -> None:
+    script = group_of_two()
+    resent(script, 20, 40)
+    resent(script, 21, 38, by="broker")
+    script.fetch("c1", 30_000, 0, 5, 9)
+    script.topics[-1].connection = f"10.0.0.1:4002-{LEADER}#leader"
+    [(kind, text)] = blocked(script)
+    assert (kind, text) == (
+        "host blocked",
+        "c1 (10.0.0.1) was cut off from 10.0.9.9:9092, its coordinator, for 20.0 s, from 22:13:40 to 22:14:00 UTC "
+        "(bytes of it sent again 7 times and bytes to it sent again 7 times without an acknowledgement), while the "
+        "broker answered other hosts and other brokers answered it: a firewall or a route between them",
+    )
+    [lost] = [row for row in script.history().members if row.client_id == "c1"]
+    assert lost.end == "cut off"
+
+
+def test_a_host_of_which_nothing_comes_may_have_stopped() -> None:
+    script = group_of_two()
+    resent(script, 20, 40, by="broker")
+    [(_, text)] = blocked(script)
+    assert text.endswith(
+        ": its host, or what lies between (a firewall, a route), for a frozen process still acknowledges"
+    )
+
+
+def test_it_ends_with_an_answer_on_another_connection() -> None:
+    script = group_of_two()
+    resent(script, 20, 40)
+    script.beats("c1", 34_000, 50_000, 1)
+    [outage] = script.history().outages
+    assert outage.to_ns == at(34_000)
+
+
+def test_a_connection_that_was_forgotten() -> None:
+    alone, idle = group_of_two(), group_of_two()
+    for script in (alone, idle):
+        script.beats("c1", 20_000, 60_000, 1)
+    resent(alone, 20, 50)
+    resent(idle, 20, 50, broker=LEADER, idle_s=350)
+    idle.fetch("c2", 30_000, 1, 5, 9)
+    idle.topics[-1].connection = f"10.0.0.2:4002-{LEADER}#leader"
+    idle.closed("c1", 45_000, kind=SightingKind.OPENED, connection=f"10.0.0.1:4901-{LEADER}#new")
+    [(kind, text)] = blocked(idle)
+    assert kind == "connection forgotten"
+    assert "a connection to 10.0.9.8:9092 for 25.0 s, from 22:13:40 to 22:14:05 UTC" in text
+    assert "idle for 350 s before" in text
+    assert text.endswith("between them had forgotten it")
+    assert [kind for kind, _ in blocked(alone)] == ["connection forgotten"]
+    [found] = findings_of("host_cut_off", idle.history())
+    assert "connections.max.idle.ms" in found.advice
+
+
+def test_brokers_that_a_host_does_not_reach_at_once_are_one_outage() -> None:
+    script = group_of_two()
+    resent(script, 20, 40, by="broker")
+    resent(script, 21, 41, by="broker", broker=LEADER)
+    [(_, text)] = blocked(script)
+    assert "was cut off from 10.0.9.9:9092 and 10.0.9.8:9092, the coordinator among them, for 21.0 s" in text
+
+
+def test_the_capture_of_one_host_does_not_tell_a_firewall_from_a_broker_that_is_off() -> None:
+    script = group_of_two()
+    script.beats("c1", 20_000, 60_000, 1)
+    resent(script, 20, 40, broker=LEADER)
+    [(_, text)] = blocked(script)
+    assert text.endswith(": the machine of that broker is off, or a firewall or a route between them")
+
+
+def test_a_broker_that_is_off_for_all_is_no_hosts_fault() -> None:
+    script = group_of_two(20_000)
+    resent(script, 20, 40)
+    script.beats("c2", 39_900, 50_000, 1)
+    assert "host blocked" not in [kind for kind, _ in blocked(script)]
+    short = group_of_two()
+    resent(short, 20, 22)
+    assert blocked(short) == []
