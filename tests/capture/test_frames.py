@@ -226,6 +226,24 @@ def test_a_connection_left_out_is_a_loss_with_its_place(tmp_path: Path) -> None:
     )
 
 
+def test_tls_to_a_broker_that_is_known_is_said_to_be(tmp_path: Path) -> None:
+    other = Line(client=("10.0.0.1", 40000)).open().send(0, b"\x16\x03\x01\x02\x05" + bytes(200))
+    found = raw_frames(talk(Line().open(), [1]).packets + other.packets, tmp_path)
+    first = next(item for item in found if item.kind == "damage")
+    assert first.error is not None
+    assert first.error.startswith("request: frame size")
+    assert first.error.endswith(", which looks like TLS")
+
+
+def test_bytes_that_nothing_acknowledges_are_a_row(tmp_path: Path) -> None:
+    line = talk(Line().open(), [1])
+    line.send(0, kw.frame(asked(3)[0]))
+    (found,) = [item for item in raw_frames([*line.packets, *line.packets[-1:] * 4], tmp_path) if item.kind == "resent"]
+    assert (found.by, found.since_ns, found.time_ns) == ("client", 1_005_000_005_000, 1_009_000_005_000)
+    size = len(asked(3)[0]) + 4
+    assert found.error == f"{size} bytes sent again 4 times without an acknowledgement"
+
+
 # ---- the ends of connections, and those that were never made
 
 

@@ -90,6 +90,15 @@ def test_nothing_unusual_is_said_with_what_happened() -> None:
     )
 
 
+def test_clocks_that_were_corrected_are_a_note() -> None:
+    history = started()
+    clock = Finding("billing", "source_clocks", "info", 0, None, "b.pcap", "it is ahead", "", 1_600.0, 500.0, [], [])
+    history.findings = [clock]
+    found = headline(history)
+    assert found.severity == "quiet"
+    assert found.text.endswith("; the clocks of its sources differ, and were corrected")
+
+
 @pytest.mark.parametrize("cause", [Cause.SESSION_EXPIRED, Cause.POLL_TIMEOUT, Cause.COORDINATOR_FAILOVER])
 def test_a_fault_goes_before_what_cost_more(cause: Cause) -> None:
     history = started((300, cause, "c2"), (400, Cause.NEW_MEMBER, "c3"))
@@ -267,6 +276,7 @@ def expired(end: str | None, *returned: Any, **more: Any) -> GroupHistory:
         ("process died", "died at 00:01:40 UTC: its connection was closed without LeaveGroup"),
         ("process ended", "ended at 00:01:40 UTC: its connection was closed, and it sends no LeaveGroup"),
         ("silent", "fell silent at 00:01:40 UTC on an open connection, frozen or cut off"),
+        ("cut off", "was cut off at 00:01:40 UTC: what it and its broker sent was not acknowledged"),
         ("gone", "was gone at 00:01:40 UTC: its connection ended, and bytes before that are missing"),
     ],
 )

@@ -7,13 +7,16 @@ Errors outside groups: findings of the members' groups, and of clients that are 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kcoord_wire.forensics.detectors import detect, history_of_clients
 from kcoord_wire.forensics.detectors.brokers import LASTING_MS
-from kcoord_wire.forensics.model import Evidence, Exchange, Outage, Sighting, SightingKind
+from kcoord_wire.forensics.model import TLS, Evidence, Exchange, Outage, Sighting, SightingKind
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.detector_groups import SECOND, exchange, group, life, of
+from tests.support.exchange_script import two_members
 
 
 def refused(api: str, times: int, code: int, start_s: float = 10, client: str = "c1", **more: object) -> list[Exchange]:
@@ -239,6 +242,30 @@ def test_a_topic_that_a_member_may_not_read() -> None:
     assert found.severity == "warning"
     assert found.text.endswith("; not again in the 58.0 s after that")
     assert history_of_clients([history], errors) is None
+
+
+@pytest.mark.parametrize(("by", "what"), [("client", "speaks TLS to"), ("broker", "speaks no TLS to")])
+def test_tls_where_the_port_expects_none(by: str, what: str) -> None:
+    rows = [
+        Sighting(at * SECOND, "a.pcap", f"10.0.0.7:{at}-10.0.0.9:9092#{at}", None, SightingKind.ERROR, by=by, api=TLS)
+        for at in range(1, 5)
+    ]
+    rows += [replace(row, source="b.pcap", connection=f"{(row.connection or '')}9") for row in rows]  # of another host
+    history = history_of_clients([group(60, members=[life("c1")])], rows)
+    assert history is not None
+    (found,) = history.findings
+    assert (found.severity, found.subject, found.value) == ("critical", "10.0.0.7", 4)
+    assert found.text.startswith(f"10.0.0.7 {what} the port 10.0.0.9:9092, which expects ")
+    assert "4 times in 3.0 s" in found.text
+    probed = history_of_clients([], rows[:1])
+    assert probed is not None
+    assert probed.findings[0].severity == "warning", "as a scanner of ports does it"
+
+
+def test_a_commit_of_a_member_that_was_removed_is_no_tools() -> None:
+    script = two_members()
+    script.commit("c2", 5_000, {0: 7}, member_id="", generation_id=-1, error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+    assert "refused" not in [found.detector for found in detect(script.history(), script.tables()[0])]
 
 
 def test_clients_in_no_group_have_a_history_of_their_own() -> None:

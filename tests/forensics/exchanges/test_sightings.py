@@ -284,6 +284,30 @@ def test_a_refused_connection_is_seen() -> None:
     ]
 
 
+def test_bytes_that_are_sent_again_are_seen_and_no_loss() -> None:
+    name, text = "10.0.0.1:4000-10.0.9.9:9092#1", "8 bytes sent again 4 times without an acknowledgement"
+    frame = Frame("a.pcap", 0, 0, 7, name, "resent", b"", text, by="client", since_ns=3)
+    exchanges, seen, matcher = match_all([batch([frame])])
+    assert (exchanges, matcher.losses, matcher.counts["damage"]) == ([], [], 0)
+    assert [(row["kind"], row["since_ns"], row["time_ns"], row["by"], row["text"]) for row in seen] == [
+        ("resent", 3, 7, "client", text)
+    ]
+
+
+def test_tls_on_a_plain_connection_is_an_error_of_it() -> None:
+    name, text = (
+        "10.0.0.1:4000-10.0.9.9:9092#1",
+        "request: frame size 369295616 is above the limit, which looks like TLS",
+    )
+    frames = [
+        Frame("a.pcap", at, 0, at, connection, "damage", b"", text, 1, "client", at)
+        for at, connection in ((1, name), (2, ""))
+    ]
+    _, seen, matcher = match_all([batch(frames)])
+    assert [loss.count for loss in matcher.losses] == [2]
+    assert [(row["api"], row["by"]) for row in seen if row["kind"] == "error"] == [("TLS", "client")]
+
+
 def test_missing_bytes_are_seen_unless_they_hide_nothing() -> None:
     name = "10.0.0.1:4000-10.0.9.9:9092#1"
     hole = Frame("a.pcap", 1, 9, 7, name, "damage", b"", "request: bytes were not captured", 50, "client", 3)
