@@ -16,7 +16,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from tests.incidents import growth, outages, reading, scenes
+from tests.incidents import changes, growth, lateness, networks, outages, reading, refusals, scenes, streams
 from tests.incidents.damage import INTACT, Damage
 from tests.incidents.hall import Hall, Plan, Play
 from tests.incidents.labels import CAPTURE, LOG
@@ -65,6 +65,7 @@ class Lot:
     :ivar recorded: whether it can be played through `kcoord record`
     :ivar static: whether members are static, whose leaving would be one more incident
     :ivar rates: of records that come meanwhile, a second
+    :ivar secured: the security protocol of one more listener that it needs
     """
 
     kind: str
@@ -82,6 +83,7 @@ class Lot:
     recorded: bool = True
     rates: Sequence[int] = _RATES
     static: bool = False
+    secured: str = ""
 
 
 def _ms(chance: Random, low: int, high: int) -> int:
@@ -195,6 +197,71 @@ def _outliving(chance: Random) -> Drawn:
     return {"frozen_ms": _ms(chance, 6_000, 12_000), "before_ms": _ms(chance, 0, 5_000)}
 
 
+def _streams(chance: Random) -> Drawn:
+    return {"session_ms": chance.choice((6_000, 10_000))}
+
+
+def _streams_killed(chance: Random) -> Drawn:
+    return {**_streams(chance), "returns_ms": chance.choice((None, chance.randrange(500, 3_000)))}
+
+
+def _streams_frozen(chance: Random) -> Drawn:
+    session = chance.choice((6_000, 8_000))
+    return {"session_ms": session, "frozen_ms": session + _ms(chance, 2_000, 6_000)}
+
+
+def _migrated(chance: Random) -> Drawn:
+    ways: tuple[tuple[Drawn, Drawn], ...] = (({}, MODERN), ({}, MODERN), (MODERN, {}))
+    own, to = chance.choice(ways)
+    return {**own, "to": to, "count": chance.choice((2, 3, 3)), "stays_ms": _ms(chance, 1_000, 4_000)}
+
+
+def _topics(chance: Random) -> Drawn:
+    refresh = chance.choice((2_000, 4_000))
+    return {
+        "count": chance.choice((1, 2, 3)),
+        "every_ms": _ms(chance, 4_000, 8_000),
+        "topic_metadata_refresh_interval_ms": refresh,
+    }
+
+
+def _handled(chance: Random) -> Drawn:
+    poll = chance.choice((5_000, 6_000, 8_000))
+    linger = poll + _ms(chance, 4_000, 9_000)
+    return {"poll_ms": poll, "linger_ms": linger, "session_ms": chance.choice((10_000, 30_000))}
+
+
+def _blocked(chance: Random) -> Drawn:
+    session = chance.choice((6_000, 8_000, 10_000))
+    return {
+        "session_ms": session,
+        "stall_ms": session + _ms(chance, 3_000, 8_000),
+        "blocks": chance.choice((True, False)),
+        "times": chance.choice((1, 1, 2)),
+    }
+
+
+def _stormy(chance: Random) -> Drawn:
+    poll = chance.choice((3_000, 4_000))
+    return {"poll_ms": poll, "stall_ms": poll + _ms(chance, 2_000, 4_000), "rounds": chance.choice((1, 1, 2))}
+
+
+def _lossy(chance: Random) -> Drawn:
+    return {
+        "session_ms": chance.choice((3_000, 4_000)),
+        "share": chance.choice((0.4, 0.5, 0.6)),
+        "lasts_ms": _ms(chance, 15_000, 25_000),
+    }
+
+
+def _dropped(chance: Random) -> Drawn:
+    return {
+        "session_ms": chance.choice((4_000, 6_000)),
+        "timeout_ms": chance.choice((8_000, 10_000, 12_000)),
+        "before_ms": _ms(chance, 0, 5_000),
+    }
+
+
 _TWO: Final = (2,)
 _REPLICAS: Final = {"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "1000"}
 
@@ -247,6 +314,96 @@ LOTS: Final = (
     Lot("response too large", reading.cannot_take, ("confluent",), _too_small, (1, 2, 3), weight=2),
     Lot("hot partition", reading.has_a_hot_partition, ("confluent", "kafka-python"), _hot, weight=2),
     Lot("quota", reading.is_throttled, ("confluent", "kafka-python", "java"), _throttled, weight=2),
+    Lot("streams killed", streams.loses_an_instance, ("streams",), _streams_killed, _TWO, logged=True, rates=(5, 20)),
+    Lot("streams frozen", streams.freezes_an_instance, ("streams",), _streams_frozen, _TWO, logged=True, rates=(5, 20)),
+    Lot(
+        "streams restarted",
+        streams.restarts_instances,
+        ("streams",),
+        lambda c: {**_streams(c), "count": c.choice((1, 2))},
+        _TWO,
+        logged=True,
+        rates=(5, 20),
+    ),
+    Lot(
+        "static deploy",
+        streams.restarts_instances,
+        ("streams",),
+        _fixed(session_ms=60_000, count=2, static=True),
+        _TWO,
+        fed=False,
+        weight=0.5,
+    ),
+    Lot(
+        "protocol changed",
+        changes.changes_protocol,
+        ("confluent", "java"),
+        _migrated,
+        (3, 4),
+        logged=True,
+        newer=True,
+        weight=2,
+        properties={"group.consumer.migration.policy": "bidirectional"},
+    ),
+    Lot("new topics", changes.gains_topics, ("confluent",), _topics, logged=True, fed=False),
+    Lot(
+        "new topics",
+        changes.gains_topics,
+        ("confluent",),
+        lambda c: {**_topics(c), **MODERN},
+        fed=False,
+        newer=True,
+        weight=0.5,
+    ),
+    Lot(
+        "outside commit refused",
+        changes.refuses_offsets,
+        ("confluent", "java", "aiokafka"),
+        lambda c: {"times": c.choice((1, 2, 3)), "to": c.randrange(0, 4), "waits_ms": _ms(c, 1_000, 4_000)},
+        rates=(5, 20, 60),
+    ),
+    Lot("slow handler", lateness.lets_the_group_wait, ("sarama", "aiokafka"), _handled, (3, 4), logged=True, weight=2),
+    Lot("blocked loop", lateness.blocks_its_loop, ("kafkajs",), _blocked, (2, 3), logged=True, rates=(20, 60)),
+    Lot("poll storm", lateness.polls_late_in_turn, STALLING, _stormy, (3, 4), logged=True, weight=2),
+    Lot(
+        "lossy network",
+        networks.loses_packets,
+        ("confluent", "kafka-python", "aiokafka", "java"),
+        _lossy,
+        (2, 3),
+        recorded=False,
+        weight=2,
+    ),
+    Lot(
+        "connection dropped",
+        networks.loses_its_connections,
+        ("confluent", "aiokafka", "java"),
+        _dropped,
+        (2, 3),
+        recorded=False,
+        weight=2,
+    ),
+    Lot(
+        "password refused",
+        refusals.has_a_wrong_password,
+        ("confluent", "java"),
+        lambda c: {"lasts_ms": _ms(c, 6_000, 14_000), "is_replaced": c.choice((True, False))},
+        (2, 3),
+        logged=True,
+        recorded=False,
+        secured="SASL_PLAINTEXT",
+        weight=1.5,
+    ),
+    Lot(
+        "certificate refused",
+        refusals.distrusts_the_broker,
+        ("confluent", "java"),
+        lambda c: {"lasts_ms": _ms(c, 6_000, 14_000)},
+        _TWO,
+        logged=True,
+        recorded=False,
+        secured="SSL",
+    ),
     Lot("subscription", scenes.subscribes_anew, ("confluent", "java"), sizes=_TWO, fed=False),
     Lot("assignors", scenes.mixes_assignors, ("confluent", "kafka-python"), sizes=_TWO, fed=False),
     Lot("too many", scenes.overflows, ("confluent",), _fixed(limit=LIMIT), _TWO, fed=False),
@@ -346,19 +503,19 @@ def is_aside(name: str, seed: int) -> bool:
 
 def _together(chance: Random, deck: Sequence[Lot]) -> list[tuple[bool, list[Lot]]]:
     """Whether a hall has the newer broker, and its lots, which need the same brokers; those of one fault are three."""
-    piles: dict[tuple[int, bool], list[Lot]] = {}
+    piles: dict[tuple[int, bool, str], list[Lot]] = {}
     halls = []
     for lot in deck:
         newer = lot.newer or chance.random() < 0.5
         if lot.fault is not None:
             halls.append((newer, [lot] * 3))
             continue
-        pile = piles.setdefault((lot.nodes, newer), [])
+        pile = piles.setdefault((lot.nodes, newer, lot.secured), [])
         pile.append(lot)
         if len(pile) == _A_HALL:
             halls.append((newer, list(pile)))
             pile.clear()
-    halls += [(newer, pile) for (_, newer), pile in piles.items() if pile]
+    halls += [(newer, pile) for (_, newer, _), pile in piles.items() if pile]
     chance.shuffle(halls)
     return halls
 
@@ -379,6 +536,7 @@ def _hall(chance: Random, name: str, kafka: str, lots: Sequence[Lot], names: Ite
         properties,
         fault,
         "recorder" if recorded else "broker",
+        secured=lots[0].secured,
         alone=lots[0].kind == "unwritten log",
         hosted=True,
         damage=damage,

@@ -26,6 +26,8 @@ from pathlib import Path
 from threading import Barrier, BrokenBarrierError, Event
 from typing import Any, Literal
 
+import trustme
+
 import kcoord_wire as kw
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.recorder.proxy import Recorder
@@ -35,7 +37,7 @@ from tests.incidents.labels import CAPTURE, Act, Incident, Run, write_label
 from tests.incidents.pods import Pods
 from tests.incidents.truth import judge_truth
 from tests.support.clients.members import Client, Member
-from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics, make_topics, tool
+from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics, make_topics, pem, tool
 from tests.support.stage import PARTITIONS, Stage
 from tests.support.wire import Wire
 
@@ -53,6 +55,13 @@ PROPERTIES = {
     "group.consumer.session.timeout.ms": "4000",
     "group.consumer.min.session.timeout.ms": "4000",
 }
+USER, PASSWORD = "alice", "secret"
+_SECURED = {
+    "ssl.keystore.type": "PEM",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "scram-sha-256.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+}
+"""Of a listener of whatever security protocol."""
 _LINE = re.compile(r"^\[([\d :,-]+)\] (\w+) (\S+) - (.*)$", re.M)
 """As slf4j-simple writes it; kept in the layout of Kafka's own config/log4j.properties."""
 
@@ -277,6 +286,7 @@ class Hall:
     :ivar nodes: how many brokers; the first is the controller
     :ivar fault: done to a broker while the groups of all scenes live; None where each scene has its own
     :ivar point: where it is captured: ``broker`` (packets), or ``recorder`` (`kcoord record`, which all clients use)
+    :ivar secured: the security protocol of one more listener of each broker; empty for none
     :ivar alone: whether the topics are on the first broker alone, whatever happens to the others
     :ivar hosted: whether each client has a host of its own (`Pods`), which can be cut off
     :ivar damage: what happens to the capture before it is kept
@@ -291,6 +301,7 @@ class Hall:
     properties: Mapping[str, str] = field(default_factory=dict)
     fault: Callable[[Hall], list[Act]] | None = None
     point: str = "broker"
+    secured: str = ""
     alone: bool = False
     hosted: bool = False
     damage: Damage = INTACT
@@ -309,6 +320,11 @@ class Hall:
             options: dict[str, Any] = {"controller": first, "node_id": node, "inside": True}
             if self.pods is not None:
                 options["host"] = self.pods.broker(node)
+            if self.secured:
+                certificate = folder / f"incident-{self.name}-{node}.pem"
+                certificate.write_bytes(pem(trustme.CA().issue_cert(options.get("host", "127.0.0.1"))))
+                listener = {**_SECURED, "ssl.keystore.location": str(certificate)}
+                options |= {"secured": listener, "security": self.secured, "users": {USER: PASSWORD}}
             broker = KafkaBroker(path, properties, self.kafka, **options)
             self.brokers.append(broker)
             stack.callback(broker.stop)
@@ -351,7 +367,9 @@ def _captured(hall: Hall, folder: Path) -> Iterator[tuple[Path, str]]:
             yield recording, recorder.address
         return
     raw = folder / f"{hall.name}.pcap"
-    with Capture(raw, [broker.port for broker in hall.brokers], "lo" if hall.pods is None else hall.pods.bridge):
+    secured = [int(broker.secured_address.rpartition(":")[2]) for broker in hall.brokers if hall.secured]
+    ports = [*(broker.port for broker in hall.brokers), *secured]
+    with Capture(raw, ports, "lo" if hall.pods is None else hall.pods.bridge):
         yield raw, ",".join(broker.address for broker in hall.brokers)
 
 

@@ -132,6 +132,11 @@ _STILL: Final = r"silen|frozen|froze|stood still|network|not heard|paused|suspen
 _EXPIRED: Final = (Says(r"session timeout|heartbeat|session .*(ended|expired)"),)
 _RESTARTED: Final = (Says(r"restart|started again|shut ?down|stopped|did not serve|loaded|moved|outage", names=False),)
 _NOT_DEAD: Final = r"\b(died|crashed|was killed)\b"
+_NETWORK: Final = (
+    r"network|cut off|unreachable|does not reach|firewall|\bNAT\b|unanswered|retransmi|sent again|packets? .*lost"
+)
+_SLOW_LEADER: Final = r"assign\w* .*(slow|took|takes)|the leader .* took|slow leader"
+_PROTOCOL: Final = r"\b(consumer|classic|KIP-848)\b.*protocol|protocol.*\b(consumer|classic|KIP-848)\b"
 _NOT_SILENT: Final = rf"^(?!.*{_DEAD}).*(frozen|fell silent|stood still)"
 """Of a process that was killed: unless it is said to be one of several that are possible."""
 
@@ -363,6 +368,109 @@ RULES: Final[dict[str, Rule]] = {
         leads=True,
         never=r"too slow|do not come back|stops for good|came back \d+ times|commits? of",
     ),
+    "streams killed": Rule(
+        "which instance of Streams died, and that its tasks waited for its session",
+        [Says(r"session timeout"), Says(_DEAD)],
+        first=_DIED,
+        logged=_EXPIRED,
+        wrongly=_NOT_SILENT,
+        never=_SLOW_LEADER,
+        harmful=_TOUCHES_POLL,
+    ),
+    "streams frozen": Rule(
+        "which instance of Streams was silent, with its connection open",
+        [Says(r"session timeout"), Says(_STILL)],
+        logged=_EXPIRED,
+        wrongly=_NOT_DEAD,
+        never=_SLOW_LEADER,
+        harmful=_TOUCHES_POLL,
+    ),
+    "streams restarted": Rule(
+        "which instance of Streams was restarted, and that its old member stayed until its session was over",
+        [
+            Says(r"session timeout|old member|without leav|did not leave"),
+            Says(r"restart|started again|came back|closed"),
+        ],
+        logged=_EXPIRED,
+        wrongly=_NOT_SILENT,
+        never=_SLOW_LEADER,
+        harmful=_TOUCHES_POLL,
+    ),
+    "protocol changed": Rule(
+        "that the members go over to the other protocol of groups, to which, and how many of them have",
+        [
+            Says(r"\b\d+ of (the |its )?\d+|\ball\b|\bboth\b", False, True, ("finding", "headline")),
+            Says(_PROTOCOL, False, True, ("finding", "headline", "cause")),
+        ],
+        causes=ORDERLY | {Cause.UNKNOWN},
+        first=_PROTOCOL,
+        leads=True,
+        never=r"nothing unusual|crash|frozen|fell silent|autoscal|swings",
+        harmful=rf"{_TOUCHES_POLL}|{_RAISES_SESSION}",
+    ),
+    "slow handler": Rule(
+        "for whom the group waited, and that it was removed because it did not join in time",
+        [Says(r"rebalance timeout|not (re)?join|waited for|joined .*late|handler|max\.poll")],
+        logged=[Says(r"rebalance timeout|not (re)?join|waited for|joined .*late|session")],
+        wrongly=rf"{_NOT_DEAD}|network",
+        harmful=_RAISES_SESSION,
+    ),
+    "blocked loop": Rule(
+        "who sent no heartbeats with its connection open, as KafkaJS does whose event loop is blocked",
+        [Says(r"session timeout"), Says(rf"{_STILL}|event loop|blocked")],
+        logged=_EXPIRED,
+        wrongly=_NOT_DEAD,
+        harmful=_TOUCHES_POLL,
+    ),
+    "connection dropped": Rule(
+        "whose connections carried nothing any more while its process ran and could open others",
+        [Says(r"session timeout"), Says(_NETWORK)],
+        outages=True,
+        wrongly=_NOT_DEAD,
+        harmful=_TOUCHES_POLL,
+    ),
+    "lossy network": Rule(
+        "who lost its session because the network lost its packets, not its process",
+        [Says(r"session timeout"), Says(_NETWORK)],
+        outages=True,
+        wrongly=_NOT_DEAD,
+        harmful=_TOUCHES_POLL,
+    ),
+    "poll storm": Rule(
+        "whose applications did not poll in time, one after the other, and how often",
+        [
+            Says(r"\b\d+ (of|members|times|rebalances|x)\b|both|each of", False, False, ("finding", "headline")),
+            Says(r"max\.poll\.interval\.ms( of .*)? (was )?exceeded|did not poll|not poll(ed)? (in|for)"),
+        ],
+        logged=[Says(r"max\.poll|poll|left|leave")],
+        never=r"autoscal|swings|a deploy|restarted one after",
+        harmful=_RAISES_SESSION,
+    ),
+    "new topics": Rule(
+        "which topic was created that the members' pattern fits: they share it since then",
+        [Says(r"topic|subscri", True, True, ("finding", "cause", "headline"))],
+        causes=ORDERLY | {Cause.TOPICS_CHANGED, Cause.SUBSCRIPTION_CHANGED},
+        never=r"two app|different topics|does not read|no fetch|frozen|fell silent",
+        harmful=rf"{_TOUCHES_POLL}|{_RAISES_SESSION}",
+    ),
+    "outside commit refused": Rule(
+        "that a tool was not allowed to set the offsets, as the group has members, and which tool",
+        [Says(r"refus|reject|UNKNOWN_MEMBER_ID", True, True, ("finding", "headline"))],
+        causes=ORDERLY,
+        leads=True,
+        never=r"set the committed offset|offsets? (was|were) (re)?set|nothing unusual|too slow|restart",
+        harmful=rf"{_TOUCHES_POLL}|{_RAISES_SESSION}",
+    ),
+    "password refused": Rule(
+        "that a client is refused because of its password",
+        [Says(r"SASL|authenticat|password|credential", names=False)],
+        anywhere=True,
+    ),
+    "certificate refused": Rule(
+        "that a client and the broker do not agree on a certificate",
+        [Says(r"certificate|handshake", names=False)],
+        anywhere=True,
+    ),
     "loss": Rule("nothing: the packets are missing in the capture, not in the group"),  # judged by lossy.py
 }
 
@@ -530,6 +638,7 @@ def _judge_statement(statement: Statement, rule: Rule, run: Run, verdict: Verdic
 _ONLY_OF: Final = {
     r"\ba deploy\b": ("deploy", "static deploy"),
     r"two processes|(same|one) group\.instance\.id": ("fenced", "fenced in turns", "instance in use"),
+    r"from outside": ("offset reset", "outside commit refused"),
     r"^[^;]*came back \d+ times": ("crash loop", "crash loop in a log", "fenced", "instance in use", "broker outage"),
 }
 """What is said only where this was done."""

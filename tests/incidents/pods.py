@@ -5,6 +5,8 @@ Laws:
 * Needs Linux, root and iproute2; a thread that has entered a host opens its sockets there, and so do its children.
 * What a host sends to a broker that it is cut off from is on the bridge, and reaches nobody: the capture has it, as one
   has that was taken in front of a firewall.
+* What a host loses by chance, or on connections that are dropped, is lost between it and the bridge: the capture has
+  what the broker sends, and nothing of what does not reach it.
 * Leaving the block takes away all of it.
 """
 
@@ -15,7 +17,7 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Final, Self
@@ -30,6 +32,14 @@ _ABSENT: Final = "02:00:00:00:00:fe"
 _FIRST_BROKER: Final = 11
 _FIRST_POD: Final = 101
 _NETS: Final = 100
+_SHOT, _NEXT = 2, (1 << 32) - 1
+"""What a filter does with a packet: lose it, or leave it to the next filter (TC_ACT_SHOT, TC_ACT_UNSPEC)."""
+_RANDOM: Final = (1 << 32) - 0x1000 + 56
+"""Where a program finds a random number (SKF_AD_OFF + SKF_AD_RANDOM of linux/filter.h)."""
+_LOAD, _LOAD_HALF, _IS, _AT_LEAST, _RETURN = 0x20, 0x28, 0x15, 0x35, 0x06
+"""Instructions of linux/bpf_common.h: BPF_LD+BPF_W+BPF_ABS, its 16-bit form, BPF_JEQ, BPF_JGE, BPF_RET."""
+_SOURCE, _SOURCE_PORT, _TARGET, _TARGET_PORT = 26, 34, 30, 36
+"""Of a TCP packet of IPv4 without options, from its Ethernet header on."""
 
 
 def _ip(*commands: str) -> None:
@@ -113,6 +123,25 @@ class Pods:
         for broker in brokers:
             self._in(number, f"neigh del {broker} dev eth0")
 
+    def lose(self, host: str, share: float) -> None:
+        """Lose so many of the packets from and to a host, each by chance."""
+        port = self._port(self._number(host))
+        least = int(share * (1 << 32))
+        program = [(_LOAD, 0, 0, _RANDOM), (_AT_LEAST, 1, 0, least), (_RETURN, 0, 0, _SHOT), (_RETURN, 0, 0, _NEXT)]
+        _filter(port, {"ingress": [program], "egress": [program]})
+
+    def drop(self, host: str, ports: Sequence[int]) -> None:
+        """Lose what the connections of a host carry from and to these ports, as a NAT does that has lost its table."""
+        number = self._number(host)
+        address = int.from_bytes(map(int, f"{self._net}.{_FIRST_POD + number}".split(".")))
+        sent = [_matching(_SOURCE, address, _SOURCE_PORT, port) for port in ports]
+        received = [_matching(_TARGET, address, _TARGET_PORT, port) for port in ports]
+        _filter(self._port(number), {"ingress": sent, "egress": received})
+
+    def lose_no_more(self, host: str) -> None:
+        """All passes again, after `lose` or `drop`."""
+        _tc("qdisc", "del", "dev", self._port(self._number(host)), "clsact")
+
     def _in(self, number: int, command: str) -> None:
         subprocess.run(["ip", "-n", self._space(number), *command.split()], check=True, capture_output=True)
 
@@ -142,3 +171,31 @@ class Pods:
 def _enter(space: int) -> None:
     if _LIBC.setns(space, _CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "setns failed")
+
+
+Program = Sequence[tuple[int, int, int, int]]
+"""Of classic BPF: code, jumps if true and if false, operand."""
+
+
+def _matching(at: int, address: int, port_at: int, port: int) -> Program:
+    return [
+        (_LOAD, 0, 0, at),
+        (_IS, 0, 3, address),
+        (_LOAD_HALF, 0, 0, port_at),
+        (_IS, 0, 1, port),
+        (_RETURN, 0, 0, _SHOT),
+        (_RETURN, 0, 0, _NEXT),
+    ]
+
+
+def _filter(port: str, programs: Mapping[str, Sequence[Program]]) -> None:
+    """Put a port's packets through programs; ``ingress`` is what comes from its host."""
+    _tc("qdisc", "add", "dev", port, "clsact")
+    for way, each in programs.items():
+        for program in each:
+            text = ",".join([str(len(program)), *(" ".join(map(str, instruction)) for instruction in program)])
+            _tc("filter", "add", "dev", port, way, "bpf", "direct-action", "bytecode", text)
+
+
+def _tc(*arguments: str) -> None:
+    subprocess.run(["tc", *arguments], check=True, capture_output=True)

@@ -155,7 +155,7 @@ def is_refused(scene: Scene, library: str, of: str, seconds: float = 10, **optio
     about = (kind, name, ResourcePatternType.LITERAL)
     allowed = AclBinding(*about, **everybody, operation=AclOperation.ALL, permission_type=AclPermissionType.ALLOW)
     denied = AclBinding(*about, **everybody, operation=AclOperation.READ, permission_type=AclPermissionType.DENY)
-    admin = _admin(scene)
+    admin = administers(scene)
     for done in admin.create_acls([allowed]).values():
         done.result(PATIENCE)
     with scene.doing(f"deny READ on the {of}", name):
@@ -342,7 +342,7 @@ def sleeps_in_the_assignor(scene: Scene, library: str) -> None:
     scene.goes_home()
 
 
-def _admin(scene: Scene) -> AdminClient:
+def administers(scene: Scene) -> AdminClient:
     """An operator's client. What it is asked for is answered as long as it is referred to."""
     with scene.host("operator"):
         return AdminClient({"bootstrap.servers": scene.bootstrap, "client.id": "operator"})
@@ -371,7 +371,7 @@ def resets_offsets(scene: Scene, library: str, to: int = 0) -> None:
     scene.now_ready()
     with scene.doing(f"reset the offsets to {to}", scene.topic):
         wanted = [TopicPartition(scene.topic, partition, to) for partition in range(4)]
-        admin = _admin(scene)
+        admin = administers(scene)
         changed = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(scene.name, wanted)])
         for done in changed.values():
             done.result(PATIENCE)
@@ -392,7 +392,7 @@ def retention_resets(scene: Scene, library: str) -> None:
     scene.run.session_ms, scene.run.victims = 10_000, [scene.topic]
     scene.now_ready()
     with scene.doing("delete records up to offset 15", scene.topic):
-        admin = _admin(scene)
+        admin = administers(scene)
         gone = admin.delete_records([TopicPartition(scene.topic, partition, 15) for partition in range(4)])
         for done in gone.values():
             done.result(PATIENCE)
@@ -423,7 +423,7 @@ def is_deleted_and_formed_again(scene: Scene, library: str) -> None:
     scene.part(second, first)
     scene.run.victims = [scene.name]
     with scene.doing("delete the group", scene.name):
-        admin = _admin(scene)
+        admin = administers(scene)
         for done in admin.delete_consumer_groups([scene.name]).values():
             done.result(PATIENCE)
     for member in first, second:
@@ -436,7 +436,7 @@ def is_deleted_and_formed_again(scene: Scene, library: str) -> None:
 
 def _watch_ends(scene: Scene, seconds: float) -> None:
     """Ask for the ends of the partitions once a second, as a lag exporter does."""
-    admin = _admin(scene)
+    admin = administers(scene)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         asked = admin.list_offsets({TopicPartition(scene.topic, p): OffsetSpec.latest() for p in range(4)})

@@ -88,6 +88,11 @@ class Seen:
         """Whether a victim left meanwhile."""
         return any(self.is_victim(member) for member in self.found(_LEFT, self.begin_ns, self.end_ns))
 
+    def left_or_removed(self, victim: str) -> bool:
+        """Whether one of the victims left or was removed meanwhile."""
+        gone = self.found(_LEFT, self.begin_ns, self.end_ns) + self.found(_EXPIRED, self.begin_ns, self.end_ns)
+        return any(member.startswith(f"{victim}-") for member in gone)
+
     def is_victim(self, member: str) -> bool:
         """Whether a member id is one of a victim: its client id comes first, or its instance id."""
         return any(member.startswith(victim) for victim in self.run.victims)
@@ -140,6 +145,16 @@ RULES: Final[Mapping[str, Rule]] = {
     "slow revocation": _is("slow revocation", lambda seen: not seen.fenced(), "fenced epoch"),
     "fenced epoch": _is("fenced epoch", lambda seen: bool(seen.found(_TOO_SLOW)), "slow revocation"),
     "tight heartbeats": _is("tight heartbeats", Seen.removed),
+    "streams killed": _is("streams killed", Seen.removed),
+    "streams frozen": _is("streams frozen", Seen.removed, "frozen shortly"),
+    "streams restarted": _is("streams restarted", Seen.removed),
+    "protocol changed": _is("protocol changed", _silent),
+    "blocked loop": _is("blocked loop", Seen.removed, "frozen shortly"),
+    "connection dropped": _is("connection dropped", Seen.removed),
+    "lossy network": _is("lossy network", Seen.removed, "frozen shortly"),
+    "poll storm": _is("poll storm", lambda seen: all(seen.left_or_removed(each) for each in seen.run.victims)),
+    "new topics": _is("new topics", _silent),
+    "outside commit refused": _is("outside commit refused", _silent),
 }
 """Of the others the scene itself waited for what had to follow."""
 _ANY_REMOVED: Final = frozenset({"broker outage", "coordinator moved", "unwritten log", "two applications"})

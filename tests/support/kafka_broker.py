@@ -134,12 +134,13 @@ class KafkaBroker:
     :param node_id: of the node; 1 is the controller's
     :param inside: whether it has one more listener, for the other brokers and for who looks on
     :param host: address of the listener for clients
-    :param secured: of one more listener, with TLS and SASL; without the prefix ``listener.name.secured.``
+    :param secured: of one more listener; without the prefix ``listener.name.secured.``
+    :param security: the protocol of that listener
     :param users: name -> password, of users of SCRAM
     :ivar address: ``HOST:PORT``
     :ivar inside_address: of the listener for the other brokers, if there is one
     :ivar log: what it writes to standard output and error
-    :ivar secured_address: of the listener with TLS and SASL, if there is one
+    :ivar secured_address: of the listener that is secured, if there is one
     """
 
     def __init__(
@@ -153,6 +154,7 @@ class KafkaBroker:
         inside: bool = False,
         host: str = "127.0.0.1",
         secured: Mapping[str, str] | None = None,
+        security: str = "SASL_SSL",
         users: Mapping[str, str] | None = None,
     ) -> None:
         self.address = self.secured_address = self.inside_address = ""
@@ -165,6 +167,7 @@ class KafkaBroker:
         self._path = class_path(version=version)
         self._properties = {**_PROPERTIES, **(properties or {})}
         self._secured = secured
+        self._security = security
         self._users = users or {}
         self._process: subprocess.Popen[bytes] | None = None
         self.log = log_file(folder.name)
@@ -217,11 +220,11 @@ class KafkaBroker:
             self.inside_address = more["INSIDE"] = self.inside_address or f"127.0.0.1:{inside}"
             listening["inter.broker.listener.name"] = "INSIDE"
         if self._secured is not None:
-            self.secured_address = more["SECURED"] = f"127.0.0.1:{secured}"
+            self.secured_address = more["SECURED"] = self.secured_address or f"{self._host}:{secured}"
         for name, key in product(more, ("listeners", "advertised.listeners")):
             listening[key] += f",{name}://{more[name]}"
         listening["listener.security.protocol.map"] = (
-            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,INSIDE:PLAINTEXT,SECURED:SASL_SSL"
+            f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,INSIDE:PLAINTEXT,SECURED:{self._security}"
         )
         if self._secured is not None:
             listening |= {f"listener.name.secured.{name}": value for name, value in self._secured.items()}

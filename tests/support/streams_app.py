@@ -26,14 +26,27 @@ class Application:
     :param folder: for the state of the instances
     :param guarantee: of ``processing.guarantee``
     :param partitions: of the topic of words
+    :param name: its application.id; made of the guarantee if left out
+    :param topics: of words and of counts; named after it if left out
     """
 
-    def __init__(self, classes: Path, folder: Path, bootstrap: str, guarantee: str, partitions: int) -> None:
+    def __init__(
+        self,
+        classes: Path,
+        folder: Path,
+        bootstrap: str,
+        guarantee: str,
+        partitions: int,
+        *,
+        name: str = "",
+        topics: tuple[str, str] | None = None,
+        session_ms: int = SESSION_MS,
+    ) -> None:
         classes.mkdir()
         self._path = compile_java(_SOURCE, classes, class_path("kafka-streams"))
         self._folder = folder
-        self.name = f"counting-{guarantee.replace('_', '-')}"
-        self.words, self.counts = f"{self.name}-words", f"{self.name}-counts"
+        self.name = name or f"counting-{guarantee.replace('_', '-')}"
+        self.words, self.counts = topics or (f"{self.name}-words", f"{self.name}-counts")
         self.tasks = sorted(f"{topology}_{number}" for topology in (0, 1) for number in range(partitions))
         self._settings = {
             "application.id": self.name,
@@ -45,15 +58,19 @@ class Application:
             "replication.factor": "1",
             "statestore.cache.max.bytes": "0",  # every count is written, so that a repeated one is seen
             "commit.interval.ms": "200",
-            "session.timeout.ms": str(SESSION_MS),
+            "session.timeout.ms": str(session_ms),
             "heartbeat.interval.ms": "1000",
             "auto.offset.reset": "earliest",
         }
         self._said = threading.Condition()
 
-    def start(self, client: str) -> Instance:
-        """Start an instance; with a name that was there before it finds the state of that one."""
-        settings = {**self._settings, "client.id": client, "state.dir": str(self._folder / self.name / client)}
+    def start(self, client: str, **more: str) -> Instance:
+        """Start an instance; with a name that was there before it finds the state of that one.
+
+        :param more: settings of this one
+        """
+        own = {"client.id": client, "state.dir": str(self._folder / self.name / client)}
+        settings = {**self._settings, **own, **more}
         options = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=info", "StreamsCount", self.words, self.counts]
         command = java(self._path, *options, *(f"{name}={value}" for name, value in settings.items()))
         return Instance(command, f"{self.name}-{client}", self._said)

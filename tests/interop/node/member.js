@@ -23,6 +23,7 @@ const kafka = new Kafka({
 const next = new Map() // partition -> offset behind the last record told
 let owned = []
 let consumer
+let waits = 0 // ms that the next message takes
 
 function own(partitions) {
   owned = partitions
@@ -50,6 +51,9 @@ const doing = {
       autoCommit: false,
       eachMessage: async ({ partition, message }) => {
         const offset = Number(message.offset)
+        const ms = waits
+        waits = 0
+        if (ms) await new Promise(resolve => setTimeout(resolve, ms))
         if (owned.includes(partition)) next.set(partition, offset + 1)
         tell('records', { records: [[partition, offset, message.value.toString()]] })
       },
@@ -74,6 +78,15 @@ const doing = {
       offsets.map(([partition, offset]) => ({ topic: settings.topic, partition, offset: String(offset) }))
     )
     return { offsets }
+  },
+
+  async stall({ ms, blocks }) {
+    if (!blocks) {
+      waits = ms
+      return
+    }
+    const end = Date.now() + ms
+    while (Date.now() < end);
   },
 
   async leave() {

@@ -14,7 +14,8 @@ Commands, and the event that answers each (`event` is the command's name):
   ``offsets`` it commits just those, whatever the member owns.
 * ``{"do": "subscribe", "topics": [...]}``: subscribe to these instead, or to none; partitions are reported without
   their topic then.
-* ``{"do": "stall", "ms": n}``: do not poll for so long; answered when that is over.
+* ``{"do": "stall", "ms": n}``: do not poll for so long; answered when that is over. KafkaJS blocks its event loop with
+  ``"blocks": true``; else its next message takes so long, and it answers at once.
 * ``{"do": "pause", "partitions": [...]}``: fetch no more of these partitions; it polls on, and stays in the group.
 * ``{"do": "poison", "partition": p, "offset": n}``: fail at this record: seek back to it whenever it comes.
 * ``{"do": "pace", "ms": n}``: take so long for each record from now on.
@@ -58,6 +59,7 @@ class Settings:
     """What a client program is started with.
 
     :ivar bootstrap: ``host:port``
+    :ivar topic: its name; for confluent and Java also a pattern, which begins with ``^``
     :ivar assignor: ``range``, ``roundrobin``, ``sticky``, ``cooperative-sticky`` or the library's own name of one
     :ivar instance_id: makes the member a static one
     :ivar options: of the consumer, by the names that its library gives them, over all others; None takes one away

@@ -17,6 +17,7 @@ import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -145,7 +146,11 @@ public final class JavaMember implements ConsumerRebalanceListener {
             }
         });
         consumer = new KafkaConsumer<>(options, new StringDeserializer(), new StringDeserializer());
-        consumer.subscribe(List.of(topic), this);
+        if (topic.startsWith("^")) {
+            consumer.subscribe(Pattern.compile(topic), this);
+        } else {
+            consumer.subscribe(List.of(topic), this);
+        }
         return Map.of();
     }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Settings are what a client program is started with.
@@ -46,6 +47,11 @@ type Member interface {
 	Commit(positions map[int32]int64) error
 	// Produce fills in the offsets.
 	Produce(records []Record) error
+}
+
+// Lingerer is a member that can take its time to give partitions up.
+type Lingerer interface {
+	Linger(time.Duration)
 }
 
 // Teller writes events; it knows what the member owns and where it stands. All of it may be called from any goroutine.
@@ -140,6 +146,7 @@ func (t *Teller) positions() (map[int32]int64, [][2]int64) {
 type command struct {
 	Do      string   `json:"do"`
 	Records []Record `json:"records"`
+	Ms      int      `json:"ms"`
 }
 
 // Serve serves the commands until the end of input.
@@ -180,6 +187,10 @@ func do(member Member, teller *Teller, c command) (fields, error) {
 	case "commit":
 		positions, pairs := teller.positions()
 		return fields{"offsets": pairs}, member.Commit(positions)
+	}
+	if lingerer, ok := member.(Lingerer); ok && c.Do == "linger" {
+		lingerer.Linger(time.Duration(c.Ms) * time.Millisecond)
+		return nil, nil
 	}
 	return nil, fmt.Errorf("no command %q", c.Do)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -33,6 +34,7 @@ type member struct {
 	session  chan sarama.ConsumerGroupSession // holds the one that runs
 	stop     context.CancelFunc
 	stopped  chan struct{}
+	linger   atomic.Int64 // nanoseconds for which a handler runs on at the end of a session
 }
 
 func (m *member) config() *sarama.Config {
@@ -93,8 +95,12 @@ func (m *member) Cleanup(session sarama.ConsumerGroupSession) error {
 	return nil
 }
 
+// Linger has handlers run on for so long when a session ends.
+func (m *member) Linger(duration time.Duration) { m.linger.Store(int64(duration)) }
+
 // ConsumeClaim polls one partition.
 func (m *member) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	defer func() { time.Sleep(time.Duration(m.linger.Load())) }()
 	for {
 		select {
 		case message, ok := <-claim.Messages():
