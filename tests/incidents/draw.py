@@ -528,9 +528,10 @@ def _hall(chance: Random, name: str, kafka: str, lots: Sequence[Lot], names: Ite
     properties = {"group.max.size": str(LIMIT)}
     for lot in lots:
         properties |= lot.properties
+    stems = chance.sample(_STEMS, len(lots))  # a quota is of a client id, whatever its group
     return Hall(
         name,
-        [_plan(chance, lot, next(names), damage) for lot in lots],
+        [_plan(chance, lot, next(names), stem, damage) for lot, stem in zip(lots, stems, strict=True)],
         kafka,
         nodes,
         properties,
@@ -558,10 +559,10 @@ def _damage(chance: Random, recorded: bool, has_fault: bool) -> Damage:
     )
 
 
-def _plan(chance: Random, lot: Lot, name: str, damage: Damage) -> Plan:
+def _plan(chance: Random, lot: Lot, name: str, stem: str, damage: Damage) -> Plan:
     library = chance.choice(lot.libraries)
     size = chance.choice(lot.sizes)
-    stem, first = chance.choice(_STEMS), chance.choice((0, 1))
+    first = chance.choice((0, 1))
     options = lot.options(chance)
     rate = chance.choice(lot.rates) if lot.fed else 0
     if rate and library in COMMITTING and "group_protocol" not in options and chance.random() < 0.8:

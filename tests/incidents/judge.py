@@ -402,6 +402,7 @@ RULES: Final[dict[str, Rule]] = {
             Says(r"\b\d+ of (the |its )?\d+|\ball\b|\bboth\b", False, True, ("finding", "headline")),
             Says(_PROTOCOL, False, True, ("finding", "headline", "cause")),
         ],
+        logged=[Says(rf"{_PROTOCOL}|converted to a (classic|consumer) group", False, True, ("finding", "headline"))],
         causes=ORDERLY | {Cause.UNKNOWN},
         first=_PROTOCOL,
         leads=True,
@@ -425,6 +426,7 @@ RULES: Final[dict[str, Rule]] = {
     "connection dropped": Rule(
         "whose connections carried nothing any more while its process ran and could open others",
         [Says(r"session timeout"), Says(_NETWORK)],
+        logged=_EXPIRED,
         outages=True,
         wrongly=_NOT_DEAD,
         harmful=_TOUCHES_POLL,
@@ -432,6 +434,7 @@ RULES: Final[dict[str, Rule]] = {
     "lossy network": Rule(
         "who lost its session because the network lost its packets, not its process",
         [Says(r"session timeout"), Says(_NETWORK)],
+        logged=_EXPIRED,
         outages=True,
         wrongly=_NOT_DEAD,
         harmful=_TOUCHES_POLL,
@@ -449,6 +452,7 @@ RULES: Final[dict[str, Rule]] = {
     "new topics": Rule(
         "which topic was created that the members' pattern fits: they share it since then",
         [Says(r"topic|subscri", True, True, ("finding", "cause", "headline"))],
+        logged=[Says(r"topic|subscri", False, True, ("finding", "cause", "headline"))],
         causes=ORDERLY | {Cause.TOPICS_CHANGED, Cause.SUBSCRIPTION_CHANGED},
         never=r"two app|different topics|does not read|no fetch|frozen|fell silent",
         harmful=rf"{_TOUCHES_POLL}|{_RAISES_SESSION}",

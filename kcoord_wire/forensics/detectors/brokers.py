@@ -214,13 +214,14 @@ def refused(seen: Seen) -> Iterator[DetectorResult]:
         for row in _refused_rows(seen.exchanges)
         if not _is_explained(row, seen.too_tight) and not _is_of_replaced(row, replaced)
     ]
-    members = {(life.client_id or "", life.client_host or "") for life in seen.history.members}
-    tools = [row for row in rows if _is_from_outside(row) and _client(row) not in members]
+    alone = [row for row in rows if _is_without_member(row)]
+    of_members = _of_members(seen.exchanges) if alone else frozenset()
+    tools = [row for row in alone if row["connection"] not in of_members]
     if tools:
         yield _of_tools(tools)
     by_code: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        if not _is_from_outside(row) and not _is_reported_elsewhere(row):
+        if not _is_without_member(row) and not _is_reported_elsewhere(row):
             by_code[row["error_code"]].append(row)
     fenced = by_code.pop(ErrorCode.FENCED_INSTANCE_ID, [])
     yield from _of_fenced(fenced, joins)
@@ -239,10 +240,19 @@ def _refused_rows(exchanges: pa.Table) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["asked_ns"], row["source"] or "", row["seq"] or 0))
 
 
-def _is_from_outside(row: dict[str, Any]) -> bool:
-    """Whether it is a commit of a tool, not of a member: one without a member id and without a generation."""
+def _is_without_member(row: dict[str, Any]) -> bool:
+    """Whether it is a commit without a member id and without a generation: of a tool, or of a member that was removed.
+
+    aiokafka's members commit like this once they know that they have no place (aiokafka 0.12, `_on_join_prepare`).
+    """
     is_alone = not row["member_id"] and (row["generation_id"] is None or row["generation_id"] < 0)
     return row["api"] == "OffsetCommit" and is_alone and row["error_code"] == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def _of_members(exchanges: pa.Table) -> frozenset[str]:
+    """Return the connections on which members have joined or sent heartbeats."""
+    own = pc.is_in(exchanges["api"], value_set=pa.array(sorted(_MEMBERSHIP)))
+    return frozenset(pc.unique(exchanges["connection"].filter(own)).to_pylist())
 
 
 def _is_reported_elsewhere(row: dict[str, Any]) -> bool:

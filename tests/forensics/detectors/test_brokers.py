@@ -153,6 +153,12 @@ def test_a_tool_that_sets_offsets_of_a_group_with_members() -> None:
     assert "from outside" in found.text
 
 
+def test_a_member_that_was_removed_is_no_tool() -> None:
+    row = exchange("OffsetCommit", 5, member_id="", generation_id=-1, error_code=25, connection="c")
+    assert of("refused", group(), [exchange("JoinGroup", 1, connection="c"), row]) == []
+    assert len(of("refused", group(), [exchange("JoinGroup", 1, connection="d"), row])) == 1
+
+
 def test_a_commit_of_the_own_generation_is_not_from_outside() -> None:
     assert of("refused", group(), [exchange("OffsetCommit", 5, member_id="", generation_id=3, error_code=25)]) == []
 
