@@ -63,7 +63,7 @@ class Lot:
     :ivar weight: how often it is drawn after all have been drawn once
     :ivar fault: done to a broker of its own hall, drawn
     :ivar recorded: whether it can be played through `kcoord record`
-    :ivar static: whether members are static, whose leaving would be one more incident
+    :ivar stays: whether members stay, whose leaving would be one more incident: they are static, or of Streams
     :ivar rates: of records that come meanwhile, a second
     :ivar secured: the security protocol of one more listener that it needs
     """
@@ -82,7 +82,7 @@ class Lot:
     properties: Mapping[str, str] = field(default_factory=dict)
     recorded: bool = True
     rates: Sequence[int] = _RATES
-    static: bool = False
+    stays: bool = False
     secured: str = ""
 
 
@@ -288,14 +288,14 @@ LOTS: Final = (
     Lot("crash loop", scenes.crashes_in_a_loop, PYTHON, _looping, (2, 3), logged=True, weight=2),
     Lot("crash loop", scenes.crashes_in_a_loop, PYTHON, _probed, (2, 3), logged=True),
     Lot("max poll", scenes.polls_late, STALLING, _late, (2, 3), logged=True, weight=2),
-    Lot("fenced", scenes.is_fenced, PYTHON, _doubled, (2, 3), logged=True, weight=2, static=True),
+    Lot("fenced", scenes.is_fenced, PYTHON, _doubled, (2, 3), logged=True, weight=2, stays=True),
     Lot(
         "instance in use",
         growth.is_there_twice,
         ("confluent",),
         lambda c: {"restarts": c.randrange(0, 4), "waits_ms": _ms(c, 500, 3_000), **MODERN},
         newer=True,
-        static=True,
+        stays=True,
     ),
     Lot("slow revocation", growth.gives_up_slowly, ("confluent",), _slow, (2, 3), newer=True, weight=2),
     Lot("fenced epoch", growth.gives_up_slowly, ("confluent",), _too_slow, (2, 3), newer=True, weight=2),
@@ -314,8 +314,26 @@ LOTS: Final = (
     Lot("response too large", reading.cannot_take, ("confluent",), _too_small, (1, 2, 3), weight=2),
     Lot("hot partition", reading.has_a_hot_partition, ("confluent", "kafka-python"), _hot, weight=2),
     Lot("quota", reading.is_throttled, ("confluent", "kafka-python", "java"), _throttled, weight=2),
-    Lot("streams killed", streams.loses_an_instance, ("streams",), _streams_killed, _TWO, logged=True, rates=(5, 20)),
-    Lot("streams frozen", streams.freezes_an_instance, ("streams",), _streams_frozen, _TWO, logged=True, rates=(5, 20)),
+    Lot(
+        "streams killed",
+        streams.loses_an_instance,
+        ("streams",),
+        _streams_killed,
+        _TWO,
+        logged=True,
+        rates=(5, 20),
+        stays=True,
+    ),
+    Lot(
+        "streams frozen",
+        streams.freezes_an_instance,
+        ("streams",),
+        _streams_frozen,
+        _TWO,
+        logged=True,
+        rates=(5, 20),
+        stays=True,
+    ),
     Lot(
         "streams restarted",
         streams.restarts_instances,
@@ -324,6 +342,7 @@ LOTS: Final = (
         _TWO,
         logged=True,
         rates=(5, 20),
+        stays=True,
     ),
     Lot(
         "static deploy",
@@ -573,7 +592,7 @@ def _plan(chance: Random, lot: Lot, name: str, stem: str, damage: Damage) -> Pla
     if lot.logged and damage.how != "skewed":
         reads = chance.choice(((CAPTURE,), (CAPTURE,), (LOG,), (CAPTURE, LOG)))
     members = [f"{stem}{first + number}" for number in range(size)]
-    ending = "stays" if lot.static or options.get("static") else chance.choice(_ENDINGS)
+    ending = "stays" if lot.stays or options.get("static") else chance.choice(_ENDINGS)
     return Plan(name, lot.kind, lot.play, library, options, members, rate, reads, ending)
 
 

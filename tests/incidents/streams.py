@@ -1,10 +1,11 @@
-"""What is done to instances of a Kafka Streams application, whose members never leave their group when they close."""
+"""What is done to instances of a Kafka Streams application.
+
+Law: instances stay until the capture has ended, for their members do not leave their group when they are closed.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -21,8 +22,9 @@ _CALM: Final = 4.0
 class Instances:
     """The instances of one application: one for each name of the scene."""
 
-    def __init__(self, scene: Scene, folder: Path, session_ms: int, static: bool, stack: ExitStack) -> None:
-        self._scene, self._static, self._stack = scene, static, stack
+    def __init__(self, scene: Scene, session_ms: int, static: bool) -> None:
+        self._scene, self._static = scene, static
+        folder = Path(scene.kept.enter_context(TemporaryDirectory()))
         self._application = Application(
             folder / "classes",
             folder,
@@ -38,7 +40,7 @@ class Instances:
     def starts(self, name: str) -> Instance:
         with self._scene.host(name):
             more = {"group.instance.id": name} if self._static else {}
-            instance = self._stack.enter_context(self._application.start(name, **more))
+            instance = self._scene.kept.enter_context(self._application.start(name, **more))
         self.running[name] = instance
         return instance
 
@@ -50,25 +52,17 @@ class Instances:
         while sum(len(self.running[name].active) for name in names) < 2 * PARTITIONS and time.monotonic() < end:
             time.sleep(0.1)
 
-    def leave(self, *names: str) -> None:
-        for name in names:
-            self.running[name].close()
 
-
-@contextmanager
-def _application(scene: Scene, session_ms: int, static: bool = False) -> Iterator[Instances]:
+def _gather(scene: Scene, session_ms: int, static: bool = False) -> Instances:
     """The instances of the scene, which share all tasks."""
-    with TemporaryDirectory() as folder, ExitStack() as stack:
-        instances = Instances(scene, Path(folder), session_ms, static, stack)
-        for number, name in enumerate(scene.names, 1):
-            instances.starts(name)
-            instances.gathers(*scene.names[:number])
-        time.sleep(_CALM)
-        scene.run.session_ms = session_ms
-        scene.now_ready()
-        yield instances
-        if scene.ending != "stays":
-            instances.leave(*(name for name, each in instances.running.items() if each.process.poll() is None))
+    instances = Instances(scene, session_ms, static)
+    for number, name in enumerate(scene.names, 1):
+        instances.starts(name)
+        instances.gathers(*scene.names[:number])
+    time.sleep(_CALM)
+    scene.run.session_ms = session_ms
+    scene.now_ready()
+    return instances
 
 
 def loses_an_instance(scene: Scene, library: str, session_ms: int, returns_ms: int | None = None) -> None:
@@ -77,31 +71,31 @@ def loses_an_instance(scene: Scene, library: str, session_ms: int, returns_ms: i
     :param returns_ms: after which a supervisor starts it again; None for never
     """
     *others, victim = scene.names
-    with _application(scene, session_ms) as instances:
-        scene.run.victims = [victim]
-        scene.did("kill -9", victim)
-        instances.running[victim].kill()
-        if returns_ms is not None:
-            time.sleep(returns_ms / 1000)
-            instances.starts(victim)
-            others.append(victim)
-        time.sleep(session_ms / 1000)
-        instances.gathers(*others)
-        time.sleep(_CALM)
+    instances = _gather(scene, session_ms)
+    scene.run.victims = [victim]
+    scene.did("kill -9", victim)
+    instances.running[victim].kill()
+    if returns_ms is not None:
+        time.sleep(returns_ms / 1000)
+        instances.starts(victim)
+        others.append(victim)
+    time.sleep(session_ms / 1000)
+    instances.gathers(*others)
+    time.sleep(_CALM)
 
 
 def freezes_an_instance(scene: Scene, library: str, session_ms: int, frozen_ms: int) -> None:
     """One instance is stopped for a time and goes on."""
     victim = scene.names[-1]
-    with _application(scene, session_ms) as instances:
-        scene.run.victims = [victim]
-        with scene.doing("SIGSTOP", victim):
-            instances.running[victim].stop()
-            time.sleep(frozen_ms / 1000)
-            instances.running[victim].go_on()
-        time.sleep(2)
-        instances.gathers(*scene.names)
-        time.sleep(_CALM)
+    instances = _gather(scene, session_ms)
+    scene.run.victims = [victim]
+    with scene.doing("SIGSTOP", victim):
+        instances.running[victim].stop()
+        time.sleep(frozen_ms / 1000)
+        instances.running[victim].go_on()
+    time.sleep(2)
+    instances.gathers(*scene.names)
+    time.sleep(_CALM)
 
 
 def restarts_instances(scene: Scene, library: str, session_ms: int, count: int, static: bool = False) -> None:
@@ -111,13 +105,13 @@ def restarts_instances(scene: Scene, library: str, session_ms: int, count: int, 
     :param static: whether they have a group.instance.id
     """
     restarted = list(reversed(scene.names))[:count]
-    with _application(scene, session_ms, static) as instances:
-        scene.run.victims = restarted
-        for name in restarted:
-            with scene.doing("terminate, and start again", name):
-                instances.leave(name)
-                instances.starts(name)
-                if not static:
-                    time.sleep(session_ms / 1000 + 1)  # it is there twice until then
-                instances.gathers(*scene.names)
-            time.sleep(_CALM)
+    instances = _gather(scene, session_ms, static)
+    scene.run.victims = restarted
+    for name in restarted:
+        with scene.doing("terminate, and start again", name):
+            instances.running[name].close()
+            instances.starts(name)
+            if not static:
+                time.sleep(session_ms / 1000 + 1)  # it is there twice until then
+            instances.gathers(*scene.names)
+        time.sleep(_CALM)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ class Stage:
 
     :ivar broker: that is asked about the group
     :ivar bootstrap: where the members connect
+    :ivar kept: what lives as long as the members, and is no `Member`
     """
 
     name: str
@@ -36,6 +37,7 @@ class Stage:
     bootstrap: str
     clients: Mapping[str, Client]
     members: list[Member] = field(default_factory=list)
+    kept: ExitStack = field(default_factory=ExitStack)
 
     @property
     def topic(self) -> str:
@@ -54,6 +56,7 @@ class Stage:
             for member in self.members:
                 with suppress(ValueError, OSError):
                     member.kill()
+            self.kept.close()
 
     def host(self, name: str) -> AbstractContextManager[None]:
         """Where a client with this name is started; here all share one host."""
