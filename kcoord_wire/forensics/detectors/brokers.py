@@ -163,6 +163,7 @@ _COLUMNS: Final = [
 ]
 _MEMBERSHIP: Final = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "ConsumerGroupHeartbeat"})
 _REPEATED: Final = 2  # look-ups or commits of a client that is no tool
+_AT_ONCE_NS: Final = SECOND_NS  # KafkaJS 2.2 sends two heartbeats when its event loop goes on
 _RETRIES: Final = 2  # of a tool that resets offsets
 
 Client = tuple[str, str]
@@ -214,6 +215,7 @@ def refused(seen: Seen) -> Iterator[DetectorResult]:
         for row in _refused_rows(seen.exchanges)
         if not _is_explained(row, seen.too_tight) and not _is_of_replaced(row, replaced)
     ]
+    rows = list(_without_first_news(rows, seen.history))
     alone = [row for row in rows if _is_without_member(row)]
     of_members = _of_members(seen.exchanges) if alone else frozenset()
     tools = [row for row in alone if row["connection"] not in of_members]
@@ -267,6 +269,17 @@ def _is_reported_elsewhere(row: dict[str, Any]) -> bool:
 def _is_explained(row: dict[str, Any], too_tight: Collection[Client]) -> bool:
     """Whether `tight_heartbeats` has why the client was removed."""
     return row["error_code"] == ErrorCode.UNKNOWN_MEMBER_ID and _client(row) in too_tight
+
+
+def _without_first_news(rows: Iterable[dict[str, Any]], history: GroupHistory) -> Iterator[dict[str, Any]]:
+    """Yield the refusals but those by which a member learns that its session had ended: that is another finding's."""
+    silent = {life.member_id for life in history.members if life.why_left == "session timeout" and life.end == "silent"}
+    news: dict[str, int] = {}
+    for row in rows:
+        is_theirs = row["error_code"] == ErrorCode.UNKNOWN_MEMBER_ID and row["member_id"] in silent
+        first_ns = news.setdefault(row["member_id"], _answered(row)) if is_theirs else 0
+        if not is_theirs or _answered(row) - first_ns > _AT_ONCE_NS:
+            yield row
 
 
 def _client(row: dict[str, Any]) -> Client:

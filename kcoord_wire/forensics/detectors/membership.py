@@ -440,7 +440,10 @@ _BEATING: Final = ["Heartbeat", "ConsumerGroupHeartbeat"]
 
 
 class _Gap(NamedTuple):
-    """A silence of a member."""
+    """A silence of a member.
+
+    :ivar interval_ns: between its heartbeats; 0 where it has sent too few
+    """
 
     life: MemberLife
     from_ns: int
@@ -454,6 +457,18 @@ class _Gap(NamedTuple):
     @property
     def was_removed(self) -> bool:
         return self.life.left_ns is not None and self.life.left_ns <= self.to_ns
+
+    @property
+    def least_ns(self) -> float:
+        """From which length on it counts."""
+        return max(INTERVALS * self.interval_ns or (self.life.session_timeout_ms or 0) * NS_PER_MS, LEAST_NS)
+
+    @property
+    def usual(self) -> str:
+        """What it is compared with."""
+        if not self.interval_ns:
+            return f"longer than its session timeout of {lasting((self.life.session_timeout_ms or 0) * NS_PER_MS)}"
+        return f"with a heartbeat every {lasting(self.interval_ns)} before"
 
     @property
     def is_long(self) -> bool:
@@ -471,8 +486,9 @@ def frozen_member(seen: Seen) -> Iterator[DetectorResult]:
     on by another connection, and whose former one carries a request behind that, was not silent: that was held up.
     A member that was cut off is one of `outage`.
 
-    Threshold: three of the member's own heartbeat intervals, and three seconds. Warning where half of the session
-    timeout passed, or where the coordinator had removed the member when it went on; else info.
+    Threshold: three of the member's own heartbeat intervals, and three seconds; the session timeout where it has sent
+    fewer than four heartbeats, as one whose first batch holds it up. Warning where half of the session timeout passed,
+    or where the coordinator had removed the member when it went on; else info.
     """
     if seen.exchanges is None:
         return
@@ -544,11 +560,12 @@ def _gaps(
     life: MemberLife, asked: NDArray[np.int64], done: NDArray[np.int64], beats: NDArray[np.bool_]
 ) -> Iterator[_Gap]:
     times = asked[beats]
-    if len(times) < _BEATS:
+    interval = float(np.median(np.diff(times))) if len(times) >= _BEATS else 0.0
+    least = INTERVALS * interval or (life.session_timeout_ms or 0) * NS_PER_MS
+    if not least:
         return
-    interval = float(np.median(np.diff(times)))
     silent = asked[1:] - np.maximum.accumulate(done)[:-1]
-    for at in np.flatnonzero(silent >= max(INTERVALS * interval, LEAST_NS)).tolist():
+    for at in np.flatnonzero(silent >= max(least, LEAST_NS)).tolist():
         from_ns, to_ns = int(asked[at + 1] - silent[at]), int(asked[at + 1])
         if life.joined_ns <= from_ns and (life.left_ns is None or from_ns < life.left_ns):
             yield _Gap(life, from_ns, to_ns, interval)
@@ -594,13 +611,13 @@ def _finding(history: GroupHistory, gaps: list[_Gap], severity: str) -> Detector
         from_ns=min(gap.from_ns for gap in gaps),
         to_ns=max(gap.to_ns for gap in gaps),
         subject=only(sorted({client_of(gap.life) for gap in gaps})),
-        text=f"{person(worst.life.client_id, worst.life.client_host)} was silent for {lasting(worst.ns)}, with a "
-        f"heartbeat every {lasting(worst.interval_ns)} before, and then went on as the same process{end}: it was "
-        f"frozen, or its network carried nothing{more}",
+        text=f"{person(worst.life.client_id, worst.life.client_host)} was silent for {lasting(worst.ns)}, "
+        f"{worst.usual}, and then went on as the same process{end}: it was frozen, or its network "
+        f"carried nothing{more}",
         advice="Look at that process and host at that time: garbage collection, a paused or migrated VM, a container "
         "without CPU, a suspended laptop, the network. The process did not end, so its own log has a gap as well.",
         value=worst.ns / NS_PER_MS,
-        threshold=max(INTERVALS * worst.interval_ns, LEAST_NS) / NS_PER_MS,
+        threshold=worst.least_ns / NS_PER_MS,
         rebalances=[
             row.number
             for row in history.rebalances

@@ -174,6 +174,16 @@ def test_a_member_that_was_removed_meanwhile() -> None:
     assert "when the coordinator had removed it" in found.text
 
 
+def test_a_member_that_falls_silent_before_its_interval_is_known() -> None:
+    history = group(90, members=[life("c1", 0, 32, session_timeout_ms=30_000), life("c2")])
+    rows = beats("c1", [1, 2, 45]) + beats("c2", range(0, 90, 3))
+    (found,) = of("frozen_member", history, rows)
+    assert found.text.startswith("c1 (10.0.0.1) was silent for 43.0 s, longer than its session timeout of 30.0 s, and")
+    assert found.threshold == 30_000
+    unknown = group(90, members=[life("c1", session_timeout_ms=None), life("c2")])
+    assert of("frozen_member", unknown, rows) == []
+
+
 def test_each_life_of_a_member_id_is_looked_at() -> None:
     history = group(90, members=[life("c1", 0, 35), life("c2"), life("c1", 60)])
     (found,) = of("frozen_member", history, beats("c1", WITH_A_GAP) + beats("c2", range(0, 90, 3)))
