@@ -130,7 +130,9 @@ _DEAD: Final = r"\b(died|dead|killed|crashed|ended|closed|gone)\b"
 _DIED: Final = r"\b(died|dead|killed|crashed)\b|(process|connection)\b.*\b(ended|closed|gone)\b"
 _STILL: Final = r"silen|frozen|froze|stood still|network|not heard|paused|suspended"
 _EXPIRED: Final = (Says(r"session timeout|heartbeat|session .*(ended|expired)"),)
-_RESTARTED: Final = (Says(r"restart|started again|shut ?down|stopped|did not serve|loaded|moved|outage|not heard", names=False),)
+_RESTARTED: Final = (
+    Says(r"restart|started again|shut ?down|stopped|did not serve|loaded|moved|outage|not heard", names=False),
+)
 _NOT_DEAD: Final = r"\b(died|crashed|was killed)\b"
 _NETWORK: Final = (
     r"network|cut off|unreachable|does not reach|firewall|\bNAT\b|unanswered|retransmi|sent again|packets? .*lost"

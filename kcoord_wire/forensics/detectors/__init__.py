@@ -27,6 +27,7 @@ from kcoord_wire.forensics.detectors import (
     rebalances,
     sizes,
     sources,
+    topics,
 )
 from kcoord_wire.forensics.detectors.brokers import history_of_clients, outside_findings
 from kcoord_wire.forensics.detectors.finding import (
@@ -64,6 +65,7 @@ __all__ = [
     "share_lines",
     "sizes",
     "sources",
+    "topics",
 ]
 
 

@@ -14,7 +14,6 @@ from kcoord_wire.forensics.detectors.finding import (
     first_evidence,
     lasting,
     person,
-    plural,
 )
 from kcoord_wire.forensics.model import NS_PER_MS, Awaited, Evidence, GroupHistory, MemberLife, Rebalance
 from kcoord_wire.protocol.wording import first_of, only
@@ -151,7 +150,8 @@ def protocol_change(seen: Seen) -> Iterator[DetectorResult]:
     """Change of protocol: members of the classic protocol and of KIP-848 are in one group, or follow each other.
 
     Such a group works: the coordinator serves both while clients are restarted one after another with the other
-    ``group.protocol``. How far it has come counts the members that are there at the end.
+    ``group.protocol``. How far it has come counts the members that are there at the end; of a group that was shut down
+    those that were there when the last one had joined.
 
     Threshold: one member of each; info.
     """
@@ -165,7 +165,8 @@ def protocol_change(seen: Seen) -> Iterator[DetectorResult]:
     done = [life for life in change.new if life.left_ns is None]
     there = len(left) + len(done)
     if there == 0:
-        progress = f"{len(change.new)} {plural('member', change.new)} had joined with it before the group was shut down"
+        before = _there(change.old, last_ns), _there(change.new, last_ns)
+        progress = f"{len(before[1])} of {sum(map(len, before))} members used it when the group was shut down"
     elif left:
         progress = f"{len(done)} of {there} members use it at the end, {first_of(_names(left))} not yet"
     else:
@@ -186,6 +187,11 @@ def protocol_change(seen: Seen) -> Iterator[DetectorResult]:
             for life in change.new
         ),
     )
+
+
+def _there(lives: Sequence[MemberLife], at_ns: int) -> list[MemberLife]:
+    """Return the members that were there at a time."""
+    return [life for life in lives if life.joined_ns <= at_ns and (life.left_ns is None or life.left_ns > at_ns)]
 
 
 def _names(lives: Sequence[MemberLife]) -> list[str]:

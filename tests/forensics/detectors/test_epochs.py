@@ -32,8 +32,8 @@ def modern(name: str, from_s: float, to_s: float | None = None) -> MemberLife:
             "from consumer (KIP-848) to classic: 1 of 2 members use it at the end, b not yet",
         ),
         (
-            [classic("a", 0, 50), modern("a", 55, 90)],
-            "from classic to consumer (KIP-848): 1 member had joined with it before the group was shut down",
+            [classic("a", 0, 50), classic("b", 0, 90), modern("a", 55, 90)],
+            "from classic to consumer (KIP-848): 1 of 2 members used it when the group was shut down",
         ),
     ],
 )
