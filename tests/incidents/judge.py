@@ -438,7 +438,15 @@ RULES: Final[dict[str, Rule]] = {
         [Says(r"session timeout"), Says(_NETWORK)],
         logged=_EXPIRED,
         outages=True,
-        wrongly=_NOT_DEAD,
+        wrongly=rf"{_NOT_DEAD}|forgot",
+        harmful=_TOUCHES_POLL,
+    ),
+    "lossy shortly": Rule(
+        "nothing, or that the network lost packets: the session outlived it",
+        causes=ORDERLY,
+        outages=True,
+        first=rf"nothing unusual|{_NETWORK}",
+        wrongly=rf"{_NOT_DEAD}|forgot",
         harmful=_TOUCHES_POLL,
     ),
     "poll storm": Rule(

@@ -151,7 +151,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "protocol changed": _is("protocol changed", _silent),
     "blocked loop": _is("blocked loop", Seen.removed, "frozen shortly"),
     "connection dropped": _is("connection dropped", Seen.removed),
-    "lossy network": _is("lossy network", Seen.removed, "frozen shortly"),
+    "lossy network": _is("lossy network", Seen.removed, "lossy shortly"),
     "poll storm": _is("poll storm", lambda seen: all(seen.left_or_removed(each) for each in seen.run.victims)),
     "new topics": _is("new topics", _silent),
     "outside commit refused": _is("outside commit refused", _silent),
