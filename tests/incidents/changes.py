@@ -17,6 +17,8 @@ from tests.support.stage import PARTITIONS
 _REGEX_SECONDS: Final = 12
 """Within which a broker looks again at which topics a pattern fits: at most every 10 s (KIP-848)."""
 
+_REFRESH: Final = {"confluent": "topic_metadata_refresh_interval_ms", "java": "metadata_max_age_ms"}
+
 
 def changes_protocol(
     scene: Scene, library: str, count: int, to: Mapping[str, Any], stays_ms: int, **options: Any
@@ -40,9 +42,15 @@ def changes_protocol(
     scene.goes_home()
 
 
-def gains_topics(scene: Scene, library: str, count: int, every_ms: int, **options: Any) -> None:
-    """Topics are created that the pattern of the members fits."""
-    gather(scene, library, 10_000, topic=f"^{scene.topic}.*", **options)
+def gains_topics(
+    scene: Scene, library: str, count: int, every_ms: int, refresh_ms: int = 2_000, **options: Any
+) -> None:
+    """Topics are created that the pattern of the members fits.
+
+    :param refresh_ms: after which a member of the classic protocol asks for all topics again
+    """
+    refresh = {_REFRESH[library]: refresh_ms}
+    gather(scene, library, 10_000, topic=f"^{scene.topic}.*", **refresh, **options)
     for number in range(1, count + 1):
         name = f"{scene.topic}-{number}"
         scene.run.victims.append(name)

@@ -143,7 +143,8 @@ def _scaled(chance: Random) -> Drawn:
 
 
 def _slow(chance: Random) -> Drawn:
-    return {"linger_ms": _ms(chance, 6_000, 16_000), "poll_ms": 60_000, **MODERN}
+    by_pattern = chance.choice((True, False))
+    return {"linger_ms": _ms(chance, 6_000, 16_000), "poll_ms": 60_000, "by_pattern": by_pattern, **MODERN}
 
 
 def _too_slow(chance: Random) -> Drawn:
@@ -217,11 +218,10 @@ def _migrated(chance: Random) -> Drawn:
 
 
 def _topics(chance: Random) -> Drawn:
-    refresh = chance.choice((2_000, 4_000))
     return {
         "count": chance.choice((1, 2, 3)),
         "every_ms": _ms(chance, 4_000, 8_000),
-        "topic_metadata_refresh_interval_ms": refresh,
+        "refresh_ms": chance.choice((2_000, 4_000)),
     }
 
 
@@ -364,7 +364,7 @@ LOTS: Final = (
         weight=2,
         properties={"group.consumer.migration.policy": "bidirectional"},
     ),
-    Lot("new topics", changes.gains_topics, ("confluent",), _topics, logged=True, fed=False),
+    Lot("new topics", changes.gains_topics, ("confluent", "java"), _topics, logged=True, fed=False),
     Lot(
         "new topics",
         changes.gains_topics,

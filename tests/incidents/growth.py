@@ -58,9 +58,20 @@ def is_there_twice(scene: Scene, library: str, restarts: int, waits_ms: int, **o
 
 
 def gives_up_slowly(
-    scene: Scene, library: str, linger_ms: int, poll_ms: int, session_ms: int = 10_000, **options: Any
+    scene: Scene,
+    library: str,
+    linger_ms: int,
+    poll_ms: int,
+    session_ms: int = 10_000,
+    by_pattern: bool = False,
+    **options: Any,
 ) -> None:
-    """A member takes its time to give partitions up when another one joins, in time or not."""
+    """A member takes its time to give partitions up when another one joins, in time or not.
+
+    :param by_pattern: whether members subscribe to a pattern, which the broker matches
+    """
+    if by_pattern:
+        options["topic"] = f"^{scene.topic}.*"
     *others, newcomer = scene.names
     for name in others:
         scene.joins(library, name, session_ms=session_ms, poll_ms=poll_ms, **options)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tests.incidents import outages, scenes
+from tests.incidents import changes, lateness, networks, outages, refusals, scenes, streams
 from tests.incidents.hall import Hall, Plan, Play
 from tests.support.clients.java import java_client
 from tests.support.clients.kafkajs import kafkajs_client
@@ -110,6 +110,27 @@ def _of_clients() -> list[Hall]:
             ],
         ),
         Hall(
+            "streams",
+            [
+                plan("streams killed", streams.loses_an_instance, "streams", session_ms=6_000),
+                plan("streams restarted", streams.restarts_instances, "streams", session_ms=6_000, count=1),
+            ],
+        ),
+        Hall(
+            "networks",
+            [
+                plan(
+                    "connection dropped",
+                    networks.loses_its_connections,
+                    "confluent",
+                    session_ms=4_000,
+                    timeout_ms=8_000,
+                ),
+                plan("lossy network", networks.loses_packets, "java", session_ms=3_000, share=0.6, lasts_ms=15_000),
+            ],
+            hosted=True,
+        ),
+        Hall(
             "recorded",
             [
                 plan("healthy", scenes.is_healthy, "confluent", "recorded"),
@@ -163,6 +184,43 @@ def _of_applications() -> list[Hall]:
                 plan("subscription", scenes.subscribes_anew, "java"),
             ],
             NEWER,
+        ),
+        Hall(
+            "applications-4",
+            [
+                plan("protocol changed", changes.changes_protocol, "confluent", to=MODERN, count=2, stays_ms=1_000),
+                plan("new topics", changes.gains_topics, "confluent", count=1, every_ms=2_000),
+                plan("new topics", changes.gains_topics, "confluent", "848", count=1, every_ms=2_000, **MODERN),
+                plan("outside commit refused", changes.refuses_offsets, "confluent", times=2, to=0, waits_ms=1_000),
+                plan(
+                    "slow handler",
+                    lateness.lets_the_group_wait,
+                    "sarama",
+                    linger_ms=9_000,
+                    poll_ms=5_000,
+                    session_ms=30_000,
+                ),
+                plan(
+                    "blocked loop",
+                    lateness.blocks_its_loop,
+                    "kafkajs",
+                    session_ms=6_000,
+                    stall_ms=9_000,
+                    blocks=True,
+                    **KAFKAJS,
+                ),
+                plan("poll storm", lateness.polls_late_in_turn, "java", poll_ms=4_000, stall_ms=6_000),
+            ],
+            NEWER,
+            properties={"group.consumer.migration.policy": "bidirectional"},
+        ),
+        Hall(
+            "logins",
+            [
+                plan("password refused", refusals.has_a_wrong_password, "confluent", lasts_ms=4_000, is_replaced=True),
+                plan("password refused", refusals.has_a_wrong_password, "java", lasts_ms=4_000, is_replaced=False),
+            ],
+            secured="SASL_PLAINTEXT",
         ),
         Hall(
             "acl",

@@ -82,11 +82,22 @@ def test_what_was_done_is_confirmed(group: str) -> None:
 
 @pytest.mark.parametrize(
     ("group", "drawn", "was"),
-    [("frozen-confluent", "frozen shortly", "frozen"), ("frozen-shortly-aiokafka", "frozen", "frozen shortly")],
+    [
+        ("frozen-confluent", "frozen shortly", "frozen"),
+        ("frozen-shortly-aiokafka", "frozen", "frozen shortly"),
+        ("frozen-shortly-aiokafka", "lossy network", "lossy shortly"),
+        ("frozen-confluent", "lossy network", "lossy network"),
+    ],
 )
-def test_a_freeze_is_what_came_of_it(group: str, drawn: str, was: str) -> None:
+def test_a_silence_is_what_came_of_it(group: str, drawn: str, was: str) -> None:
     run, log = stored(group)
     assert kinds([replace(run, kind=drawn)], log) == [was]
+
+
+def test_a_storm_takes_each_of_its_victims() -> None:
+    run, log = stored("killed-confluent")
+    assert kinds([replace(run, kind="poll storm")], log) == ["poll storm"]
+    assert kinds([replace(run, kind="poll storm", victims=[*run.victims, "third"])], log) == []
 
 
 def test_a_member_that_was_not_removed_was_not_killed() -> None:
