@@ -50,7 +50,7 @@ def gains_topics(
     :param refresh_ms: after which a member of the classic protocol asks for all topics again
     """
     refresh = {_REFRESH[library]: refresh_ms}
-    gather(scene, library, 10_000, topic=f"^{scene.topic}.*", **refresh, **options)
+    gather(scene, library, 10_000, topic=scene.pattern, **refresh, **options)
     for number in range(1, count + 1):
         name = f"{scene.topic}-{number}"
         scene.run.victims.append(name)

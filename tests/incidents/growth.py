@@ -71,7 +71,7 @@ def gives_up_slowly(
     :param by_pattern: whether members subscribe to a pattern, which the broker matches
     """
     if by_pattern:
-        options["topic"] = f"^{scene.topic}.*"
+        options["topic"] = scene.pattern
     *others, newcomer = scene.names
     for name in others:
         scene.joins(library, name, session_ms=session_ms, poll_ms=poll_ms, **options)

@@ -138,6 +138,11 @@ class Scene(Stage):
         """The host of a client."""
         return f"{self.name}/{name}"
 
+    @property
+    def pattern(self) -> str:
+        """Fits its topic, and what has a number behind that name; of another scene it fits none."""
+        return f"^{self.topic}(-[0-9]+)?$"
+
     @contextmanager
     def fed(self, rate: float) -> Iterator[None]:
         """Records come evenly, so many a second, while the block is entered."""

@@ -216,11 +216,7 @@ def refused(seen: Seen) -> Iterator[DetectorResult]:
         if not _is_explained(row, seen.too_tight) and not _is_of_replaced(row, replaced)
     ]
     rows = list(_without_first_news(rows, seen.history))
-    alone = [row for row in rows if _is_without_member(row)]
-    of_members = _of_members(seen.exchanges) if alone else frozenset()
-    tools = [row for row in alone if row["connection"] not in of_members]
-    if tools:
-        yield _of_tools(tools)
+    yield from _of_tools([row for row in rows if _is_without_member(row)], seen.exchanges)
     by_code: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         if not _is_without_member(row) and not _is_reported_elsewhere(row):
@@ -383,9 +379,14 @@ def _outcome(refused: list[_Refused], history: GroupHistory) -> str:
     return "nothing was accepted afterwards" + (f", in {lasting(rest_ns)}" if rest_ns >= SECOND_NS else "")
 
 
-def _of_tools(rows: list[dict[str, Any]]) -> DetectorResult:
+def _of_tools(rows: list[dict[str, Any]], exchanges: pa.Table) -> Iterator[DetectorResult]:
+    """Yield one finding for the tools among these commits, whose connections no member uses."""
+    of_members = _of_members(exchanges) if rows else frozenset()
+    rows = [row for row in rows if row["connection"] not in of_members]
+    if not rows:
+        return
     names = sorted({person(*_client(row)) for row in rows})
-    return DetectorResult(
+    yield DetectorResult(
         severity="info" if len(rows) <= _RETRIES else "warning",
         from_ns=_answered(rows[0]),
         to_ns=_answered(rows[-1]),
