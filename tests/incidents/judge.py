@@ -143,7 +143,8 @@ _NOT_SILENT: Final = rf"^(?!.*{_DEAD}).*(frozen|fell silent|stood still)"
 """Of a process that was killed: unless it is said to be one of several that are possible."""
 
 RULES: Final[dict[str, Rule]] = {
-    "healthy": Rule("nothing is wrong", causes=ORDERLY, warns=False),
+    # A topic is created just before its group: the coordinator may know of it later than the members.
+    "healthy": Rule("nothing is wrong", causes=ORDERLY | {Cause.TOPICS_CHANGED}, warns=False),
     "frozen shortly": Rule(
         "nothing happened: the session outlived the pause",
         causes=ORDERLY,

@@ -542,7 +542,8 @@ class EpochHistory:
         earlier = next((new for new in reversed(self._read.epochs) if new.epoch < (trace.generation or 0)), None)
         if earlier is None and not self._read.base:
             return None  # the first epoch: all topics are new
-        return self._created_topic(trace) or self._grown_topic(trace, 0 if earlier is None else earlier.at.time_ns)
+        since_ns = 0 if earlier is None else earlier.at.time_ns
+        return self._created_topic(trace) or self._late_topic(trace) or self._grown_topic(trace, since_ns)
 
     def _created_topic(self, trace: EpochTrace) -> Evidence | None:
         """A topic that a pattern matches, and that was never assigned before."""
@@ -555,6 +556,25 @@ class EpochHistory:
             return None
         text = f"{first_of(topics)} {'are' if len(topics) > 1 else 'is'} assigned for the first time"
         return Evidence(at.time_ns, at.source, -1, f"{text}: created, and matched by the pattern {first_of(patterns)}")
+
+    def _late_topic(self, trace: EpochTrace) -> Evidence | None:
+        """A topic that members have named since they joined, of which they had no partition in an earlier epoch.
+
+        The coordinator learns of topics from the controller: of one that was just created it knows later than clients.
+        """
+        number, at = trace.generation or 0, trace.started
+        before = {topic for epoch, given in self._assigned.items() if epoch < number for topic, _ in given}
+        topics = {topic for topic, _ in self._assigned.get(number, ())} - before
+        waiting = [
+            member
+            for member in self._read.lives
+            if member.is_new and topics & set(member.topics) and any(epoch < number for epoch, _, _ in member.received)
+        ]
+        if not waiting:
+            return None
+        late = sorted(topics & {topic for member in waiting for topic in member.topics})
+        text = f"{first_of(late)} {'are' if len(late) > 1 else 'is'} assigned for the first time"
+        return Evidence(at.time_ns, at.source, -1, f"{text}: the coordinator did not know of it before")
 
     def _grown_topic(self, trace: EpochTrace, since_ns: int) -> Evidence | None:
         until_ns = trace.started.time_ns + _METADATA_DELAY_NS

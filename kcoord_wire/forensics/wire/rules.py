@@ -489,8 +489,8 @@ EPOCH_RULES: Final[dict[str, EpochRule]] = {
         "{who} fell silent",
     ),
     "topics": EpochRule(
-        "topics", "no member asks for anything, and a topic of the group has another size, or is new and matches a "
-        "pattern", Cause.TOPICS_CHANGED, 0.8,
+        "topics", "no member asks for anything, and a topic of the group has another size, or is new to the "
+        "coordinator", Cause.TOPICS_CHANGED, 0.8,
         "{what}",
     ),
     UNKNOWN: EpochRule(UNKNOWN, "else", Cause.UNKNOWN, 0.2, "nothing in the source started it"),

@@ -101,3 +101,14 @@ def test_a_topic_that_a_pattern_matches_is_named() -> None:
     row = script.history().rebalances[-1]
     assert row.cause == Cause.TOPICS_CHANGED
     assert row.detail == "orders.fr is assigned for the first time: created, and matched by the pattern orders.*"
+
+
+def test_a_topic_that_the_coordinator_knew_later_than_its_members_is_named() -> None:
+    script = Script()
+    script.consumer("c1", 0, 0, 1, {}, topics=["orders"], owned={}, rebalance_timeout_ms=300_000)
+    script.consumer("c1", 500, 1, 1)
+    script.consumer("c1", 1_000, 1, 2, {"orders": [0, 1]})
+    script.consumer("c1", 1_100, 2, 2, owned={"orders": [0, 1]})
+    row = script.history().rebalances[-1]
+    assert row.cause == Cause.TOPICS_CHANGED
+    assert row.detail == "orders is assigned for the first time: the coordinator did not know of it before"
