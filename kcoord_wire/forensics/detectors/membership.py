@@ -323,10 +323,20 @@ def loops_of(seen: Seen) -> Iterator[Loop]:
     for name, lives in _clients(members).items():
         at_once = _most_at_once(lives)
         returns = busiest(lives[at_once:], lambda life: life.joined_ns, WINDOW_NS)
-        hosts = {(life.client_id, life.client_host) for life in lives}
-        is_one = len(hosts) == 1 or any(life.why_left != "replaced" for life in lives if life.left_ns is not None)
-        if len(returns) >= FLAPPING_MEMBER_THRESHOLD * at_once and is_one:
+        if len(returns) >= FLAPPING_MEMBER_THRESHOLD * at_once and not _take_turns(lives, seen):
             yield Loop(name, lives, returns, at_once)
+
+
+def _take_turns(lives: Sequence[MemberLife], seen: Seen) -> bool:
+    """Whether several processes take one group.instance.id from each other.
+
+    On the wire the end of a process is seen: one that was replaced and did not end lives on.
+    """
+    gone = [life for life in lives if life.left_ns is not None]
+    if len({(life.client_id, life.client_host) for life in lives}) > 1:
+        return all(life.why_left == "replaced" for life in gone)
+    ends = Counter(map(_end_of, gone)).most_common(1)
+    return seen.exchanges is not None and [end for end, _ in ends] == ["replaced"]
 
 
 def _flapping_found(history: GroupHistory, loop: Loop) -> DetectorResult:

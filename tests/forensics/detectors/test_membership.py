@@ -127,6 +127,15 @@ def test_the_advice_fits_how_the_lives_ended(end: str | None, why: str, word: st
     assert "shorten" not in found.advice
 
 
+def test_processes_that_take_an_instance_id_in_turns_do_not_flap() -> None:
+    """On the wire their ends would be seen; from a log alone each may be the same one, started again."""
+    lives = [
+        life("c1", 10 * at, 10 * at + 10, member_id=str(at), instance_id="i-1", why_left="replaced") for at in range(9)
+    ]
+    assert of("flapping_member", group(members=lives))
+    assert of("flapping_member", group(members=lives), beats("c1", range(90))) == []
+
+
 def beats(client: str, seconds: Iterable[float]) -> list[Exchange]:
     return [exchange("Heartbeat", at, client_id=client, member_id=f"{client}-id") for at in seconds]
 
