@@ -46,6 +46,7 @@ from kcoord_wire.cli.options import (
 from kcoord_wire.cli.output import complain, make_writable, print_json, write_report
 from kcoord_wire.codec.fields import printable
 from kcoord_wire.extras import require
+from kcoord_wire.protocol.wording import first_of
 
 if TYPE_CHECKING:
     from kcoord_wire.forensics.analysis import Analysis
@@ -145,7 +146,9 @@ class Analyze(Command):
         meter = _Meter(sys.stderr, silent=self.quiet or not sys.stderr.isatty())
         interrupts = _Interrupts(meter)
         with tempfile.TemporaryDirectory(prefix="kcoord-") as folder:
-            sources = [_seekable(source, Path(folder, f"stdin-{at}")) for at, source in enumerate(self.source)]
+            sources = [
+                _seekable(source, Path(folder, f"pipe-{at}", "stdin")) for at, source in enumerate(self.source, 1)
+            ]
             with nullcontext() if self.spark_master else interrupts.noted():
                 try:
                     analysis = _histories(self, sources, meter, interrupts.has_come)
@@ -225,6 +228,7 @@ def _seekable(source: str, place: Path) -> str:
     """The path of a file with the bytes of `source`: standard input and pipes are copied to `place`."""
     if source != "-" and not (os.path.exists(source) and stat.S_ISFIFO(os.stat(source).st_mode)):
         return source
+    place.parent.mkdir()  # reports name the last two parts of a path
     with place.open("wb") as file, _until_interrupted(source):
         if source == "-":
             shutil.copyfileobj(sys.stdin.buffer, file)
@@ -446,7 +450,7 @@ def _is_not_interrupt(record: logging.LogRecord) -> bool:
 
 
 def _write(analysis: Analysis, args: Analyze, out: Path) -> None:
-    title = args.kafka or ", ".join("stdin" if source == "-" else Path(source).name for source in args.source[:3])
+    title = args.kafka or first_of("stdin" if source == "-" else Path(source).name for source in args.source)
     counts = {name: analysis.counts.get(name, 0) for name in ("sources", "frames", "records", "lines")}
     source = ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in counts.items() if count)
     if partial := _partial(analysis):

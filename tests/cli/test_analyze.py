@@ -124,8 +124,10 @@ def test_standard_input_and_pipes_are_read(
     writer.start()
     assert main(["analyze", str(pipe)]) == 0
     writer.join()
-    first, second = (line for line in capsys.readouterr().out.splitlines() if line.startswith("billing: "))
+    out = capsys.readouterr().out
+    first, second = (line for line in out.splitlines() if line.startswith("billing: "))
     assert first == second
+    assert out.count("from captured frames: pipe-1/stdin") == 2
 
 
 def test_a_read_only_folder_is_reported_before_reading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from jsonschema import Draft202012Validator
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import GroupHistory, GroupSummary, Loss
 from kcoord_wire.report import json_schema, print_summary, to_json, write_html, write_json
+from tests.support import watching
 from tests.support.histories import HOSTILE, bare, empty, hostile, incident, kip_848, losses, typical
 from tests.support.marshal_rows import generated_log, write_segments
 from tests.support.rotation import without
@@ -94,7 +95,7 @@ def written(*reports: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def reports_of_sources(folder: Path) -> Iterator[dict[str, Any]]:
-    """Reports of captures, recordings, segments and logs, alone and together, sound and damaged."""
+    """Reports of captures, recordings, segments, logs and polls, alone and together, sound and damaged."""
     packets = (DATA / "captures" / "aiokafka.pcap").read_bytes()
     (folder / "damaged.pcap").write_bytes(without(packets, 300, 320)[:-9])
     incidents = DATA / "incidents"
@@ -109,6 +110,11 @@ def reports_of_sources(folder: Path) -> Iterator[dict[str, Any]]:
     ):
         analysis = analyze(paths)
         yield to_json(analysis.histories, analysis.losses, analysis.stopped)
+    watch, first, second = watching.Script(), watching.member("c-1", 0), watching.member("c-2", 1)
+    watch.poll(watching.group("Stable", first), committed={0: 5, 1: 7}, ends={0: 9, 1: 7})
+    watch.miss()
+    watch.poll(watching.group("Stable", first, second), committed={0: 5, 1: 7}, ends={0: 9, 1: 7})
+    yield to_json(watch.watched.histories(), [])
 
 
 def test_reports_are_as_the_schema_says(tmp_path: Path) -> None:

@@ -161,8 +161,9 @@ def _rebalances(page: PageKeys, group: GroupKeys) -> str:
 def _rebalance(page: PageKeys, group: GroupKeys, row: RebalanceKeys) -> list[str]:
     sure = row.get("sure", 0.0)
     waited = _person(row.get("last", ""), row.get("lastHost", ""))
-    if "late" in row:
-        waited += f", {duration(row['late'])}"
+    waited = ", ".join(
+        filter(None, (waited, escape(row.get("how", "")), duration(row["late"]) if "late" in row else ""))
+    )
     return [
         f"{row['n']}",
         _when(group, row["start"]),
