@@ -574,11 +574,12 @@ def stuck_partitions(history: GroupHistory) -> list[Stuck]:
         for each in longest.values()
         if (*each.place, each.since.member_id) not in in_vain
     ]
-    found = [each for each in found if each.reads_others or _is_idle(each)]
-    found = [
-        each for each in found if not was_cut_off(history, each.since.member_id, each.since.time_ns, each.last.time_ns)
-    ]
+    found = [each for each in found if (each.reads_others or _is_idle(each)) and not _was_cut_off(history, each)]
     return sorted(found, key=lambda each: (each.since.time_ns, each.place))
+
+
+def _was_cut_off(history: GroupHistory, each: Stuck) -> bool:
+    return was_cut_off(history, each.since.member_id, each.since.time_ns, each.last.time_ns)
 
 
 def _in_vain(history: GroupHistory) -> set[tuple[str, int, str | None]]:

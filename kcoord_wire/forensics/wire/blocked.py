@@ -319,31 +319,11 @@ def _outage(
 ) -> Outage:
     lasts = cut.to_ns >= traffic.horizon_ns
     until_ns = traffic.horizon_ns if lasts else cut.to_ns
-    of_host = [
-        life
-        for life in lives
-        if life.host == cut.host
-        and life.since.time_ns <= until_ns
-        and (life.left is None or life.left.time_ns >= cut.from_ns)
-    ]
+    of_host = [life for life in lives if _was_there(life, cut.host, cut.from_ns, until_ns)]
     members = sorted(life.member_id for life in of_host)
-    names = sorted({life.client_id for life in of_host if life.client_id})
-    names = names or sorted({sign.link.client_id for sign in cut.signs if sign.link.client_id})
-    who = f"{first_of(names)} ({cut.host})" if names else cut.host
     length = f"{(until_ns - cut.from_ns) / NS_PER_S:.1f} s, from {clock(cut.from_ns)}"
     length += " UTC to the end of the source" if lasts else f" to {clock(cut.to_ns)} UTC"
-    unread = _unread(traffic, cut, members, ownership)
-    if cut.is_forgotten:
-        text = _forgotten_text(cut, who, length, unread)
-    else:
-        text = _blocked_text(traffic, answers, cut, who, length, unread)
-    followed = (
-        row.number
-        for row in rebalances
-        if row.cause in _LOST
-        and row.client_host == cut.host
-        and cut.from_ns <= row.started_ns <= until_ns + _FOLLOWS_NS
-    )
+    said = _who(cut, of_host), length, _unread(traffic, cut, members, ownership)
     return Outage(
         group_id=traffic.group_id,
         kind=FORGOTTEN if cut.is_forgotten else BLOCKED,
@@ -351,10 +331,26 @@ def _outage(
         to_ns=None if lasts else cut.to_ns,
         broker=cut.brokers[0],
         members=members,
-        text=text,
-        rebalance=next(followed, None),
+        text=_forgotten_text(cut, *said) if cut.is_forgotten else _blocked_text(traffic, answers, cut, *said),
+        rebalance=next((row.number for row in rebalances if _follows(row, cut, until_ns)), None),
         evidence=list(_evidence(traffic, cut)),
     )
+
+
+def _was_there(life: MemberTrace, host: str, from_ns: int, until_ns: int) -> bool:
+    is_gone = life.left is not None and life.left.time_ns < from_ns
+    return life.host == host and life.since.time_ns <= until_ns and not is_gone
+
+
+def _follows(row: Rebalance, cut: _Cut, until_ns: int) -> bool:
+    is_near = cut.from_ns <= row.started_ns <= until_ns + _FOLLOWS_NS
+    return row.cause in _LOST and row.client_host == cut.host and is_near
+
+
+def _who(cut: _Cut, of_host: Iterable[MemberTrace]) -> str:
+    names = {life.client_id for life in of_host if life.client_id}
+    names = names or {sign.link.client_id for sign in cut.signs if sign.link.client_id}
+    return f"{first_of(sorted(names))} ({cut.host})" if names else cut.host
 
 
 def _evidence(traffic: GroupTraffic, cut: _Cut) -> Iterator[Evidence]:

@@ -165,7 +165,7 @@ def test_a_connection_that_was_forgotten() -> None:
     assert "connections.max.idle.ms" in found.advice
 
 
-def test_brokers_that_a_host_does_not_reach_at_once_are_one_outage() -> None:
+def test_brokers_out_of_reach_at_once_are_one_outage() -> None:
     script = group_of_two()
     resent(script, 20, 40, by="broker")
     resent(script, 21, 41, by="broker", broker=LEADER)
@@ -173,7 +173,7 @@ def test_brokers_that_a_host_does_not_reach_at_once_are_one_outage() -> None:
     assert "was cut off from 10.0.9.9:9092 and 10.0.9.8:9092, the coordinator among them, for 21.0 s" in text
 
 
-def test_the_capture_of_one_host_does_not_tell_a_firewall_from_a_broker_that_is_off() -> None:
+def test_of_one_host_alone_the_broker_may_be_off() -> None:
     script = group_of_two()
     script.beats("c1", 20_000, 60_000, 1)
     resent(script, 20, 40, broker=LEADER)
