@@ -724,8 +724,8 @@ class MemberLife:
         LeaveGroup, and no request had the member id again), ``process ended`` (the same of a client that sends no
         LeaveGroup when it is closed: a static member, Kafka Streams), ``gone`` (the same where bytes are missing, so
         that a LeaveGroup may be among them), ``silent`` (it sent nothing: a frozen process, or the network), ``cut
-        off`` (what it and its broker sent was not acknowledged); None where it was there to the end, or is not known. Of the
-        last two, one whose `last_seen_ns` is later than `died_ns` came back
+        off`` (what it and its broker sent was not acknowledged); None where it was there to the end, or is not known.
+        Of the last two, one whose `last_seen_ns` is later than `died_ns` came back
     """
 
     group_id: str
