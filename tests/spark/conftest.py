@@ -1,4 +1,4 @@
-"""One Spark session for all tests that a process runs: a start costs more than most of them."""
+"""One Spark session for the tests that a process runs: a start costs more than most of them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from tests.support.sparks import SPARK
 FOLDER = Path(__file__).parent
 DECODING = ("test_decode.py", "test_files.py", "test_rows.py", "test_sessions.py", "test_versions.py")
 """What Spark 3.5 has."""
+STREAMING = ("test_docs.py", "test_histories.py", "test_live.py", "test_streams.py")
+"""Half of what these tests take."""
 
 collect_ignore = ["test_streams.py"] if SPARK < (4, 2) else []
 if find_spec("grpc") is None:  # the extra pyspark[connect], which `make sparks` installs
@@ -32,11 +34,15 @@ SPARKS_OWN = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What shares the session runs in one process where there are several; Spark's own warnings are none of ours."""
+    """What shares a session runs in one process where there are several; Spark's own warnings are none of ours.
+
+    There are two sessions then: one would go on when the other processes have ended.
+    """
     for item in items:
         if item.path.is_relative_to(FOLDER):
             if "spark" in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.xdist_group("spark"))
+                group = "spark-streaming" if item.path.name in STREAMING else "spark"
+                item.add_marker(pytest.mark.xdist_group(group))
             for warning in SPARKS_OWN:
                 item.add_marker(pytest.mark.filterwarnings(warning))
 
