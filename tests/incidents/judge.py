@@ -478,7 +478,8 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "password refused": Rule(
         "that a client is refused because of its password",
-        [Says(r"SASL|authenticat|password|credential", names=False)],
+        [Says(r"SASL|authenticat|password|credential")],
+        logged=[Says(r"SASL|authenticat|password|credential", names=False)],
         anywhere=True,
     ),
     "certificate refused": Rule(

@@ -46,6 +46,10 @@ def _ip(*commands: str) -> None:
     subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), text=True, check=True, capture_output=True)
 
 
+def _shown(*command: str) -> str:
+    return subprocess.run(["ip", *command], text=True, check=True, capture_output=True).stdout
+
+
 class Pods:
     """The network of one hall, while the block is entered.
 
@@ -74,11 +78,12 @@ class Pods:
         self._forget()
 
     def _forget(self) -> None:
-        spaces = subprocess.run(["ip", "netns", "list"], text=True, check=True, capture_output=True).stdout
-        for space in re.findall(rf"^{self.bridge}-\d+", spaces, re.M):
+        for space in re.findall(rf"^{self.bridge}-\d+", _shown("netns", "list"), re.M):
             _ip(f"netns del {space}")
-        with suppress(subprocess.CalledProcessError):
-            _ip(f"link del {self.bridge}")
+        # A namespace ends some time after its last socket; its port would be there when the next hall wants one.
+        for link in re.findall(rf"^\d+: ({self.bridge}(?:p\d+)?)[@:]", _shown("-o", "link", "show"), re.M):
+            with suppress(subprocess.CalledProcessError):
+                _ip(f"link del {link}")
 
     @property
     def gateway(self) -> str:

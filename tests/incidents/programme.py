@@ -190,7 +190,7 @@ def _of_applications() -> list[Hall]:
             [
                 plan("protocol changed", changes.changes_protocol, "confluent", to=MODERN, count=2, stays_ms=1_000),
                 plan("new topics", changes.gains_topics, "confluent", count=1, every_ms=2_000),
-                plan("new topics", changes.gains_topics, "confluent", "848", count=1, every_ms=2_000, **MODERN),
+                plan("new topics", changes.gains_topics, "confluent", "by-broker", count=1, every_ms=2_000, **MODERN),
                 plan("outside commit refused", changes.refuses_offsets, "confluent", times=2, to=0, waits_ms=1_000),
                 plan(
                     "slow handler",
@@ -218,7 +218,6 @@ def _of_applications() -> list[Hall]:
             "logins",
             [
                 plan("password refused", refusals.has_a_wrong_password, "confluent", lasts_ms=4_000, is_replaced=True),
-                plan("password refused", refusals.has_a_wrong_password, "java", lasts_ms=4_000, is_replaced=False),
             ],
             secured="SASL_PLAINTEXT",
         ),
