@@ -61,5 +61,6 @@ def _is_together_again(scene: Scene) -> None:
 
 def _ports_of(member: Member) -> list[int]:
     """The ports of the connections that a member's host has."""
-    rows = (row.split() for row in Path(f"/proc/{member.pid}/net/tcp").read_text().splitlines()[1:])
+    files = [Path(f"/proc/{member.pid}/net/{name}") for name in ("tcp", "tcp6")]  # Java's sockets are of IPv6
+    rows = (row.split() for file in files for row in file.read_text().splitlines()[1:])
     return [int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == _ESTABLISHED]

@@ -514,10 +514,11 @@ class EpochHistory:
             first, *others = trace.triggers
             more = "; with it: " + ", ".join(other.text for other in others[:MAX_CITED]) if others else ""
             return Explanation("", first.cause, first.confidence, first.text + more, facts, None)
-        changed = self._changed_topics(trace)
-        rule = EPOCH_RULES[UNKNOWN if changed is None else "topics"]
-        what = "" if changed is None else changed.text
-        facts = [*([changed] if changed else ()), *facts]
+        changed, matched = self._changed_topics(trace), self._matched_pattern(trace)
+        seen = changed or matched
+        rule = EPOCH_RULES["topics" if changed else "pattern" if matched else UNKNOWN]
+        what = "" if seen is None else seen.text
+        facts = [*([seen] if seen else ()), *facts]
         return Explanation(rule.name, rule.cause, rule.confidence, rule.sentence.format(what=what), facts, None)
 
     def _acknowledged(self, trace: EpochTrace) -> list[tuple[EpochMember, Moment | None]]:
@@ -575,6 +576,19 @@ class EpochHistory:
         late = sorted(topics & {topic for member in waiting for topic in member.topics})
         text = f"{first_of(late)} {'are' if len(late) > 1 else 'is'} assigned for the first time"
         return Evidence(at.time_ns, at.source, -1, f"{text}: the coordinator did not know of it before")
+
+    def _matched_pattern(self, trace: EpochTrace) -> Evidence | None:
+        """The first assignment, to a member whose pattern the broker has matched after it had joined (KIP-848)."""
+        number, at = trace.generation or 0, trace.started
+        new = [member for member in self._read.lives if member.regex and member.since < at and member.is_new]
+        before = any(given for epoch, given in self._assigned.items() if epoch < number)
+        if not new or before or not self._assigned.get(number):
+            return None
+        took = (at.time_ns - new[-1].since.time_ns) / NS_PER_S
+        text = f"the broker has matched the pattern {new[-1].regex} {took:.1f} s after"
+        return Evidence(
+            at.time_ns, at.source, -1, f"{text} {describe_member(new[-1], None)} joined: its first partitions"
+        )
 
     def _grown_topic(self, trace: EpochTrace, since_ns: int) -> Evidence | None:
         until_ns = trace.started.time_ns + _METADATA_DELAY_NS

@@ -493,6 +493,10 @@ EPOCH_RULES: Final[dict[str, EpochRule]] = {
         "coordinator", Cause.TOPICS_CHANGED, 0.8,
         "{what}",
     ),
+    "pattern": EpochRule(
+        "pattern", "no member asks for anything, one with a pattern has joined, and the first partitions are assigned",
+        Cause.NEW_MEMBER, 0.9, "{what}",
+    ),
     UNKNOWN: EpochRule(UNKNOWN, "else", Cause.UNKNOWN, 0.2, "nothing in the source started it"),
 }  # fmt: skip
 

@@ -62,6 +62,21 @@ def test_a_leave_or_a_subscription_raises_the_epoch(row: dict[str, Any], cause: 
     assert (last.generation_id, last.cause, last.client_id, last.started_ns) == (3, cause, "c2", at(10_000))
 
 
+def test_a_pattern_that_the_broker_matches_later_is_part_of_the_join() -> None:
+    script = Script()
+    script.consumer("c1", 0, 0, 1, {}, topic_regex="^orders.*", owned={}, rebalance_timeout_ms=300_000)
+    script.consumer("c1", 11_000, 1, 2, {"orders": [0]})
+    script.consumer("c1", 11_100, 2, 2, owned={"orders": [0]})
+    script.consumer("c1", 30_000, 2, 3, {"orders": [0], "orders-1": [0]})
+    _, matched, created = script.history().rebalances
+    assert (matched.cause, matched.confidence) == (Cause.NEW_MEMBER, 0.9)
+    assert (
+        matched.detail
+        == "the broker has matched the pattern ^orders.* 11.0 s after c1 (10.0.0.1) joined: its first partitions"
+    )
+    assert created.cause == Cause.TOPICS_CHANGED
+
+
 def test_a_silent_member_is_taken_to_have_timed_out() -> None:
     script = modern()
     script.consumer("c2", 5_000, 0, 2, {}, topics=["orders"], owned={})
