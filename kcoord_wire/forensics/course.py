@@ -47,11 +47,25 @@ def course_of(history: GroupHistory) -> Course:
 
 
 def resets_of(history: GroupHistory) -> Iterator[tuple[Generation, Generation]]:
-    """Yield the generations of a group that do not follow the one before, each behind that one."""
+    """Yield the generations of a group that do not follow the one before, each behind that one.
+
+    Not while it has members of both protocols: those of the classic one are answered with their own epoch, which is
+    behind that of the group until they have joined again (KIP-848).
+    """
     for before, after in pairwise(sorted(history.generations, key=lambda generation: generation.joined_ns)):
         is_again = after.generation_id == before.generation_id and after.leader_id != before.leader_id
-        if after.generation_id < before.generation_id or is_again:
+        if (after.generation_id < before.generation_id or is_again) and not _is_mixed(history, before, after):
             yield before, after
+
+
+def _is_mixed(history: GroupHistory, before: Generation, after: Generation) -> bool:
+    """Whether members of both protocols were there from one generation to the other."""
+    there = (
+        life.protocol
+        for life in history.members
+        if life.joined_ns <= after.joined_ns and (life.left_ns is None or life.left_ns >= before.joined_ns)
+    )
+    return len(set(there)) > 1
 
 
 def _start(rows: Sequence[Rebalance]) -> int:

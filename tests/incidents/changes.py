@@ -26,8 +26,9 @@ def changes_protocol(
     """Members are restarted one by one with the other protocol of groups (KIP-848 or classic).
 
     :param count: of the members; some may stay as they are
-    :param to: options that a restarted member has instead
+    :param to: options that a restarted member has instead of those of its protocol
     """
+    kept = {name: value for name, value in options.items() if value is not None and name != "group_protocol"}
     gather(scene, library, 10_000, **options)
     members = {member.name: member for member in scene.members}
     scene.run.victims = list(scene.names[:count])
@@ -35,7 +36,7 @@ def changes_protocol(
         with scene.doing(f"restart with group.protocol={to.get('group_protocol', 'classic')}", name):
             members[name].leave()
             members[name].kill()
-            fresh = scene.joins(library, name, **to)
+            fresh = scene.joins(library, name, **kept, **to)
             scene.waits(lambda fresh=fresh: bool(fresh.now_owned), "it is not back")
         scene.waits(lambda: scene.has(*scene.names), "they are not together again")
         time.sleep(stays_ms / 1000)

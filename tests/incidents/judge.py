@@ -409,7 +409,7 @@ RULES: Final[dict[str, Rule]] = {
         causes=ORDERLY | {Cause.UNKNOWN},
         first=_PROTOCOL,
         leads=True,
-        never=r"nothing unusual|crash|frozen|fell silent|autoscal|swings",
+        never=r"nothing unusual|crash|frozen|fell silent|autoscal|swings|was lost|lost its log",
         harmful=rf"{_TOUCHES_POLL}|{_RAISES_SESSION}",
     ),
     "slow handler": Rule(

@@ -141,6 +141,15 @@ def test_a_group_formed_again_may_have_the_same_number() -> None:
     assert of("generation_reset", group(generations=[generation(1, 0, 100), generation(1, 200)])) == []
 
 
+def test_a_member_of_the_classic_protocol_lags_behind_the_epoch() -> None:
+    behind = [generation(6, 0, 100), generation(7, 110, 120), generation(6, 121)]
+    modern = life("b", protocol="consumer")
+    assert of("generation_reset", group(generations=behind, members=[life("a"), modern])) == []
+    assert len(of("generation_reset", group(generations=behind, members=[life("a"), life("b", 200)]))) == 1
+    gone = life("b", 0, 50, protocol="consumer")
+    assert len(of("generation_reset", group(generations=behind, members=[life("a"), gone]))) == 1
+
+
 HISTORY = group(members=[life("a"), life("b")])
 MEMBERS = {"a": ({}, -1), "b": ({}, -1)}
 
