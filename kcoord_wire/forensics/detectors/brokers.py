@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -210,21 +210,14 @@ def refused(seen: Seen) -> Iterator[DetectorResult]:
     joins = _joins(seen.exchanges)
     shared = _shared_instances(joins)
     replaced = {join["given_member_id"] for of_instance in shared.values() for join in of_instance}
-    rows = [
-        row
-        for row in _refused_rows(seen.exchanges)
-        if not _is_explained(row, seen.too_tight) and not _is_of_replaced(row, replaced)
-    ]
+    rows = [row for row in _refused_rows(seen.exchanges) if not _is_explained(row, seen.too_tight, replaced)]
     rows = list(_without_first_news(rows, seen.history))
     yield from _of_tools([row for row in rows if _is_without_member(row)], seen.exchanges)
     by_code: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         if not _is_without_member(row) and not _is_reported_elsewhere(row):
             by_code[row["error_code"]].append(row)
-    fenced = by_code.pop(ErrorCode.FENCED_INSTANCE_ID, [])
-    yield from _of_fenced(fenced, joins)
-    named = {row["instance_id"] for row in fenced}
-    yield from (_of_shared(name, turns) for name, turns in sorted(shared.items()) if name not in named)
+    yield from _of_fenced(by_code.pop(ErrorCode.FENCED_INSTANCE_ID, []), joins, shared)
     for code, of_code in sorted(by_code.items()):
         yield from _of_code(code, of_code, seen.exchanges, seen.history)
 
@@ -262,9 +255,10 @@ def _is_reported_elsewhere(row: dict[str, Any]) -> bool:
     return bool(api == "JoinGroup" and code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
-def _is_explained(row: dict[str, Any], too_tight: Collection[Client]) -> bool:
-    """Whether `tight_heartbeats` has why the client was removed."""
-    return row["error_code"] == ErrorCode.UNKNOWN_MEMBER_ID and _client(row) in too_tight
+def _is_explained(row: dict[str, Any], too_tight: Collection[Client], replaced: Collection[str]) -> bool:
+    """Whether `tight_heartbeats`, or another process with its group.instance.id, is why the client was removed."""
+    is_removed = row["error_code"] == ErrorCode.UNKNOWN_MEMBER_ID
+    return is_removed and (_client(row) in too_tight or row["member_id"] in replaced)
 
 
 def _without_first_news(rows: Iterable[dict[str, Any]], history: GroupHistory) -> Iterator[dict[str, Any]]:
@@ -439,11 +433,6 @@ def _takes_back(joins: list[dict[str, Any]]) -> int:
     return count
 
 
-def _is_of_replaced(row: dict[str, Any], replaced: Collection[str]) -> bool:
-    """Whether a member id is refused because another process took its group.instance.id."""
-    return row["error_code"] == ErrorCode.UNKNOWN_MEMBER_ID and row["member_id"] in replaced
-
-
 def _of_shared(instance_id: str, joins: list[dict[str, Any]]) -> DetectorResult:
     names = sorted(set(map(_process, joins)))
     return DetectorResult(
@@ -468,8 +457,13 @@ def _of_shared(instance_id: str, joins: list[dict[str, Any]]) -> DetectorResult:
     )
 
 
-def _of_fenced(rows: list[dict[str, Any]], joins: list[dict[str, Any]]) -> Iterator[DetectorResult]:
-    """Yield one finding for each group.instance.id that two processes use."""
+def _of_fenced(
+    rows: list[dict[str, Any]], joins: list[dict[str, Any]], shared: Mapping[str, list[dict[str, Any]]]
+) -> Iterator[DetectorResult]:
+    """Yield one finding for each group.instance.id that two processes use.
+
+    :param shared: see `_shared_instances`
+    """
     by_instance: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_instance[row["instance_id"] or ""].append(row)
@@ -478,6 +472,7 @@ def _of_fenced(rows: list[dict[str, Any]], joins: list[dict[str, Any]]) -> Itera
         pairs = [(row, after) for row, after in pairs if after is None or not _is_retry(row, after)]
         if pairs:
             yield _of_instance(instance_id, pairs)
+    yield from (_of_shared(name, turns) for name, turns in sorted(shared.items()) if name not in by_instance)
 
 
 def _successor(row: dict[str, Any], instance_id: str, joins: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -110,7 +110,7 @@ def test_restarted_processes_fence_each_other_in_turns() -> None:
     assert of("commit_after_revoke", group(60), rows) == []
 
 
-def test_processes_whose_heartbeats_lack_the_name_take_it_in_turns() -> None:
+def test_processes_that_take_an_instance_id_from_each_other() -> None:
     """As aiokafka: one that was replaced gets UNKNOWN_MEMBER_ID, not FENCED_INSTANCE_ID, and joins again at once."""
     common = {"instance_id": "orders-1", "member_id": ""}
     other = {"connection": "10.0.0.1:7-10.0.0.9:9092#2", **common}
@@ -130,7 +130,7 @@ def test_processes_whose_heartbeats_lack_the_name_take_it_in_turns() -> None:
     )
 
 
-def test_a_static_member_that_is_started_again_has_its_name_alone() -> None:
+def test_a_static_member_that_is_started_again_is_normal() -> None:
     common = {"instance_id": "orders-1", "member_id": ""}
     rows = [
         exchange("JoinGroup", 10 * n, given_member_id=f"{n}-id", connection=f"10.0.0.1:{n}-10.0.0.9:9092#{n}", **common)

@@ -143,7 +143,7 @@ def test_shares_of_a_recording_are_the_whole(tmp_path: Path, spoil: float | None
             assert divided(path, count) == whole
 
 
-def test_a_recording_that_is_cut_after_its_shares_were_planned_loses_them(tmp_path: Path) -> None:
+def test_shares_of_a_recording_that_was_cut_are_losses(tmp_path: Path) -> None:
     record_capture(tmp_path, CAPTURE)
     [path] = recording_files(tmp_path)
     size = path.stat().st_size

@@ -115,7 +115,7 @@ def test_a_transaction_is_decided_where_its_marker_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 100])
-def test_a_file_that_is_cut_after_its_shares_were_planned_loses_them(tmp_path: Path, left: int) -> None:
+def test_shares_of_a_file_that_was_cut_are_losses(tmp_path: Path, left: int) -> None:
     data = batch_of("plain", 0, 1) * 8
     path = tmp_path / f"{0:020}.log"
     path.write_bytes(data[:left])

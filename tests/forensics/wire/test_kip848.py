@@ -62,7 +62,7 @@ def test_a_leave_or_a_subscription_raises_the_epoch(row: dict[str, Any], cause: 
     assert (last.generation_id, last.cause, last.client_id, last.started_ns) == (3, cause, "c2", at(10_000))
 
 
-def test_a_pattern_that_the_broker_matches_later_is_part_of_the_join() -> None:
+def test_a_pattern_that_is_matched_later_is_part_of_the_join() -> None:
     script = Script()
     script.consumer("c1", 0, 0, 1, {}, topic_regex="^orders.*", owned={}, rebalance_timeout_ms=300_000)
     script.consumer("c1", 11_000, 1, 2, {"orders": [0]})

@@ -103,7 +103,7 @@ def test_a_topic_that_a_pattern_matches_is_named() -> None:
     assert row.detail == "orders.fr is assigned for the first time: created, and matched by the pattern orders.*"
 
 
-def test_a_topic_that_the_coordinator_knew_later_than_its_members_is_named() -> None:
+def test_a_topic_that_the_coordinator_learnt_of_late_is_named() -> None:
     script = Script()
     script.consumer("c1", 0, 0, 1, {}, topics=["orders"], owned={}, rebalance_timeout_ms=300_000)
     script.consumer("c1", 500, 1, 1)
