@@ -27,7 +27,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kcoord_wire.forensics.coded import CHUNK_ROWS, KINDS, CodedExchanges, coded, names_of, ranked, whole
+from kcoord_wire.forensics.coded import (
+    CHUNK_ROWS,
+    KINDS,
+    CodedExchanges,
+    coded,
+    names_of,
+    ranked,
+    whole,
+    with_own_names,
+)
 from kcoord_wire.forensics.detectors import detect, history_of_clients, share_lines
 from kcoord_wire.forensics.exchanges.clusters import rename_groups
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
@@ -377,6 +386,8 @@ def _state_of(row: Lag) -> PartitionState:
 def by_group(rows: pa.Table, groups: pa.Array | pa.ChunkedArray) -> Iterator[pa.Table]:
     """Yield the rows of each group, in order of the groups' names.
 
+    What is yielded of a coded table has no dictionary that is longer than it: see `with_own_names`.
+
     :param groups: per row, its group; rows of null are left out
     """
     names = names_of(groups)
@@ -394,13 +405,13 @@ def by_group(rows: pa.Table, groups: pa.Array | pa.ChunkedArray) -> Iterator[pa.
         for rank, start, end in zip(numbers[starts].tolist(), starts.tolist(), ends, strict=True):
             if rank >= 0:
                 runs[rank].append(rows.slice(start, end - start))
-        yield from map(pa.concat_tables, runs)
+        yield from (with_own_names(pa.concat_tables(each)) for each in runs)
         return
     order = pc.sort_indices(ranks)  # nulls last
     start = 0
     for run in ranks.take(order).value_counts().to_pylist():  # in order of first appearance
         if run["values"] is not None:
-            yield rows.take(order.slice(start, run["counts"]))
+            yield with_own_names(rows.take(order.slice(start, run["counts"])))
         start += run["counts"]
 
 

@@ -205,6 +205,30 @@ def coded(exchanges: Iterable[pa.RecordBatch | pa.Table] | pa.Table) -> pa.Table
     return (kept or CodedExchanges()).table()
 
 
+def with_own_names(rows: pa.Table) -> pa.Table:
+    """Return coded rows of which no dictionary has more strings than there are rows.
+
+    Whatever looks at the dictionary of a column looks at all of its strings: for the rows of one group among many it has
+    those of all groups.
+    """
+    for index, column in enumerate(rows.columns):
+        if not pa.types.is_dictionary(column.type) or not len(rows):
+            continue
+        names = column.chunk(0).dictionary
+        if len(names) > len(rows):
+            rows = rows.set_column(index, rows.field(index), _with_used(column, names))
+    return rows
+
+
+def _with_used(column: pa.ChunkedArray, names: pa.Array) -> pa.ChunkedArray:
+    """Return a column of codes with those of its names that are used."""
+    codes = pa.chunked_array([chunk.indices for chunk in column.chunks])
+    used = pc.drop_null(pc.unique(codes))
+    own = names.take(used)
+    chunks = [pc.index_in(chunk, value_set=used).cast(column.type.index_type) for chunk in codes.chunks]
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(chunk, own) for chunk in chunks], column.type)
+
+
 def ranked(column: pa.ChunkedArray | pa.Array, names: list[str]) -> pa.ChunkedArray | pa.Array:
     """Return strings or their codes as numbers in a list of names; null for null and for those that are not in it."""
     values = pa.array(names, pa.string())

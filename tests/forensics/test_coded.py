@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from kcoord_wire.forensics.analysis import by_group
@@ -96,3 +98,25 @@ def test_large_numbers_of_frames_stay_whole() -> None:
     kept = coded([few, many])
     assert kept["position"].to_pylist() == [*few["position"].to_pylist(), 1 << 40]
     assert (kept["position"].type, kept["seq"].type) == (pa.int64(), pa.int32())
+
+
+def test_groups_are_read_without_the_names_of_the_others() -> None:
+    """What looks at a dictionary looks at all of it: 2,000 groups of two rows would read 12 million names."""
+    count, table = 2_000, rows().slice(0, 2)
+    numbers = np.repeat(np.arange(count), len(table))
+    many = table.take(pa.array(np.tile(np.arange(len(table)), count)))
+    for name in ("group_id", "member_id", "connection"):
+        names = pa.array([f"{name}-{number}" for number in numbers.tolist()])
+        many = many.set_column(many.column_names.index(name), many.schema.field(name), names)
+    kept = coded(many)
+    read = 0
+    for number, of_group in enumerate(by_group(kept, kept["group_id"])):
+        for name, column in zip(of_group.column_names, of_group.columns, strict=True):
+            if pa.types.is_dictionary(column.type):
+                read += sum(len(chunk.dictionary) for chunk in column.chunks)
+                assert column.type == kept.schema.field(name).type
+        if number % 500 == 0:
+            name = of_group["group_id"][0].as_py()
+            assert values(of_group) == values(many.filter(pc.equal(many["group_id"], name)))
+    assert number == count - 1
+    assert read <= len(many) * len(many.column_names)
