@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kcoord_wire.forensics.coded import whole
 from kcoord_wire.forensics.model import NS_PER_MS
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -66,7 +67,9 @@ def read_tight(exchanges: pa.Table | None) -> list[Beats]:
     """
     if exchanges is None or not exchanges.num_rows:
         return []
-    rows = exchanges.select(_COLUMNS).filter(pc.is_valid(exchanges["asked_ns"]))
+    rows = exchanges.select(_COLUMNS)
+    if rows["asked_ns"].null_count:
+        rows = rows.filter(pc.is_valid(rows["asked_ns"]))
     joins = rows.filter(pc.equal(rows["api"], "JoinGroup")).select(["connection", "session_timeout_ms"]).to_pylist()
     sessions = {row["connection"]: (row["session_timeout_ms"] or 0) * NS_PER_MS for row in joins}
     intervals = {name: ns for name, ns in _intervals(rows).items() if sessions.get(name)}
@@ -86,11 +89,13 @@ def _is_tight(interval_ns: float, session_ns: int) -> bool:
 
 def _intervals(rows: pa.Table) -> dict[str, float]:
     """Return the median time between two heartbeats of each connection that has some."""
-    beats = rows.filter(pc.equal(rows["api"], "Heartbeat")).select(["connection", "asked_ns"]).combine_chunks()
+    beats = rows.select(["connection", "asked_ns"]).filter(pc.equal(rows["api"], "Heartbeat"))
     if beats.num_rows <= _LEAST:
         return {}
-    names = pc.dictionary_encode(beats["connection"].cast(pa.string())).combine_chunks()
+    names = whole(beats["connection"])
+    names = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
     codes, times = names.indices.to_numpy(), beats["asked_ns"].to_numpy()
+    del beats
     order = np.lexsort((times, codes))
     found, starts = np.unique(codes[order], return_index=True)
     each = zip(found.tolist(), np.split(times[order], starts[1:]), strict=True)
