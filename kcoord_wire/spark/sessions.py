@@ -33,6 +33,10 @@ from pyspark.sql import SparkSession
 from kcoord_wire.kernel import java
 from kcoord_wire.spark.versions import check_connect, check_java
 
+BLOCKS: Final = "MALLOC_MMAP_THRESHOLD_"
+"""The environment variable by which glibc gives every freed block of that size or more back. Without it the threshold
+rises to the largest block that was freed, and what is smaller stays. Other C libraries ignore it."""
+
 _GIB: Final = 1 << 30
 _WITHOUT_VECTORS: Final = """\
 #!/bin/sh
@@ -130,6 +134,7 @@ def spark_conf(master: str = "local[*]") -> dict[str, str]:
         # Larger batches cost less per row; their size in bytes is bounded as well.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+        f"spark.executorEnv.{BLOCKS}": str(64 << 10),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from kcoord_wire.spark.sessions import _interrupt_after_start, java_home, session, spark_conf
+from kcoord_wire.spark.sessions import BLOCKS, _interrupt_after_start, java_home, session, spark_conf
 from tests.support.sparks import SPARK
 
 
@@ -59,6 +62,14 @@ def test_other_handlers_and_threads_are_left_alone() -> None:
 def test_a_running_session_is_reused(spark: SparkSession) -> None:
     assert session("local[7]") is spark
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_workers_give_back_what_they_free(spark: SparkSession) -> None:
+    def environment(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from (pa.RecordBatch.from_pydict({"value": [os.environ.get(BLOCKS)]}) for _ in batches)
+
+    found = spark.range(1, numPartitions=1).mapInArrow(environment, "value string").collect()
+    assert [row["value"] for row in found] == ["65536"]
 
 
 def test_cluster_settings_are_independent_of_the_machine() -> None:
