@@ -373,7 +373,7 @@ def _route(packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _memory_given_back() -> Iterator[None]:
     """Have Arrow allocate by malloc where `BLOCKS` says that it gives freed blocks back.
 
-    Arrow's own pool keeps them: 170 to 190 resident bytes an exchange of a large group instead of 142. Malloc without
+    Arrow's own pool keeps them: 170 to 190 resident bytes an exchange of a large group instead of 144. Malloc without
     that setting keeps more than that.
     """
     usual = pa.default_memory_pool()
