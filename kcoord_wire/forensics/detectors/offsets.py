@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kcoord_wire.forensics.detectors.finding import (
     MINUTE_NS,
+    NEAR_NS,
     SECOND_NS,
     DetectorResult,
     Seen,
@@ -89,7 +90,8 @@ def commit_after_revoke(seen: Seen) -> Iterator[DetectorResult]:
     committed.
 
     Normal is none: a consumer commits in onPartitionsRevoked, before it rejoins. So a partition counts as lost from the
-    member's next JoinGroup on, or once another member holds it, not from the assignment that takes it away.
+    member's next JoinGroup on, or once another member holds it, not from the assignment that takes it away. What a hole
+    may have hidden counts as kept.
 
     Threshold: 1 accepted commit of a lost partition (critical), or 1 refused commit of a member that had lost its
     place: a warning where nothing shows why, info where it had been removed, which says more, or only came too early
@@ -152,7 +154,7 @@ class _Held:
     """Who held each partition, and until when."""
 
     def __init__(self, history: GroupHistory, joins: dict[str, list[int]]) -> None:
-        self._joins = joins
+        self._joins, self._holes = joins, history.holes
         self._spans: dict[tuple[str, int], list[Ownership]] = defaultdict(list)
         for row in sorted(history.ownership, key=lambda row: row.from_ns):
             self._spans[row.topic, row.partition].append(row)
@@ -167,13 +169,17 @@ class _Held:
         spans = self._spans.get(place, [])
         begun = spans[: bisect_right(spans, at_ns, key=lambda span: span.from_ns)]
         last = next((span for span in reversed(begun) if span.member_id == member_id), None)
-        if last is None or last.to_ns is None:
+        if last is None or last.to_ns is None or self._is_hidden(last.to_ns, at_ns):
             return False
         if begun[-1].member_id != member_id and (begun[-1].to_ns is None or begun[-1].to_ns > at_ns):
             return True
         joins = self._joins.get(member_id, [])
         rejoined = bisect_left(joins, last.to_ns)
         return rejoined < len(joins) and joins[rejoined] < at_ns
+
+    def _is_hidden(self, lost_ns: int, at_ns: int) -> bool:
+        """Whether an assignment that the source lacks may have left a partition with its owner, or given it back."""
+        return any(hole.to_ns >= lost_ns - NEAR_NS and hole.from_ns <= at_ns for hole in self._holes)
 
 
 def _suspects(history: GroupHistory, exchanges: pa.Table) -> list[dict[str, Any]]:

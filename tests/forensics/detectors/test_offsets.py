@@ -17,6 +17,7 @@ import pytest
 
 from kcoord_wire.forensics.model import (
     Exchange,
+    Hole,
     Lag,
     OffsetReset,
     OffsetsCommitted,
@@ -59,6 +60,10 @@ def test_commit_after_revoke_refused_and_accepted() -> None:
     assert of("commit_after_revoke", history, [*giving_up, commit(100.5, 0)]) == []
     assert len(of("commit_after_revoke", history, [*giving_up, commit(101.5, 0)])) == 1
     assert of("commit_after_revoke", history, []) == []
+    for hole_s, count in ((95, 0), (100.5, 0), (50, 1), (130, 1)):
+        history.holes = [Hole("billing", int(hole_s * SECOND), int(hole_s * SECOND), "", None, [], "")]
+        accepted = of("commit_after_revoke", history, [*rejoins, commit(101, 0)])
+        assert len(accepted) == count, "an assignment that the source lacks may have given it back"
 
 
 @pytest.mark.parametrize(
