@@ -33,7 +33,7 @@ from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, Sighting, arrow_schema, table_of
 from kcoord_wire.spark.packing import PACKED, Packer, counted_row, observed, unpacked
 from kcoord_wire.spark.partitions import HERE, LATER
-from kcoord_wire.spark.rows import as_arrow, as_spark, spark_schema, spark_type, wire_schema
+from kcoord_wire.spark.rows import as_arrow, as_spark, sound_rows, spark_schema, spark_type, wire_schema
 from kcoord_wire.spark.sightings import INTEREST, KEYED, Interests, Overview, candidates, overview_of
 
 EXCHANGES, SIGHTINGS, INTERESTS, LOSSES = "exchanges", "sightings", "interests", "losses"
@@ -171,7 +171,7 @@ def match_packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     noted = Packer(INTERESTS, INTEREST)
     errors = 0
     for batch in batches:
-        errors += len(batch) - batch.column("error").null_count
+        errors += sound_rows(batch).false_count if batch.column("error").null_count < len(batch) else 0
         found, topics = matcher.feed(batch)
         yield from exchanges.add(found)
         yield from sightings.add(topics)

@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any, Final, TypeVar, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from kcoord_wire.forensics.model import arrow_schema
@@ -24,6 +25,9 @@ from kcoord_wire.spark.versions import arrow_schema_of, spark_schema_of
 
 MODES: Final = ("DROPMALFORMED", "FAILFAST", "PERMISSIVE")
 """What becomes of a bad row: it is left out, it ends the job, it is a row with nulls and its error."""
+
+_EVENTS: Final = ("refused", "resent")
+"""Directions of `Frame` whose error says why a connection was refused, or what was sent again: nothing is damaged."""
 
 T = TypeVar("T")
 _Make = Callable[[Any], Any]
@@ -38,6 +42,14 @@ def checked_mode(given: object) -> str:
     if mode not in MODES:
         raise ValueError(f"mode must be {', '.join(MODES[:-1])} or {MODES[-1]}, not {given!r}")
     return mode
+
+
+def sound_rows(batch: pa.RecordBatch) -> pa.BooleanArray:
+    """Which rows of a source are not damaged, by their error."""
+    sound = batch.column("error").is_null()
+    if "direction" in batch.schema.names:
+        sound = pc.or_(sound, pc.is_in(batch.column("direction"), value_set=pa.array(_EVENTS)))
+    return sound
 
 
 @cache

@@ -40,7 +40,7 @@ from kcoord_wire.forensics.sources.segments import MAX_EXPANSION
 from kcoord_wire.spark.conditions import parse_condition
 from kcoord_wire.spark.packing import PACKED, counted_row
 from kcoord_wire.spark.places import Place, find_places, local_path, selection, shares_of
-from kcoord_wire.spark.rows import as_arrow, as_spark, checked_mode, spark_schema, wire_schema
+from kcoord_wire.spark.rows import as_arrow, as_spark, checked_mode, sound_rows, spark_schema, wire_schema
 from kcoord_wire.spark.versions import SparkVersionError
 
 try:
@@ -228,9 +228,10 @@ class _Reader(DataSourceReader):
         rows = read_partition(partition, ports=self.ports, timezone=self.timezone, max_expansion=self.max_expansion)
         for place, batch in rows:
             if self.mode != "PERMISSIVE" and batch["error"].null_count < len(batch):
-                if self.mode == "FAILFAST":
-                    raise UnreadableError(_damage_text(batch))
-                batch = batch.filter(batch["error"].is_null())
+                sound = sound_rows(batch)
+                if self.mode == "FAILFAST" and sound.false_count:
+                    raise UnreadableError(_damage_text(batch.filter(pc.invert(sound))))
+                batch = batch.filter(sound)
             yield place, self.where.rows(batch)
 
 
@@ -291,7 +292,7 @@ def _check_columns(schema: StructType, row: type) -> None:
 
 
 def _damage_text(batch: pa.RecordBatch) -> str:
-    row = batch.slice(pc.index(batch["error"].is_valid(), pa.scalar(True)).as_py(), 1).to_pylist()[0]
+    row = batch.slice(0, 1).to_pylist()[0]
     return f"{row['source']} at {row['position']}: {row['error']}; mode PERMISSIVE has a row for it"
 
 

@@ -169,7 +169,7 @@ def test_shares_of_many_connections(
     path.write_bytes(mixed(random.Random(seed), 90))
     found = check(path, (2, 8))
     kinds = {row["direction"] for row in found}
-    assert kinds == {"opened", "closed", "reset", "refused", "request", "response", "damage"}
+    assert kinds == {"opened", "closed", "reset", "refused", "resent", "request", "response", "damage"}
     check(path, (3,), ports=[9092])
 
 
