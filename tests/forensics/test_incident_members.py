@@ -53,7 +53,7 @@ def test_a_group_deleted_and_formed_again_has_all_its_rebalances() -> None:
 def test_hosts_that_are_cut_off_are_silent_and_not_dead() -> None:
     cut = histories("part2-br")["partition2"]
     lost = [life for life in cut.members if life.why_left == "session timeout"]
-    assert [life.end for life in lost] == ["silent", "silent"]
+    assert [life.end for life in lost] == ["cut off", "cut off"]
     assert all(life.died_ns is not None and life.died_ns < (life.left_ns or 0) for life in lost)
 
 
