@@ -135,10 +135,11 @@ def blocked_hosts(
     lives = list(lives)
     hosts = {life.host for life in lives} | {client_host(name) for name in traffic.answered_ns}
     signs: dict[tuple[str, str], list[_Sign]] = defaultdict(list)
-    opened = _Opened(traffic.links)
-    for link in traffic.links:
+    links = traffic.links_with(hosts=hosts)
+    opened = _Opened(links)
+    for link in links:
         way = client_host(link.connection), broker_address(link.connection)
-        if way[0] in hosts and (sign := _sign(link, opened.after(way, link), traffic.horizon_ns)) is not None:
+        if (sign := _sign(link, opened.after(way, link), traffic.horizon_ns)) is not None:
             signs[way].append(sign)
     if signs:
         answers = _Answers(traffic)

@@ -59,8 +59,8 @@ class Holes:
                 members=sorted(set(users.get(link.connection, ()))),
                 text=link.text or "",
             )
-            for link in traffic.links
-            if link.kind == SightingKind.HOLE and link.connection in known
+            for link in traffic.links_with(connections=known)
+            if link.kind == SightingKind.HOLE
         ]
         self._ends = [row.to_ns for row in self.rows]
 

@@ -15,12 +15,13 @@ Laws:
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
-from kcoord_wire.forensics.model import NS_PER_MS, SightingKind, broker_address, client_host
+from kcoord_wire.forensics.model import NS_PER_MS, broker_address, client_host
 from kcoord_wire.forensics.wire.signs import END, NS_PER_S, REFUSALS, Moment, end_of
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, ListedMember, Partition
 from kcoord_wire.forensics.wire.unwritten import Unwritten
@@ -86,14 +87,9 @@ class _Connections:
             self._last[request.connection] = request
             if request.who:
                 self._used_by.setdefault(request.who, set()).add(request.connection)
-        self._refused = [
-            (broker_address(link.connection), link.time_ns)
-            for link in traffic.links
-            if link.kind == SightingKind.REFUSED
-        ]
-        ended = sorted(
-            (at, name) for name, at in traffic.closed.items() if name in self._spans and not self._is_goodbye(name)
-        )
+        self._refused_by = traffic.refused_by
+        closed = ((name, traffic.closed[name]) for name in self._spans if name in traffic.closed)
+        ended = sorted((at, name) for name, at in closed if not self._is_goodbye(name))
         self._ended: dict[str, list[tuple[int, str]]] = {}
         for at, name in ended:
             self._ended.setdefault(broker_address(name), []).append((at, name))
@@ -118,7 +114,9 @@ class _Connections:
 
     def _is_refused(self, broker: str, begin_ns: int) -> bool:
         """Whether the broker could not be connected afterwards."""
-        return any(name == broker and begin_ns <= at <= begin_ns + _RETURN_NS for name, at in self._refused)
+        refused = self._refused_by.get(broker, ())
+        at = bisect_left(refused, begin_ns, key=attrgetter("time_ns"))
+        return at < len(refused) and refused[at].time_ns <= begin_ns + _RETURN_NS
 
     def _another_goes_on(self, begin_ns: int, broker: str) -> bool:
         return any(

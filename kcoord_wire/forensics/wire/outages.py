@@ -364,10 +364,10 @@ class _Gaps:
             if failover.is_refusal or failover.ended:
                 self._at(failover.begin.time_ns, failover.end.time_ns).failovers.append(failover)
         hosts = {client_host(name) for name in self._service.spans}
-        for link in self._traffic.links:
+        for link in self._traffic.links_with(hosts=hosts):  # spans are of connections from these hosts
             if link.kind in _ENDS:
                 self._note_end(link)
-            elif link.kind == SightingKind.REFUSED and self._is_to_coordinator(link, hosts):
+            elif link.kind == SightingKind.REFUSED and self._is_to_coordinator(link):
                 self._at(link.time_ns).refused.append(link)
         for wait in self._service.waits:
             if not self._is_parked(wait.asked_ns, wait.asked_ns, wait.connection):
@@ -376,9 +376,8 @@ class _Gaps:
             self._note_silence(from_ns, to_ns)
         return list(self._gaps.values())
 
-    def _is_to_coordinator(self, link: Link, hosts: set[str]) -> bool:
-        broker = self._service.broker_before(link.time_ns)
-        return client_host(link.connection) in hosts and broker_address(link.connection) == broker
+    def _is_to_coordinator(self, link: Link) -> bool:
+        return broker_address(link.connection) == self._service.broker_before(link.time_ns)
 
     def _at(self, time_ns: int, until_ns: int | None = None) -> _Gap:
         to_ns = self._service.next_answer(time_ns if until_ns is None else until_ns)
@@ -432,9 +431,8 @@ class _Gaps:
 
     def _has_ended(self, member_id: str, until_ns: int) -> bool:
         """Whether the connection that a member used last was closed by then, though not by the broker."""
-        ended = {
-            link.connection: link.time_ns for link in self._traffic.links if link.kind in _ENDS and link.by != "broker"
-        }
         used = [name for name in self._traffic.heartbeats.connections.get(member_id, ()) if name in self._service.spans]
         latest = max(used, key=lambda name: self._service.spans[name][1], default="")
-        return ended.get(latest, until_ns + 1) <= until_ns
+        links = self._traffic.links_of.get(latest, ())
+        ended = [link.time_ns for link in links if link.kind in _ENDS and link.by != "broker"]
+        return bool(ended) and ended[-1] <= until_ns

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -21,8 +22,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.coded import coded, in_order, names_of, ranked, whole
-from kcoord_wire.forensics.model import Sighting, SightingKind
-from kcoord_wire.forensics.wire.signs import UNKNOWN_SEQ, Heartbeats, Moment, Service, answer_spans, distinct
+from kcoord_wire.forensics.model import Sighting, SightingKind, broker_address, client_host
+from kcoord_wire.forensics.wire.signs import (
+    UNKNOWN_SEQ,
+    Heartbeats,
+    Moment,
+    Service,
+    answer_spans,
+    distinct,
+)
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -183,6 +191,7 @@ class Link(NamedTuple):
     """Something that happened to a connection, or to an attempt to make one. The fields are those of `model.Sighting`.
 
     :ivar kind: OPENED, CLOSED, RESET, REFUSED, RESENT or HOLE
+    :ivar order: its index in `Sightings.links`
     """
 
     time_ns: int
@@ -192,6 +201,7 @@ class Link(NamedTuple):
     by: str | None
     text: str | None
     since_ns: int | None = None
+    order: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +212,8 @@ class Sightings:
     :ivar closed: when connections were closed, by connection
     :ivar links: what happened to connections, in order of time
     :ivar links_of: the same, by connection
+    :ivar links_from: the same, by the client's host
+    :ivar refused_by: those of REFUSED, by the broker's address
     :ivar errors: rows of ERROR, and of FETCHED that an ACL refused
     :ivar last_ns: the last time in the table, 0 for none; that of `fetched` does not count
     :ivar fetched: what Fetch and ListOffsets show, in order of time, as columns of `Sighting`; topics have their names
@@ -212,6 +224,8 @@ class Sightings:
     closed: dict[str, int]
     links: list[Link]
     links_of: dict[str, list[Link]]
+    links_from: dict[str, list[Link]]
+    refused_by: dict[str, list[Link]]
     last_ns: int
     fetched: pa.Table
     errors: list[Sighting] = field(default_factory=list)
@@ -231,7 +245,10 @@ class GroupTraffic:
     :ivar sightings: sizes of topics, in order of time
     :ivar closed: when connections were closed, by connection
     :ivar links: what happened to connections, those of other groups included
-    :ivar links_of: the same, by connection
+    :ivar links_of: the same, by connection: what every group asks for is looked up here, since captures of a thousand
+        groups have a hundred thousand links
+    :ivar links_from: the same, by the client's host
+    :ivar refused_by: the refused attempts, by the broker's address
     :ivar answered_ns: times of the first and the last response on each connection
     :ivar horizon_ns: the last time in the source
     :ivar covered_ns: where there are several sources, until when those that show a member go on, by member id
@@ -249,6 +266,8 @@ class GroupTraffic:
     closed: dict[str, int]
     links: list[Link]
     links_of: dict[str, list[Link]]
+    links_from: dict[str, list[Link]]
+    refused_by: dict[str, list[Link]]
     first_ns: int
     last_ns: int
     horizon_ns: int
@@ -260,6 +279,12 @@ class GroupTraffic:
     def seen_until(self, member_id: str) -> int:
         """Until when the source would show what a member sends: the capture of its host may end before the others."""
         return self.covered_ns.get(member_id, self.horizon_ns)
+
+    def links_with(self, *, connections: Iterable[str] = (), hosts: Iterable[str] = ()) -> list[Link]:
+        """Return what happened to these connections, and to those of these clients' hosts, in the order of `links`."""
+        found = [link for name in connections for link in self.links_of.get(name, ())]
+        found += (link for host in hosts for link in self.links_from.get(host, ()))
+        return sorted(found, key=attrgetter("order"))
 
     @cached_property
     def names(self) -> set[str]:
@@ -296,6 +321,8 @@ def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:
         closed=topics.closed,
         links=topics.links,
         links_of=topics.links_of,
+        links_from=topics.links_from,
+        refused_by=topics.refused_by,
         first_ns=min(times, default=0),
         last_ns=max(times, default=0),
         horizon_ns=max([*times, topics.last_ns]),
@@ -508,6 +535,8 @@ def read_sightings(topics: pa.Table) -> Sightings:
     closed: dict[str, int] = {}
     links: list[Link] = []
     links_of: dict[str, list[Link]] = {}
+    links_from: dict[str, list[Link]] = {}
+    refused_by: dict[str, list[Link]] = {}
     errors: list[Sighting] = []
     last_ns = 0
     given, topics = topics, topics.sort_by(_SIGHTING_ORDER)
@@ -524,9 +553,12 @@ def read_sightings(topics: pa.Table) -> Sightings:
         kind = item["kind"]
         if kind in _OF_LINKS:
             who = (item["client_id"], item["by"], item["text"], item["since_ns"])
-            link = Link(time_ns, kind, connection, *who)
+            link = Link(time_ns, kind, connection, *who, len(links))
             links.append(link)
             links_of.setdefault(connection, []).append(link)
+            links_from.setdefault(client_host(connection), []).append(link)
+            if kind == SightingKind.REFUSED:
+                refused_by.setdefault(broker_address(connection), []).append(link)
             if kind in _ENDS:
                 closed[connection] = time_ns
         elif kind == SightingKind.TOPIC and item["partitions"] is not None:
@@ -536,7 +568,7 @@ def read_sightings(topics: pa.Table) -> Sightings:
             errors.append(Sighting(**item))
     forbidden = fetched.filter(pc.equal(fetched["error_code"], ErrorCode.TOPIC_AUTHORIZATION_FAILED.value))
     errors += [Sighting(kind=SightingKind.FETCHED, **row) for row in forbidden.to_pylist()]
-    return Sightings(sizes, closed, links, links_of, last_ns, fetched, errors, given)
+    return Sightings(sizes, closed, links, links_of, links_from, refused_by, last_ns, fetched, errors, given)
 
 
 def _with_names(fetched: pa.Table, topics: pa.Table) -> pa.Table:
