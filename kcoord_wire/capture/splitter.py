@@ -96,12 +96,14 @@ class FrameSplitter:
 
     def feed(self, data: bytes) -> Iterable[SplitFrame | Skipped]:
         """Take in the next bytes; return what they complete. Exhaust an iterator before the next call."""
+        return self._feed(data) if (body := self.whole(data)) is None else (SplitFrame(body, len(body)),)
+
+    def whole(self, data: bytes) -> bytes | None:
+        """Return the body of the frame that the next bytes are, if they are one and nothing is held; else take none."""
         size = len(data) - SIZE_BYTES
         if self._framer is None or self._broken or self._framer.buffered or not 0 < size <= self._max_frame_size:
-            return self._feed(data)
-        if int.from_bytes(data[:SIZE_BYTES], "big") != size:
-            return self._feed(data)
-        return (SplitFrame(data[SIZE_BYTES:], size),)  # nearly always: a segment is a frame
+            return None
+        return data[SIZE_BYTES:] if int.from_bytes(data[:SIZE_BYTES], "big") == size else None
 
     def _feed(self, data: bytes) -> Iterator[SplitFrame | Skipped]:
         if self._broken and data:

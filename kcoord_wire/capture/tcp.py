@@ -378,7 +378,10 @@ class Reassembler:
         self._connections: dict[Pair, TcpConnection] = {}
 
     def push(self, segment: Segment) -> Iterable[StreamEvent]:
-        """Take in the next captured segment; return what it delivers. Exhaust an iterator before the next call."""
+        """Take in the next captured segment; return what it delivers. Exhaust an iterator before the next call.
+
+        A tuple has the bytes of a segment that goes on in its connection, if it has any.
+        """
         source, destination = segment.source, segment.destination
         pair, sender = ((source, destination), 0) if source <= destination else ((destination, source), 1)
         connection = self._connections.get(pair)
