@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar, overload
@@ -378,9 +379,15 @@ def _check_build(name: str, native: Any) -> None:
     ours = {kind.__name__: {member.name: member.value for member in kind} for kind in (Op, Length, Presence)}
     if ours != native.PLAN_FORMAT:
         raise ImportError(f"{name} was built for another plan format: rebuild it with {REBUILD}")
-    beside = digest(SOURCES)
+    beside = _digest_beside()
     if beside and beside != getattr(native, "SOURCES", None):
         raise ImportError(f"{name} was not built from the sources in {SOURCES}: rebuild it with {REBUILD}")
+
+
+@cache
+def _digest_beside() -> int:
+    """`digest` of the sources beside the package, which each column decoder would read again."""
+    return digest(SOURCES)
 
 
 def _main_interpreter() -> bool:

@@ -6,12 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.coded import in_order
@@ -40,6 +39,9 @@ from kcoord_wire.forensics.detectors.handlers import Handled, handled
 from kcoord_wire.forensics.detectors.sizes import swinging_ids
 from kcoord_wire.forensics.model import BROKER_IN_NAME, NS_PER_MS, Evidence, GroupHistory, MemberLife, Rebalance
 from kcoord_wire.protocol.wording import first_of, only
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # ---- two applications
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from kcoord_wire.forensics.detectors.finding import (
     MINUTE_NS,
@@ -39,6 +38,9 @@ from kcoord_wire.forensics.model import (
 )
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.protocol.wording import clock, first_of, only
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # ---- commit after revoke
 

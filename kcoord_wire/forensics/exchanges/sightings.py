@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from kcoord_wire.capture.fetches import FetchWalk, read_fetch_request
 from kcoord_wire.codec.columns import ColumnDecoder

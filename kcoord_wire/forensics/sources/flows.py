@@ -24,10 +24,9 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kcoord_wire.capture.frames import KnownBrokers, Passed
 from kcoord_wire.capture.lanes import LANES, halves, joined_lane, mixed, number_of
@@ -54,6 +53,13 @@ from kcoord_wire.capture.pcap import (
 )
 from kcoord_wire.kernel.file_bytes import FileCutError
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    _Numbers = NDArray[np.int64]
+    _Words = NDArray[np.uint64]
+    _Marks = NDArray[np.bool_]
+
 _CHUNK: Final = 1 << 16
 _FIRST_CHUNK: Final = 1 << 8  # in which the first brokers are found, whose other packets are looked at one by one
 _WINDOW: Final = 1 << 23  # bytes that are held
@@ -78,10 +84,6 @@ _SMALLEST_LENGTH: Final = 5  # of them in a header
 _IPV4_HEADER, _IPV6_HEADER, _TCP_HEADER = 20, 40, 20
 _SMALLEST: Final = _IPV4_HEADER + _TCP_HEADER
 _WORD: Final = (1 << 64) - 1
-
-_Numbers = NDArray[np.int64]
-_Words = NDArray[np.uint64]
-_Marks = NDArray[np.bool_]
 
 
 class _Bytes:
