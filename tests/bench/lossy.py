@@ -17,13 +17,11 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import resource
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -33,6 +31,8 @@ from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.model import GroupHistory
 from kcoord_wire.records import Record, encode_batch
 from tests.support.packets import BROKER, Line, asked
+
+from .archive.analyze import spent
 
 _SEGMENT: Final = 1448
 _FILE: Final = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262_144, 1)
@@ -108,13 +108,6 @@ def _kept(line: Line, sender: int, data: bytes, dropped: float, rng: random.Rand
             yield line._packet(1 - sender, b"", ACK)
 
 
-def _cpu_s(command: Sequence[str]) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, timeout=3_000)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
 def _compare_cut(folder: Path, size: int, snap: int) -> None:
     analyses = []
     for name, kept in (("whole", 262_144), ("cut", snap)):
@@ -150,13 +143,13 @@ def main() -> None:
         with path.open("wb") as file:
             packets = write_lossy(file, int(args.megabytes * 1e6), args.dropped)
         print(f"{path.stat().st_size / 1e6:.0f} MB, {packets:,} packets, {args.dropped:.0%} dropped")
-        ours = _cpu_s([sys.executable, "-m", "kcoord_wire", "analyze", str(path), "--quiet"])
+        ours = spent([sys.executable, "-m", "kcoord_wire", "analyze", str(path), "--quiet"]).seconds
         print(f"kcoord analyze: {ours:.1f} s of CPU")
         tshark = shutil.which("tshark")
         if tshark is None:
             print("tshark is not installed")
             return
-        theirs = _cpu_s([tshark, "-r", str(path), "-d", f"tcp.port=={BROKER[1]},kafka", "-Y", "kafka"])
+        theirs = spent([tshark, "-r", str(path), "-d", f"tcp.port=={BROKER[1]},kafka", "-Y", "kafka"]).seconds
         print(f"tshark -Y kafka: {theirs:.1f} s of CPU; {ours / theirs:.1f} times")
 
 

@@ -30,6 +30,7 @@ BENCHES: Final = {
     "columns": "columns.bench",
     "record": "record.bench",
     "spark": "spark.bench",
+    "analyze": "archive.analyze",
     "archive": "archive.bench",
     "driver": "archive.driver",
     "live": "archive.live",

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from kcoord_wire.capture.pcap import read_packets
 from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.forensics.sources.frames import read_frames
 from tests.support.recordings import record_capture
 
 from ..spark.measure import watched
+from .analyze import DATA, spent, write_together
 from .captures import COMMITS, REJOINS, SHAPES, write_captures, write_hours
 from .live import markdown
 from .live_measure import VARIANTS, _follow, _plainly, _source
@@ -82,3 +86,22 @@ def test_a_recording_that_is_followed_has_its_final_rebalances(tmp_path: Path) -
     text = markdown({"date": "2026-01-01", "machine": machine, "spark": "4.3", "bytes": 2 << 20, "variants": variants})
     assert f"| 250 / 0 / 1e+03 | {whole['rebalances']} | - |" in text
     assert "planning a batch of 2.00 MiB in at most 0.02 s of the driver" in text
+
+
+def test_the_incidents_become_one_capture(tmp_path: Path) -> None:
+    paths = sorted((DATA / "incidents").glob("outage-freeze-*.pcap.gz"))
+    count = write_together(paths, tmp_path / "both.pcap")
+    with (tmp_path / "both.pcap").open("rb") as file:
+        times = [packet.time_ns for packet in read_packets(file, pytest.fail)]
+    assert len(times) == count > 0
+    assert times == sorted(times)
+    names = {history.group.group_id for path in paths for history in analyze([path]).histories}
+    assert {history.group.group_id for history in analyze([tmp_path / "both.pcap"]).histories} == names
+
+
+def test_what_a_process_takes_is_measured() -> None:
+    small, large = (spent([sys.executable, "-c", f"(b'x' * {size}).count(b'x')"]) for size in (1, 1 << 28))
+    assert large.memory - small.memory > 1 << 27
+    assert large.seconds > small.seconds > 0
+    with pytest.raises(subprocess.CalledProcessError):
+        spent([sys.executable, "-c", "exit(3)"])
