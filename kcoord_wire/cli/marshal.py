@@ -72,6 +72,12 @@ Rules: TypeAlias = Annotated[
 ]
 
 
+Reset: TypeAlias = Annotated[
+    Literal["earliest", "latest"],
+    Option("where to go on in a topic that was created again, or ends before the position"),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClusterCommand(Command):
     """The options that name a cluster and its coordination topic."""
@@ -205,7 +211,7 @@ def read_positions(kafka: KafkaPositions, observer: Observer, group: str | None)
 
     about = {(place.group_id, place.topic) for place in observer.world.claims} | observer.world.members.keys()
     about = {(each, topic) for each, topic in about if topic and group in (None, each)}
-    counts = kafka.counts(sorted({topic for _, topic in about}))
+    counts = {name: found.partitions for name, found in kafka.topics({topic for _, topic in about}).items()}
     places = [TopicPartition(topic, partition) for topic, number in counts.items() for partition in range(number)]
     ends = {(topic, partition): bounds.end for (topic, partition), bounds in kafka.bounds(places).items()}
     committed = {
@@ -396,6 +402,7 @@ class Consume(ClusterCommand):
     client_id: Annotated[str, Option("unique in the group, and the same after a restart", "ID")]
     topics: Annotated[str, Option("topics to consume", "NAME,...")]
     at_most_once: Annotated[bool, Option("commit each batch before it is printed")] = False
+    reset: Reset = "earliest"
     max_claims: Annotated[Positive | None, Option("partitions of each topic at most", "N")] = None
     greedy: Annotated[bool, Option("claim all free partitions at once, not one by one")] = False
     presence: Annotated[bool, Option("be visible to others before anything is held (an extension)")] = False
@@ -444,10 +451,10 @@ class Consume(ClusterCommand):
 
 
 def _consumer(args: Consume, printer: _Printer) -> MarshalConsumer:
+    from kcoord_wire.marshal import member_events as events
     from kcoord_wire.marshal.client import MarshalConsumer
     from kcoord_wire.marshal.kafka_log import KafkaLog, check_topic, create_topic
     from kcoord_wire.marshal.kafka_topics import KafkaTopics
-    from kcoord_wire.marshal.member_events import Balance, Delivery
     from kcoord_wire.marshal.world_state import Rules
 
     for option, value in (("--group", args.group), ("--client-id", args.client_id)):
@@ -477,12 +484,13 @@ def _consumer(args: Consume, printer: _Printer) -> MarshalConsumer:
         on_lost=printer.lost,
         max_poll_interval_ms=round(args.max_poll_interval * 1_000),
         rules=Rules(args.rules),
-        delivery=Delivery.AT_MOST_ONCE if args.at_most_once else Delivery.AT_LEAST_ONCE,
+        delivery=events.Delivery.AT_MOST_ONCE if args.at_most_once else events.Delivery.AT_LEAST_ONCE,
+        reset=events.Reset(args.reset),
         heartbeat_interval_ms=interval_ms,
         max_claims=args.max_claims or 0,
         greedy=args.greedy,
         presence=args.presence,
-        balance=Balance() if args.balance else None,
+        balance=events.Balance() if args.balance else None,
     )
 
 

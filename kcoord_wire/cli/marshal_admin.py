@@ -29,7 +29,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
-from kcoord_wire.cli.marshal import ClusterCommand, Rules, check_option_id, read_positions
+from kcoord_wire.cli.marshal import ClusterCommand, Reset, Rules, check_option_id, read_positions
 from kcoord_wire.cli.options import Argument, Format, Option, Seconds, UsageError
 from kcoord_wire.cli.output import print_json, print_table, styled, table
 from kcoord_wire.cli.process import stop_on_signals
@@ -223,10 +223,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _from_topic(kafka: KafkaPositions, topic: str, to: str) -> dict[TopicPartition, int]:
     from kcoord_wire.marshal.context import TopicPartition
 
-    count = kafka.counts([topic]).get(topic, 0)
-    if not count:
+    found = kafka.topics([topic]).get(topic)
+    if found is None:
         raise ValueError(f"the cluster has no topic {topic}")
-    places = [TopicPartition(topic, partition) for partition in range(count)]
+    places = [TopicPartition(topic, partition) for partition in range(found.partitions)]
     if to.isdecimal():
         return dict.fromkeys(places, int(to))
     if to in ("earliest", "latest"):
@@ -357,6 +357,7 @@ class ExportOffsets(_GroupCommand):
     rules: Rules = "document"
     to_group: Annotated[str | None, Option("the consumer group (default: the same name)", "NAME")] = None
     topic: Annotated[tuple[str, ...], Option("this topic only; may be repeated", "NAME")] = ()
+    reset: Reset = "earliest"
     force_live: Annotated[bool, Option("also while members hold partitions")] = False
     dry_run: Annotated[bool, Option("print what would be written, and write nothing")] = False
 
@@ -377,7 +378,7 @@ class ExportOffsets(_GroupCommand):
         kafka = self.open_positions()
         rows = _rows(self, kafka)
         _check_quiet(self, rows, target, kafka.live_members(target))
-        found = _exported(kafka, rows)
+        found = _exported(kafka, rows, self.reset)
         if not found:
             raise ValueError(f"no position of group {self.group} is known, by the log or in Kafka")
         before = kafka.committed(target)
@@ -409,7 +410,8 @@ def _rows(args: ExportOffsets, kafka: KafkaPositions) -> list[PartitionStatus]:
     return [row for row in rows if not args.topic or row.place.topic in args.topic]
 
 
-def _exported(kafka: KafkaPositions, rows: list[PartitionStatus]) -> list[Exported]:
+def _exported(kafka: KafkaPositions, rows: list[PartitionStatus], reset: str) -> list[Exported]:
+    from kcoord_wire.marshal import member_events as events
     from kcoord_wire.marshal.context import TopicPartition
     from kcoord_wire.marshal.inbox import choose_start
 
@@ -420,7 +422,7 @@ def _exported(kafka: KafkaPositions, rows: list[PartitionStatus]) -> list[Export
         place = TopicPartition(row.place.topic, row.place.partition)
         if row.position is not None and (has := bounds.get(place)) is not None:
             from_log = row.position if row.position_from == "log" else 0
-            start = choose_start(from_log, row.position, has.low, has.end)
+            start = choose_start(from_log, row.position, has.low, has.end, events.Reset(reset))
             found.append(Exported(place, start.offset, row.position_from, start.note))
     return found
 

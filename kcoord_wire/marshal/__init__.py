@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kcoord_wire.marshal.kafka_log import KafkaLog
     from kcoord_wire.marshal.kafka_topics import KafkaTopics
     from kcoord_wire.marshal.log import LogError
-    from kcoord_wire.marshal.member_events import Balance, Delivery, LossReason, Tenure
+    from kcoord_wire.marshal.member_events import Balance, Delivery, LossReason, Reset, Tenure
     from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog, MemoryTopics
     from kcoord_wire.marshal.world_state import Rules
 
@@ -44,6 +44,7 @@ __all__ = [
     "MemoryBroker",
     "MemoryLog",
     "MemoryTopics",
+    "Reset",
     "Rules",
     "Tenure",
     "TopicsError",
@@ -53,7 +54,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "client": ("MarshalConsumer",),
-        "member_events": ("Balance", "Delivery", "Tenure", "LossReason"),
+        "member_events": ("Balance", "Delivery", "Tenure", "LossReason", "Reset"),
         "inbox": ("DataRecord", "TopicsError"),
         "kafka_log": ("KafkaLog",),
         "kafka_topics": ("KafkaTopics",),

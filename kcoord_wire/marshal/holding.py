@@ -11,6 +11,10 @@ Laws:
   to be processed. What is held is one offset for each record that was delivered and not yet processed.
 * At most once: the position is the end of the last batch that was read back as committed (`AtMostOnce`, the nine steps
   of the document).
+* A position is of one topic. Where the broker has topic ids, the holder writes the id of its topic to the log
+  (IdentifyingTopic, with `Rules.DOCUMENT`), and a tenure that finds another id there, or an end before the position,
+  starts where `MemberSettings.reset` says, with a warning. It fetches nothing before the log has the new position as
+  its own. While a topic is held that gets another id, its tenures end (`LossReason.TOPIC_REPLACED`).
 
 Laws of at most once, with `Rules.DOCUMENT`:
 
@@ -21,6 +25,9 @@ Laws of at most once, with `Rules.DOCUMENT`:
   committed offset stands in for it, which is best effort).
 * An append that did not land, or is not known to have, is repeated while the claim is held: nothing of the batch was
   delivered, and to commit the same end twice changes nothing.
+* A partition of the same topic that ends before the position has lost records that were delivered: the tenure starts at
+  its end, whatever `MemberSettings.reset` says. Of a topic that was created again, a holder may have delivered records
+  before it has heard of the other id; they are delivered again.
 * A claim that is lost before the batch was read back as committed drops the batch. If the heartbeat has landed, its
   records are never processed; if not, the next holder fetches them.
 
@@ -42,8 +49,9 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep
+from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep, Until
 from kcoord_wire.marshal.context import Context, TopicPartition
+from kcoord_wire.marshal.inbox import Start, choose_start
 from kcoord_wire.marshal.log import Appended, AppendFailed
 from kcoord_wire.marshal.member_events import (
     Abandoned,
@@ -51,19 +59,21 @@ from kcoord_wire.marshal.member_events import (
     CommitOffset,
     Deliver,
     Delivered,
+    Delivery,
     Fetched,
     FetchFailed,
     FindStart,
     LossReason,
     Processed,
     ReadToEnd,
+    Reset,
     StartFailed,
     StartFetching,
     StopFetching,
     Tenure,
 )
-from kcoord_wire.marshal.world_state import Claim
-from kcoord_wire.messages.marshal import ClaimingMessages, Heartbeat, ReleasingPartition
+from kcoord_wire.marshal.world_state import Claim, Rules
+from kcoord_wire.messages.marshal import ClaimingMessages, Heartbeat, IdentifyingTopic, ReleasingPartition
 
 RETRY_MS: Final = 250
 """How long the procedure waits before it repeats an append."""
@@ -180,8 +190,14 @@ class AckTracker:
         return "was processed before, or there is none"
 
 
+_IDENTIFY_EACH: Final = 8
+"""Heartbeats from one IdentifyingTopic to the next: less than six intervals, so that a log which keeps ten, as
+`kafka_log.check_topic` wants, has one of each holder whose claim has become stale."""
 _SOONEST: Final = 0.25  # of a heartbeat interval, from one heartbeat to the next
 _LATEST: Final = 0.73
+_SECOND_MS: Final = 1_000  # the unit of times in messages
+_UNFIT: Final = (LossReason.FETCH_FAILED, LossReason.TOPIC_REPLACED)
+"""The position may be none that the partition has."""
 _DRAINED: Final = (LossReason.RELEASED, LossReason.KEPT, LossReason.HANDED_OVER, LossReason.PAUSED)
 
 
@@ -227,7 +243,10 @@ class Holding:
         self._why = LossReason.RELEASED
         self._drain_ms = 0
         self._is_failing = False
-        self._batches = AtMostOnce(self, offset, self._beat)
+        self._topic_id = ""
+        self._is_restarting = False
+        self._identify_in = 0  # heartbeats
+        self._batches: AtMostOnce | None = None
         self._leave, self._drained, self._failed = Latch(), Latch(), Latch()
         self._fence = context.fences.start(self.fence, partial(self.end, LossReason.EXPIRED))
         self._beats: list[Procedure] = []
@@ -284,7 +303,7 @@ class Holding:
 
     def fetched(self, event: Fetched) -> None:
         """At most once: a batch waits for its commit."""
-        if self.phase is Phase.HELD:
+        if self.phase is Phase.HELD and self._batches is not None:
             self._batches.fetched(event)
 
     def deliver(self, end: int) -> None:
@@ -319,36 +338,91 @@ class Holding:
         self._note(logging.ERROR, "fetch failed", reason=event.reason)
         self.release(LossReason.FETCH_FAILED)
 
+    def topic_is(self, topic_id: str) -> None:
+        """The topic has this id now; empty if that is not known."""
+        if topic_id and self._topic_id and topic_id != self._topic_id and not self._leave.is_open:
+            self._note(logging.WARNING, "topic created again", id=topic_id, was=self._topic_id)
+            self.release(LossReason.TOPIC_REPLACED)
+
     # ---- from the first heartbeat to the release
 
     def _live(self) -> Procedure:
-        start = yield FindStart(self.tenure, self._offset)
-        if isinstance(start, StartFailed):
-            self._note(logging.ERROR, "no start", reason=start.reason)
+        start = yield from self._find_start(self._offset)
+        if start is None:
             self.release(LossReason.FETCH_FAILED)
         else:
-            if start.offset < self._offset:
-                self._note(logging.WARNING, "position beyond the partition", position=self._offset, start=start.offset)
+            committed = start.offset if start.is_reset else max(self._offset, start.offset)
+            self._batches = AtMostOnce(self, committed, self._beat)
             self._offset = start.offset
+            if start.is_reset and self._is_by_document:
+                yield from self._restart(start.offset)
         if not self._leave.is_open:
             yield from self._consume()
         yield from self._say_goodbye()
+
+    @property
+    def _is_by_document(self) -> bool:
+        return self._context.settings.rules is Rules.DOCUMENT
+
+    def _find_start(self, position: int) -> Generator[Any, Any, Start | None]:
+        """Return where to start; None if that cannot be found out."""
+        found = yield FindStart(self.tenure, position <= 0)
+        if isinstance(found, StartFailed):
+            self._note(logging.ERROR, "no start", reason=found.reason)
+            return None
+        claim, settings = self._context.claim(self.place), self._context.settings
+        former = self._topic_id or (claim.topic_id if claim is not None else "")
+        is_known = bool(former and found.topic_id)
+        is_replaced = is_known and former != found.topic_id
+        is_truncated = is_known and not is_replaced and settings.delivery is Delivery.AT_MOST_ONCE
+        reset = Reset.LATEST if is_truncated else settings.reset
+        start = choose_start(position, found.committed, found.low, found.end, reset, is_replaced=is_replaced)
+        if start.note:
+            self._note(logging.WARNING, "start moved", reason=start.note, start=start.offset)
+        self._topic_id = found.topic_id
+        return start._replace(is_reset=start.is_reset and not is_truncated)
+
+    def _restart(self, offset: int) -> Procedure:
+        """Make the log's position this one, which may be below it, and read it back before anything is fetched.
+
+        A heartbeat with the former position that lands later must not count: so the message is stamped later than each
+        that was sent, and none is sent meanwhile.
+        """
+        self._is_restarting = True
+        while not self._leave.is_open:
+            while not self._context.can_claim_now(self.place):
+                yield Sleep(_SECOND_MS - self._context.wall_ms % _SECOND_MS)
+            message = self._identity(offset)
+            yield Append(self.coordination_partition, message)
+            yield ReadToEnd(self.coordination_partition)
+            claim = self._claim_in_log()
+            if claim is not None and claim.claimed_at == message.time:
+                self.claimed_at = message.time
+                self._context.emit(CommitOffset(self.tenure, offset))
+                break
+            yield Sleep(RETRY_MS)
+        self._is_restarting = False
+
+    def _identity(self, offset: int = -1) -> IdentifyingTopic:
+        message: IdentifyingTopic = self.message(IdentifyingTopic, current_offset=offset, topic_id=self._topic_id)
+        return message
 
     def _consume(self) -> Procedure:
         """ "Consumption", until the tenure is to end."""
         self.prefix = AckTracker(self._offset)
         self.phase = Phase.HELD
         self._context.emit(StartFetching(self.tenure, self._offset))
+        self._beat(self._identify())
         yield Latched(self._leave)
         drain_ms = self._drain_ms if self._why in _DRAINED else 0
         self.phase = Phase.DRAINING
         self._stop(self._why, self._context.now + drain_ms)
         if self.prefix.in_flight and drain_ms:
             yield Latched(self._drained, within_ms=drain_ms)
-        if self._why is LossReason.FETCH_FAILED:
+        if self._why in _UNFIT:
             # A position that the partition does not have would fail for the next holder, too.
-            start = yield FindStart(self.tenure, self.position)
-            if not isinstance(start, StartFailed):
+            start = yield from self._find_start(self.position)
+            if start is not None:
                 self.prefix = AckTracker(start.offset)
 
     def _say_goodbye(self) -> Procedure:
@@ -376,6 +450,8 @@ class Holding:
     def _heartbeats(self) -> Procedure:
         soonest, latest = (int(self._context.interval_ms * part) for part in (_SOONEST, _LATEST))
         while True:
+            if self._is_restarting:
+                yield Until(lambda: not self._is_restarting)
             self._failed = Latch()
             self._beat(self._heartbeat())
             has_failed = yield Latched(self._failed, within_ms=self._context.jitter(soonest, latest))
@@ -388,6 +464,16 @@ class Holding:
             self._failed.open()
         elif is_start_known:  # else it is the log's position, which may be 0 for unknown
             self._commit(position)
+            self._identify_in -= 1
+            if self._identify_in <= 0:
+                self._beat(self._identify())
+
+    def _identify(self) -> Procedure:
+        """Say which topic the position is of."""
+        if self._topic_id and self._is_by_document:
+            self._identify_in = _IDENTIFY_EACH
+            if isinstance((yield Append(self.coordination_partition, self._identity())), AppendFailed):
+                self._identify_in = 0
 
     def heartbeat(self, offset: int) -> Generator[Any, Any, Appended | AppendFailed]:
         """Append a heartbeat that commits an offset; the fence moves once it has landed."""

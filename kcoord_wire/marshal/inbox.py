@@ -6,8 +6,8 @@ Laws of every `DataTopics`:
 * `DataRecord.covers_from` to `DataRecord.next_offset` of a tenure's records leave no gap: markers of transactions and
   removed records count to the record behind them. So the contiguous processed prefix never waits for an offset that
   has no record.
-* A start is within what the partition has. One above its end becomes the end, and is reported (`machines.LogEvent`):
-  the group would else wait for records that were numbered anew, or would claim and fail in turns for ever.
+* A topic that was deleted and created again under its name has another id, where the broker has ids
+  (`TopicPartitions.ids`, `StartFound.topic_id`): a position of the former one is none of this.
 * What is fetched ahead is bounded in bytes, also while tenures are paused.
 * No method but `poll` waits, and that no longer than it may; answers come from `poll`.
 
@@ -42,6 +42,7 @@ from kcoord_wire.marshal.member_events import (
     FindStart,
     LossReason,
     Processed,
+    Reset,
     StartFailed,
     StartFound,
     Tenure,
@@ -100,11 +101,11 @@ class DataTopics(Protocol):
     def poll(self, seconds: float) -> Sequence[DataEvent]:
         """Return what has come; wait up to so long for the first. A bounded number of records in one call.
 
-        `TopicPartitions` comes first, and again when a count has changed.
+        `TopicPartitions` comes first, and again when a count or an id has changed.
         """
 
     def find_start(self, request: FindStart) -> None:
-        """Find where a tenure starts; `StartFound` or `StartFailed` comes from `poll`."""
+        """Find where a tenure may start; `StartFound` or `StartFailed` comes from `poll`."""
 
     def start(self, tenure: Tenure, offset: int) -> None:
         """Fetch a tenure's records from an offset on. A former tenure of the partition ends."""
@@ -129,29 +130,44 @@ class DataTopics(Protocol):
 
 
 class Start(NamedTuple):
-    """Where a tenure starts.
+    """Where a tenure starts, within what the partition has.
 
     :ivar note: why it is not the wanted offset; empty if it is
+    :ivar is_reset: the position was none of this partition: `Reset` has chosen another, which may be below it
     """
 
     offset: int
     note: str = ""
+    is_reset: bool = False
 
 
-def choose_start(from_log: int, committed: int | None, low: int, end: int) -> Start:
+def choose_start(
+    from_log: int,
+    committed: int | None,
+    low: int,
+    end: int,
+    reset: Reset = Reset.EARLIEST,
+    *,
+    is_replaced: bool = False,
+) -> Start:
     """Return where to start in a partition.
 
     :param from_log: next offset by the coordination log; 0 for unknown
     :param committed: by the group in Kafka; None for none
     :param low: the first offset that is there
     :param end: the offset behind the last one
+    :param reset: where, if the position is none of this partition
+    :param is_replaced: the position is that of another topic, which had the same name
     """
     wanted = from_log if from_log > 0 else committed
     if wanted is None or wanted < 0:
         return Start(low)
     source = "the log's offset" if from_log > 0 else "the group's committed offset"
+    other = low if reset is Reset.EARLIEST else end
+    if is_replaced:
+        return Start(other, f"{source} {wanted} is of a topic that was deleted, and created again", is_reset=True)
     if wanted > end:
-        return Start(end, f"{source} {wanted} is above the end, {end}")
+        return Start(other, f"{source} {wanted} is above the end, {end}", is_reset=True)
     if wanted < low:
         return Start(low, f"{source} {wanted} is below the first record, {low}: {low - wanted} offsets were removed")
     return Start(wanted)

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kcoord_wire.clients.librdkafka import Cluster, error_text
 from kcoord_wire.kernel.machines import LogEvent
 from kcoord_wire.marshal.context import TopicPartition
-from kcoord_wire.marshal.inbox import DataEvent, DataRecord, DataTopics, TopicsError, choose_start
+from kcoord_wire.marshal.inbox import DataEvent, DataRecord, DataTopics, TopicsError
 from kcoord_wire.marshal.member_events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 
 _MOST_RECORDS: Final = 500  # of one `poll`
@@ -39,6 +40,9 @@ _FETCHING_DEFAULTS: Final = {
     "reconnect.backoff.max.ms": 1_000,
     "queued.max.messages.kbytes": 16_384,  # of all partitions together
 }
+
+_NO_TOPIC_ID: Final = "A" * 22  # sixteen zeros: Metadata below v10
+_URL_SAFE: Final = str.maketrans("+/", "-_")  # as Kafka writes ids; a "/" ends a field of Marshal's messages
 
 Place = tuple[str, int]
 
@@ -60,7 +64,7 @@ class KafkaTopics(DataTopics):
     :param bootstrap: ``host:port``, several with commas
     :param topics: that the group consumes
     :param config: settings of librdkafka, mainly for security
-    :param refresh_s: from one look at the numbers of partitions to the next
+    :param refresh_s: from one look at the numbers of partitions, and at the ids of the topics, to the next
     :raises MissingLibraryError: the extra ``kafka`` is not installed
     :raises TopicsError: no broker answers, the login is refused, or a topic is not there
     """
@@ -77,18 +81,20 @@ class KafkaTopics(DataTopics):
         self._cluster = Cluster(bootstrap, config, TopicsError, _PURPOSE)
         self._kafka = self._cluster.kafka
         self._topics = tuple(topics)
-        self._counts = {topic: len(self._cluster.partitions(topic)) for topic in self._topics}
+        self._known = TopicPartitions({topic: len(self._cluster.partitions(topic)) for topic in self._topics})
+        self._positions = KafkaPositions(bootstrap, config, _ASK_SECONDS)
+        self._group_id = group_id
         settings = {**_FETCHING, "on_commit": self._committed}
         self._consumer = self._cluster.make_consumer(settings, _FETCHING_DEFAULTS, group_id=group_id)
         self._fetching: dict[Place, _Fetching] = {}
         self._commits: dict[Place, int] = {}
         self._commit_error = ""
-        self._events: list[DataEvent] = [TopicPartitions(dict(self._counts))]
+        self._events: list[DataEvent] = [self._known]
         self._asker = ThreadPoolExecutor(_ASKERS, "marshal-topics")  # answers of brokers may be waited for
         self._starts: list[Future[list[DataEvent]]] = []
-        self._refresh: Future[dict[str, int]] | None = None
+        self._refresh: Future[TopicPartitions] | None = None
         self._refresh_s = refresh_s
-        self._next_refresh = time.monotonic() + refresh_s
+        self._next_refresh = 0.0
 
     def poll(self, seconds: float) -> Sequence[DataEvent]:
         self._send_commits()
@@ -202,51 +208,35 @@ class KafkaTopics(DataTopics):
             self._starts.remove(future)
             self._events += future.result()
         if self._refresh is not None and self._refresh.done():
-            counts = self._refresh.result()
+            known = self._refresh.result()
             self._refresh = None
-            if counts != self._counts:
-                self._counts = counts
-                self._events.append(TopicPartitions(dict(counts)))
+            if known != self._known:
+                self._known = known
+                self._events.append(known)
         if self._refresh is None and time.monotonic() >= self._next_refresh:
             self._next_refresh = time.monotonic() + self._refresh_s
-            self._refresh = self._asker.submit(self._count_partitions, dict(self._counts))
+            self._refresh = self._asker.submit(self._look_at_topics, self._known)
 
     def _find_start(self, request: FindStart) -> list[DataEvent]:
-        """Ask for the committed offset and what the partition has. In a thread of its own."""
-        tenure = request.tenure
-        at = self._kafka.TopicPartition(tenure.topic, tenure.partition)
-        committed = None
-        try:
-            if request.offset <= 0:
-                (found,) = self._consumer.committed([at], timeout=_ASK_SECONDS)
-                if found.error is not None:
-                    return [StartFailed(request.request, f"no committed offset: {error_text(found.error)}")]
-                committed = found.offset if found.offset >= 0 else None
-            bounds = self._consumer.get_watermark_offsets(at, timeout=_ASK_SECONDS, cached=False)
-        except self._kafka.KafkaException as error:
-            return [StartFailed(request.request, error_text(error))]
-        if bounds is None:
-            return [StartFailed(request.request, f"no broker reports the end within {_ASK_SECONDS:g} s")]
-        start = choose_start(request.offset, committed, *bounds)
-        found_at: list[DataEvent] = [StartFound(request.request, start.offset)]
-        if start.note:
-            facts = {"topic": tenure.topic, "partition": tenure.partition, "reason": start.note}
-            found_at.insert(0, LogEvent(logging.WARNING, "start moved", facts))
-        return found_at
+        """Ask for the topic's id, the committed offset, and what the partition has. In a thread of its own."""
+        place = TopicPartition(request.tenure.topic, request.tenure.partition)
+        try:  # the id comes before the ends: a later change is seen by `poll`
+            topic_id = self._positions.topics([place.topic]).get(place.topic, _NO_TOPIC).topic_id
+            committed = self._positions.committed(self._group_id, [place]) if request.is_unknown else {}
+            bounds = self._positions.bounds([place], fails=True)[place]
+        except TopicsError as error:
+            return [StartFailed(request.request, str(error))]
+        return [StartFound(request.request, *bounds, committed.get(place), topic_id)]
 
-    def _count_partitions(self, counts: dict[str, int]) -> dict[str, int]:
-        """Return how many partitions the topics have; as before, where no broker answers. In a thread of its own."""
-        codes = self._kafka.KafkaError
+    def _look_at_topics(self, known: TopicPartitions) -> TopicPartitions:
+        """Return what the topics are; as before, where no broker answers. In a thread of its own."""
+        counts, ids = dict(known.counts), dict(known.ids)
         for topic in self._topics:
-            try:
-                found = self._consumer.list_topics(topic, timeout=2.0).topics.get(topic)
-            except self._kafka.KafkaException:
-                continue
-            if found is not None and found.error is None:
-                counts[topic] = len(found.partitions)
-            elif found is not None and found.error.code() in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC):
-                counts[topic] = 0
-        return counts
+            with suppress(TopicsError):
+                found = self._positions.topics([topic]).get(topic, _NO_TOPIC)
+                counts[topic] = found.partitions
+                ids |= {topic: found.topic_id} if found.topic_id else {}
+        return TopicPartitions(counts, ids)
 
 
 def commit_offsets(
@@ -284,6 +274,16 @@ def _has_members(cluster: Cluster) -> Collection[int]:
 SECONDS: Final = 15.0
 
 
+class KafkaTopic(NamedTuple):
+    """A topic: the number of its partitions, and its id as Kafka prints it; empty where the broker has none."""
+
+    partitions: int
+    topic_id: str
+
+
+_NO_TOPIC: Final = KafkaTopic(0, "")
+
+
 class Bounds(NamedTuple):
     """What a partition has: the first offset that is there, and the one behind the last."""
 
@@ -296,29 +296,40 @@ class KafkaPositions:
 
     :param bootstrap: ``host:port``, several with commas
     :param config: settings of librdkafka, mainly for security
+    :param patience_s: of each question
     :raises MissingLibraryError: the extra ``kafka`` is not installed
     :raises TopicsError: librdkafka rejects the settings
     """
 
-    def __init__(self, bootstrap: str, config: Mapping[str, str] | None = None) -> None:
-        self._bootstrap, self._config = bootstrap, config
+    def __init__(self, bootstrap: str, config: Mapping[str, str] | None = None, patience_s: float = SECONDS) -> None:
+        self._bootstrap, self._config, self._patience_s = bootstrap, config, patience_s
         self._cluster = Cluster(bootstrap, config, TopicsError, "positions in Kafka")
         self._kafka, self._models = self._cluster.kafka, self._cluster.admin
         self._admin = self._cluster.make_admin()
 
-    def counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """Return how many partitions topics have; one that is not there is missing."""
-        counts = {}
-        for topic in topics:
-            found = self._admin.list_topics(topic, timeout=SECONDS).topics.get(topic)
-            if found is not None and found.error is None:
-                counts[topic] = len(found.partitions)
-        return counts
+    def topics(self, names: Collection[str]) -> dict[str, KafkaTopic]:
+        """Return what topics are; one that is not there is missing.
 
-    def bounds(self, places: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """Return what partitions have."""
+        :raises TopicsError: no broker answers, or one refuses
+        """
+        if not names:
+            return {}
+        asked = self._kafka.TopicCollection(list(names))
+        topics = {}
+        for name, future in self._admin.describe_topics(asked, request_timeout=self._patience_s).items():
+            with suppress(_UnknownError):
+                found = self._result(future, f"topic {name}")
+                topic_id = str(found.topic_id).translate(_URL_SAFE)
+                topics[name] = KafkaTopic(len(found.partitions), "" if topic_id == _NO_TOPIC_ID else topic_id)
+        return topics
+
+    def bounds(self, places: Collection[TopicPartition], *, fails: bool = False) -> dict[TopicPartition, Bounds]:
+        """Return what partitions have.
+
+        :raises TopicsError: with `fails`, a broker does not answer for a partition
+        """
         spec = self._models.OffsetSpec
-        lows, ends = (self._offsets(dict.fromkeys(places, at)) for at in (spec.earliest(), spec.latest()))
+        lows, ends = (self._offsets(dict.fromkeys(places, at), fails=fails) for at in (spec.earliest(), spec.latest()))
         return {place: Bounds(lows[place], ends[place]) for place in lows.keys() & ends.keys()}
 
     def resolve(self, places: Collection[TopicPartition], at: str | int) -> dict[TopicPartition, int]:
@@ -334,13 +345,14 @@ class KafkaPositions:
             found |= self._offsets(dict.fromkeys(behind, spec.latest()), fails=True)
         return found
 
-    def committed(self, group_id: str) -> dict[TopicPartition, int]:
-        """Return the committed offsets of a group; none if it is unknown.
+    def committed(self, group_id: str, places: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Return the committed offsets of a group, or those of some partitions; none if it is unknown.
 
         :raises TopicsError: its coordinator does not answer, or refuses
         """
-        wanted = [self._kafka.ConsumerGroupTopicPartitions(group_id)]
-        (future,) = self._admin.list_consumer_group_offsets(wanted, request_timeout=SECONDS).values()
+        about = None if places is None else [self._kafka.TopicPartition(*place) for place in places]
+        wanted = [self._kafka.ConsumerGroupTopicPartitions(group_id, about)]
+        (future,) = self._admin.list_consumer_group_offsets(wanted, request_timeout=self._patience_s).values()
         found = self._result(future, f"the committed offsets of group {group_id}").topic_partitions
         return {TopicPartition(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
@@ -349,10 +361,10 @@ class KafkaPositions:
 
         :raises TopicsError: its coordinator does not answer, or refuses
         """
-        (future,) = self._admin.describe_consumer_groups([group_id], request_timeout=SECONDS).values()
+        (future,) = self._admin.describe_consumer_groups([group_id], request_timeout=self._patience_s).values()
         try:
             return sorted(member.client_id for member in self._result(future, f"group {group_id}").members)
-        except _UnknownGroupError:
+        except _UnknownError:
             return []
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -369,7 +381,7 @@ class KafkaPositions:
             return {}
         asked = {self._kafka.TopicPartition(*place): spec for place, spec in wanted.items()}
         found = {}
-        for at, future in self._admin.list_offsets(asked, request_timeout=SECONDS).items():
+        for at, future in self._admin.list_offsets(asked, request_timeout=self._patience_s).items():
             place = TopicPartition(at.topic, at.partition)
             try:
                 found[place] = int(self._result(future, f"the offsets of {at.topic}-{at.partition}").offset)
@@ -380,12 +392,13 @@ class KafkaPositions:
 
     def _result(self, future: Any, what: str) -> Any:
         try:
-            return future.result(SECONDS + 5)
+            return future.result(self._patience_s + 5)
         except self._kafka.KafkaException as error:
             codes = self._kafka.KafkaError
-            kind = _UnknownGroupError if error.args[0].code() == codes.GROUP_ID_NOT_FOUND else TopicsError
+            unknown = codes.GROUP_ID_NOT_FOUND, codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC
+            kind = _UnknownError if error.args[0].code() in unknown else TopicsError
             raise kind(f"{what} cannot be read at {self._bootstrap}: {error_text(error)}") from None
 
 
-class _UnknownGroupError(TopicsError):
-    """There is no consumer group of this name."""
+class _UnknownError(TopicsError):
+    """There is no consumer group, or no topic, of this name."""

@@ -322,6 +322,8 @@ class MarshalMember(LogMachine):
         for place, holding in self._claiming.holdings.items():
             if place.partition >= event.counts.get(place.topic, 0):
                 holding.fetch_failed(events.FetchFailed(holding.tenure, "the partition does not exist any more"))
+            else:
+                holding.topic_is(event.ids.get(place.topic, ""))
 
     def _release(self, event: events.Release) -> None:
         holding = self._claiming.holdings.get(TopicPartition(event.topic, event.partition))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kcoord_wire.marshal.world_state import Entry, Rules
@@ -22,6 +22,13 @@ class Delivery(enum.StrEnum):
 
     AT_LEAST_ONCE = "at-least-once"
     AT_MOST_ONCE = "at-most-once"
+
+
+class Reset(enum.StrEnum):
+    """Where a group goes on in a partition that does not have its position."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,7 @@ class MemberSettings:
 
     :ivar instance_id: of this process, eight random hex digits
     :ivar partitions: of the coordination topic
+    :ivar reset: where to go on if the topic was created again, or ends before the position
     :ivar heartbeat_interval_ms: the same for all members of the topic; the Go library has 60,000
     :ivar fast_reclaim: take up claims of a former process of this client that are fresh
     :ivar max_claims: partitions of each topic at most; 0 for any number
@@ -67,6 +75,7 @@ class MemberSettings:
     partitions: int
     rules: Rules = Rules.DOCUMENT
     delivery: Delivery = Delivery.AT_LEAST_ONCE
+    reset: Reset = Reset.EARLIEST
     heartbeat_interval_ms: int = 60_000
     fast_reclaim: bool = True
     max_claims: int = 0
@@ -103,6 +112,7 @@ class LossReason(enum.StrEnum):
     CLIENT_ID_REUSED = "client id reused"  # another instance has this client id
     PAUSED = "paused"  # ReleaseGroup
     FETCH_FAILED = "fetch failed"
+    TOPIC_REPLACED = "topic created again"  # its name is that of another topic now
 
 
 # ---- events, beside machines.Tick, machines.Shutdown, log.Appended and log.AppendFailed
@@ -117,9 +127,14 @@ class WallClock:
 
 @dataclass(slots=True)
 class TopicPartitions:
-    """How many partitions the topics have; 0 for a topic that does not exist. After the start, and when it changes."""
+    """What the topics are. After the start, and when it changes.
+
+    :ivar counts: of partitions; 0 for a topic that does not exist
+    :ivar ids: that the broker has given to the topics, as text; none where they are not known
+    """
 
     counts: Mapping[str, int]
+    ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -142,10 +157,19 @@ class CaughtUp:
 
 @dataclass(slots=True)
 class StartFound:
-    """The answer to `FindStart`."""
+    """The answer to `FindStart`.
+
+    :ivar low: the first offset that is there
+    :ivar end: the offset behind the last one
+    :ivar committed: the group's offset in Kafka, if it was asked for; None for none
+    :ivar topic_id: empty where the broker has none
+    """
 
     request: int
-    offset: int
+    low: int
+    end: int
+    committed: int | None = None
+    topic_id: str = ""
 
 
 @dataclass(slots=True)
@@ -245,11 +269,14 @@ class ReadToEnd:
 
 @dataclass(slots=True)
 class FindStart:
-    """Find where to start: the offset of the log if it is known (above 0), else the group's committed offset, else the
-    earliest; never outside of what the partition has. `StartFound` or `StartFailed` follows."""
+    """Find what the partition has, to choose where to start (`inbox.choose_start`). `StartFound` or `StartFailed`
+    follows.
+
+    :ivar is_unknown: the log has no position, so the group's committed offset is needed, too
+    """
 
     tenure: Tenure
-    offset: int
+    is_unknown: bool
     request: int = 0
 
 

@@ -11,16 +11,15 @@ Laws, beside those of `log.Log` and `inbox.DataTopics`:
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
+import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kcoord_wire.kernel.machines import LogEvent
-from kcoord_wire.marshal.inbox import DataEvent, DataRecord, DataTopics, choose_start
+from kcoord_wire.marshal.inbox import DataEvent, DataRecord, DataTopics
 from kcoord_wire.marshal.log import Appended, AppendFailed, Log, LogError, RawEntry, grown, trimmed
 from kcoord_wire.marshal.member_events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 
@@ -71,25 +70,33 @@ class MemoryBroker:
         self._clock = clock or (lambda: time.time_ns() // 1_000_000)
         self._changed = threading.Condition()
         self._topics: dict[str, list[_Partition]] = {}
+        self._ids: dict[str, str] = {}
         self._committed: dict[tuple[str, str, int], int] = {}
 
     def create(self, topic: str, partitions: int) -> None:
         """Create a topic, or give it more partitions."""
         with self._changed:
             there = self._topics.setdefault(topic, [])
+            self._ids.setdefault(topic, uuid.uuid4().hex)
             there += [_Partition() for _ in range(partitions - len(there))]
             self._changed.notify_all()
 
     def delete(self, topic: str) -> None:
-        """Delete a topic; KeyError: there is none of this name."""
+        """Delete a topic, with the offsets that groups have committed; KeyError: there is none of this name."""
         with self._changed:
-            del self._topics[topic]
+            del self._topics[topic], self._ids[topic]
+            self._committed = {at: offset for at, offset in self._committed.items() if at[1] != topic}
             self._changed.notify_all()
 
     def partitions(self, topic: str) -> int:
         """Return how many partitions a topic has; 0 if it does not exist."""
         with self._changed:
             return len(self._topics.get(topic, ()))
+
+    def topic_id(self, topic: str) -> str:
+        """Return what tells a topic from one of the same name that was there before; empty if it does not exist."""
+        with self._changed:
+            return self._ids.get(topic, "")
 
     def append(self, topic: str, partition: int, value: bytes | None, key: bytes | None = None) -> int:
         """Append a record and return its offset.
@@ -262,15 +269,16 @@ class MemoryTopics(DataTopics):
         self._broker = broker
         self._group_id = group_id
         self._topics = tuple(topics)
-        self._counts: dict[str, int] = {}
+        self._known: TopicPartitions | None = None
         self._tenures: dict[Tenure, _Fetching] = {}
         self._answers: list[DataEvent] = []
 
     def poll(self, seconds: float) -> Sequence[DataEvent]:
-        counts = {topic: self._broker.partitions(topic) for topic in self._topics}
-        if counts != self._counts:
-            self._counts = counts
-            self._answers.append(TopicPartitions(dict(counts)))
+        ids = {topic: topic_id for topic in self._topics if (topic_id := self._broker.topic_id(topic))}
+        known = TopicPartitions({topic: self._broker.partitions(topic) for topic in self._topics}, ids)
+        if known != self._known:
+            self._known = known
+            self._answers.append(known)
         open_at = {(t.topic, t.partition): at.position for t, at in self._tenures.items() if not at.is_paused}
         if not self._answers:
             self._broker.wait_for_records(open_at, seconds)
@@ -288,11 +296,8 @@ class MemoryTopics(DataTopics):
             self._answers.append(StartFailed(request.request, f"there is no partition {error.args[0]}"))
             return
         committed = self._broker.committed(self._group_id, tenure.topic, tenure.partition)
-        start = choose_start(request.offset, committed, low, end)
-        if start.note:
-            facts = {"topic": tenure.topic, "partition": tenure.partition, "reason": start.note}
-            self._answers.append(LogEvent(logging.WARNING, "start moved", facts))
-        self._answers.append(StartFound(request.request, start.offset))
+        topic_id = self._broker.topic_id(tenure.topic)
+        self._answers.append(StartFound(request.request, low, end, committed, topic_id))
 
     def start(self, tenure: Tenure, offset: int) -> None:
         for former in [t for t in self._tenures if t[:2] == tenure[:2]]:

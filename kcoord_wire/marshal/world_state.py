@@ -23,7 +23,8 @@ clock, so that two readers may differ. With `Rules.DOCUMENT` the state follows f
   because entries of two partitions have no order.
 * Positions, document: they never go back, because an append that lands late, or twice, would have records delivered
   again. A holder that has claimed the partition while the group was paused sets any position, and so does an admin,
-  by its client id, whose pause a reader of a trimmed log may not see.
+  by its client id, whose pause a reader of a trimmed log may not see; and a holder by IdentifyingTopic, if it has sent
+  that after all its heartbeats that have landed. What it has sent before does not count from then on.
 * An entry on the wrong coordination partition. Library: it counts. Document: it is skipped, for the same reason.
 
 Laws with `DOCUMENT`:
@@ -59,6 +60,7 @@ from kcoord_wire.messages.marshal import (
     ClaimingPartition,
     HandingOver,
     Heartbeat,
+    IdentifyingTopic,
     Presence,
     ReleaseGroup,
     ReleasingPartition,
@@ -109,6 +111,7 @@ class Outcome(enum.StrEnum):
     PAUSED = "paused"
     PRESENT = "present"
     HANDING_OVER = "handing over"
+    IDENTIFIED = "identified"  # IdentifyingTopic of the holder
     SKIPPED = "skipped"  # no message, no effect under these rules, or the wrong coordination partition
 
 
@@ -189,6 +192,7 @@ class Claim:
     :ivar inferred_ms: log time of the first entry from which the holder was inferred; -1 if it was not
     :ivar former_instance_id: that the holder, another instance of its client, has replaced by a heartbeat
     :ivar proposed_offset: of the holder's last ClaimingMessages; -1 for none
+    :ivar topic_id: of the topic that the position is of; empty for unknown, as always with the library
     """
 
     place: Place
@@ -206,6 +210,7 @@ class Claim:
     former_instance_id: str | None = None
     proposed_offset: int = -1
     handoff: Handoff | None = None
+    topic_id: str = ""
 
 
 @dataclass(slots=True)
@@ -545,6 +550,8 @@ class WorldState:
         if claim is None:
             return Outcome.RELEASE_REFUSED
         self._move(claim, message, entry, now)
+        if claim.client_id.startswith(ADMIN_PREFIX):  # what it sets is of the topic that is there now
+            claim.topic_id = ""
         claim.last_heartbeat, claim.last_release = 0, message.time
         claim.heartbeat_ms = -1
         if claim.handoff is not None:  # so that no member waits until a far deadline for one that is gone
@@ -565,6 +572,15 @@ class WorldState:
         until_ms = claim.touched_ms + (message.deadline - message.time) * 1000
         claim.handoff = Handoff(message.to_instance_id, until_ms)
         return Outcome.HANDING_OVER
+
+    def _identifying(self, message: IdentifyingTopic, entry: Entry, now: int) -> Outcome:
+        claim = self._held(message, entry, now) if self.rules is Rules.DOCUMENT else None
+        if claim is None:
+            return Outcome.SKIPPED
+        claim.topic_id = sys.intern(message.topic_id)
+        if message.current_offset >= 0 and message.time > claim.last_heartbeat:
+            claim.current_offset, claim.claimed_at, claim.proposed_offset = message.current_offset, message.time, -1
+        return Outcome.IDENTIFIED
 
     # ---- groups and members
 
@@ -618,4 +634,5 @@ _HANDLERS: Final[dict[type, _Handler]] = {
     ReleaseGroup: WorldState._releasing_group,
     Presence: WorldState._present,
     HandingOver: WorldState._handing_over,
+    IdentifyingTopic: WorldState._identifying,
 }

@@ -278,6 +278,7 @@ INDEX: tuple[tuple[str, str, str, str, int | None, str, str, tuple[int, int], tu
     ("ClaimingRange", "marshal/ClaimingRange.json", "marshal.claiming_range", "data", None, "marshal", "kafka", (0, 0), (1, 0)),
     ("HandingOver", "marshal/HandingOver.json", "marshal.handing_over", "data", None, "marshal", "kafka", (0, 0), (1, 0)),
     ("Heartbeat", "marshal/Heartbeat.json", "marshal.heartbeat", "data", None, "marshal", "kafka", (0, 0), (1, 0)),
+    ("IdentifyingTopic", "marshal/IdentifyingTopic.json", "marshal.identifying_topic", "data", None, "marshal", "kafka", (0, 0), (1, 0)),
     ("Presence", "marshal/Presence.json", "marshal.presence", "data", None, "marshal", "kafka", (0, 0), (1, 0)),
     ("RangeHeartbeat", "marshal/RangeHeartbeat.json", "marshal.range_heartbeat", "data", None, "marshal", "kafka", (0, 0), (1, 0)),
     ("ReleaseGroup", "marshal/ReleaseGroup.json", "marshal.release_group", "data", None, "marshal", "kafka", (0, 0), (1, 0)),

@@ -20,7 +20,7 @@ from kcoord_wire.schema.reader import read_message
 from tests.support.backends import BACKENDS
 
 NAMES = ("Heartbeat", "ClaimingPartition", "ReleasingPartition", "ClaimingMessages", "ReleaseGroup")
-EXTENSIONS = ("ClaimingRange", "HandingOver", "Presence", "RangeHeartbeat", "ReleasingRange")
+EXTENSIONS = ("ClaimingRange", "HandingOver", "IdentifyingTopic", "Presence", "RangeHeartbeat", "ReleasingRange")
 BY_TYPE = {codec.schema.text_type: codec for codec in registry.values() if codec.family == "marshal"}
 
 BASE: dict[str, Any] = {"time": 2, "instance_id": "ii", "client_id": "cl", "group_id": "gr", "topic": "t"}
@@ -32,6 +32,7 @@ EXAMPLES = [
     ("ReleaseGroup/4/2/ii/cl/gr//0/12", {"version": 4, "partition": 0, "topic": ""}, 12),
     ("Presence/1/2/ii/cl/gr/t/0/8", {"version": 1, "partition": 0}, 8),
     ("HandingOver/1/2/ii/cl/gr/t/3/jj/12", {"version": 1, "partition": 3, "to_instance_id": "jj"}, 12),
+    ("IdentifyingTopic/1/2/ii/cl/gr/t/3/Kq-_/0", {"version": 1, "partition": 3, "topic_id": "Kq-_"}, 0),
     ("ClaimingRange/1/2/ii/cl/gr/t/3/5/9", {"version": 1, "partition": 3, "first_offset": 5}, 9),
     ("RangeHeartbeat/1/2/ii/cl/gr/t/3/5/7", {"version": 1, "partition": 3, "first_offset": 5}, 7),
     ("ReleasingRange/1/2/ii/cl/gr/t/3/5/7", {"version": 1, "partition": 3, "first_offset": 5}, 7),

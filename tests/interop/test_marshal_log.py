@@ -26,7 +26,14 @@ from kcoord_wire.marshal.values import read_value
 from kcoord_wire.records import MessageSet, RecordBatch, SegmentReader, read_records
 from tests.support.kafka_broker import KAFKA, KafkaBroker, pem
 from tests.support.log_contract import PARTITIONS, GapContract, LogContract, Logs, TrimContract, append, read, values
-from tests.support.topics_contract import DataGapContract, DataTopicsContract, TopicCluster, producing, wait_for
+from tests.support.topics_contract import (
+    DataGapContract,
+    DataTopicsContract,
+    TopicCluster,
+    producing,
+    topics_until,
+    wait_for,
+)
 from tests.support.waiting import eventually
 from tests.support.wire import Wire
 
@@ -82,6 +89,11 @@ class Kafka:
         place = confluent_kafka.TopicPartition(topic, partition)
         future = self.admin.list_offsets({place: OffsetSpec.latest()})[place]
         return int(future.result(30).offset)
+
+    def recreate(self, topic: str, count: int) -> None:
+        self.admin.delete_topics([topic])[topic].result(30)
+        eventually(lambda: topic not in self.admin.list_topics(timeout=30).topics)
+        self.admin.create_topics([NewTopic(topic, count, 1)])[topic].result(30)
 
     def grow(self, topic: str, count: int) -> None:
         self.admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
@@ -150,6 +162,7 @@ class TestKafkaTopics(DataTopicsContract, DataGapContract):
             topics,
             producing(kafka.address, topic),
             lambda count: kafka.grow(topic, count),
+            lambda count: kafka.recreate(topic, count),
             lambda partition: kafka.skip(topic, partition),
             topic,
         ) as cluster:
@@ -295,8 +308,8 @@ def test_committed_offsets_are_those_of_a_group(kafka: Kafka) -> None:
         commit_offsets(kafka.address, "leaving", {(topic, 0): 1})  # it has a member now
     member.close()
     topics = KafkaTopics(kafka.address, "leaving", [topic])
-    topics.find_start(FindStart(Tenure(topic, 0, 1), 0, request=1))
-    assert wait_for(topics, StartFound) == [StartFound(1, 3)]
+    topics.find_start(FindStart(Tenure(topic, 0, 1), True, request=1))
+    assert [found.committed for found in wait_for(topics, StartFound)] == [3]
     topics.close()
 
 
@@ -305,10 +318,10 @@ def test_a_deleted_topic_is_seen_and_not_made_again(kafka: Kafka) -> None:
     """The broker would create a topic that a consumer asks for by name."""
     topic = kafka.create(2)
     topics = KafkaTopics(kafka.address, "g", [topic], refresh_s=0.05)
-    assert wait_for(topics, TopicPartitions) == [TopicPartitions({topic: 2})]
+    topics_until(topics, lambda reported: reported.counts == {topic: 2} and reported.ids)
     topics.start(Tenure(topic, 0, 1), 0)
     kafka.admin.delete_topics([topic])[topic].result(30)
-    assert wait_for(topics, TopicPartitions) == [TopicPartitions({topic: 0})]
+    assert [reported.counts for reported in wait_for(topics, TopicPartitions)] == [{topic: 0}]
     for _ in range(20):
         topics.poll(0.05)
     assert topic not in kafka.admin.list_topics(timeout=30).topics

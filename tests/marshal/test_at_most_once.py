@@ -458,7 +458,7 @@ def test_shutdown_delivers_nothing_after_the_stop() -> None:
 
 def test_batch_that_cannot_be_delivered_stops_the_fetch_once() -> None:
     found = iter((StartFound,))  # the second request, for the release, gets no answer before the fence
-    consumers, world, a = _consuming(find_start=lambda ask: next(found, lambda *_: Tick())(ask.request, ask.offset))
+    consumers, world, a = _consuming(find_start=lambda ask: next(found, lambda *_: Tick())(ask.request, 0, 100))
     consumers.fetch(a, 10)
     world.run(100)
     (tenure,) = a.fetching

@@ -273,6 +273,22 @@ def test_records_of_new_partitions_are_consumed(world: World) -> None:
     assert {record.partition for record in take(consumer, 3)} == {0, 1, 2}
 
 
+@pytest.mark.parametrize("delivery", Delivery)
+def test_a_topic_created_again_is_consumed_from_its_beginning(
+    world: World, delivery: Delivery, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has more records than the former one had, so its end does not show that the position is none of its own."""
+    world.fill(1, 10)
+    consumer = world.consumer("a", delivery=delivery)
+    take(consumer, 10)
+    eventually(lambda: (consumer.poll(0.05), committed(world))[1] == 10)
+    world.broker.delete("orders")
+    world.fill(1, 12)
+    again = take(consumer, 12)
+    assert [record.offset for record in again] == list(range(12))
+    assert any("topic created again" in line for line in caplog.messages)
+
+
 def test_garbage_in_the_log_is_skipped(world: World) -> None:
     world.fill(1, 1)
     for partition in range(4):

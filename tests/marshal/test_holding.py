@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.holding import AckTracker, PrefixError
 from kcoord_wire.marshal.member_events import Delivered, FetchFailed, LossReason, Processed, StopFetching
-from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, ReleasingPartition
+from kcoord_wire.messages.marshal import ClaimingPartition, Heartbeat, IdentifyingTopic, ReleasingPartition
 from tests.support.marshal_script import LOST, Fate, MarshalScript, ScriptedMember
 
 INTERVAL = 10_000
@@ -59,7 +59,7 @@ def test_a_heartbeat_has_the_processed_prefix() -> None:
 
 def test_an_unknown_position_is_not_committed() -> None:
     """The first heartbeat was sent before the start was found, and is answered after that."""
-    world, a = holder(find_start=lambda request: events.StartFound(request.request, 40))
+    world, a = holder(find_start=lambda asked: events.StartFound(asked.request, 40, 50))
     world.run(INTERVAL)
     assert world.entries(Heartbeat)[0].message.current_offset == 0
     assert {effect.offset for effect in a.done(events.CommitOffset)} == {40}
@@ -228,18 +228,141 @@ def test_a_tenure_ends_when_the_log_has_another_holder() -> None:
 
 def test_an_offset_out_of_range_is_repaired_and_cools_down() -> None:
     """The next holder, this member or another, starts within the partition; this one does not claim in a loop."""
-    world, a = holder(find_start=lambda asked: events.StartFound(asked.request, min(asked.offset, 30)))
+    world, a = holder(find_start=lambda asked: events.StartFound(asked.request, 10, 30))
     a.work(50)
     (tenure,) = a.fetching
     a.deliver(FetchFailed(tenure, "out of range"))
     world.run(1_000)
     assert stopped(a) == [LossReason.FETCH_FAILED]
-    assert world.entries(ReleasingPartition)[0].message.current_offset == 30
+    assert world.entries(ReleasingPartition)[0].message.current_offset == 10
     for failures in (1, 2, 3):
         start = world.now
         assert world.run_until(lambda: a.fetching != {}, 5 * INTERVAL)
         assert world.now - start > failures * INTERVAL - 1_100
         a.deliver(FetchFailed(next(iter(a.fetching)), "out of range"))
+
+
+class Partition:
+    """What the partition has, as the members' brokers answer."""
+
+    def __init__(self, end: int, topic_id: str = "", low: int = 0) -> None:
+        self.low, self.end, self.topic_id = low, end, topic_id
+
+    def __call__(self, asked: events.FindStart) -> events.StartFound:
+        return events.StartFound(asked.request, self.low, self.end, None, self.topic_id)
+
+    def learn(self, member: ScriptedMember, topic_id: str) -> None:
+        """The topic was created again, and the member has heard of it."""
+        self.topic_id = topic_id
+        member.deliver(events.TopicPartitions({"orders": 1}, {"orders": topic_id}))
+
+
+def position_in_log(world: MarshalScript, member: ScriptedMember) -> int:
+    (claim,) = member.member.context.state.claims.values()
+    return claim.current_offset
+
+
+@pytest.mark.parametrize("delivery", events.Delivery)
+@pytest.mark.parametrize(("reset", "start"), [(events.Reset.EARLIEST, 3), (events.Reset.LATEST, 70)])
+def test_a_topic_that_is_created_again_is_read_anew_while_held(
+    delivery: events.Delivery, reset: events.Reset, start: int
+) -> None:
+    """By then it has more records than the former one had, so no end shows that the position is none of its own."""
+    there = Partition(60, "first")
+    world, a = holder(find_start=there, delivery=delivery, reset=reset)
+    (tenure,) = a.fetching
+    _process(world, a, 50)
+    assert position_in_log(world, a) == 50
+    there.low, there.end = 3, 70
+    there.learn(a, "second")
+    there.learn(a, "second")
+    world.run(1_000)
+    assert stopped(a) == [LossReason.TOPIC_REPLACED]
+    assert world.run_until(lambda: a.fetching != {}, 3 * INTERVAL)
+    assert list(a.fetching.values()) == [start]
+    assert position_in_log(world, a) == start  # before the first record is fetched
+    assert tenure not in a.fetching
+    assert [effect.offset for effect in a.done(events.CommitOffset)][-1] == start
+    _process(world, a, 60)
+    assert position_in_log(world, a) == start + 60
+
+
+def _process(world: MarshalScript, member: ScriptedMember, records: int) -> None:
+    """Let the application process the next records, and a heartbeat say so."""
+    (tenure,) = member.fetching
+    if member.member.settings.delivery is events.Delivery.AT_LEAST_ONCE:
+        member.work(records)
+        world.run(INTERVAL)
+        return
+    first = member.fetching[tenure]
+    member.deliver(events.Fetched(tenure, first, first + records))
+    assert world.run_until(
+        lambda: member.done(events.Deliver)[-1:] == [events.Deliver(tenure, first + records)], INTERVAL
+    )
+
+
+def test_the_id_in_the_log_outlives_the_holder() -> None:
+    """The topic is created again while no member runs. The id is said often enough for a log that is trimmed."""
+    there = Partition(60, "first")
+    world, a = holder(find_start=there)
+    a.work(50)
+    world.run(30 * INTERVAL)
+    said = [entry.time_ms for entry in world.entries(IdentifyingTopic)]
+    assert max(later - earlier for earlier, later in pairwise(said)) < 6 * INTERVAL
+    a.kill()
+    there.topic_id = "second"
+    b = world.start("b")
+    assert world.run_until(lambda: b.fetching != {}, 4 * INTERVAL)
+    assert list(b.fetching.values()) == [0]
+
+
+@pytest.mark.parametrize("rules", ["document", "library"])
+@pytest.mark.parametrize("delivery", events.Delivery)
+def test_an_end_before_the_position_begins_the_partition_anew(rules: str, delivery: events.Delivery) -> None:
+    """A broker without ids: no log says which topic the position is of."""
+    there = Partition(60)
+    world, a = holder(find_start=there, rules=rules)
+    a.work(50)
+    world.run(INTERVAL)
+    world.shut_down(a)
+    world.run(1_000)
+    there.end = 20
+    b = world.start("b", delivery=delivery)
+    assert world.run_until(lambda: b.fetching != {}, 3 * INTERVAL)
+    assert list(b.fetching.values()) == [0]
+    assert [note.facts["reason"] for note in b.noted("start moved")] == ["the log's offset 50 is above the end, 20"]
+    assert bool(world.entries(IdentifyingTopic)) == (rules == "document")
+
+
+def test_a_late_heartbeat_of_before_the_reset_does_not_count() -> None:
+    there = Partition(60, "first")
+    world, a = holder(find_start=there)
+    a.work(50)
+    world.run(INTERVAL)
+    world.shut_down(a)
+    world.run(1_000)
+    there.topic_id = "second"
+    fates = [Fate((3_000,), 3_100)]
+    world.fate = lambda _, message: fates.pop() if isinstance(message, Heartbeat) and fates else Fate()
+    b = world.start("b")
+    assert world.run_until(lambda: b.fetching != {}, INTERVAL)
+    world.run(5_000)
+    of_b = [entry.message for entry in world.entries(Heartbeat) if entry.message.client_id == "b"]
+    assert 50 in [message.current_offset for message in of_b[1:]], "the one of before landed behind one of after"
+    assert position_in_log(world, b) == 0
+
+
+def test_a_truncated_partition_repeats_nothing_at_most_once() -> None:
+    """An unclean election has taken records that were delivered; the topic is the same."""
+    there = Partition(60, "first")
+    world, a = holder(find_start=there, delivery=events.Delivery.AT_MOST_ONCE)
+    _process(world, a, 50)
+    a.kill()
+    there.end = 30
+    b = world.start("b", delivery=events.Delivery.AT_MOST_ONCE)
+    assert world.run_until(lambda: b.fetching != {}, 4 * INTERVAL)
+    assert list(b.fetching.values()) == [30]
+    assert position_in_log(world, b) == 50
 
 
 @pytest.mark.parametrize("rules", ["document", "library"])

@@ -8,7 +8,16 @@ from __future__ import annotations
 import pytest
 
 from kcoord_wire.marshal.inbox import MOST_WAITING, DataRecord, Gained, Inbox, Lost, choose_start
-from kcoord_wire.marshal.member_events import Abandoned, Delivered, Delivery, Fetched, LossReason, Processed, Tenure
+from kcoord_wire.marshal.member_events import (
+    Abandoned,
+    Delivered,
+    Delivery,
+    Fetched,
+    LossReason,
+    Processed,
+    Reset,
+    Tenure,
+)
 
 ORDERS = Tenure("orders", 0, 7)
 
@@ -135,13 +144,18 @@ def test_the_log_comes_first_then_the_commit_then_the_oldest(from_log: int, comm
     assert choose_start(from_log, committed, 3, 10).offset == start
 
 
-def test_an_offset_above_the_end_becomes_the_end_with_a_note() -> None:
-    assert choose_start(11, 5, 3, 10) == (10, "the log's offset 11 is above the end, 10")
-    assert choose_start(0, 12, 3, 10) == (10, "the group's committed offset 12 is above the end, 10")
+@pytest.mark.parametrize(("reset", "start"), [(Reset.EARLIEST, 3), (Reset.LATEST, 10)])
+def test_a_position_of_another_topic_is_reset_with_a_note(reset: Reset, start: int) -> None:
+    assert choose_start(11, 5, 3, 10, reset) == (start, "the log's offset 11 is above the end, 10", True)
+    assert choose_start(0, 12, 3, 10, reset) == (start, "the group's committed offset 12 is above the end, 10", True)
+    replaced = "the log's offset 5 is of a topic that was deleted, and created again"
+    assert choose_start(5, None, 3, 10, reset, is_replaced=True) == (start, replaced, True)
+    assert choose_start(0, None, 3, 10, reset, is_replaced=True) == (3, "", False)
 
 
 def test_an_offset_below_the_oldest_becomes_it_with_a_note() -> None:
     assert choose_start(1, None, 3, 10) == (
         3,
         "the log's offset 1 is below the first record, 3: 2 offsets were removed",
+        False,
     )

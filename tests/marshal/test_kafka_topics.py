@@ -74,13 +74,14 @@ def test_exported_offsets_are_where_a_tenure_starts(broker: Coordinator, topics:
     for number in range(3):
         append(0, b"%d" % number)
     commit_offsets(broker.address, "g", {(TOPIC, 0): 2, (TOPIC, 1): 0})
-    topics.find_start(FindStart(HELD, 0, request=5))
-    assert wait_for(topics, StartFound) == [StartFound(5, 2)]
+    topics.find_start(FindStart(HELD, True, request=5))
+    (found,) = wait_for(topics, StartFound)
+    assert (found.request, found.low, found.end, found.committed) == (5, 0, 3, 2)
 
 
 def test_a_start_that_a_broker_refuses_fails(broker: Coordinator, topics: KafkaTopics) -> None:
     broker.add_fault(Fault("error", api="ListOffsets", error="TOPIC_AUTHORIZATION_FAILED"))
-    topics.find_start(FindStart(HELD, 3, request=5))
+    topics.find_start(FindStart(HELD, False, request=5))
     (failed,) = wait_for(topics, StartFailed)
     assert failed.request == 5
     assert "authoriz" in failed.reason.lower()
@@ -103,7 +104,8 @@ def test_offsets_of_partitions_and_of_groups(coordinator: StartCoordinator) -> N
         producer.produce("orders", value=b"v", partition=0, timestamp=1_000_000 + number * 1_000)
     assert producer.flush(10) == 0
     positions = KafkaPositions(broker.address)
-    assert positions.counts(["orders", "none"]) == {"orders": 2}
+    found = positions.topics(["orders", "none"])
+    assert [(name, topic.partitions, len(topic.topic_id)) for name, topic in found.items()] == [("orders", 2, 22)]
     assert positions.bounds(ORDERS) == {ORDERS[0]: Bounds(0, 5), ORDERS[1]: Bounds(0, 0)}
     assert positions.resolve(ORDERS, "earliest") == {ORDERS[0]: 0, ORDERS[1]: 0}
     assert positions.resolve(ORDERS, "latest") == {ORDERS[0]: 5, ORDERS[1]: 0}

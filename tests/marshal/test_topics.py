@@ -22,6 +22,7 @@ class TestMemoryTopics(DataTopicsContract, DataGapContract):
             lambda group_id: MemoryTopics(broker, group_id, [TOPIC]),
             lambda partition, value: broker.append(TOPIC, partition, value),
             lambda count: broker.create(TOPIC, count),
+            lambda count: (broker.delete(TOPIC), broker.create(TOPIC, count))[1],
             lambda partition: broker.skip(TOPIC, partition),
         ) as cluster:
             yield cluster
@@ -35,10 +36,14 @@ class TestKafkaTopicsOnOurCoordinator(DataTopicsContract):
         def grow(count: int) -> None:
             broker.add_partitions(TOPIC, count - 2)
 
+        def recreate(count: int) -> None:
+            broker.delete_topic(TOPIC)
+            broker.create_topic(TOPIC, count)
+
         def topics(group_id: str) -> KafkaTopics:
             return KafkaTopics(broker.address, group_id, [TOPIC], refresh_s=0.1)
 
-        with TopicCluster(topics, producing(broker.address), grow) as cluster:
+        with TopicCluster(topics, producing(broker.address), grow, recreate) as cluster:
             yield cluster
 
 

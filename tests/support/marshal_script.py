@@ -194,6 +194,9 @@ class ScriptedWorld:
         return self.log.land(partition, message)
 
 
+_ENDLESS = 1 << 40
+
+
 class ScriptedMember(ScriptedProcess):
     """A process with a member.
 
@@ -260,7 +263,7 @@ class MarshalScript(ScriptedWorld):
         self.log.fate = lambda name, message: self.fate(self.members[name], message)
         self.is_judged = True
         self.violations: list[str] = []
-        self.find_start = find_start or (lambda request: events.StartFound(request.request, request.offset))
+        self.find_start = find_start or (lambda request: events.StartFound(request.request, 0, _ENDLESS))
         self._settings = {"heartbeat_interval_ms": 10_000, "pass_ms": 400, "claim_timeout_ms": 3_000} | settings
 
     def start(self, name: str, *, client: str = "", wall_error_ms: int = 0, **settings: Any) -> ScriptedMember:

@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from confluent_kafka import Producer
 
-from kcoord_wire.kernel.machines import LogEvent
 from kcoord_wire.marshal.inbox import DataRecord, DataTopics
 from kcoord_wire.marshal.member_events import FetchFailed, FindStart, StartFailed, StartFound, Tenure, TopicPartitions
 
@@ -24,12 +23,14 @@ class TopicCluster:
     :ivar make: the topics of a group
     :ivar append: to a partition of the topic
     :ivar grow: give the topic so many partitions
+    :ivar recreate: delete it, and create it with so many
     :ivar skip: use up an offset without a record
     """
 
     make: Callable[[str], DataTopics]
     append: Callable[[int, bytes], Any]
     grow: Callable[[int], None]
+    recreate: Callable[[int], None]
     skip: Callable[[int], None] | None = None
     topic: str = TOPIC
     made: list[DataTopics] = field(default_factory=list)
@@ -73,24 +74,46 @@ def wait_for(topics: DataTopics, kind: type, count: int = 1) -> list[Any]:
     return [event for event in events_until(topics, kind, count) if isinstance(event, kind)]
 
 
-def start_of(topics: DataTopics, tenure: Tenure, offset: int) -> int:
-    topics.find_start(FindStart(tenure, offset, request=3))
+def start_of(topics: DataTopics, tenure: Tenure, *, is_unknown: bool = True) -> StartFound:
+    topics.find_start(FindStart(tenure, is_unknown, request=3))
     (found,) = wait_for(topics, StartFound)
     assert found.request == 3
-    return found.offset  # type: ignore[no-any-return]  # `wait_for` gives events of any kind
+    return found  # type: ignore[no-any-return]  # `wait_for` gives events of any kind
+
+
+def topics_until(topics: DataTopics, holds: Callable[[TopicPartitions], object]) -> TopicPartitions:
+    """Poll until the topics are reported so."""
+    while not holds(reported := wait_for(topics, TopicPartitions)[-1]):
+        pass
+    return reported  # type: ignore[no-any-return]
 
 
 class DataTopicsContract:
     """What holds for a topic with two partitions, wherever it is."""
 
     def test_the_partition_counts_come_first(self, cluster: TopicCluster) -> None:
-        assert wait_for(cluster.open(), TopicPartitions)[0] == TopicPartitions({cluster.topic: 2})
+        assert wait_for(cluster.open(), TopicPartitions)[0].counts == {cluster.topic: 2}
 
     def test_growing_partition_counts_are_seen(self, cluster: TopicCluster) -> None:
         topics = cluster.open()
-        wait_for(topics, TopicPartitions)
+        before = topics_until(topics, lambda reported: reported.ids)
+        assert "/" not in before.ids[cluster.topic]  # it ends a field of a message
         cluster.grow(5)
-        assert wait_for(topics, TopicPartitions) == [TopicPartitions({cluster.topic: 5})]
+        assert wait_for(topics, TopicPartitions) == [TopicPartitions({cluster.topic: 5}, before.ids)]
+
+    def test_a_topic_that_is_created_again_has_another_id(self, cluster: TopicCluster) -> None:
+        for number in range(3):
+            cluster.append(0, b"%d" % number)
+        topics, held = cluster.open("recreated"), Tenure(cluster.topic, 0, 1)
+        topics.commit(held, 3)
+        topics.close()
+        topics = cluster.open("recreated")
+        before = start_of(topics, held)
+        assert (before.end, before.committed) == (3, 3)
+        assert before.topic_id
+        cluster.recreate(2)
+        after = topics_until(topics, lambda reported: reported.ids.get(cluster.topic, "") not in ("", before.topic_id))
+        assert start_of(topics, held) == StartFound(3, 0, 0, None, after.ids[cluster.topic])
 
     def test_records_of_several_tenures_come_in_order(self, cluster: TopicCluster) -> None:
         for number in range(300):
@@ -144,29 +167,20 @@ class DataTopicsContract:
         assert failed.tenure == tenure
         assert "range" in failed.reason
 
-    def test_the_committed_offset_is_the_start_if_the_log_has_none(self, cluster: TopicCluster) -> None:
+    def test_the_committed_offset_is_found(self, cluster: TopicCluster) -> None:
         for number in range(4):
             cluster.append(0, b"%d" % number)
-        topics = cluster.open("committing")
-        assert start_of(topics, Tenure(cluster.topic, 0, 1), 0) == 0
-        topics.commit(Tenure(cluster.topic, 0, 1), 3)
+        topics, held = cluster.open("committing"), Tenure(cluster.topic, 0, 1)
+        assert start_of(topics, held).committed is None
+        topics.commit(held, 3)
         topics.close()
-        assert start_of(cluster.open("committing"), Tenure(cluster.topic, 0, 1), 0) == 3
-        assert start_of(cluster.open("committing"), Tenure(cluster.topic, 0, 1), 2) == 2
-        assert start_of(cluster.open("another"), Tenure(cluster.topic, 0, 1), 0) == 0
-
-    def test_a_start_above_the_end_is_moved_and_reported(self, cluster: TopicCluster) -> None:
-        cluster.append(0, b"a")
-        topics = cluster.open()
-        topics.find_start(FindStart(Tenure(cluster.topic, 0, 1), 9, request=1))
-        events = events_until(topics, StartFound)
-        (noted,) = [event for event in events if isinstance(event, LogEvent)]
-        assert noted.facts["reason"] == "the log's offset 9 is above the end, 1"
-        assert StartFound(1, 1) in events
+        found = start_of(cluster.open("committing"), held)
+        assert (found.low, found.end, found.committed) == (0, 4, 3)
+        assert start_of(cluster.open("another"), held).committed is None
 
     def test_a_partition_that_is_not_there_has_no_start(self, cluster: TopicCluster) -> None:
         topics = cluster.open()
-        topics.find_start(FindStart(Tenure(cluster.topic, 77, 1), 0, request=4))
+        topics.find_start(FindStart(Tenure(cluster.topic, 77, 1), True, request=4))
         (failed,) = wait_for(topics, StartFailed)
         assert failed.request == 4
 

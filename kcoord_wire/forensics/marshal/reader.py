@@ -386,7 +386,7 @@ class PartitionReader:
 
 _START: Final = (
     r"(?:Heartbeat|ClaimingPartition|ReleasingPartition|ClaimingMessages|ReleaseGroup|Presence|HandingOver"
-    r"|ClaimingRange|RangeHeartbeat|ReleasingRange)/[+-]?[0-9]{1,19}/[+-]?[0-9]{1,19}/"
+    r"|IdentifyingTopic|ClaimingRange|RangeHeartbeat|ReleasingRange)/[+-]?[0-9]{1,19}/[+-]?[0-9]{1,19}/"
 )
 MARSHAL_PATTERN: Final = f"^{_START}"
 """A regular expression, for Arrow and for Java, that finds a value of Marshal as text."""

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from kcoord_wire.messages.marshal.heartbeat import (
         Heartbeat,
     )
+    from kcoord_wire.messages.marshal.identifying_topic import (
+        IdentifyingTopic,
+    )
     from kcoord_wire.messages.marshal.presence import (
         Presence,
     )
@@ -48,6 +51,7 @@ __all__ = [
     "ClaimingRange",
     "HandingOver",
     "Heartbeat",
+    "IdentifyingTopic",
     "Presence",
     "RangeHeartbeat",
     "ReleaseGroup",
@@ -64,6 +68,7 @@ if not TYPE_CHECKING:  # else a name that does not exist would have the type Any
             "claiming_range": ("ClaimingRange",),
             "handing_over": ("HandingOver",),
             "heartbeat": ("Heartbeat",),
+            "identifying_topic": ("IdentifyingTopic",),
             "presence": ("Presence",),
             "range_heartbeat": ("RangeHeartbeat",),
             "release_group": ("ReleaseGroup",),

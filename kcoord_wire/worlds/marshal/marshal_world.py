@@ -193,6 +193,7 @@ class MarshalCluster(World[MemberProcess]):
             "msg_expire_time": time_ms // 1000 + number,
             "deadline": time_ms // 1000 + number,
             "to_instance_id": instance_id,
+            "topic_id": f"id-{number % 2}",
         }
         if kind == "ReleaseGroup":
             fields |= {"topic": "", "partition": 0}
@@ -373,11 +374,12 @@ class MarshalCluster(World[MemberProcess]):
 
 _SAID: Final = (
     (30, "ClaimingPartition"),
-    (40, "Heartbeat"),
+    (35, "Heartbeat"),
     (15, "ReleasingPartition"),
     (5, "ClaimingMessages"),
     (5, "ReleaseGroup"),
     (5, "HandingOver"),
+    (5, "IdentifyingTopic"),
 )
 
 

@@ -223,8 +223,9 @@ class MemberProcess(LogProcess):
 
     def _find_start(self, effect: events.FindStart) -> None:
         topic, partition, _ = effect.tenure
-        offset = self._topics.start(self.settings.group_id, topic, partition, effect.offset)
-        self.deliver(events.StartFound(effect.request, offset))
+        committed = self._topics.committed.get((self.settings.group_id, topic, partition))
+        end, topic_id = self._topics.end(topic, partition), self._topics.ids[topic]
+        self.deliver(events.StartFound(effect.request, 0, end, committed, topic_id))
 
     def _commit(self, effect: events.CommitOffset) -> None:
         topic, partition, _ = effect.tenure

@@ -36,11 +36,13 @@ class VirtualTopics:
     :param rate: offsets a second of each partition
     :param has_holes: whether some offsets have no record
     :ivar counts: as they are now
+    :ivar ids: of the topics
     :ivar committed: by group, topic and partition
     """
 
     def __init__(self, clock: VirtualClock, counts: Mapping[str, int], rate: float, *, has_holes: bool) -> None:
         self.counts: dict[str, int] = {}
+        self.ids: dict[str, str] = {}
         self.committed: dict[tuple[str, str, int], int] = {}
         self._clock = clock
         self._rate = rate
@@ -52,6 +54,7 @@ class VirtualTopics:
     def grow(self, topic: str, count: int) -> None:
         """Add partitions of a topic, or create it."""
         before = self.counts.get(topic, 0)
+        self.ids.setdefault(topic, f"{topic}-1")
         self.counts[topic] = before + count
         for number in range(before, before + count):
             self._since[topic, number] = self._clock.time_ms
@@ -72,11 +75,6 @@ class VirtualTopics:
     def is_record(self, offset: int) -> bool:
         """Return whether there is a record at an offset below the end."""
         return not self._has_holes or offset % _HOLE_EACH != _HOLE_EACH - 1
-
-    def start(self, group_id: str, topic: str, partition: int, offset: int) -> int:
-        """Return where to start; see `marshal.member_events.FindStart`."""
-        found = offset if offset > 0 else self.committed.get((group_id, topic, partition), 0)
-        return max(0, min(found, self.end(topic, partition)))
 
 
 LATENCY_MS: Final = (1, 20)

@@ -184,12 +184,3 @@ def test_holes_have_no_record() -> None:
     clock.run(2_200)
     assert [offset for offset in range(22) if not found.is_record(offset)] == [9, 19]
     assert list(found.records("t", 0, 8, 3)) == [8, 10, 11]
-
-
-@pytest.mark.parametrize(("from_log", "committed", "start"), [(0, None, 0), (0, 7, 7), (5, 7, 5), (99, 7, 20)])
-def test_a_group_starts_by_the_log_then_by_its_commit(from_log: int, committed: int | None, start: int) -> None:
-    clock, found = topics()
-    clock.run(2_000)
-    if committed is not None:
-        found.committed["g", "t", 0] = committed
-    assert found.start("g", "t", 0, from_log) == start
