@@ -73,7 +73,7 @@ CROWDED := tests/interop/test_explain_situations.py tests/interop/test_incidents
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central fuzz interop clients crowded short peers sanitize pythons sparks free-threaded thread-sanitizer debug-python regen clean
+.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central run-rewrite fuzz interop clients crowded short peers sanitize pythons sparks free-threaded thread-sanitizer debug-python regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -101,6 +101,9 @@ run: setup ## two groups of real clients on our coordinator, recorded, and why t
 
 run-central: setup ## the 0.8 draft on three ZooKeeper nodes: two brokers, three consumers; one coordinator is killed, one cut off
 	$(PY) -m tests.demo.central
+
+run-rewrite: setup ## the same with the 0.9 rewrite, whose group is read from ZooKeeper by each next coordinator
+	$(PY) -m tests.demo.central rewrite
 
 check: lint ## lint, types, freshness of generated files, and the fast tests: a minute
 	KCOORD_WIRE_EXAMPLES=10 $(PYTEST) --dist worksteal $(SUITE) $(addprefix --ignore=,$(SLOW)) -m 'not slow' --quiet

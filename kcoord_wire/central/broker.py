@@ -343,10 +343,17 @@ class RewriteBroker(HostedBroker[RewriteSettings]):
         limits = self._limits or Limits()
         # No peer is registered here, and commits are as long as an assignment.
         limits = replace(limits, max_unregistered_frame_size=limits.max_frame_size)
-        return Server({kafka.FetchRequest: self._fetch}, dialect=RewriteDialect(), limits=limits)
+        answers: dict[type, Callable[[Any], Any]] = {
+            kafka.FetchRequest: self._fetch,
+            kafka.ListOffsetsRequest: self._list_offsets,
+        }
+        return Server(answers, dialect=RewriteDialect(), limits=limits)
 
     def _make_machine(self, own: BrokerAddress) -> RewriteCoordinator:
         return RewriteCoordinator(own, self._settings)
 
     def _fetch(self, request: kafka.FetchRequest) -> kafka.FetchResponse:
         return self._own_topics.fetch(request, int(time.time() * 1000))
+
+    def _list_offsets(self, request: kafka.ListOffsetsRequest) -> kafka.ListOffsetsResponse:
+        return self._own_topics.list_offsets(request, int(time.time() * 1000))

@@ -1,6 +1,6 @@
-"""A consumer of the draft on asyncio: the host of `draft.consumer.DraftConsumer`.
+"""Consumers on asyncio: the host of `draft.consumer.DraftConsumer` and of `rewrite.member.RewriteMember`.
 
-    async with CentralConsumer(settings) as consumer:
+    async with CentralConsumer(settings) as consumer:  # of the draft; RewriteConsumer of the rewrite
         async for record in consumer:
             print(record.partition, record.offset, record.value)
 
@@ -12,27 +12,41 @@ Laws:
   the function that `run` calls in a thread. Between two records the loop is served at least every `YIELD_SECONDS`.
 * Bytes of a coordinator that do not decode close that connection, with a log line; the machine finds the next one.
   A connection holds at most a frame of `LARGEST_MESSAGE` bytes.
-* After ``async with`` no task, timer or connection is left. It ends in the draft's order (section 11,
-  handlePingRequest, step 1), or without it when the coordinator has not let it go for two session timeouts.
+* After ``async with`` no task, timer or connection is left. It ends in the order of its design (the draft's section 11,
+  handlePingRequest, step 1; in the rewrite with a commit), or without it when the coordinator has not let it go for two
+  session timeouts.
 
-Source: "the 0.8 consumer-coordinator draft", sections 7, 8, 10 and 11.
+Sources: "the 0.8 consumer-coordinator draft", sections 7, 8, 10 and 11; "Kafka 0.9 Consumer Rewrite Design".
 """
 
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
-from kcoord_wire.central.dialects import decode_to_consumer, draft_frame
+from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.central.dialects import DraftConsumerDialect, MemberDialect, draft_frame
 from kcoord_wire.central.draft import events
 from kcoord_wire.central.draft.consumer import DraftConsumer
 from kcoord_wire.central.draft.events import CentralError, Partition
-from kcoord_wire.central.fetcher import BrokerFetcher, Fetcher, Inbox, PartitionState, Record
-from kcoord_wire.central.peer import CentralPeer, Limits
+from kcoord_wire.central.fetcher import (
+    BrokerFetcher,
+    Fetcher,
+    Inbox,
+    LeaderFetcher,
+    PartitionState,
+    Record,
+)
+from kcoord_wire.central.peer import CentralPeer, Dialect, Limits
+from kcoord_wire.central.rewrite import events as rewrite
+from kcoord_wire.central.rewrite.events import MemberSettings
+from kcoord_wire.central.rewrite.member import RewriteMember
 from kcoord_wire.central.server import LOG
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.kernel import machines
@@ -40,14 +54,10 @@ from kcoord_wire.kernel.driver import Driver, log_event
 from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.kernel.net import LogLimiter, address_text
 from kcoord_wire.kernel.peers import PeerCounters
-from kcoord_wire.messages import central as m
 
 YIELD_SECONDS: Final = 0.005
+MachineT = TypeVar("MachineT", bound="DraftConsumer | RewriteMember")
 _FLUSH_MS: Final = 2_000  # for the bytes still to be written to a coordinator that does not read
-_ANSWERED_WITHOUT_TYPE_ID: Final[dict[type, type]] = {
-    m.ClusterMetadataRequest: m.ClusterMetadataResponse,
-    m.RegisterConsumerRequest: m.RegisterConsumerResponse,
-}
 
 
 class _Link:
@@ -57,43 +67,45 @@ class _Link:
         self.address = address
         self.opening: asyncio.Task[None] | None = None
         self.connection: CentralPeer | None = None
-        self.awaited: type | None = None
 
 
 class RegistrationRefusedError(ValueError):
     """The coordinator does not accept this group, consumer id, subscription or session timeout.
 
-    :ivar error: what it has answered
+    :ivar error: what it has answered; its number, if that is unknown
     """
 
-    def __init__(self, error: events.CentralError) -> None:
-        super().__init__(f"the coordinator refuses the registration: {error.name}")
+    def __init__(self, error: enum.IntEnum | int) -> None:
+        super().__init__(f"the coordinator refuses the registration: {getattr(error, 'name', error)}")
         self.error = error
 
 
-class CentralConsumer:
-    """One member of a group. One task at a time iterates over it, on one event loop.
+class HostedConsumer(ABC, Generic[MachineT]):
+    """One member of a group. One task at a time iterates over it, on one event loop. Each design has its own.
 
-    :param settings: of the machine
-    :param fetcher: reads the partitions; `BrokerFetcher` if not given
+    :param machine: the design's part
+    :param dialect: its frames
+    :param fetcher: reads the partitions
     :param on_assigned: called in the event loop after each change, with the partitions that it owns now; it must return
         soon
-    :raises ValueError: the settings do not fit into a RegisterConsumerRequest
-    :ivar machine: the draft's part
+    :ivar machine: as given
     """
+
+    effects: ClassVar[Mapping[type, Callable[[Any, Any], None]]]
+    """What the machine wants of its fetchers, each with a method."""
 
     def __init__(
         self,
-        settings: events.ConsumerSettings,
-        *,
-        fetcher: Fetcher | None = None,
-        on_assigned: Callable[[frozenset[Partition]], None] | None = None,
+        machine: MachineT,
+        dialect: Dialect,
+        fetcher: Fetcher,
+        on_assigned: Callable[[frozenset[Partition]], None] | None,
     ) -> None:
-        self.machine = DraftConsumer(settings)
+        self.machine = machine
         self.limits = Limits(unread_ms=_FLUSH_MS)
         self.counters = PeerCounters()
-        draft_frame(self.machine.registration())
-        self._fetcher = fetcher or BrokerFetcher(settings.group_id, settings.consumer_id)
+        self._dialect = dialect
+        self._fetcher = fetcher
         self._on_assigned = on_assigned
         self._loop: asyncio.AbstractEventLoop
         self._driver: Driver | None = None  # before it is entered
@@ -109,6 +121,7 @@ class CentralConsumer:
         self._has_ended = False
         self._failure: Exception | None = None
         self._warnings = LogLimiter()
+        self._effects = {**_EFFECTS, **self.effects}
 
     # ---- the application's side
 
@@ -162,7 +175,7 @@ class CentralConsumer:
                 raise
 
     def shutdown(self) -> None:
-        """Begin the draft's shutdown: no more records are handed over, and the iteration ends when the coordinator has
+        """Begin the design's shutdown: no more records are handed over, and the iteration ends when the coordinator has
         the positions. A second call ends it without waiting for the coordinator."""
         self._is_shutting_down = True
         if self._driver is None:
@@ -205,16 +218,20 @@ class CentralConsumer:
 
     # ---- the machine
 
-    def _deliver(self, event: events.ConsumerEvent) -> None:
+    def _deliver(self, event: Any) -> None:
         """Pass an event to the machine, after the positions that have moved."""
         assert self._driver is not None
         if self._moved:
             moved, self._moved = self._moved, {}
-            self._driver.deliver(events.Progress(moved))
+            self._driver.deliver(self._progress(moved))
         self._driver.deliver(event)
 
-    def _execute(self, _machine: Any, effect: events.ConsumerEffect, _cause: None) -> None:
-        _EFFECTS[type(effect)](self, effect)
+    def _progress(self, moved: Mapping[Partition, int]) -> Any:
+        """Return the machine's event for positions that have moved."""
+        return events.Progress(moved)
+
+    def _execute(self, _machine: Any, effect: Any, _cause: None) -> None:
+        self._effects[type(effect)](self, effect)
 
     def _fail(self, error: Exception, _cause: None) -> None:
         """A fault of the machine, or of a function of the application: the application gets it."""
@@ -244,9 +261,8 @@ class CentralConsumer:
         link = self._links.get(effect.connection)
         if link is None or link.connection is None:
             return
-        link.awaited = _ANSWERED_WITHOUT_TYPE_ID.get(type(effect.message))
         try:
-            link.connection.write(draft_frame(effect.message))
+            link.connection.write(self._dialect.frame(link.connection, effect.message))
         except EncodeError as error:
             self.refuse(link.connection, f"what it has to be sent does not fit into a message: {error}")
 
@@ -265,19 +281,20 @@ class CentralConsumer:
         self._closing.add(connection)
         connection.close()
 
-    def _start_fetchers(self, effect: events.StartFetchers) -> None:
-        self._inbox = Inbox(effect, self._note_position, self._note_failure, self._news.set)
-        self._fetcher.start(effect, self._inbox)
+    def _begin_fetching(self, start: events.StartFetchers) -> None:
+        self._inbox = Inbox(start, self._note_position, self._note_failure, self._news.set)
+        self._fetcher.start(start, self._inbox)
 
-    def _stop_fetchers(self, _effect: events.StopFetchers) -> None:
+    def _end_fetching(self) -> dict[Partition, int]:
+        """Stop the fetchers; return the positions that are known."""
         positions = {} if self._inbox is None else self._inbox.close()
         self._inbox = None
         self._fetcher.stop()
-        self._deliver(events.FetchersStopped(positions))
+        return positions
 
-    def _assigned(self, effect: events.Assigned) -> None:
+    def _assign(self, partitions: frozenset[Partition]) -> None:
         if self._on_assigned is not None:
-            self._on_assigned(effect.partitions)
+            self._on_assigned(partitions)
 
     def _note(self, effect: machines.LogEvent) -> None:
         if effect.level < logging.WARNING or self._warnings.allows_line():
@@ -298,8 +315,9 @@ class CentralConsumer:
     def _note_position(self, partition: Partition, offset: int) -> None:
         self._moved[partition] = offset
 
+    @abstractmethod
     def _note_failure(self, partition: Partition, error: CentralError) -> None:
-        self._deliver(events.FetcherFailed(partition, error))
+        """The fetcher of a partition has stopped by itself."""
 
     # ---- connections: `PeerOwner`
 
@@ -324,8 +342,7 @@ class CentralConsumer:
         """Decode a frame, and pass it to the machine. Errors as `PeerOwner.receive`."""
         link = self._links.get(connection.number)
         if link is not None:
-            awaited, link.awaited = link.awaited, None
-            message = decode_to_consumer(data[start:], awaited)
+            message = self._dialect.read(connection, data[start:])
             self._deliver(machines.Received(connection.number, message))
 
     def blame(self, connection: CentralPeer, error: Exception) -> None:
@@ -356,13 +373,98 @@ class CentralConsumer:
             await self._news.wait()
 
 
-_EFFECTS: Final[dict[type, Callable[[CentralConsumer, Any], None]]] = {
-    machines.Connect: CentralConsumer._connect,
-    machines.Send: CentralConsumer._send,
-    machines.Close: CentralConsumer._close,
-    events.StartFetchers: CentralConsumer._start_fetchers,
-    events.StopFetchers: CentralConsumer._stop_fetchers,
-    events.Assigned: CentralConsumer._assigned,
-    machines.LogEvent: CentralConsumer._note,
-    machines.Ended: CentralConsumer._ended,
+_EFFECTS: Final[dict[type, Callable[[Any, Any], None]]] = {
+    machines.Connect: HostedConsumer._connect,
+    machines.Send: HostedConsumer._send,
+    machines.Close: HostedConsumer._close,
+    machines.LogEvent: HostedConsumer._note,
+    machines.Ended: HostedConsumer._ended,
 }
+
+
+class CentralConsumer(HostedConsumer[DraftConsumer]):
+    """A consumer of the draft.
+
+    :param settings: of the machine
+    :param fetcher: `BrokerFetcher` if not given
+    :param on_assigned: see `HostedConsumer`
+    :raises ValueError: the settings do not fit into a RegisterConsumerRequest
+    """
+
+    def __init__(
+        self,
+        settings: events.ConsumerSettings,
+        *,
+        fetcher: Fetcher | None = None,
+        on_assigned: Callable[[frozenset[Partition]], None] | None = None,
+    ) -> None:
+        machine = DraftConsumer(settings)
+        draft_frame(machine.registration())
+        fetcher = fetcher or BrokerFetcher(settings.group_id, settings.consumer_id)
+        super().__init__(machine, DraftConsumerDialect(), fetcher, on_assigned)
+
+    def _start_fetchers(self, effect: events.StartFetchers) -> None:
+        self._begin_fetching(effect)
+
+    def _stop_fetchers(self, _effect: events.StopFetchers) -> None:
+        self._deliver(events.FetchersStopped(self._end_fetching()))
+
+    def _assigned(self, effect: events.Assigned) -> None:
+        self._assign(effect.partitions)
+
+    def _note_failure(self, partition: Partition, error: CentralError) -> None:
+        self._deliver(events.FetcherFailed(partition, error))
+
+    effects: ClassVar = {
+        events.StartFetchers: _start_fetchers,
+        events.StopFetchers: _stop_fetchers,
+        events.Assigned: _assigned,
+    }
+
+
+class RewriteConsumer(HostedConsumer[RewriteMember]):
+    """A consumer of the rewrite. Its partitions have the number in their topic as name, and records no thread.
+
+    :param settings: of the machine
+    :param auto_offset_reset: ``smallest`` or ``largest``: where to begin without a committed offset, or with one that
+        the partition does not have
+    :param fetcher: `LeaderFetcher` if not given
+    :param on_assigned: see `HostedConsumer`
+    """
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        *,
+        auto_offset_reset: str = "smallest",
+        fetcher: Fetcher | None = None,
+        on_assigned: Callable[[frozenset[Partition]], None] | None = None,
+    ) -> None:
+        self._reset = events.RESET_OFFSETS[auto_offset_reset]
+        fetcher = fetcher or LeaderFetcher(self._reset)
+        super().__init__(RewriteMember(settings), MemberDialect(), fetcher, on_assigned)
+
+    def _progress(self, moved: Mapping[Partition, int]) -> rewrite.Progress:
+        return rewrite.Progress(_numbered(moved))
+
+    def _start(self, effect: rewrite.StartFetching) -> None:
+        begins = {
+            Partition(topic, str(number)): offset if offset >= 0 else self._reset
+            for (topic, number), offset in effect.positions.items()
+        }
+        self._assign(frozenset(begins))
+        self._begin_fetching(events.StartFetchers({"": begins}, self.machine.settings.bootstrap))
+
+    def _stop(self, _effect: rewrite.StopFetching) -> None:
+        positions = self._end_fetching()
+        self._assign(frozenset())
+        self._deliver(rewrite.FetchingStopped(_numbered(positions)))
+
+    def _note_failure(self, partition: Partition, error: CentralError) -> None:
+        """`LeaderFetcher` begins anew, by itself."""
+
+    effects: ClassVar = {rewrite.StartFetching: _start, rewrite.StopFetching: _stop}
+
+
+def _numbered(positions: Mapping[Partition, int]) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic, int(name)): offset for (topic, name), offset in positions.items()}

@@ -44,6 +44,7 @@ ASKED_BY_COORDINATOR: Final = (m.PingRequest, m.StopFetcherRequest, m.StartFetch
 
 _ANSWERS: Final = (m.PingResponse, m.StopFetcherResponse, m.StartFetcherResponse)
 _TYPE_ID_BYTES: Final = 2
+_MOST_ID: Final = (1 << 31) - 1  # int32
 
 
 def decode_to_broker(body: bytes) -> Any:
@@ -93,6 +94,26 @@ def draft_frame(message: Any) -> bytes:
     return kw.frame(body)
 
 
+_ANSWERED_WITHOUT_TYPE_ID: Final[dict[type, type]] = {
+    m.ClusterMetadataRequest: m.ClusterMetadataResponse,
+    m.RegisterConsumerRequest: m.RegisterConsumerResponse,
+}
+
+
+class DraftConsumerDialect:
+    """The frames of a consumer of the draft; a `kcoord_wire.central.peer.Dialect`."""
+
+    def read(self, connection: CentralPeer, body: bytes) -> Any:
+        """Return an answer, or a request of the coordinator."""
+        awaited, connection.awaited = connection.awaited, None
+        return decode_to_consumer(body, awaited)
+
+    def frame(self, connection: CentralPeer, message: Any) -> bytes:
+        """Return the frame of a request or an answer."""
+        connection.awaited = _ANSWERED_WITHOUT_TYPE_ID.get(type(message))
+        return draft_frame(message)
+
+
 class DraftDialect:
     """The frames of a broker of the draft; a `kcoord_wire.central.peer.Dialect`."""
 
@@ -120,7 +141,7 @@ class DraftDialect:
         return frame
 
 
-VERSIONS: Final[dict[type, int]] = {kafka.FetchRequest: 0, **SERVED}
+VERSIONS: Final[dict[type, int]] = {kafka.FetchRequest: 0, kafka.ListOffsetsRequest: 0, **SERVED}
 """The requests that a broker reads, each with its version."""
 
 _BY_KEY: Final = {kw.registry.by_class(cls).api_key: (cls, version) for cls, version in VERSIONS.items()}
@@ -155,6 +176,51 @@ def kafka_frame(response: Any, correlation_id: int) -> bytes:
     :raises EncodeError: a value does not fit into its field
     """
     return kw.frame(kw.encode_response(response, version_of(type(response)), correlation_id=correlation_id))
+
+
+def kafka_request(request: Any, correlation_id: int) -> bytes:
+    """Return the frame of a request.
+
+    :raises EncodeError: a value does not fit into its field
+    """
+    return kw.frame(kw.encode_request(request, version_of(type(request)), correlation_id=correlation_id))
+
+
+def decode_to_member(body: bytes, request: type, correlation_id: int) -> Any:
+    """Return the response that a member has received.
+
+    :param body: a frame without its size
+    :param request: the class of what it answers
+    :raises DecodeError: it answers another request, or the bytes are not such a response
+    """
+    codec = kw.registry.by_class(request)
+    assert codec.api_key is not None
+    cls = kw.registry.response(codec.api_key, codec.family).cls
+    header, response = kw.decode_response(body, cls, version_of(request))
+    if header.correlation_id != correlation_id:
+        detail = f"{header.correlation_id} where {correlation_id} is awaited"
+        raise kw.DecodeError("header", 0, "ResponseHeader.correlation_id", detail)
+    return response
+
+
+class MemberDialect:
+    """The frames of a consumer of the rewrite; a `kcoord_wire.central.peer.Dialect`."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def read(self, connection: CentralPeer, body: bytes) -> Any:
+        """Return the response to the request that was sent last."""
+        awaited, connection.awaited = connection.awaited, None
+        if awaited is None:
+            raise kw.DecodeError("header", 0, "ResponseHeader.correlation_id", "no request is unanswered")
+        return decode_to_member(body, *awaited)
+
+    def frame(self, connection: CentralPeer, message: Any) -> bytes:
+        """Return the frame of a request."""
+        self._last = (self._last + 1) & _MOST_ID
+        connection.awaited = type(message), self._last
+        return kafka_request(message, self._last)
 
 
 class RewriteDialect:

@@ -1,20 +1,23 @@
-"""Fetchers: the interface that a consumer's host starts and stops, the one that reads brokers, and its inbox.
+"""Fetchers: the interface that a consumer's host starts and stops, those that read brokers, and their inbox.
 
 Laws:
 
 * One connection to each broker that has an assigned partition, with one request in flight: what a broker can make this
-  process hold is an answer for each partition, within the bounds of `Inbox`.
+  process hold is an answer for each partition, within the bounds of `Inbox`. In the rewrite, partitions of two brokers
+  whose leader becomes the same one keep their two connections, until the next assignment.
 * A broker that fails, has no known address, or sends a response that does not decode is tried again after a pause, with
   a log line; the partitions of other brokers go on. Its address is read again, because a broker may return at another
   one.
-* Each fetch carries the fence of its assignment, if there is one. ``STALE_EPOCH`` and ``OFFSET_OUT_OF_RANGE`` end the
-  partition's fetcher; the machine decides what follows.
+* Each fetch of the draft carries the fence of its assignment, if there is one. ``STALE_EPOCH`` and
+  ``OFFSET_OUT_OF_RANGE`` end the partition's fetcher; the machine decides what follows. The rewrite says nothing about
+  either: a partition whose offset is out of range begins again where its consumer wants, with a log line.
 * An inbox belongs to one `StartFetchers`. It is closed when the fetchers stop, and what comes later is dropped: nothing
   of an earlier assignment is handed over, and no position of it moves.
 * A position moves only past records that were handed over and are processed: each record is delivered at least once.
 * `Inbox.wants` bounds what is held: one answer of each partition, and none above `LARGEST_INBOX` bytes of values.
 
-Source: "the 0.8 consumer-coordinator draft", sections 2 and 11; the fetchers of Kafka 0.7, one connection a broker.
+Sources: "the 0.8 consumer-coordinator draft", sections 2 and 11; the fetchers of Kafka 0.7, one connection a broker;
+for the rewrite, which only says that a consumer fetches, Metadata 0, ListOffsets 0 and Fetch 0 of Kafka 0.8.
 """
 
 from __future__ import annotations
@@ -22,19 +25,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 import kcoord_wire as kw
-from kcoord_wire.central.dialects import draft_frame
+from kcoord_wire import messages as kafka
+from kcoord_wire.assignors import TopicPartition, group_partitions
+from kcoord_wire.central.dialects import decode_to_member, draft_frame, kafka_request
 from kcoord_wire.central.draft.events import CentralError, Fence, Partition, StartFetchers
+from kcoord_wire.central.rewrite.events import RewriteError
 from kcoord_wire.codec.fields import printable
 from kcoord_wire.codec.framing import SIZE_BYTES
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.kernel.net import LogLimiter, address_text
 from kcoord_wire.messages import central as m
+from kcoord_wire.records import read_records
 
 LARGEST_INBOX: Final = 4 << 20
 
@@ -42,7 +49,7 @@ LARGEST_INBOX: Final = 4 << 20
 class Record(NamedTuple):
     """A record for the application.
 
-    :ivar thread: the consumer thread (stream) that owns the partition
+    :ivar thread: the consumer thread (stream) that owns the partition; empty in the rewrite, which has none
     """
 
     partition: Partition
@@ -223,7 +230,48 @@ def parse_partition(name: str) -> tuple[int, int]:
     return int(broker), int(number)
 
 
-class BrokerFetcher:
+class _Tasks:
+    """Fetchers as tasks."""
+
+    def __init__(self, settings: FetchSettings | None) -> None:
+        self._settings = settings or FetchSettings()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._warnings = LogLimiter()
+
+    def stop(self) -> None:
+        """See `Fetcher`."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def close(self) -> None:
+        """See `Fetcher`."""
+        self.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, serve: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(serve, name="fetcher")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _warn(self, whose: str, error: object) -> None:
+        if self._warnings.allows_line():
+            _LOG.warning("fetching: %s: %s", printable(whose), printable(str(error) or type(error).__name__))
+
+    async def _back_off(self) -> None:
+        await asyncio.sleep(self._settings.backoff_ms / 1000)
+
+    async def _wanted(self, partitions: Sequence[Partition], inbox: Inbox) -> list[Partition]:
+        """Return the partitions to fetch now; wait until there is one."""
+        while not (wanted := [partition for partition in partitions if inbox.wants(partition)]):
+            await inbox.wait_for_room()
+        return wanted
+
+
+_FAILURES: Final = (OSError, EOFError, ValueError, OverflowError, BadAnswerError, kw.WireError)
+"""Of a broker: after them it is tried again."""
+
+
+class BrokerFetcher(_Tasks):
     """Fetches by CentralFetchRequest.
 
     :param group_id: for the fences
@@ -231,12 +279,10 @@ class BrokerFetcher:
     """
 
     def __init__(self, group_id: str, consumer_id: str, settings: FetchSettings | None = None) -> None:
+        super().__init__(settings)
         self._group_id = group_id
         self._consumer_id = consumer_id
-        self._settings = settings or FetchSettings()
         self._addresses: dict[int, BrokerAddress] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._warnings = LogLimiter()
 
     def start(self, start: StartFetchers, inbox: Inbox) -> None:
         """See `Fetcher`."""
@@ -251,24 +297,7 @@ class BrokerFetcher:
         if len(by_broker) > _MOST_BROKERS:
             self._warn("assignment", f"{len(by_broker)} brokers, of which {_MOST_BROKERS} are fetched from")
         for broker_id in list(by_broker)[:_MOST_BROKERS]:
-            serve = self._serve(broker_id, by_broker[broker_id], inbox, start.fence)
-            task = asyncio.get_running_loop().create_task(serve, name=f"fetcher of broker {broker_id}")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    def stop(self) -> None:
-        """See `Fetcher`."""
-        for task in self._tasks:
-            task.cancel()
-
-    async def close(self) -> None:
-        """See `Fetcher`."""
-        self.stop()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _warn(self, whose: str, error: object) -> None:
-        if self._warnings.allows_line():
-            _LOG.warning("fetching: %s: %s", printable(whose), printable(str(error) or type(error).__name__))
+            self._spawn(self._serve(broker_id, by_broker[broker_id], inbox, start.fence))
 
     # ---- one broker
 
@@ -280,21 +309,17 @@ class BrokerFetcher:
                 async with self._open(self._addresses[broker_id]) as link:
                     while True:
                         await self._round(link, partitions, inbox, fence)
-            except (OSError, EOFError, ValueError, OverflowError, BadAnswerError, kw.WireError) as error:
+            except _FAILURES as error:
                 self._warn(f"broker {broker_id}", error)
-            await asyncio.sleep(self._settings.backoff_ms / 1000)
+            await self._back_off()
             await self._ask_for_addresses(broker_id)
 
     async def _round(
         self, link: BrokerLink, partitions: Sequence[Partition], inbox: Inbox, fence: Fence | None
     ) -> None:
         """Fetch each partition that wants records; pause if there are none."""
-        wanted = [partition for partition in partitions if inbox.wants(partition)]
-        if not wanted:
-            await inbox.wait_for_room()
-            return
         has_records = False
-        for partition in wanted:
+        for partition in await self._wanted(partitions, inbox):
             has_records |= await self._fetch(link, partition, inbox, fence)
         if not has_records:
             await asyncio.sleep(self._settings.poll_ms / 1000)
@@ -349,7 +374,7 @@ class BrokerFetcher:
             try:
                 async with self._open(address) as link:
                     answer = await link.ask(m.ClusterMetadataRequest(), m.ClusterMetadataResponse)
-            except (OSError, EOFError, ValueError, OverflowError, BadAnswerError, kw.WireError):
+            except _FAILURES:
                 continue
             for each in answer.brokers_info:
                 if each.id == broker_id or each.id in self._addresses:
@@ -360,19 +385,165 @@ class BrokerFetcher:
         return open_link(address, self._settings.timeout_ms / 1000, self._settings.max_size + _BEFORE_RECORDS)
 
 
+_ELSEWHERE: Final = (
+    RewriteError.UNKNOWN_TOPIC_OR_PARTITION,
+    RewriteError.LEADER_NOT_AVAILABLE,
+    6,  # NOT_LEADER_OR_FOLLOWER
+)
+_MOST_METADATA: Final = 16 << 20
+
+
+class LeaderFetcher(_Tasks):
+    """Fetches from the leaders of partitions, as clients of Kafka 0.8 do.
+
+    Each task has the partitions of one leader. After a failure it asks for the leaders anew, beginning with another
+    broker, and leaves partitions of other leaders to other tasks.
+
+    :param reset: where a partition begins again whose offset is out of range, one of `RESET_OFFSETS`
+    """
+
+    def __init__(self, reset: int, settings: FetchSettings | None = None) -> None:
+        super().__init__(settings)
+        self._reset = reset
+        self._brokers: list[BrokerAddress] = []
+
+    def start(self, start: StartFetchers, inbox: Inbox) -> None:
+        """See `Fetcher`."""
+        self._brokers = [*start.brokers]
+        if inbox.partitions:
+            self._spawn(self._follow([*inbox.partitions], inbox))
+
+    async def _follow(self, partitions: Sequence[Partition], inbox: Inbox) -> None:
+        while True:
+            try:
+                (leader, partitions), *others = (await self._leaders(partitions)).items()
+                for _, rest in others:
+                    self._spawn(self._follow(rest, inbox))
+                if leader is None:
+                    raise BadAnswerError(f"{len(partitions)} partitions have no leader")
+                async with self._open(leader, len(partitions)) as link:
+                    while True:
+                        await self._round(link, await self._wanted(partitions, inbox), inbox)
+            except _FAILURES as error:
+                self._warn("leader", error)
+            await self._back_off()
+
+    def _open(self, broker: BrokerAddress, partitions: int = 0) -> AbstractAsyncContextManager[BrokerLink]:
+        largest = _MOST_METADATA + partitions * self._settings.max_size
+        return open_link(broker, self._settings.timeout_ms / 1000, largest, KafkaLink)
+
+    async def _leaders(self, partitions: Sequence[Partition]) -> dict[BrokerAddress | None, list[Partition]]:
+        """Return the partitions by their leader, which may be unknown, from the first broker that answers."""
+        topics = [kafka.MetadataRequestTopic(name=topic) for topic in sorted({each.topic for each in partitions})]
+        for _ in range(len(self._brokers)):
+            broker = self._brokers[0]
+            try:
+                async with self._open(broker) as link:
+                    answer = await link.ask(kafka.MetadataRequest(topics=topics), kafka.MetadataResponse)
+            except _FAILURES as error:
+                self._warn(address_text(broker.host, broker.port), error)
+                self._brokers.append(self._brokers.pop(0))
+                continue
+            return _by_leader(partitions, answer)
+        raise BadAnswerError("no broker says who leads the partitions")
+
+    async def _round(self, link: BrokerLink, wanted: Sequence[Partition], inbox: Inbox) -> None:
+        """Fetch these partitions in one request; pause if there are no records."""
+        begins = [partition for partition in wanted if inbox.partitions[partition].next_fetch < 0]
+        for partition in begins:
+            offset = await self._offset_at(link, partition, inbox.partitions[partition].next_fetch)
+            inbox.resolve(partition, offset)
+        request = kafka.FetchRequest(max_wait_ms=0, min_bytes=0)
+        for topic, numbers in group_partitions(TopicPartition(each.topic, int(each.name)) for each in wanted).items():
+            request.topics.append(
+                kafka.FetchRequestFetchTopic(
+                    topic=topic,
+                    partitions=[
+                        kafka.FetchRequestFetchPartition(
+                            partition=number,
+                            fetch_offset=inbox.partitions[Partition(topic, str(number))].next_fetch,
+                            partition_max_bytes=self._settings.max_size,
+                        )
+                        for number in numbers
+                    ],
+                )
+            )
+        answer: kafka.FetchResponse = await link.ask(request, kafka.FetchResponse)
+        has_records = False
+        for each in answer.responses:
+            for data in each.partitions:
+                partition = Partition(each.topic, str(data.partition_index))
+                if partition not in wanted:
+                    raise BadAnswerError(f"{partition} was not asked for")
+                has_records |= await self._take(link, partition, data, inbox)
+        if not has_records:
+            await asyncio.sleep(self._settings.poll_ms / 1000)
+
+    async def _take(
+        self, link: BrokerLink, partition: Partition, data: kafka.FetchResponsePartitionData, inbox: Inbox
+    ) -> bool:
+        """Take what was fetched of a partition; return whether there were records."""
+        state, where = inbox.partitions[partition], f"{partition.topic}/{partition.name}"
+        if data.error_code == RewriteError.NONE:
+            batches = read_records(data.records or b"", allow_partial=True)
+            found = [(record.offset, record.value or b"") for batch in batches for record in batch.records]
+            records = [each for each in found if each[0] >= state.next_fetch]  # a compressed set begins below
+            _check(records, state.next_fetch)
+            inbox.put(partition, records, data.high_watermark)
+            return bool(records)
+        if data.error_code == RewriteError.OFFSET_OUT_OF_RANGE:
+            offset = await self._offset_at(link, partition, self._reset)
+            self._warn(where, f"offset {state.next_fetch} is out of range, it begins again at {offset}")
+            inbox.resolve(partition, offset)
+            return True
+        if data.error_code in _ELSEWHERE:
+            raise BadAnswerError(f"{where}: error {data.error_code}")
+        self._warn(where, f"error {data.error_code}")
+        return False
+
+    async def _offset_at(self, link: BrokerLink, partition: Partition, at: int) -> int:
+        """Return the first offset of a partition, or its end."""
+        asked = kafka.ListOffsetsRequestListOffsetsPartition(partition_index=int(partition.name), timestamp=at)
+        topic = kafka.ListOffsetsRequestListOffsetsTopic(name=partition.topic, partitions=[asked])
+        request = kafka.ListOffsetsRequest(replica_id=-1, topics=[topic])
+        answer: kafka.ListOffsetsResponse = await link.ask(request, kafka.ListOffsetsResponse)
+        for found in (each for topic in answer.topics for each in topic.partitions):
+            if not found.error_code and found.old_style_offsets and found.old_style_offsets[0] >= 0:
+                return found.old_style_offsets[0]
+        raise BadAnswerError(f"no offset of {partition.topic}/{partition.name}")
+
+
+def _by_leader(
+    partitions: Sequence[Partition], answer: kafka.MetadataResponse
+) -> dict[BrokerAddress | None, list[Partition]]:
+    brokers = {each.node_id: BrokerAddress(each.node_id, each.host, each.port) for each in answer.brokers}
+    leaders = {
+        (topic.name, str(each.partition_index)): brokers.get(each.leader_id)
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+    by_leader: dict[BrokerAddress | None, list[Partition]] = {}
+    for partition in partitions:
+        by_leader.setdefault(leaders.get(partition), []).append(partition)
+    return by_leader
+
+
 @asynccontextmanager
-async def open_link(address: BrokerAddress, timeout: float, largest: int) -> AsyncIterator[BrokerLink]:
+async def open_link(
+    address: BrokerAddress, timeout: float, largest: int, kind: type[BrokerLink] | None = None
+) -> AsyncIterator[BrokerLink]:
     """A connection with a broker, until the end of the block.
 
     :param timeout: seconds that connecting, and then each answer, may take
     :param largest: bytes of an answer
+    :param kind: `BrokerLink` if not given
     :raises OSError: it cannot be reached, TimeoutError included
     :raises BadAnswerError: it has not answered in time
     """
     async with asyncio.timeout(timeout):
         reader, writer = await asyncio.open_connection(address.host, address.port)
     try:
-        yield BrokerLink(reader, writer, timeout, largest)
+        yield (kind or BrokerLink)(reader, writer, timeout, largest)
     except TimeoutError:
         raise BadAnswerError(f"no answer of {address_text(address.host, address.port)} in time") from None
     finally:
@@ -380,7 +551,7 @@ async def open_link(address: BrokerAddress, timeout: float, largest: int) -> Asy
 
 
 class BrokerLink:
-    """One connection with one request in flight."""
+    """One connection with one request in flight, of the draft."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout: float, largest: int
@@ -399,12 +570,31 @@ class BrokerLink:
         :raises EOFError: the broker has closed the connection
         """
         async with asyncio.timeout(self._timeout):
-            self._writer.write(draft_frame(request))
+            self._writer.write(self._frame(request))
             await self._writer.drain()
             size = int.from_bytes(await self._reader.readexactly(SIZE_BYTES), "big", signed=True)
             if not 0 <= size <= self._largest:
                 raise BadAnswerError(f"an answer of {size} bytes, at most {self._largest} may be")
-            return kw.decode(answer, await self._reader.readexactly(size), 0)
+            return self._decode(request, answer, await self._reader.readexactly(size))
+
+    def _frame(self, request: Any) -> bytes:
+        return draft_frame(request)
+
+    def _decode(self, request: Any, answer: type, body: bytes) -> Any:
+        return kw.decode(answer, body, 0)
+
+
+class KafkaLink(BrokerLink):
+    """The same with Kafka's frames."""
+
+    _asked = 0
+
+    def _frame(self, request: Any) -> bytes:
+        self._asked += 1
+        return kafka_request(request, self._asked)
+
+    def _decode(self, request: Any, answer: type, body: bytes) -> Any:
+        return decode_to_member(body, type(request), self._asked)
 
 
 def _check(records: Sequence[tuple[int, bytes]], next_offset: int) -> None:

@@ -53,9 +53,10 @@ class CentralPeer(FramedPeer):
     :ivar number: names it; never used twice by one owner
     :ivar is_registered: its peer is a registered consumer
     :ivar unanswered: requests of the coordinator that the peer has not answered
+    :ivar awaited: of a consumer: what its dialect has to know of the answer that comes next
     """
 
-    __slots__ = ("is_registered", "number", "unanswered")
+    __slots__ = ("awaited", "is_registered", "number", "unanswered")
     limits: Limits
 
     def __init__(self, owner: PeerOwner, frame_limit: int, number: int) -> None:
@@ -63,6 +64,7 @@ class CentralPeer(FramedPeer):
         self.number = number
         self.is_registered = False
         self.unanswered = 0
+        self.awaited: Any = None
 
     def register(self) -> None:
         """Apply the limits of a registered consumer."""

@@ -288,6 +288,8 @@ class GeneratedTopics:
 
 
 LARGEST_REWRITE_FETCH: Final = 1 << 19
+_LATEST_TIME: Final = -1
+_EARLIEST_TIME: Final = -2
 _OVERHEAD: Final = 26  # of a message of magic 0: offset, size, CRC, magic, attributes, two lengths
 _RACED: Final = (Outcome.NODE_EXISTS, Outcome.NO_NODE, Outcome.BAD_VERSION)
 
@@ -311,15 +313,49 @@ class RewriteTopics(OwnTopics):
             response.responses.append(kafka.FetchResponseFetchableTopicResponse(topic=topic.topic, partitions=answers))
         return response
 
+    def list_offsets(self, request: kafka.ListOffsetsRequest, now_ms: int) -> kafka.ListOffsetsResponse:
+        """Answer ListOffsets 0: of ``-2`` the first offset, of ``-1`` the end and the first one.
+
+        No record has a time, so any other finds none.
+
+        :param now_ms: since 1970
+        """
+        response = kafka.ListOffsetsResponse()
+        for topic in request.topics:
+            answers = [self._offsets(topic.name, wanted, now_ms) for wanted in topic.partitions]
+            response.topics.append(
+                kafka.ListOffsetsResponseListOffsetsTopicResponse(name=topic.name, partitions=answers)
+            )
+        return response
+
+    def _offsets(
+        self, topic: str, wanted: kafka.ListOffsetsRequestListOffsetsPartition, now_ms: int
+    ) -> kafka.ListOffsetsResponseListOffsetsPartitionResponse:
+        answer = kafka.ListOffsetsResponseListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+        end = self._end(topic, wanted.partition_index, now_ms)
+        if end is None:
+            answer.error_code = RewriteError.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            found = [0] if wanted.timestamp == _EARLIEST_TIME else [end, 0] if wanted.timestamp == _LATEST_TIME else []
+            answer.old_style_offsets = found[: max(0, wanted.max_num_offsets)]
+        return answer
+
+    def _end(self, topic: str, partition: int, now_ms: int) -> int | None:
+        """Return the end of a partition; None if it is not served."""
+        clock = self.clock
+        if clock is None or not 0 <= partition < self.announced.get(topic, 0):
+            return None
+        return max(0, int((now_ms - clock.since_ms) * clock.rate / _MS))
+
     def _fetch(
         self, topic: str, wanted: kafka.FetchRequestFetchPartition, most: int, now_ms: int
     ) -> kafka.FetchResponsePartitionData:
         answer = kafka.FetchResponsePartitionData(partition_index=wanted.partition, high_watermark=-1, records=b"")
-        clock = self.clock
-        if clock is None or not 0 <= wanted.partition < self.announced.get(topic, 0):
+        end = self._end(topic, wanted.partition, now_ms)
+        if end is None:
             answer.error_code = RewriteError.UNKNOWN_TOPIC_OR_PARTITION
             return answer
-        end = answer.high_watermark = max(0, int((now_ms - clock.since_ms) * clock.rate / 1000))
+        answer.high_watermark = end
         if not 0 <= wanted.fetch_offset <= end:
             answer.error_code = RewriteError.OFFSET_OUT_OF_RANGE
             return answer

@@ -1,5 +1,5 @@
-"""`kcoord central`: brokers and consumers of the 0.8 consumer-coordinator draft, brokers of the rewrite, and their
-state on a real ZooKeeper.
+"""`kcoord central`: brokers and consumers of the 0.8 consumer-coordinator draft and of the rewrite, and their state, on
+a real ZooKeeper.
 
 Laws:
 
@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
@@ -57,9 +58,12 @@ from kcoord_wire.codec.fields import printable
 from kcoord_wire.kernel.net import address_text, parse_address
 
 if TYPE_CHECKING:
+    from kcoord_wire.central.client import HostedConsumer
     from kcoord_wire.central.draft.events import ConsumerSettings, Partition
     from kcoord_wire.central.fetcher import Record
+    from kcoord_wire.central.rewrite.events import MemberSettings
     from kcoord_wire.central.status import ClusterStatus, GroupStatus
+    from kcoord_wire.kernel.machines import BrokerAddress
     from kcoord_wire.messages import central as m
 
 SESSION_TIMEOUT_MS: Final = 6_000
@@ -251,22 +255,25 @@ class Consume(Command):
       kcoord central consume --kafka b1:9092,b2:9092 --group audit --whitelist 'ord.*' --format json
       kcoord central consume --kafka b1:9092 --group tools --blacklist 'test-.*' --reset largest --max-records 100
           topics that are created later and match a wildcard are consumed, too
+      kcoord central consume --kafka b1:9092 --design rewrite --group billing --topics orders --strategy roundrobin
 
     a line for each record: TOPIC PARTITION OFFSET VALUE; and, after "#", for each new assignment
-    a partition is named BROKER-NUMBER
-    Ctrl-C and SIGTERM end with the draft's shutdown: after the next ping, with auto-commit after the one that follows
+    a partition is named BROKER-NUMBER, in the rewrite NUMBER
+    Ctrl-C and SIGTERM end with the draft's shutdown: after the next ping, with auto-commit after the one that follows;
+    in the rewrite with a commit
     """
 
     kafka: Annotated[
         list[tuple[str, int]], _brokers, Option("brokers to ask for the coordinator, in turn", "HOST:PORT,...")
     ]
     group: Annotated[str, Option("the group", "ID")]
-    consumer_id: Annotated[str, Option("unique in the group (default: host, process and a number)", "ID")] = ""
+    design: Annotated[Literal["draft", "rewrite"], Option("what the brokers speak")] = "draft"
+    consumer_id: Annotated[str, Option("draft: unique in the group (default: host, process and a number)", "ID")] = ""
     topics: Annotated[str | None, Option("topics to consume", "NAME,...", one_of="what", required=True)] = None
     whitelist: Annotated[str | None, Option("consume every topic that matches", "PATTERN", one_of="what")] = None
     blacklist: Annotated[str | None, Option("consume every topic that does not match", "PATTERN", one_of="what")] = None
     streams: Annotated[
-        Positive, Option("threads of this consumer that partitions are assigned to, of each topic", "N")
+        Positive, Option("draft: threads of this consumer that partitions are assigned to, of each topic", "N")
     ] = 1
     session_timeout_ms: Annotated[
         Positive,
@@ -276,12 +283,27 @@ class Consume(Command):
         Literal["smallest", "largest"],
         Option("where to begin without a committed offset, or with one out of range"),
     ] = "smallest"
-    no_auto_commit: Annotated[bool, Option("report no offsets to the coordinator")] = False
+    no_auto_commit: Annotated[bool, Option("draft: report no offsets to the coordinator")] = False
     no_epoch: Annotated[
-        bool, Option("send the draft's own bytes: a coordinator that was replaced is not recognised")
+        bool, Option("draft: send its own bytes: a coordinator that was replaced is not recognised")
+    ] = False
+    strategy: Annotated[
+        Literal["range", "roundrobin"], Option("rewrite: by which the coordinator assigns; the same in the group")
+    ] = "range"
+    refresh_ms: Annotated[
+        Positive, Option("rewrite: between two looks at all topics, for --whitelist and --blacklist", "MS")
+    ] = 300_000
+    stops_with_session: Annotated[
+        bool, Option("rewrite: fetch only while the coordinator cannot have declared this member dead (an addition)")
     ] = False
     max_records: Annotated[Positive | None, Option("shut down after so many records", "N")] = None
     format: Format = "text"
+
+    def __post_init__(self) -> None:
+        other = _OF_REWRITE if self.design == "draft" else _OF_DRAFT
+        for each in fields(self):
+            if each.name in other and getattr(self, each.name) != each.default:
+                raise UsageError(f"--{each.name.replace('_', '-')} is not an option of --design {self.design}")
 
     def run(self) -> None:
         """Consume until a signal comes, or the records are enough.
@@ -290,14 +312,57 @@ class Consume(Command):
         :raises ValueError: the session timeout does not fit into its message, or the coordinator refuses it
         :raises KeyboardInterrupt: after Ctrl-C, when the consumer has ended
         """
+        from kcoord_wire.central.client import CentralConsumer, RewriteConsumer
+
         log_to_stderr()
-        if asyncio.run(_consume(_settings(self), self.format, self.max_records)):
+        make: Callable[..., HostedConsumer[Any]] = (
+            partial(CentralConsumer, _settings(self))
+            if self.design == "draft"
+            else partial(RewriteConsumer, _member_settings(self), auto_offset_reset=self.reset)
+        )
+        if asyncio.run(_consume(make, self.format, self.max_records)):
             raise KeyboardInterrupt
+
+
+_OF_DRAFT: Final = ("consumer_id", "streams", "no_auto_commit", "no_epoch")
+_OF_REWRITE: Final = ("strategy", "refresh_ms", "stops_with_session")
+
+
+def _member_settings(args: Consume) -> MemberSettings:
+    from kcoord_wire.central.rewrite.events import MemberSettings
+    from kcoord_wire.zookeeper.layout import LONGEST_NAME, is_node_name
+
+    topics = tuple((args.topics or "").split(",")) if args.topics is not None else ()
+    for option, name in (("--group", args.group), *(("--topics", topic) for topic in topics)):
+        if not is_node_name(name):
+            raise UsageError(f"{option}: {name[:LONGEST_NAME]!r} cannot be the name of a node in ZooKeeper")
+    for option, pattern in (("--whitelist", args.whitelist), ("--blacklist", args.blacklist)):
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise UsageError(f"{option}: {pattern!r} is no regular expression: {error}") from None
+    return MemberSettings(
+        group_id=args.group,
+        bootstrap=_bootstrap(args),
+        topics=topics,
+        whitelist=args.whitelist,
+        blacklist=args.blacklist,
+        strategy=args.strategy,
+        session_timeout_ms=args.session_timeout_ms,
+        refresh_ms=args.refresh_ms,
+        stops_with_session=args.stops_with_session,
+    )
+
+
+def _bootstrap(args: Consume) -> tuple[BrokerAddress, ...]:
+    """Return the brokers to ask. Their ids come with the first answer; until then each has one that none can have."""
+    from kcoord_wire.kernel.machines import BrokerAddress
+
+    return tuple(BrokerAddress(-2 - index, *address) for index, address in enumerate(args.kafka))
 
 
 def _settings(args: Consume) -> ConsumerSettings:
     from kcoord_wire.central.draft.events import ConsumerSettings
-    from kcoord_wire.kernel.machines import BrokerAddress
     from kcoord_wire.zookeeper.layout import LONGEST_NAME, is_node_name
 
     consumer_id = args.consumer_id or f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -308,8 +373,7 @@ def _settings(args: Consume) -> ConsumerSettings:
         group_id=args.group,
         consumer_id=consumer_id,
         topic_count=_topic_count(args),
-        # The ids come with the first answer; until then each broker has one that none can have.
-        bootstrap=tuple(BrokerAddress(-2 - index, *address) for index, address in enumerate(args.kafka)),
+        bootstrap=_bootstrap(args),
         auto_commit=not args.no_auto_commit,
         auto_offset_reset=args.reset,
         session_timeout_ms=args.session_timeout_ms,
@@ -333,17 +397,15 @@ def _topic_count(args: Consume) -> str:
     return text
 
 
-async def _consume(settings: ConsumerSettings, form: str, most: int | None) -> bool:
+async def _consume(make: Callable[..., HostedConsumer[Any]], form: str, most: int | None) -> bool:
     """Print records; return whether Ctrl-C has ended it."""
-    from kcoord_wire.central.client import CentralConsumer
-
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1, "printer") as thread:
         printer = _Printer(form, thread)
-        consumer = CentralConsumer(settings, on_assigned=printer.assigned)
+        consumer = make(on_assigned=printer.assigned)
         async with consumer:
             shutdown = partial(loop.call_soon_threadsafe, consumer.shutdown)
-            received = stop_on_signals(shutdown, "waits for the coordinator's next ping")
+            received = stop_on_signals(shutdown, "waits for the coordinator")
             count = 0
             async for record in consumer:
                 await loop.run_in_executor(thread, printer.record, record)

@@ -1,4 +1,4 @@
-"""`make run-central` goes as it should: two takeovers, and no record is missing."""
+"""`make run-central` and `make run-rewrite` go as they should: two takeovers, and no record is missing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_demonstration_of_the_draft() -> None:
-    command = [sys.executable, "-m", "tests.demo.central"]
+@pytest.mark.parametrize("design", [[], ["rewrite"]])
+def test_the_demonstrations(design: list[str]) -> None:
+    command = [sys.executable, "-m", "tests.demo.central", *design]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall(r"broker \d is elected, epoch [23]: ", done.stdout)) == 2

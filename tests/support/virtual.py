@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any, ParamSpec
 
-from kcoord_wire.central.broker import CentralBroker
+from kcoord_wire.central.broker import CentralBroker, HostedBroker, RewriteBroker
 from kcoord_wire.kernel.driver import monotonic_ms
 from kcoord_wire.kernel.virtual.loop import VirtualWorld
 from tests.support.waiting import eventually_async
@@ -41,12 +41,30 @@ def on_virtual_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
 @asynccontextmanager
 async def serving(broker: CentralBroker) -> AsyncIterator[CentralBroker]:
     """A broker on the loop that runs, from when it coordinates."""
+    async with _serving(broker, lambda: broker._machine.epoch_at(monotonic_ms())):
+        yield broker
+
+
+@asynccontextmanager
+async def serving_rewrite(broker: RewriteBroker) -> AsyncIterator[RewriteBroker]:
+    """A broker of the rewrite on the loop that runs, from when it coordinates all groups."""
+
+    def has_all() -> bool:
+        own = broker._machine.shards.own.values()
+        return bool(own) and all(shard.is_loaded for shard in own)
+
+    async with _serving(broker, has_all):
+        yield broker
+
+
+@asynccontextmanager
+async def _serving(broker: HostedBroker[Any], coordinates: Callable[[], object]) -> AsyncIterator[None]:
     ready, stopping = asyncio.Event(), asyncio.Event()
     task = asyncio.create_task(broker._serve(ready.set, stopping))
     await ready.wait()
-    await eventually_async(lambda: broker._machine.epoch_at(monotonic_ms()))
+    await eventually_async(coordinates)
     try:
-        yield broker
+        yield
     finally:
         stopping.set()
         await task

@@ -45,7 +45,6 @@ _MOST_QUEUED: Final = 16
 the answer, or after two thirds of the session timeout."""
 _MOST_BROKERS: Final = 1_000  # that are kept: a round over them has no pause
 _ERROR_CODES: Final = frozenset(CentralError)
-_RESET_OFFSET: Final = {"smallest": -2, "largest": -1}  # EarliestTime and LatestTime of Kafka's OffsetRequest
 _LONGEST_REGISTRATION: Final = 2
 _FINAL: Final = frozenset(
     {
@@ -354,7 +353,7 @@ class DraftConsumer:
         coordinator sends it after each registration until a ping is answered, and while any partition is out of range
         none is."""
         if offset < 0 or self._out_of_range.get(partition) == offset:
-            return _RESET_OFFSET[self.settings.auto_offset_reset]
+            return events.RESET_OFFSETS[self.settings.auto_offset_reset]
         return offset
 
     def _stop_fetchers(self) -> None:

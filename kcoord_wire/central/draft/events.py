@@ -121,6 +121,9 @@ CoordinatorEffect: TypeAlias = Send | Close | Ask | LogEvent
 
 # ---- the consumer
 
+RESET_OFFSETS: Final = {"smallest": -2, "largest": -1}
+"""Where a partition begins without a committed offset: EarliestTime and LatestTime of Kafka's OffsetRequest."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:

@@ -234,6 +234,7 @@ class RewriteMember:
     :ivar generation: of the last JoinGroupResponse; -1 before the first
     :ivar topics: what it subscribes to
     :ivar assigned: the partitions of its generation
+    :ivar refusal: the error for which it has ended: the same request would be refused again
     """
 
     def __init__(self, settings: MemberSettings) -> None:
@@ -243,6 +244,7 @@ class RewriteMember:
         self.generation = -1
         self.topics = settings.topics
         self.assigned: frozenset[TopicPartition] = frozenset()
+        self.refusal: RewriteError | int | None = None
         self._now = 0
         self._effects: list[MemberEffect] = []
         self._link = CoordinatorLink(settings, self._effects.append)
@@ -485,6 +487,7 @@ class RewriteMember:
             self._rejoin()
         else:
             self._note("refused", error)
+            self.refusal = RewriteError(error) if error in set(RewriteError) else error
             self._shut_down(now)
 
     def _rejoin(self) -> None:
