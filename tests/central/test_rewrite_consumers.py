@@ -134,9 +134,9 @@ def test_failover_partition_changes_and_commits(cluster: Cluster) -> None:
     assert [] in one.assignments[len(before[0]) :], "it has stopped before it joined"
     processes(two, 40)
 
-    # Both commit as they end, so the next one goes on where they were.
+    # Both commit as they end, so the next one goes on where they were, but for the record that each had in hand.
     assert (one.end(), two.end(signal.SIGINT)) == (0, 130)
-    assert cluster.committed(group, 6) == sum(cluster.groups[group].ends().values())
+    assert 0 <= sum(cluster.groups[group].ends().values()) - cluster.committed(group, 6) <= 2
     assert cluster.groups[group].missing() == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 from tests.support.central_processes import Process
@@ -55,13 +56,17 @@ class Account:
 
     def ends(self) -> dict[str, int]:
         """The offset after the last record that has come, by partition."""
-        ends: dict[str, int] = defaultdict(int)
-        for name, offset in self.delivered():
-            ends[name] = max(ends[name], offset + 1)
-        return ends
+        return _ends(self.delivered())
 
     def missing(self) -> list[tuple[str, int]]:
         """Records before the last one of their partition that have not come."""
         delivered = self.delivered()
-        every = ((name, offset) for name, end in self.ends().items() for offset in range(end))
+        every = ((name, offset) for name, end in _ends(delivered).items() for offset in range(end))
         return sorted(record for record in every if record not in delivered)
+
+
+def _ends(delivered: Iterable[tuple[str, int]]) -> dict[str, int]:
+    ends: dict[str, int] = defaultdict(int)
+    for name, offset in delivered:
+        ends[name] = max(ends[name], offset + 1)
+    return ends
