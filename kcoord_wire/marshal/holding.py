@@ -354,8 +354,7 @@ class Holding:
             committed = start.offset if start.is_reset else max(self._offset, start.offset)
             self._batches = AtMostOnce(self, committed, self._beat)
             self._offset = start.offset
-            if start.is_reset and self._is_by_document:
-                yield from self._restart(start.offset)
+            yield from self._agree(start)
         if not self._leave.is_open:
             yield from self._consume()
         yield from self._say_goodbye()
@@ -382,26 +381,34 @@ class Holding:
         self._topic_id = found.topic_id
         return start._replace(is_reset=start.is_reset and not is_truncated)
 
-    def _restart(self, offset: int) -> Procedure:
-        """Make the log's position this one, which may be below it, and read it back before anything is fetched.
+    def _agree(self, start: Start) -> Procedure:
+        """Read back from the log, before anything is fetched, which topic its position is of, and a position that was
+        reset.
 
-        A heartbeat with the former position that lands later must not count: so the message is stamped later than each
-        that was sent, and none is sent meanwhile.
+        A heartbeat with the former position that lands later must not count: so the message that resets it is stamped
+        later than each that was sent, and none is sent meanwhile.
         """
-        self._is_restarting = True
-        while not self._leave.is_open:
-            while not self._context.can_claim_now(self.place):
+        if not self._is_by_document:
+            return
+        self._is_restarting = start.is_reset
+        while not (self._leave.is_open or self._has_agreed(start)):
+            while start.is_reset and not self._context.can_claim_now(self.place):
                 yield Sleep(_SECOND_MS - self._context.wall_ms % _SECOND_MS)
-            message = self._identity(offset)
+            message = self._identity(start.offset if start.is_reset else -1)
             yield Append(self.coordination_partition, message)
             yield ReadToEnd(self.coordination_partition)
             claim = self._claim_in_log()
-            if claim is not None and claim.claimed_at == message.time:
+            if claim is not None and start.is_reset and claim.claimed_at == message.time:
                 self.claimed_at = message.time
-                self._context.emit(CommitOffset(self.tenure, offset))
+                self._context.emit(CommitOffset(self.tenure, start.offset))
                 break
-            yield Sleep(RETRY_MS)
+            if not self._has_agreed(start):
+                yield Sleep(RETRY_MS)
         self._is_restarting = False
+
+    def _has_agreed(self, start: Start) -> bool:
+        claim = self._claim_in_log()
+        return not start.is_reset and (not self._topic_id or (claim is not None and claim.topic_id == self._topic_id))
 
     def _identity(self, offset: int = -1) -> IdentifyingTopic:
         message: IdentifyingTopic = self.message(IdentifyingTopic, current_offset=offset, topic_id=self._topic_id)

@@ -495,7 +495,8 @@ class WorldState:
         is_seen = is_shown if certainty is Certainty.CERTAIN else is_restart and certainty is not Certainty.GUESSED
         self._begin(claim, message, entry.offset if is_seen else -1)
         claim.former_instance_id = former
-        self._move(claim, message, entry, now)
+        if former is None or not claim.topic_id:  # else the sender's copy may be of a topic that was there before
+            self._move(claim, message, entry, now)
         return Outcome.TAKEN_OVER
 
     def _end_silence(self, claim: Claim, entry: Entry) -> None:
@@ -574,12 +575,25 @@ class WorldState:
         return Outcome.HANDING_OVER
 
     def _identifying(self, message: IdentifyingTopic, entry: Entry, now: int) -> Outcome:
-        claim = self._held(message, entry, now) if self.rules is Rules.DOCUMENT else None
-        if claim is None:
+        if self.rules is not Rules.DOCUMENT:
             return Outcome.SKIPPED
+        claim = self._held(message, entry, now)
+        if claim is None:
+            return self._identify_uncertain(message)
+        if claim.topic_id and message.topic_id != claim.topic_id:  # the position was that of another topic
+            claim.current_offset, claim.proposed_offset = 0, -1
         claim.topic_id = sys.intern(message.topic_id)
         if message.current_offset >= 0 and message.time > claim.last_heartbeat:
             claim.current_offset, claim.claimed_at, claim.proposed_offset = message.current_offset, message.time, -1
+        return Outcome.IDENTIFIED
+
+    def _identify_uncertain(self, message: IdentifyingTopic) -> Outcome:
+        """In a trimmed log another member may be the holder than the one that this reader knows."""
+        claim = self._find(message)
+        is_uncertain = claim is not None and claim.certainty in (Certainty.GUESSED, Certainty.INFERRED)
+        if claim is None or not is_uncertain or claim.topic_id == message.topic_id:
+            return Outcome.SKIPPED
+        claim.topic_id, claim.current_offset = sys.intern(message.topic_id), max(message.current_offset, 0)
         return Outcome.IDENTIFIED
 
     # ---- groups and members

@@ -145,6 +145,12 @@ def looks_at_misplaced_entries(correct: Any, self: WorldState, entry: Entry, now
         self.partitions = partitions
 
 
+@replaces(Holding, "_agree")
+def keeps_the_position_of_the_former_topic(_right: Any, self: Holding, start: Any) -> Generator[Any, Any, None]:
+    """A tenure begins at the start of the new topic, and the log has the position of the former one."""
+    yield from ()
+
+
 class Planted(NamedTuple):
     """A bug.
 
@@ -159,6 +165,7 @@ class Planted(NamedTuple):
 
 
 _PAUSES: Final = with_odds(ROWS, pause=40, trouble=30, member=20, lead=10)
+RECREATES: Final = with_odds(ROWS, recreate=25, trouble=30, crash=15, member=30)
 PLANTED: Final = (
     Planted(("one holder", "repeats"), fences_too_late, _PAUSES),
     Planted(("one holder", "repeats"), goes_on_after_the_fence, _PAUSES),
@@ -173,5 +180,6 @@ PLANTED: Final = (
     Planted(("holder",), takes_releases_of_anybody, WRITERS),
     Planted(("holder",), takes_heartbeats_of_anybody, WRITERS),
     Planted(("offsets",), lets_positions_go_back),
+    Planted(("nothing lost",), keeps_the_position_of_the_former_topic, RECREATES),
     Planted(("garbage",), looks_at_misplaced_entries, WRITERS),
 )

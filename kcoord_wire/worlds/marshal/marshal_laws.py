@@ -8,12 +8,17 @@ Laws; a broken one raises `ViolationError`. With `Rules.DOCUMENT`, on a topic wi
 * ``holder``: the log has another holder only by a claim more than two heartbeat intervals of its time after the last
   entry that renewed the former one, by a heartbeat of the same client, or after a release of the holder's instance.
 * ``tokens``: the fencing token of a tenure is larger than that of every earlier tenure of the partition.
-* ``offsets``: the position in the log never goes back, but by other writers than members, such as the admin.
+* ``offsets``: the position in the log never goes back, but by other writers than members, such as the admin, and to
+  the beginning of a topic that was created again.
 * ``nothing lost``, at least once: the log's position never passes a record that was not processed, and a tenure begins
   with the first one that was not, or before it.
 * ``repeats``, at least once: a record is given again only if it was processed within one heartbeat interval before the
   former tenure had its last record processed.
 * ``at most once``: no record is given twice.
+
+Each topic that was created under a name has records of its own: the laws on them hold for each by its id. Once a topic
+was created again, a position is not looked at where the log has no id, because no holder could write it yet, or
+retention has taken it.
 
 By both rule sets a member begins no partition that it holds, and ends what it has begun, a second time at most if it
 loses the partition before it could release it (``tenures``).
@@ -63,6 +68,8 @@ _MOVES: Final = (Outcome.RENEWED, Outcome.TAKEN_OVER, Outcome.RELEASED)
 class Fetching:
     """A member's tenure, from `StartFetching` to the loss.
 
+    :ivar topic_id: of the topic that it reads
+    :ivar is_known: the log, as its member had read it, said which topic its position is of
     :ivar position: of the next record to give to the application
     :ivar is_running: whether it gives records to its application
     :ivar started_ms: when it began
@@ -76,6 +83,7 @@ class Fetching:
     __slots__ = (
         "asked",
         "drains_until",
+        "is_known",
         "is_running",
         "last_ms",
         "next",
@@ -84,11 +92,16 @@ class Fetching:
         "processed",
         "started_ms",
         "tenure",
+        "topic_id",
     )
 
-    def __init__(self, process: MemberProcess, tenure: Tenure, position: int, now: int) -> None:
+    def __init__(
+        self, process: MemberProcess, tenure: Tenure, topic_id: str, is_known: bool, position: int, now: int
+    ) -> None:
         self.process = process
         self.tenure = tenure
+        self.topic_id = topic_id
+        self.is_known = is_known
         self.position = self.next = self.asked = position
         self.drains_until = 0
         self.is_running = True
@@ -101,7 +114,7 @@ class Fetching:
 
 
 class _Account:
-    """The records of a partition, and the tenures of it.
+    """The records of a partition of one topic.
 
     :ivar given: offsets from `low` on that an application was given
     :ivar done: of those, the processed ones
@@ -109,13 +122,21 @@ class _Account:
     :ivar covered: offset to the tenure whose contiguous prefix has passed it, and when
     """
 
-    __slots__ = ("covered", "done", "given", "low", "running", "token")
+    __slots__ = ("covered", "done", "given", "low")
 
     def __init__(self) -> None:
         self.given: set[int] = set()
         self.done: set[int] = set()
         self.low = 0
         self.covered: dict[int, tuple[Fetching, int]] = {}
+
+
+class _Holders:
+    """The tenures of a partition, that run, and the largest token."""
+
+    __slots__ = ("running", "token")
+
+    def __init__(self) -> None:
         self.running: list[Fetching] = []
         self.token = -1
 
@@ -145,13 +166,14 @@ class Invariants:
         self._interval_ms = interval_ms
         self._longest_ms = int(interval_ms * _SLACK)
         self._anomalies = anomalies
-        self._accounts: defaultdict[Place, _Account] = defaultdict(_Account)
+        self._accounts: defaultdict[tuple[Place, str], _Account] = defaultdict(_Account)
+        self._holders: defaultdict[Place, _Holders] = defaultdict(_Holders)
         self._members: set[str] = set()
         self._written: dict[tuple[str, Place], int] = {}
         self._pairs: set[frozenset[Fetching]] = set()
 
     def _account(self, fetching: Fetching) -> _Account:
-        return self._accounts[self._place(fetching)]
+        return self._accounts[self._place(fetching), fetching.topic_id]
 
     def _place(self, fetching: Fetching) -> Place:
         return Place(fetching.process.settings.group_id, *fetching.tenure[:2])
@@ -170,16 +192,25 @@ class Invariants:
         if before is not None and before.last_heartbeat:
             self._check_holder(entry, before, verdict.outcome, claim.heartbeat_ms - before.heartbeat_ms)
         if verdict.outcome not in _MOVES:
+            self._check_reset(entry, before, claim)
             return
-        account = self._accounts[claim.place]
+        topic_id = claim.topic_id or self._topics.ids[claim.place.topic]
+        account = self._accounts[claim.place, topic_id]
         if claim.instance_id not in self._members:
             self._written[claim.instance_id, claim.place] = claim.current_offset
             self._reset(account, claim.current_offset)
+            return
+        if not claim.topic_id and self._topics.has_recreated:
             return
         if before is not None and claim.current_offset < before.current_offset:
             raise ViolationError("offsets", f"{entry} moves {claim.place} back from {before.current_offset}")
         if self._delivery is Delivery.AT_LEAST_ONCE and claim.current_offset > self._low(account):
             raise ViolationError("nothing lost", f"{entry}: of {claim.place} only those before {account.low} are done")
+
+    def _check_reset(self, entry: Entry, before: Claim | None, claim: Claim) -> None:
+        is_back = before is not None and claim.current_offset < before.current_offset
+        if is_back and before is not None and before.topic_id == claim.topic_id:
+            raise ViolationError("offsets", f"{entry} moves {claim.place} back from {before.current_offset}")
 
     def written_by(self, instance_id: str, group_id: str, topic: str, partition: int) -> int | None:
         """Return the last position that an instance, not a member's, has written; None for none."""
@@ -214,30 +245,34 @@ class Invariants:
     def started(self, fetching: Fetching) -> None:
         """A member begins to fetch."""
         self.tenures += 1
-        account = self._account(fetching)
-        if any(other.process is fetching.process for other in account.running):
+        holders = self._holders[self._place(fetching)]
+        if any(other.process is fetching.process for other in holders.running):
             raise ViolationError("tenures", f"{fetching} begins and holds it already")
-        account.running.append(fetching)
+        holders.running.append(fetching)
         self._check_one(fetching)
         if self._is_lenient:
             return
         token = fetching.tenure.token
-        if token <= account.token:
-            raise ViolationError("tokens", f"{fetching} begins after a tenure with {account.token}")
-        account.token = token
+        if token <= holders.token:
+            raise ViolationError("tokens", f"{fetching} begins after a tenure with {holders.token}")
+        holders.token = token
+        account = self._account(fetching)
+        if self._topics.has_recreated and not fetching.is_known:
+            self._reset(account, fetching.position)
+            return
         if self._delivery is Delivery.AT_LEAST_ONCE and fetching.position > self._low(account):
             raise ViolationError("nothing lost", f"{fetching} begins at {fetching.position}, behind {account.low}")
 
     def ended(self, fetching: Fetching) -> None:
         """A member has stopped fetching, or was killed."""
-        running = self._account(fetching).running
+        running = self._holders[self._place(fetching)].running
         if fetching not in running:
             raise ViolationError("tenures", f"{fetching} ends twice")
         running.remove(fetching)
 
     def _check_one(self, fetching: Fetching) -> None:
         now = self._clock.time_ms
-        for other in self._account(fetching).running:
+        for other in self._holders[self._place(fetching)].running:
             if other is fetching or other.process.is_paused or not other.is_running:
                 continue
             newest = max(fetching.started_ms, other.started_ms)

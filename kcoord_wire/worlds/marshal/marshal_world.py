@@ -221,6 +221,13 @@ class MarshalCluster(World[MemberProcess]):
         for process in self.processes.values():
             self._clock.after(process.random.randint(*_METADATA_MS), process.learn_topics)
 
+    def recreate(self, topic: str) -> None:
+        """Delete a topic and create it again; members see that a little later."""
+        self._clock.record("cluster", "creates again", topic)
+        self.topics.recreate(topic)
+        for process in self.processes.values():
+            self._clock.after(process.random.randint(*_METADATA_MS), process.learn_topics)
+
     # ---- members
 
     def member(self, name: str, ahead_ms: int = 0, client_id: str | None = None) -> None:
@@ -445,6 +452,7 @@ ROWS: Final = (
     row(4, "release", process_name),
     row(2, "fail_fetch", process_name),
     row(2, "grow", _topic, between(1, 2)),
+    row(0, "recreate", _topic),  # of a script that wants it: `with_odds`
     row(2, "member", process_name, _ahead_ms, process_name),  # with the client id of another
     row(1, "pause_group", _ms),
     row(2, "set_position", spread(_partition), between(0, 60)),

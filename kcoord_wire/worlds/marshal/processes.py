@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import kcoord_wire as kw
 from kcoord_wire.kernel.machines import Ended, LogEvent, Machine, Tick
@@ -25,6 +25,7 @@ from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.kernel.virtual.scripts import ViolationError
 from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.admin import Admin, CommitPositions, Finished, Moved, PositionsCommitted, Result
+from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.member import MarshalMember
 from kcoord_wire.marshal.member_events import Delivery, LossReason, Tenure
@@ -178,6 +179,17 @@ _BATCH: Final = 5  # records given at once
 _MOST_OPEN: Final = 20  # records that the application works on
 
 
+class _Found(NamedTuple):
+    """Where a tenure may start.
+
+    :ivar topic_id: of the topic that is there
+    :ivar is_known: the log says which topic its position is of
+    """
+
+    topic_id: str
+    is_known: bool
+
+
 class MemberProcess(LogProcess):
     """A member's process.
 
@@ -194,14 +206,16 @@ class MemberProcess(LogProcess):
         self._invariants = world.invariants
         self._stopped: dict[Tenure, Fetching] = {}
         self._open = 0
+        self._found: dict[TopicPartition, _Found] = {}
         reads = {coordination_partition(topic, world.log.partitions) for topic in settings.topics}
-        super().__init__(world.log, name, MarshalMember(settings), local, random, LAG_MS, reads)
+        self._member = MarshalMember(settings)
+        super().__init__(world.log, name, self._member, local, random, LAG_MS, reads)
         self.learn_topics()
 
     def learn_topics(self) -> None:
         """It reads how many partitions the topics have."""
         counts = {topic: self._topics.counts.get(topic, 0) for topic in self.settings.topics}
-        self.deliver(events.TopicPartitions(counts))
+        self.deliver(events.TopicPartitions(counts, dict(self._topics.ids)))
 
     # ---- the machine
 
@@ -225,11 +239,16 @@ class MemberProcess(LogProcess):
         topic, partition, _ = effect.tenure
         committed = self._topics.committed.get((self.settings.group_id, topic, partition))
         end, topic_id = self._topics.end(topic, partition), self._topics.ids[topic]
+        place = TopicPartition(topic, partition)
+        claim = self._member.context.claim(place)
+        self._found[place] = _Found(topic_id, claim is not None and bool(claim.topic_id))
         self.deliver(events.StartFound(effect.request, 0, end, committed, topic_id))
 
     def _commit(self, effect: events.CommitOffset) -> None:
         topic, partition, _ = effect.tenure
-        self._topics.committed[self.settings.group_id, topic, partition] = effect.offset
+        found = self._found.get(TopicPartition(topic, partition))
+        if found is not None and found.topic_id == self._topics.ids[topic]:
+            self._topics.committed[self.settings.group_id, topic, partition] = effect.offset
 
     def end(self) -> None:
         """It has ended, or was killed: it fetches and reads nothing."""
@@ -241,7 +260,7 @@ class MemberProcess(LogProcess):
 
     def _start(self, tenure: Tenure, offset: int) -> None:
         self._clock.record(self.name, "fetches", (tenure, offset))
-        fetching = Fetching(self, tenure, offset, self._clock.time_ms)
+        fetching = Fetching(self, tenure, *self._found[TopicPartition(*tenure[:2])], offset, self._clock.time_ms)
         self.fetching[tenure] = fetching
         self._invariants.started(fetching)
         self._plan(fetching)
@@ -271,6 +290,8 @@ class MemberProcess(LogProcess):
         if self.is_paused or self._open >= _MOST_OPEN:
             return
         topic, partition, _ = fetching.tenure
+        if fetching.topic_id != self._topics.ids[topic]:
+            return
         most = self.random.randint(1, _BATCH)
         offsets = list(self._topics.records(topic, partition, fetching.position, most))
         if self.settings.delivery is Delivery.AT_LEAST_ONCE:
@@ -304,9 +325,8 @@ class MemberProcess(LogProcess):
         fetching = self.fetching.get(effect.tenure)
         if fetching is None or effect.end != fetching.asked:
             raise ViolationError("tenures", f"{self.name}: {effect} without a batch that waits")
-        topic, partition, _ = fetching.tenure
-        for offset in list(self._topics.records(topic, partition, fetching.position, effect.end - fetching.position)):
-            if offset < effect.end:
+        for offset in range(fetching.position, effect.end):
+            if self._topics.is_record(offset):
                 self._invariants.given(fetching, offset)
         fetching.position = effect.end
 

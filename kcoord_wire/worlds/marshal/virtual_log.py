@@ -9,6 +9,8 @@ Laws:
 * An entry's text is decoded once; readers share the result, and none changes it.
 * A partition of a topic begins with offset 0 and grows by a constant rate from the moment at which it was added. A
   topic with holes has no record at each tenth offset, as after a transaction or a compaction.
+* A topic that is created again has another id. Fetches name the id, as from Fetch 13 on: none reads a topic of the same
+  name.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ class VirtualTopics:
     def __init__(self, clock: VirtualClock, counts: Mapping[str, int], rate: float, *, has_holes: bool) -> None:
         self.counts: dict[str, int] = {}
         self.ids: dict[str, str] = {}
+        self._times = 1
         self.committed: dict[tuple[str, str, int], int] = {}
         self._clock = clock
         self._rate = rate
@@ -58,6 +61,20 @@ class VirtualTopics:
         self.counts[topic] = before + count
         for number in range(before, before + count):
             self._since[topic, number] = self._clock.time_ms
+
+    def recreate(self, topic: str) -> None:
+        """Delete a topic, with the offsets that groups have committed, and create it again."""
+        self._times += 1
+        self.ids[topic] = f"{topic}-{self._times}"
+        for place in [place for place in self.committed if place[1] == topic]:
+            del self.committed[place]
+        for number in range(self.counts[topic]):
+            self._since[topic, number] = self._clock.time_ms
+
+    @property
+    def has_recreated(self) -> bool:
+        """Whether any topic was created again."""
+        return self._times > 1
 
     def end(self, topic: str, partition: int) -> int:
         """Return the offset behind the last record."""

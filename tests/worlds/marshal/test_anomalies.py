@@ -87,7 +87,7 @@ def test_anomalies_are_counted_until_one_is_looked_for() -> None:
 # CreateTime: m2's clock is ahead. It reads m1's heartbeats as old as its clock makes them, claims, and the log agrees,
 # because the claim has m2's time. m1 reads that late and goes on until its fence.
 def create_time(seed: int, ahead_ms: int) -> Script[MarshalCluster]:
-    actions = [Do(0, "member", "m1", 0), Do(6_000, "lag", "m1", 12_000), Do(9_000, "member", "m2", ahead_ms)]
+    actions = [Do(0, "member", "m1", 0), Do(6_000, "lag", "m1", 12_000), Do(8_500, "member", "m2", ahead_ms)]
     return Script(MarshalCluster, seed, {"topics": {"t1": 1}, "interval_ms": 3_000, "is_append_time": False}, actions)
 
 

@@ -10,7 +10,8 @@ from kcoord_wire.marshal.member_events import Delivery
 from kcoord_wire.marshal.values import read_entry
 from kcoord_wire.worlds.marshal import MarshalCluster
 from kcoord_wire.worlds.marshal.marshal_world import MarshalCluster as Cluster
-from tests.support.planted_marshal_bugs import grants_claims_at_two_intervals
+from kcoord_wire.worlds.marshal.marshal_world import random_script
+from tests.support.planted_marshal_bugs import RECREATES, grants_claims_at_two_intervals
 
 INTERVAL_MS = 1_000
 
@@ -72,6 +73,12 @@ def test_partitions_that_are_added_are_claimed() -> None:
         assert not sim.is_settled()
         sim.run_until(sim.is_settled)
         assert len(sim.owners()) == 9
+
+
+@pytest.mark.parametrize("delivery", list(Delivery))
+def test_topics_that_are_created_again_lose_and_repeat_nothing(delivery: Delivery) -> None:
+    for seed in range(3):
+        run_script(random_script(seed, delivery=delivery, rows=RECREATES))
 
 
 def test_a_member_that_shuts_down_releases() -> None:
