@@ -494,10 +494,15 @@ class WorldState:
         # Else the sender has begun to hold it by an entry that is gone, or that this reader has taken for refused.
         is_seen = is_shown if certainty is Certainty.CERTAIN else is_restart and certainty is not Certainty.GUESSED
         self._begin(claim, message, entry.offset if is_seen else -1)
-        claim.former_instance_id = former
-        if former is None or not claim.topic_id:  # else the sender's copy may be of a topic that was there before
-            self._move(claim, message, entry, now)
+        self._replace(claim, former, message, entry, now)
         return Outcome.TAKEN_OVER
+
+    def _replace(self, claim: Claim, former: str | None, message: Heartbeat, entry: Entry, now: int) -> None:
+        """The sender has begun to hold it by a heartbeat. Of a restart that has the position which the sender has read,
+        and that may be one of a topic that was there before; where the log knows the topic, it keeps its own."""
+        claim.former_instance_id = former
+        if former is None or not claim.topic_id:
+            self._move(claim, message, entry, now)
 
     def _end_silence(self, claim: Claim, entry: Entry) -> None:
         """After two intervals without an entry about a place its claim is stale, whichever member has held it."""
