@@ -705,7 +705,7 @@ class MemberLife:
     :ivar why_left: ``left``, ``poll timeout``, ``session timeout``, ``rebalance timeout``, ``sync timeout``,
         ``replaced`` (static), ``group.max.size``, ``coordinator failover`` (an id that the lost coordinator had not
         written to its log), ``outage`` (its session ended while no member was answered); ``left or timed out`` where a
-        log does not show which
+        log does not show which; ``removal`` where a client's own log says no more than that
     :ivar last_seen_ns: last sign of it
     :ivar first_generation_id: first generation it was in
     :ivar last_generation_id: last generation it was in
