@@ -17,7 +17,8 @@ Laws:
 * It lasts until the bytes are acknowledged, until the broker answers the host on another connection, or the host can
   make one, or to the end of the source.
 * Where the broker answers the host on other connections soon, or a connection had been idle for `_IDLE_NS` before and
-  another could be made, only that connection is lost: what lies on the way had forgotten it.
+  another could be made, only that connection is lost: what lies on the way had forgotten it. One that is answered
+  again afterwards was not: its way loses packets.
 """
 
 from __future__ import annotations
@@ -258,11 +259,16 @@ class _Answers:
         )
         answered_ns = min(after, default=NEVER_NS)
         is_idle = all(sign.quiet_ns >= _IDLE_NS for sign in cut.signs)
-        if answered_ns < own_ns and (is_idle or answered_ns - cut.from_ns < _SOON * (own_ns - cut.from_ns)):
+        is_soon = answered_ns - cut.from_ns < _SOON * (own_ns - cut.from_ns)
+        if answered_ns < own_ns and (is_idle or is_soon) and not any(map(self._goes_on, cut.signs)):
             cut.is_forgotten = True
         else:
             cut.to_ns = min(cut.to_ns, answered_ns)
         return cut
+
+    def _goes_on(self, sign: _Sign) -> bool:
+        """Whether a connection is answered after the bytes that were sent again."""
+        return any(bool((each > sign.link.time_ns).any()) for each in self._times.get(sign.link.connection, ()))
 
     def is_alive(self, cut: _Cut) -> bool:
         """Whether the one broker of a cut was there meanwhile, or seems to have been."""

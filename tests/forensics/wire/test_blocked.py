@@ -129,6 +129,15 @@ def test_a_member_that_is_cut_off_from_its_coordinator() -> None:
     assert lost.end == "cut off"
 
 
+def test_a_connection_that_goes_on_was_not_forgotten() -> None:
+    script = group_of_two()
+    script.beats("c1", 20_000, 60_000, 1)
+    resent(script, 20, 50)
+    script.fetch("c1", 55_000, 0, 5, 9)
+    script.topics[-1].connection = f"10.0.0.1:4900-{COORDINATOR}#r9client"
+    assert [kind for kind, _ in blocked(script)] == []
+
+
 def test_a_host_of_which_nothing_comes_may_have_stopped() -> None:
     script = group_of_two()
     resent(script, 20, 40, by="broker")
