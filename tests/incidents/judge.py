@@ -117,8 +117,13 @@ class Rule:
 
 
 ORDERLY: Final = frozenset(
-    {Cause.NEW_MEMBER, Cause.MEMBER_LEFT, Cause.LEADER_REJOINED, Cause.COOPERATIVE_FOLLOW_UP, Cause.STATIC_REPLACED}
+    {
+        *(Cause.NEW_MEMBER, Cause.MEMBER_LEFT, Cause.LEADER_REJOINED, Cause.COOPERATIVE_FOLLOW_UP),
+        *(Cause.STATIC_REPLACED, Cause.TOPICS_CHANGED),
+    }
 )
+"""Of topics: they are created just before the group, and Kafka 4.1 may know of them after its first epoch ("metadata
+hash 0" in its log)."""
 _RAISES_SESSION: Final = r"(raise|increase|lengthen) session\.timeout"
 _TOUCHES_POLL: Final = r"(raise|increase|shorten|lower|reduce) max\.poll"
 _BROKER_RULE: Final = {
@@ -143,8 +148,7 @@ _NOT_SILENT: Final = rf"^(?!.*{_DEAD}).*(frozen|fell silent|stood still)"
 """Of a process that was killed: unless it is said to be one of several that are possible."""
 
 RULES: Final[dict[str, Rule]] = {
-    # A topic is created just before its group: the coordinator may know of it later than the members.
-    "healthy": Rule("nothing is wrong", causes=ORDERLY | {Cause.TOPICS_CHANGED}, warns=False),
+    "healthy": Rule("nothing is wrong", causes=ORDERLY, warns=False),
     "frozen shortly": Rule(
         "nothing happened: the session outlived the pause",
         causes=ORDERLY,
