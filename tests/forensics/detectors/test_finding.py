@@ -103,7 +103,7 @@ def test_detect_returns_the_worst_first() -> None:
     everything = group(
         rebalances=[rebalance(n, n * 3.0, Cause.POLL_TIMEOUT) for n in range(1, 60)],
         generations=[generation(5, 0, 10, members=0), generation(1, 10)],
-        members=[life("old"), life("new", protocol="consumer", assignors=[])],
+        members=[life("old"), life("new", 20, protocol="consumer", assignors=[])],
     )
     found = detect(everything)
     assert [f.severity for f in found] == ["critical", "warning", "info"]
