@@ -18,7 +18,7 @@ coordinator is the broker here although it sends requests, too.
 A connection that is refused counts where the side that does not send the SYN is such a broker, found before or later.
 
 A connection without such a side is left out. That is reported as lost bytes with their place, because it may have been
-a client whose requests are encrypted or damaged.
+a client whose requests are encrypted or damaged; the row of one whose TLS handshake fails (`tls`) has its name.
 
 Laws:
 
@@ -93,6 +93,7 @@ from kcoord_wire.capture.tcp import (
     StreamEvent,
     TcpConnection,
 )
+from kcoord_wire.capture.tls import TlsHandshake
 from kcoord_wire.codec.frames import TypeIdHeader
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.codec.pending import PendingRequests
@@ -104,6 +105,7 @@ from kcoord_wire.messages.request_header import RequestHeader
 from kcoord_wire.messages.response_header import ResponseHeader
 from kcoord_wire.messages.rewrite.rewrite_join_group import RewriteJoinGroupResponse
 from kcoord_wire.protocol.api_keys import ApiKey, api_name
+from kcoord_wire.protocol.wording import LIKE_TLS, TLS_FAILED
 
 
 @dataclass(slots=True)
@@ -319,7 +321,9 @@ def read_capture(
         for raw in _read_undamaged(file, _Reader(ports, max_frame_size, report), report):
             decoder = decoders.get(raw.connection)
             if decoder is None:
-                decoder = decoders[raw.connection] = FrameDecoder(report, max_frame_size=max_frame_size)
+                decoder = FrameDecoder(report, max_frame_size=max_frame_size)
+                if raw.kind == "opened":  # else no frame follows
+                    decoders[raw.connection] = decoder
             found = decoder.decode(raw)
             if found is not None:
                 yield found
@@ -594,8 +598,38 @@ class _Introduction:
 
     @property
     def first_bytes(self) -> bytes:
-        """What the connection began with, as far as it was captured."""
-        return next((event.piece for event in self.events if isinstance(event.piece, bytes)), b"")
+        """What the side that began sent first, as far as it was captured."""
+        sent = [(event.sender, event.piece) for event in self.events if isinstance(event.piece, bytes)]
+        return b"".join(piece for sender, piece in sent if sender == sent[0][0])
+
+
+class _Secret:
+    """A connection that is left out, until its TLS handshake has ended; at once if it has none from its first byte.
+
+    :ivar at: place of its first packet
+    :ivar size: bytes until it was left out
+    :ivar looks: what its first bytes look like
+    :ivar failure: as `TlsHandshake.failure` returns it
+    """
+
+    def __init__(self, connection: TcpConnection, introduction: _Introduction) -> None:
+        self.at: At = introduction.events[0].at
+        self.size = introduction.size
+        self.looks = guess_protocol(introduction.first_bytes)
+        self.failure: str | None = None
+        has_start = self.looks == LIKE_TLS and connection.initiator is not None
+        self._handshake = TlsHandshake(connection.initiator or 0) if has_start else None
+
+    def is_open_after(self, event: StreamEvent) -> bool:
+        """Take in the next event; return whether the handshake goes on."""
+        if self._handshake is None or isinstance(event.piece, (Hole, Refused)):
+            return False
+        if isinstance(event.piece, bytes):
+            self._handshake.feed(event.sender, event.piece)
+        has_ended = isinstance(event.piece, Closed) and event.piece.how is not None
+        if has_ended or self._handshake.is_over:
+            self.failure = self._handshake.failure()
+        return not (isinstance(event.piece, Closed) or self._handshake.is_over)
 
 
 _SIDES: Final[tuple[Side, Side]] = ("request", "response")
@@ -795,6 +829,8 @@ class _Reader:
             yield from talk.handle(event)
         elif isinstance(talk, _Introduction):
             yield from self._introduce(talk, event)
+        elif isinstance(talk, _Secret):
+            yield from self._watch(connection, talk, event)
         if isinstance(event.piece, Closed):
             connection.talk = _LEFT_OUT
 
@@ -819,9 +855,22 @@ class _Reader:
         if lane_of(connection.endpoints) not in self._lanes:
             self._reassembler.ignore(connection)
         elif introduction.size:
-            ends = "-".join(address_text(*endpoint) for endpoint in connection.endpoints)
-            error = f"a connection without a Kafka request, left out: {ends}{guess_protocol(introduction.first_bytes)}"
-            yield RawFrame(*introduction.events[0].at, "", "damage", error=error, lost=introduction.size)
+            talk = connection.talk = _Secret(connection, introduction)
+            for event in introduction.events:
+                yield from self._watch(connection, talk, event)
+
+    def _watch(self, connection: TcpConnection, secret: _Secret, event: StreamEvent) -> Iterator[RawFrame]:
+        """Report a connection that is left out once nothing more will be known of it."""
+        if connection.talk is not secret or secret.is_open_after(event):
+            return
+        connection.talk = _LEFT_OUT
+        ends = "-".join(address_text(*endpoint) for endpoint in connection.endpoints)
+        error, name = f"a connection without a Kafka request, left out: {ends}{secret.looks}", ""
+        if connection.initiator is not None and secret.failure is not None:
+            name = self._name(connection, 1 - connection.initiator)
+            error += TLS_FAILED + (f": {secret.failure}" if secret.failure else "")
+        time_ns, number = secret.at
+        yield RawFrame(time_ns, number, name, "damage", error=error, lost=secret.size)
 
     def _refuse(self, event: StreamEvent) -> Iterator[RawFrame]:
         """Report a connection that was never made, at once or when its other side is found to be a broker."""

@@ -368,7 +368,7 @@ class Exchange:
 
 
 TLS: Final = "TLS"
-"""`Sighting.api` of an ERROR that is about bytes of TLS where a frame was expected."""
+"""`Sighting.api` of an ERROR that is about bytes of TLS where a frame was expected, or a TLS handshake that failed."""
 
 
 class SightingKind(enum.StrEnum):
@@ -392,7 +392,7 @@ class SightingKind(enum.StrEnum):
     # A request outside any group was answered with an error. ApiVersions: on a connection where nothing else was ever
     # answered; Metadata: one topic's; SaslHandshake, SaslAuthenticate. A response of any API that throttles its client
     # counts as THROTTLING_QUOTA_EXCEEDED (`Sighting.throttle_ms`). Bytes of TLS on a connection without it count as one
-    # of the API ``TLS``, without an error code.
+    # of the API ``TLS``, without an error code; so does a connection whose TLS handshake failed.
     ERROR = "error"
     # A partition in a Fetch, ListOffsets or Produce response, at most once a second per connection.
     FETCHED = "fetched"
@@ -416,7 +416,8 @@ class Sighting:
     :ivar api: ERROR, FETCHED: name of the API
     :ivar error_code: ERROR, FETCHED
     :ivar text: CLUSTER: the id; REFUSED: why, as far as the source knows; HOLE: what is missing, in words;
-        RESENT: how often
+        RESENT: how often; ERROR of TLS: the alert by which the handshake failed, "" where none is in the clear,
+        None for bytes of TLS where a frame was expected
     :ivar since_ns: HOLE: what is missing was sent between this time (the packet before) and `time_ns` (the one behind);
         equal to it where the source does not say when the damage ends. As in `Frame`, holes in which no frame about a
         group can be are left out

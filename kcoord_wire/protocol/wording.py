@@ -15,6 +15,9 @@ _NS_PER_S: Final = 1_000_000_000
 LIKE_TLS: Final = ", which looks like TLS"
 """The end of an error about bytes that were no frame."""
 
+TLS_FAILED: Final = ", and its handshake failed"
+"""What follows that of a connection that was left out; ``: `` and an alert may follow (`capture.tls`)."""
+
 
 def counted(number: int, one: str, many: str | None = None) -> str:
     """``1 rebalance``, ``1,024 rebalances``."""

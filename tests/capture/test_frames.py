@@ -454,3 +454,58 @@ def test_bytes_after_a_message_are_an_irregularity() -> None:
     assert isinstance(frames[0].message, kw.HeartbeatRequest)
     assert "[trailing]" in (frames[0].irregularity or "")
     assert (report.irregular, report.undecodable) == (1, 0)
+
+
+def record(kind: int, size: int) -> bytes:
+    return struct.pack(">BHH", kind, 0x0303, size) + bytes(size)
+
+
+HELLO, CHANGE, FINISHED_12, FINISHED_13, SEALED_ALERT = (
+    record(22, 200), record(20, 1), record(22, 40), record(23, 53), record(23, 19),
+)  # fmt: skip
+UNKNOWN_CA, CLOSE_NOTIFY = b"\x15\x03\x03\0\2\2\x30", b"\x15\x03\x03\0\2\1\0"
+
+HANDSHAKES = {
+    "an alert of the client": (
+        [(0, HELLO), (1, HELLO + SEALED_ALERT), (0, UNKNOWN_CA)], ": alert 48, unknown_ca, of the client",
+    ),
+    "one of the broker, behind Finished": (
+        [(0, HELLO), (1, HELLO), (0, CHANGE + FINISHED_12), (1, b"\x15\x03\x03\0\2\2\xf0")],
+        ": alert 240, unknown, of the broker",
+    ),
+    "no alert in the clear": ([(0, HELLO), (1, HELLO + FINISHED_13), (0, CHANGE + SEALED_ALERT)], ""),
+    "TLS 1.2": ([(0, HELLO), (1, HELLO), (0, CHANGE + FINISHED_12), (1, CHANGE + FINISHED_12)], None),
+    "TLS 1.3": ([(0, HELLO), (1, HELLO + FINISHED_13), (0, CHANGE + FINISHED_13), (1, UNKNOWN_CA)], None),
+    "unanswered": ([(0, HELLO), (0, CLOSE_NOTIFY)], None),
+    "not TLS": ([(0, HELLO), (1, b"HTTP/1.1 400 Bad Request")], None),
+    "a version that is none": ([(0, HELLO), (1, b"\x16\x02\x03\0\2\2\x28")], None),
+    "a size that is none": ([(0, HELLO), (1, b"\x16\x03\x03\xff\xff")], None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 1460])
+@pytest.mark.parametrize(("sent", "failure"), HANDSHAKES.values(), ids=HANDSHAKES)
+def test_a_tls_handshake_that_fails_is_a_row_of_its_connection(
+    sent: list[tuple[int, bytes]], failure: str | None, size: int, tmp_path: Path
+) -> None:
+    line = Line(broker=("10.0.0.2", 443), client=("10.0.0.1", 40000)).open()
+    for side, data in sent:
+        line.send(side, data, size=size)
+    (row,) = left_out(line.close().packets, tmp_path)
+    assert row.error is not None
+    begin, _, end = row.error.partition(", which looks like TLS")
+    assert begin.endswith("left out: 10.0.0.1:40000-10.0.0.2:443")
+    name = "10.0.0.1:40000-10.0.0.2:443#1"
+    assert (row.connection, end) == (("", "") if failure is None else (name, f", and its handshake failed{failure}"))
+
+
+@pytest.mark.parametrize("lost", [None, 4])
+def test_a_tls_handshake_that_is_cut_is_not_said_to_fail(lost: int | None, tmp_path: Path) -> None:
+    line = Line(broker=("10.0.0.2", 443)).open().send(0, HELLO).send(1, HELLO).send(1, HELLO)
+    packets = line.packets if lost is None else line.close().packets
+    found = left_out([packet for at, packet in enumerate(packets) if at != lost], tmp_path)
+    assert [row.connection for row in found] == [""]
+
+
+def left_out(packets: Sequence[bytes], folder: Path) -> list[RawFrame]:
+    return [row for row in raw_frames(packets, folder) if "left out" in (row.error or "")]

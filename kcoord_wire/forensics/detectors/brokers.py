@@ -541,7 +541,8 @@ def _process(row: dict[str, Any]) -> str:
 #
 # Threshold: 1 for each client and error, 3 for refused ApiVersions. Critical where only a change from outside helps
 # (`Refusal.is_fatal`), a topic's error only if a client got it twice and it goes on, TLS from 3 connections on; else
-# warning.
+# warning. TLS handshakes that fail: 5 of a host at a port within a minute, since a client tries again at once, and a
+# check of the port's health less often.
 
 
 VERSIONS_REFUSED: Final = 3
@@ -594,8 +595,11 @@ def _outside_found(rows: Iterable[Sighting], last_ns: int) -> Iterator[DetectorR
     """Yield one finding for each API and error but throttling, and for each host that does not agree on TLS."""
     alike: dict[tuple[str, int], list[Sighting]] = defaultdict(list)
     of_tls: dict[tuple[str, str, str], list[Sighting]] = defaultdict(list)
+    handshakes: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.time_ns):
-        if row.api == TLS:
+        if row.api == TLS and row.text is not None:
+            handshakes[_client_of(row)[1], broker_address(row.connection)].append(row)
+        elif row.api == TLS:
             of_tls[_client_of(row)[1], broker_address(row.connection), row.by or ""].append(row)
         elif not is_throttling(row):
             alike[row.api or "", row.error_code or 0].append(row)
@@ -604,6 +608,10 @@ def _outside_found(rows: Iterable[Sighting], last_ns: int) -> Iterator[DetectorR
             yield _of_error(api, code, found, last_ns)
     for place, found in sorted(of_tls.items()):
         yield _of_tls(*place, found)
+    for pair, found in sorted(handshakes.items()):
+        found = _distinct(found)
+        if len(busiest(found, lambda row: row.time_ns, MINUTE_NS)) >= HANDSHAKES:
+            yield _of_handshakes(*pair, found)
 
 
 _PROBES: Final = 2  # connections of a scanner of ports
@@ -611,7 +619,7 @@ _PROBES: Final = 2  # connections of a scanner of ports
 
 def _of_tls(host: str, broker: str, by: str, rows: list[Sighting]) -> DetectorResult:
     """Return that one side speaks TLS, and the other does not."""
-    rows = list({(row.connection or "").rpartition("#")[0]: row for row in rows}.values())  # in whichever source
+    rows = _distinct(rows)
     names = sorted({row.client_id for row in rows if row.client_id})
     who = person(first_of(names), host) if names else host
     what = "speaks TLS to" if by == "client" else "speaks no TLS to"
@@ -629,6 +637,42 @@ def _of_tls(host: str, broker: str, by: str, rows: list[Sighting]) -> DetectorRe
         value=len(rows),
         evidence=(
             Evidence(row.time_ns, row.source, -1, f"{row.connection}: the {row.by or 'peer'} sends a record of TLS")
+            for row in rows
+        ),
+    )
+
+
+def _distinct(rows: list[Sighting]) -> list[Sighting]:
+    """Return a row for each connection, in whichever source it was seen."""
+    found: dict[str, Sighting] = {}
+    for row in rows:
+        found.setdefault((row.connection or "").rpartition("#")[0], row)
+    return list(found.values())
+
+
+HANDSHAKES: Final = 5
+"""TLS handshakes that fail within a minute."""
+
+
+def _of_handshakes(host: str, broker: str, rows: list[Sighting]) -> DetectorResult:
+    """Return that a client and a port that speaks TLS do not agree."""
+    alerts = Counter(row.text for row in rows if row.text)
+    span = lasting(rows[-1].time_ns - rows[0].time_ns)
+    seen = [f"{alert} ({times:,} times)" for alert, times in alerts.most_common()]
+    how = first_of(seen) if seen else "no alert is in the clear"
+    return DetectorResult(
+        severity="critical",
+        from_ns=rows[0].time_ns,
+        to_ns=rows[-1].time_ns,
+        subject=host,
+        text=f"{len(rows):,} connections of {host} to {broker} ended in the TLS handshake in {span}, {how}: "
+        "one side refuses the certificate of the other, or its version or ciphers of TLS",
+        advice="Look at the certificate of that side and the authorities that the other one trusts (ssl.truststore of "
+        "Java, ssl.ca.location of librdkafka), at its dates and names, and at ssl.enabled.protocols of both.",
+        value=len(rows),
+        threshold=HANDSHAKES,
+        evidence=(
+            Evidence(row.time_ns, row.source, -1, f"{row.connection}: the handshake failed: {row.text or 'no alert'}")
             for row in rows
         ),
     )

@@ -98,7 +98,7 @@ from kcoord_wire.forensics.model import (
 from kcoord_wire.forensics.state import pack_rows, unpack_rows
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.protocol.wording import LIKE_TLS
+from kcoord_wire.protocol.wording import LIKE_TLS, TLS_FAILED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -213,6 +213,8 @@ class Matcher:
         none = np.full(len(given_up), -1)
         rows = batch.exchanges(np.concatenate([found.requests, given_up]), np.concatenate([found.responses, none]))
         self._pending = batch.kept(pending)
+        for key in batch.left_out:
+            del self._connections[key]
         for row in batch.note_links():
             if batch.kinds[row] == CLOSED:
                 ended = self._connections.pop(batch.keys[batch.codes[row]], None)
@@ -247,6 +249,7 @@ class _Batch:
     :ivar connections: what is remembered of each connection
     :ivar memory: the same, by row
     :ivar sightings: rows of `Sighting` so far
+    :ivar left_out: keys of connections that have no frame, and of which nothing follows
     :ivar kinds: per row REQUEST, RESPONSE, OPENED, CLOSED, DAMAGE or RESENT
     :ivar holes: per row, whether bytes are missing that may have been frames about a group, or were sent again
     :ivar lengths: per row, bytes of the frame
@@ -269,6 +272,7 @@ class _Batch:
     ) -> None:
         self.rows, self.carried, self.codes, self.keys, self.connections = rows, carried, codes, keys, connections
         self.sightings: list[Sighting] = []
+        self.left_out: list[tuple[str, str]] = []
         self._counts = counts
         directions = rows.column("direction").dictionary_encode()
         names = [_KINDS.get(name, DAMAGE) for name in directions.dictionary.to_pylist()]
@@ -296,7 +300,8 @@ class _Batch:
         lost = _numbers(self.rows.column("lost"))
         for row in damaged[damaged >= self.carried].tolist():
             what = errors[row].as_py()
-            if what is not None and what.endswith(LIKE_TLS):
+            if what is not None and LIKE_TLS in what:
+                self.left_out += [self.keys[self.codes[row]]] if TLS_FAILED in what else []
                 row_of = self.rows.select(_OF_LINKS).slice(row, 1).to_pylist()[0]
                 self.sightings += tls_sightings(row_of, self.memory.client_id(row))
             self.memory.lose(row, what or "too short for a header", None if what is None else int(lost[row]))

@@ -16,7 +16,7 @@ Laws:
 * A response that states a throttle time is an error of the connection, THROTTLING_QUOTA_EXCEEDED, whatever else it
   says. Only APIs whose response begins with it are read; Produce states it behind its data.
 * Bytes of TLS where a frame was expected are an error of the connection (`TLS`): one side expects encryption, the other
-  none.
+  none. So is a TLS handshake that fails.
 * A connection has one row for each topic and error, ten of throttling a second, and `MAX_ERRORS` rows of refused
   ApiVersions at most.
 * A row of `Frame` about a connection (opened, closed, broken off, refused, bytes missing) carries no frame, and nothing
@@ -41,6 +41,7 @@ from kcoord_wire.forensics.exchanges.pairing import MAX_NAMES, BatchMemory, Conn
 from kcoord_wire.forensics.model import TLS, Sighting, SightingKind
 from kcoord_wire.protocol.api_keys import API_NAMES, ApiKey
 from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.protocol.wording import TLS_FAILED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,14 +67,16 @@ def link_sighting(frame: dict[str, Any], client_id: str | None) -> Sighting:
 
 
 def tls_sightings(frame: dict[str, Any], client_id: str | None) -> list[Sighting]:
-    """Return the row for damage that looks like TLS, if its connection is known.
+    """Return the row for damage that looks like TLS, or is a handshake of it, if its connection is known.
 
     :param frame: a row of `Frame`, by column
     """
     if not frame["connection"]:
         return []
     place = (frame["time_ns"], frame["capture"] or frame["source"], frame["connection"])
-    return [Sighting(*place, client_id, SightingKind.ERROR, by=frame["by"], api=TLS)]
+    _, failed, alert = frame["error"].partition(TLS_FAILED)
+    text = alert.removeprefix(": ") if failed else None
+    return [Sighting(*place, client_id, SightingKind.ERROR, by=frame["by"], api=TLS, text=text)]
 
 
 MAX_ERRORS: Final = 100

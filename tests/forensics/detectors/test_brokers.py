@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from kcoord_wire.forensics.detectors import detect, history_of_clients
-from kcoord_wire.forensics.detectors.brokers import LASTING_MS
+from kcoord_wire.forensics.detectors.brokers import HANDSHAKES, LASTING_MS
 from kcoord_wire.forensics.model import TLS, Evidence, Exchange, Outage, Sighting, SightingKind
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.detector_groups import SECOND, exchange, group, life, of
@@ -266,6 +266,29 @@ def test_tls_where_the_port_expects_none(by: str, what: str) -> None:
     probed = history_of_clients([], rows[:1])
     assert probed is not None
     assert probed.findings[0].severity == "warning", "as a scanner of ports does it"
+
+
+def test_tls_handshakes_that_fail_again_and_again() -> None:
+    rows = [
+        Sighting(
+            at * SECOND, "a.pcap", f"10.0.0.7:{at}-10.0.0.9:9093#{at}", None, SightingKind.ERROR, api=TLS,
+            text="alert 48, unknown_ca, of the client" if at < HANDSHAKES else "",
+        )
+        for at in range(1, HANDSHAKES + 1)
+    ]  # fmt: skip
+    history = history_of_clients([group(60, members=[life("c1")])], [*rows, replace(rows[1], source="b.pcap")])
+    assert history is not None
+    (found,) = history.findings
+    assert (found.severity, found.subject, found.value) == ("critical", "10.0.0.7", 5)
+    assert found.text.startswith(
+        "5 connections of 10.0.0.7 to 10.0.0.9:9093 ended in the TLS handshake in 4.0 s, "
+        "alert 48, unknown_ca, of the client (4 times): "
+    )
+    assert history_of_clients([], rows[1:]) is None
+    rare = [replace(row, time_ns=row.time_ns * 20) for row in rows]
+    assert history_of_clients([], rare) is None, "as a check of the port's health does it"
+    (found,) = (history_of_clients([], [replace(row, text="") for row in rows]) or group(0)).findings
+    assert "no alert is in the clear" in found.text
 
 
 def test_a_commit_of_a_member_that_was_removed_is_no_tools() -> None:
