@@ -141,7 +141,6 @@ _INFERRED: Final = 0.95
 _FROM_EMPTY: Final = 0.9
 _GROUP_EMPTY: Final = 0.7  # the last member left, or was removed
 _MEMBER: Final = re.compile(r"[^\s,(){}\[\]]{1,300}")
-_GONE: Final = {"failed": "session timeout", "left": "left"}
 
 
 class BrokerLines:
@@ -241,9 +240,7 @@ class BrokerLines:
         if row.member_id is None:
             return
         self._last_gone = row
-        stated = cause_of_client(row.reason) if row.reason else None
-        why = "poll timeout" if stated == Cause.POLL_TIMEOUT else _GONE[row.kind]
-        self._tables.part(row.member_id, row, why)
+        self._tables.part(row.member_id, row, _left(row) if row.kind == "left" else "session timeout")
 
     def _removed_late(self, row: LogLine) -> None:
         for member_id in _members(row.reason):
@@ -274,6 +271,11 @@ def _as_left(verdict: Verdict, line: LogLine) -> Verdict:
     reason = verdict.reason or _stated(line)
     cause = cause_of_client(reason) if reason else None
     return verdict._replace(reason=reason, cause=cause or verdict.cause)
+
+
+def _left(row: LogLine) -> str:
+    """Return why a member that left did so, as `MemberLife.why_left` says it."""
+    return "poll timeout" if cause_of_client(row.reason or "") == Cause.POLL_TIMEOUT else "left"
 
 
 def _stated(row: LogLine) -> str | None:
@@ -352,6 +354,8 @@ def _why(before: LogLine | None, bumped: LogLine, last: LogLine | None) -> tuple
     if before.member_id is None:
         return cause, _CERTAIN, f"The topics are now {before.reason}"
     cause = Cause.REBALANCE_TIMEOUT if _TRANSITION in (before.reason or "") else cause
+    if before.kind == "epoch_left":  # of the classic protocol if it states a reason
+        cause = cause_of_client(before.reason or "") or cause
     why = f" because {before.reason}" if before.kind == "epoch_fenced" else ""
     return cause, _CERTAIN, f"{before.member_id} {did}{why}"
 
@@ -387,7 +391,7 @@ class Kip848Lines:
         tables.protocol = "consumer"
         if row.kind in ("epoch_left", "epoch_fenced"):
             is_slow = _TRANSITION in (row.reason or "")
-            why = "left" if row.kind == "epoch_left" else "rebalance timeout" if is_slow else "session timeout"
+            why = _left(row) if row.kind == "epoch_left" else "rebalance timeout" if is_slow else "session timeout"
             if (since_ns := self._revoking.pop(row.member_id, None)) is not None:
                 tables.revoked(row.member_id, since_ns, row.time_ns)
             if limit := _LIMIT.search(row.reason or "") if is_slow else None:

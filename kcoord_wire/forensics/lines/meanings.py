@@ -181,7 +181,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = MappingProxyType(
         ),
         "epoch_joined": Meaning("A member joins a group of KIP-848; a new epoch follows.", NO, _LOOP),
         "epoch_replaced": Meaning("A new process takes the place of a static member of KIP-848.", NO, _LOOP),
-        "epoch_left": Meaning("A member left a group of KIP-848.", NO, _LOOP),
+        "epoch_left": Meaning("A member, of either protocol, left a group of KIP-848.", NO, _LOOP),
         "epoch_fenced": Meaning(
             "The coordinator removed a member of KIP-848: its session ran out, or it "
             "did not give up partitions in time.",

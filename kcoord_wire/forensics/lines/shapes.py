@@ -244,6 +244,11 @@ _TABLE: Final = (
         "[GroupId <group>] Static {m|M}ember <member> with instance id <instance> [[temporarily ]]left the consumer "
         "group",
     ),
+    (
+        "epoch_left",
+        "[GroupId <group>] {Dynamic|Static} member <member> [[with instance id <instance> ]]has left group through "
+        "explicit `LeaveGroup` request[[; client reason: <reason>]]",
+    ),
     ("epoch_fenced", "[GroupId <group>] Member <member> fenced from the group because <reason>"),
     ("epoch_subscribed", "[GroupId <group>] Member <member> updated its subscribed {topics|regex} to: <reason>"),
     ("epoch_topics", "[GroupId <group>] Computed new subscription metadata: <reason>"),

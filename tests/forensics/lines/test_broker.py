@@ -200,6 +200,17 @@ TARGET = "Computed a new target assignment for epoch {} with 'uniform' assignor 
             "rebalance timeout",
         ),
         ("Member m1 left the consumer group.", Cause.MEMBER_LEFT, "left"),
+        (
+            "Dynamic member m1 has left group through explicit `LeaveGroup` request; client reason: not provided",
+            Cause.MEMBER_LEFT,
+            "left",
+        ),
+        (
+            "Dynamic member m1 has left group through explicit `LeaveGroup` request; client reason: consumer poll "
+            "timeout has expired.",
+            Cause.POLL_TIMEOUT,
+            "poll timeout",
+        ),
     ],
 )
 def test_why_a_member_is_gone(line: str, cause: Cause, why: str) -> None:
