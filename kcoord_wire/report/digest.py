@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Final, NamedTuple
@@ -515,8 +515,8 @@ def _headline(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mappi
     )
 
 
-_NOTES: Final = ("source_clocks",)
-"""Detectors of what is said of the sources, and of nothing that happened to the group."""
+_NOTES: Final = ("source_clocks", "static_deploy")
+"""Detectors of what is said of the sources, and of what members do in order: no headline of a group that is well."""
 
 
 def _of_warnings(
@@ -590,8 +590,13 @@ def _of_course(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mapp
     costliest = _costliest(middle, lengths)
     if costliest is not None:
         text += f"; {sentence_of(history, costliest, lengths)}"
-    clocks = any(finding.detector in _NOTES for finding in history.findings)
-    return Headline(severity, text + looked + ("; the clocks of its sources differ, and were corrected" * clocks))
+    return Headline(severity, text + looked + "".join(f"; {note}" for note in _notes(history)))
+
+
+def _notes(history: GroupHistory) -> Iterator[str]:
+    if any(finding.detector == "source_clocks" for finding in history.findings):
+        yield "the clocks of its sources differ, and were corrected"
+    yield from (_text_of(finding) for finding in history.findings if finding.detector == "static_deploy")
 
 
 def _unusual(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mapping[int, float | None]) -> str:

@@ -99,6 +99,15 @@ def test_clocks_that_were_corrected_are_a_note() -> None:
     assert found.text.endswith("; the clocks of its sources differ, and were corrected")
 
 
+def test_a_static_deploy_is_a_note() -> None:
+    history = started()
+    deploy = Finding("billing", "static_deploy", "info", 0, None, None, "new processes came", "", 2, None, [], [])
+    history.findings = [deploy]
+    found = headline(history)
+    assert found.severity == "quiet"
+    assert found.text.endswith("; new processes came")
+
+
 @pytest.mark.parametrize("cause", [Cause.SESSION_EXPIRED, Cause.POLL_TIMEOUT, Cause.COORDINATOR_FAILOVER])
 def test_a_fault_goes_before_what_cost_more(cause: Cause) -> None:
     history = started((300, cause, "c2"), (400, Cause.NEW_MEMBER, "c3"))

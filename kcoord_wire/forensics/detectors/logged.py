@@ -108,11 +108,36 @@ def logged_losses(seen: Seen) -> Iterator[DetectorResult]:
 
 @detector(81)
 def logged_course(seen: Seen) -> Iterator[DetectorResult]:
-    """Logged, of course: what an administrator did, a change of protocol, static members that were replaced.
+    """Logged, of course: what an administrator did, a change of protocol, static members replaced again and again.
 
     Always info.
     """
-    yield from _reported(seen, "course")
+    for kind, rows in _by_kind(seen, "course").items():
+        if kind != _REPLACED or not _is_once_each(rows):
+            yield _result(rows, _of(kind))
+
+
+_REPLACED: Final = "static_replaced"
+
+
+@detector(83)
+def static_deploy(seen: Seen) -> Iterator[DetectorResult]:
+    """Static deploy, in a log: a new process took the place of a static member, of each at most once.
+
+    Always info, and a note of a group in which nothing else happened. A capture shows it as members that go on.
+    """
+    rows = _by_kind(seen, "course").get(_REPLACED, [])
+    if rows and _is_once_each(rows):
+        reported = _of(_REPLACED)
+        who = first_of(_who(row, reported.subject) for row in rows)
+        yield _result(rows, reported)._replace(
+            text=f"{reported.text.format(who=who)}, of each once, as a deploy does it"
+        )
+
+
+def _is_once_each(rows: Iterable[LogLine]) -> bool:
+    names = [row.instance_id for row in rows]
+    return len(set(names)) == len(names)
 
 
 _NEAREST: Final = (

@@ -94,7 +94,7 @@ KAFKAJS = '{{"level":"ERROR","timestamp":"2026-11-22T12:00:03.123Z","logger":"ka
         (
             f"INFO {COORDINATOR} Static member with groupInstanceId=pod-1 and unknown member id joins group g in "
             f"Stable state. Replacing previously mapped member {M} with this groupInstanceId.",
-            "logged_course", "info", "new processes took the places of static members: pod-1",
+            "static_deploy", "info", "new processes took the places of static members: pod-1, of each once",
         ),
         (
             f"INFO {COORDINATOR} Group g removed dynamic members who haven't joined: Set({M})",
@@ -112,6 +112,16 @@ def test_lines_of_brokers_and_java_clients(tmp_path: Path, line: str, detector: 
     assert [(each.detector, each.severity) for each in found] == [(detector, severity)]
     assert words in found[0].text
     assert found[0].evidence
+
+
+def test_a_static_member_that_is_replaced_twice_is_no_deploy(tmp_path: Path) -> None:
+    line = (
+        f"INFO {COORDINATOR} Static member with groupInstanceId=pod-1 and unknown member id joins group g in Stable "
+        f"state. Replacing previously mapped member {M} with this groupInstanceId."
+    )
+    (found,) = found_in(tmp_path, server=log4j(*STABLE, (2, line), (5, line)))
+    assert found.detector == "logged_course"
+    assert found.text.endswith("static members: pod-1, 2 times in 3.0 s")
 
 
 @pytest.mark.parametrize(
