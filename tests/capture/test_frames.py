@@ -485,7 +485,7 @@ HANDSHAKES = {
 
 @pytest.mark.parametrize("size", [1, 1460])
 @pytest.mark.parametrize(("sent", "failure"), HANDSHAKES.values(), ids=HANDSHAKES)
-def test_a_tls_handshake_that_fails_is_a_row_of_its_connection(
+def test_a_tls_handshake_that_fails_has_its_connection(
     sent: list[tuple[int, bytes]], failure: str | None, size: int, tmp_path: Path
 ) -> None:
     line = Line(broker=("10.0.0.2", 443), client=("10.0.0.1", 40000)).open()
@@ -500,7 +500,7 @@ def test_a_tls_handshake_that_fails_is_a_row_of_its_connection(
 
 
 @pytest.mark.parametrize("lost", [None, 4])
-def test_a_tls_handshake_that_is_cut_is_not_said_to_fail(lost: int | None, tmp_path: Path) -> None:
+def test_a_tls_handshake_that_is_cut_did_not_fail(lost: int | None, tmp_path: Path) -> None:
     line = Line(broker=("10.0.0.2", 443)).open().send(0, HELLO).send(1, HELLO).send(1, HELLO)
     packets = line.packets if lost is None else line.close().packets
     found = left_out([packet for at, packet in enumerate(packets) if at != lost], tmp_path)

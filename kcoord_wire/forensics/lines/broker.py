@@ -353,11 +353,15 @@ def _why(before: LogLine | None, bumped: LogLine, last: LogLine | None) -> tuple
     cause, did = _CAUSES[before.kind]
     if before.member_id is None:
         return cause, _CERTAIN, f"The topics are now {before.reason}"
-    cause = Cause.REBALANCE_TIMEOUT if _TRANSITION in (before.reason or "") else cause
-    if before.kind == "epoch_left":  # of the classic protocol if it states a reason
-        cause = cause_of_client(before.reason or "") or cause
     why = f" because {before.reason}" if before.kind == "epoch_fenced" else ""
-    return cause, _CERTAIN, f"{before.member_id} {did}{why}"
+    return _as_stated(cause, before), _CERTAIN, f"{before.member_id} {did}{why}"
+
+
+def _as_stated(cause: Cause, row: LogLine) -> Cause:
+    """Return the cause that the line of a member has, more exactly if the line states a reason."""
+    if row.kind == "epoch_left":  # of the classic protocol
+        return cause_of_client(row.reason or "") or cause
+    return Cause.REBALANCE_TIMEOUT if _TRANSITION in (row.reason or "") else cause
 
 
 class Kip848Lines:

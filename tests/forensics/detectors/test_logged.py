@@ -114,7 +114,7 @@ def test_lines_of_brokers_and_java_clients(tmp_path: Path, line: str, detector: 
     assert found[0].evidence
 
 
-def test_a_static_member_that_is_replaced_twice_is_no_deploy(tmp_path: Path) -> None:
+def test_a_static_member_replaced_twice_is_no_deploy(tmp_path: Path) -> None:
     line = (
         f"INFO {COORDINATOR} Static member with groupInstanceId=pod-1 and unknown member id joins group g in Stable "
         f"state. Replacing previously mapped member {M} with this groupInstanceId."

@@ -309,7 +309,7 @@ def test_tls_on_a_plain_connection_is_an_error_of_it() -> None:
 
 
 @pytest.mark.parametrize(("end", "text"), [("", ""), (": alert 48, unknown_ca, of the client",) * 2])
-def test_a_tls_handshake_that_fails_is_an_error_of_its_connection(end: str, text: str) -> None:
+def test_a_tls_handshake_that_fails_is_an_error(end: str, text: str) -> None:
     name, error = "10.0.0.1:4000-10.0.9.9:9093#1", f"left out: it, which looks like TLS, and its handshake failed{end}"
     _, seen, matcher = match_all([batch([Frame("a.pcap", 1, 1, 7, name, "damage", b"", error, 200)])])
     assert [loss.count for loss in matcher.losses] == [1]
