@@ -2,7 +2,9 @@
 
 Laws:
 
-* The first start begins with an empty group, and lasts while new members come, one within a minute of the other.
+* The first start begins with an empty group, and lasts while new members come, one within a minute of the other. A
+  topic that the coordinator learnt of before it had assigned anything is part of it: of one that was just created it
+  knows later than its clients, and no partition had an owner to lose.
 * The final shutdown leaves the group empty, and each of its rebalances leaves fewer members. It begins where the
   last generation ends that was at work: one that was stable for `SETTLED_NS` until the next member left, or whose next
   member died `KILLED_NS` before another did or left. What happened before that, as a death, belongs to the middle.
@@ -41,7 +43,7 @@ class Course(NamedTuple):
 def course_of(history: GroupHistory) -> Course:
     """Return the parts of a history; each may be empty."""
     rows = history.rebalances
-    begun = _start(rows)
+    begun = _start(history)
     over = max(begun, len(rows) - _shutdown(history))
     return Course(rows[:begun], rows[begun:over], rows[over:])
 
@@ -68,16 +70,24 @@ def _is_mixed(history: GroupHistory, before: Generation, after: Generation) -> b
     return len(set(there)) > 1
 
 
-def _start(rows: Sequence[Rebalance]) -> int:
+def _start(history: GroupHistory) -> int:
     """How many rebalances the first start took: from an empty group on, while new members came."""
+    rows = history.rebalances
     if not rows or rows[0].members_before or rows[0].cause != Cause.NEW_MEMBER:
         return 0
     count = 1
     for before, row in pairwise(rows):
-        if row.cause not in _COMES or row.removed or row.started_ns - before.started_ns > TOGETHER_NS:
+        comes = row.cause in _COMES or (row.cause == Cause.TOPICS_CHANGED and _is_unassigned(history, row.started_ns))
+        if not comes or row.removed or row.started_ns - before.started_ns > TOGETHER_NS:
             break
         count += 1
     return count
+
+
+def _is_unassigned(history: GroupHistory, until_ns: int) -> bool:
+    """Whether no generation before had partitions, in a source that shows those of later ones."""
+    given = [row.joined_ns for row in history.generations if row.partitions]
+    return bool(given) and min(given) >= until_ns
 
 
 def _shutdown(history: GroupHistory) -> int:

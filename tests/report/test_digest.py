@@ -26,7 +26,7 @@ from kcoord_wire.report.digest import (
     lag_sentence,
     waited_for_dead,
 )
-from tests.support.detector_groups import SECOND, group, life, rebalance
+from tests.support.detector_groups import SECOND, generation, group, life, rebalance
 from tests.support.histories import START, bare, empty, incident, kip_848, typical
 
 
@@ -150,6 +150,17 @@ def test_long_or_frequent_rebalances_are_not_called_usual() -> None:
     found = headline(history)
     assert found.severity == "info"
     assert found.text.startswith("1 rebalance of ten seconds or more, the longest #3 by new member, 18.0 s")
+
+
+@pytest.mark.parametrize(("partitions", "severity"), [([0, 4], "quiet"), ([4, 4], "info"), ([0, 0], "info")])
+def test_a_topic_learnt_of_before_anything_was_assigned_is_part_of_the_start(
+    partitions: list[int], severity: str
+) -> None:
+    rows = [rebalance(1, 0)]
+    rows += [rebalance(2, 5, Cause.TOPICS_CHANGED, members_before=1)]
+    rows += [rebalance(at, 2 * at, client=f"c{at}", members_before=at) for at in range(3, 6)]
+    given = [replace(generation(at, 5 * at), partitions=count) for at, count in enumerate(partitions)]
+    assert headline(group(rebalances=rows, generations=given)).severity == severity
 
 
 def test_a_kill_before_the_shutdown_is_no_part_of_it() -> None:
