@@ -304,6 +304,9 @@ def swinging_size(seen: Seen) -> Iterator[DetectorResult]:
     deploy, because those that leave had been added before, and no single process that is restarted, because the
     size changes by two or the names are new.
 
+    Those that came last in the group's start, and left when others had not yet, were added, too, if they left sooner
+    after that than the next ones left after them.
+
     Threshold: twice up and down within the source; warning.
     """
     steps = swings_of(seen.history)
@@ -356,10 +359,24 @@ def swinging_ids(history: GroupHistory) -> set[str]:
 def swings_of(history: GroupHistory) -> list[Step]:
     """Return the steps of a group whose size swings; none where it does not."""
     found = _steps(history)
+    found = [*_added_at_the_start(history, found), *found]
     steps = [step for step in found if step.change]
     if _times(steps) < SWINGING_SIZE_THRESHOLD or min(step.size for step in steps) == 0:
         return []
     return steps if _leave_again(found) and not _is_one_process(steps, history.members) else []
+
+
+def _added_at_the_start(history: GroupHistory, steps: Sequence[Step]) -> Iterator[Step]:
+    """Yield the last step of the group's start, if those that came in it are the first that leave, and soon."""
+    leaves = [step for step in steps if step.change < 0]
+    if len(leaves) < SWINGING_SIZE_THRESHOLD or steps[0] is not leaves[0] or not course_of(history).start:
+        return
+    left, at_ns = steps[0].left, steps[0].at_ns
+    came_ns = min(life.joined_ns for life in left)
+    before = [life for life in history.members if _is_there(life, came_ns) and life not in left]
+    others = [life for life in history.members if came_ns <= life.joined_ns < at_ns and life not in left]
+    if before and not others and at_ns - came_ns <= leaves[1].at_ns - at_ns:
+        yield Step(came_ns, list(left), [], len(before) + len(left))
 
 
 def _leave_again(steps: Sequence[Step]) -> bool:

@@ -252,3 +252,19 @@ def test_what_a_swinging_group_is_told() -> None:
     assert "Static members do not help" in found.advice
     assert of("deploy", history) == []
     assert of("flapping_member", history) == []
+
+
+def swung_since_the_start(leaves_s: float, again: str = "w-3", came_s: float = 3) -> GroupHistory:
+    """A start with w-0 and w-1, w-2 behind them, which leaves; another comes 10 s later, and leaves 20 s later."""
+    events = [(0.0, "joins", "w-0"), (1.0, "joins", "w-1"), (came_s, "joins", "w-2"), (leaves_s, "leaves", "w-2")]
+    events += [(leaves_s + 10, "joins", again), (leaves_s + 30, "leaves", again)]
+    return played(sorted(events), leaves_s + 60)
+
+
+def test_a_group_may_start_as_it_swings() -> None:
+    (found,) = of("swinging_size", swung_since_the_start(20))
+    assert found.text.startswith("the group's size swings between 2 and 3, 2 times within 47.0 s: w-2, w-3 were added")
+    assert "w-0, w-1 stayed" in found.text
+    assert of("swinging_size", swung_since_the_start(60)) == [], "it had worked longer than the group was without it"
+    assert of("swinging_size", swung_since_the_start(20, again="w-2")) == [], "one process that is restarted"
+    assert of("swinging_size", swung_since_the_start(20, came_s=0.5)) == [], "another came after it"
