@@ -277,7 +277,7 @@ _ADVICE: Final[Mapping[str, str]] = {
 """By how the lives ended. Shortening a timeout is in none: none of these ends waits for one."""
 
 
-@detector(36)
+@detector(36, basis="frames")
 def flapping_member(seen: Seen) -> Iterator[DetectorResult]:
     """Flapping member: a client that is lost and comes back, over and over.
 
@@ -285,7 +285,8 @@ def flapping_member(seen: Seen) -> Iterator[DetectorResult]:
     client id and host (or of the same group.instance.id). Normal are several consumers with one client id on one host
     at the same time; they look alike, so the returns are divided by the number of members present at once. A dead one
     is not present, although the coordinator counts it until its session is over: also where another process of its
-    client joined within that session (`expiries`). Those that `tight_heartbeats` explains are left out.
+    client joined within that session (`expiries`). Those that `tight_heartbeats` explains are left out. Each return was
+    seen, and where the end of a life is missing, the more are present at once: lost packets make it fewer returns.
 
     The advice follows from how the lives ended (`MemberLife.end`, `MemberLife.why_left`), the commonest way first.
 

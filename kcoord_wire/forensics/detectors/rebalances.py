@@ -423,13 +423,13 @@ _SLOW_MS: Final = 3_000  # heartbeats, which bring the news of a rebalance, are 
 _OFTEN: Final = 3
 
 
-@detector(43, basis="absence")
+@detector(43, basis="frames")
 def slow_leader(seen: Seen) -> Iterator[DetectorResult]:
     """Slow leader: the group waits for the leader's assignor.
 
     From the JoinGroup response with the list of members to the leader's SyncGroup only the assignor works, and all
     others wait. Normal are milliseconds. Waits of ten seconds or more, and those that end in another rebalance, are
-    `stuck_completing`.
+    `stuck_completing`. Both frames were seen, and name the same generation: no lost packet makes the wait longer.
 
     Threshold: 1 s, with another member that waits; a warning from 3 s on, or where it happened three times, else info:
     a group that is rebalanced for another reason waits for its members' heartbeats as long. Of Kafka

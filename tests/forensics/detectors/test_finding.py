@@ -90,8 +90,9 @@ def test_a_hole_elsewhere_changes_nothing(hole_s: float) -> None:
     assert left("stuck_preparing", "critical", hole_s) == ["critical"]
 
 
-def test_what_frames_show_stays() -> None:
-    assert left("refused", "critical", 105) == ["critical"]
+@pytest.mark.parametrize("detector", ["refused", "flapping_member", "slow_leader"])
+def test_what_frames_show_stays(detector: str) -> None:
+    assert left(detector, "critical", 105) == ["critical"]
 
 
 def test_what_only_was_not_seen_is_dropped() -> None:
