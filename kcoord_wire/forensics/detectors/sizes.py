@@ -100,11 +100,11 @@ def deploy(seen: Seen) -> Iterator[DetectorResult]:
     a group that has members, static ones as well, cannot be deleted.
 
     Threshold: two members or more replaced, each once, and half of those that were there at least; all of them, where
-    the group lost two or more at a time; no two replacements further apart than five minutes. Always info. Not in the
-    text of logs: clients that state no reason leave in the same words after max.poll.interval.ms, and what a deploy
-    cost is not in it.
+    the group lost two or more at a time; no two replacements further apart than five minutes. Always info. In the text
+    of logs clients that state no reason leave in the same words after max.poll.interval.ms: there it is a deploy where
+    three members or more, all that there are, come back under their names, each before the next one leaves.
     """
-    if seen.history.group.origin == "text" or swings_of(seen.history):
+    if swings_of(seen.history):
         return
     for pairs in filterfalse(partial(_is_formed_again, seen.history), _runs(_replaced(seen.history))):
         before = [life for life in seen.history.members if _is_there(life, pairs[0].from_ns)]
@@ -113,8 +113,19 @@ def deploy(seen: Seen) -> Iterator[DetectorResult]:
         count = len(names) if len(names) > 1 else len(pairs)  # all instances may have one client id
         if count < DEPLOY_THRESHOLD or 2 * count < len(before):
             continue
+        if seen.history.group.origin == "text" and not _is_in_turn(pairs, len(before)):
+            continue
         if count >= len(before) or _dip(seen.history, pairs) < DEPLOY_THRESHOLD:
             yield _deploy(seen.history, pairs, count, max(count, len(before)))
+
+
+_IN_TURN: Final = 3  # two may be late with their polls one after the other
+
+
+def _is_in_turn(pairs: Sequence[_Replaced], before: int) -> bool:
+    """Whether all members of a group came back one by one, each under its name before the next one left."""
+    in_turn = all(pair.to_ns <= after.from_ns for pair, after in pairwise(pairs))
+    return len(pairs) == before >= _IN_TURN and in_turn and _is_in_place(pairs)
 
 
 def _is_formed_again(history: GroupHistory, pairs: Sequence[_Replaced]) -> bool:
@@ -204,14 +215,19 @@ def _deploy(history: GroupHistory, pairs: list[_Replaced], count: int, before: i
     is_rolling = not any(row.outcome == "empty" for row in rows)
     how = "a deploy, one after another" if is_rolling else "a deploy that emptied the group"
     is_static = all(pair.old.instance_id for pair in pairs)
+    cost = f" and {lasting(paused_ns)} of partition time without an owner"
+    cost += "" if is_static or not rows else _as_static(pairs)
+    what = "Nothing is wrong."
+    if history.group.origin == "text":  # which has neither owners nor, often, reasons
+        cost = "; why they left, the log does not say"
+        what = "Nothing is wrong if they were restarted on purpose: their own logs say so."
     return DetectorResult(
         severity="info",
         from_ns=start_ns,
         to_ns=end_ns,
         text=f"{how}: {count} of {before} {plural('member', range(before))} ({first_of(names)}) were restarted or "
-        f"replaced within {lasting(end_ns - start_ns)}, with {len(rows)} {plural('rebalance', rows)} and "
-        f"{lasting(paused_ns)} of partition time without an owner{'' if is_static or not rows else _as_static(pairs)}",
-        advice="Nothing is wrong." + ("" if is_static else f" {_advice(pairs)}"),
+        f"replaced within {lasting(end_ns - start_ns)}, with {len(rows)} {plural('rebalance', rows)}{cost}",
+        advice=what + ("" if is_static else f" {_advice(pairs)}"),
         value=count,
         threshold=DEPLOY_THRESHOLD,
         rebalances=[row.number for row in rows],
@@ -219,9 +235,12 @@ def _deploy(history: GroupHistory, pairs: list[_Replaced], count: int, before: i
     )
 
 
+_NEAR_NS: Final = 20 * NS_PER_MS  # logs have the line of a join some milliseconds before that of its rebalance
+
+
 def _orderly(history: GroupHistory, from_ns: int, to_ns: int) -> list[Rebalance]:
     rows = history.rebalances
-    return [row for row in rows if from_ns - NS_PER_MS <= row.started_ns <= to_ns + NS_PER_MS and row.cause in _ORDERLY]
+    return [row for row in rows if from_ns - _NEAR_NS <= row.started_ns <= to_ns + _NEAR_NS and row.cause in _ORDERLY]
 
 
 def _return(pair: _Replaced) -> str:

@@ -44,10 +44,22 @@ def test_a_rolling_restart_with_its_cost() -> None:
     assert "Nothing is wrong" in found.advice
 
 
-def test_the_text_of_a_log_shows_no_deploy() -> None:
-    history = bounced("web-1", "web-2", "web-3")
-    history.group.origin = "text"
-    assert not list(of("deploy", history))
+def test_the_text_of_a_log_shows_a_deploy_of_all_members_in_turn() -> None:
+    def logged(*names: str, down_s: float = 4) -> GroupHistory:
+        history = bounced(*names, down_s=down_s)
+        history.group.origin, history.ownership = "text", []
+        return history
+
+    (found,) = of("deploy", logged("web-1", "web-2", "web-3"))
+    assert found.text == (
+        "a deploy, one after another: 3 of 3 members (web-1, web-2, web-3) were restarted or replaced within 24.0 s, "
+        "with 6 rebalances; why they left, the log does not say"
+    )
+    assert of("deploy", logged("a", "b")) == [], "two may be late with their polls"
+    assert of("deploy", logged("a", "b", "c", down_s=12)) == [], "one leaves before the other is back"
+    stays = logged("a", "b", "c")
+    stays.members.append(life("d"))
+    assert of("deploy", stays) == [], "one of them stays"
 
 
 def test_pods_get_new_names() -> None:
