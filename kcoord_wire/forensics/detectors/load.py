@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby, pairwise
 from statistics import median
 from typing import Final, NamedTuple
@@ -189,7 +190,9 @@ def growing_lag(seen: Seen) -> Iterator[DetectorResult]:
     before, its position rises in each, and what it has grown by is what comes in ten seconds; warning. A client that
     works on what one Fetch gave for seconds shows its lag at each Fetch only: then it is higher at each of four at
     least than at the one before, and records come between any two at half of the usual rate at least, so that the lag
-    is none of a burst. Growth need not last to the end: that of an earlier time counts, too, if none does.
+    is none of a burst; so is what each found waiting behind the offset it asked for, whatever was committed in between
+    behind an end that had not been read since. Growth need not last to the end: that of an earlier time counts, too, if
+    none does.
     """
     throttled_ids = _ids_of(seen.history, throttled_clients(seen.errors))
     grown = [each for each in growths(seen.history) if each.last.member_id not in throttled_ids]
@@ -210,12 +213,22 @@ def growths(history: GroupHistory) -> list[Growth]:
 def _growth(rows: list[Lag], last_ns: int) -> Growth | None:
     """Return how the lag of one partition has grown in the hands of one owner: to the end, else most at any time."""
     by_owner = [list(owned) for _, owned in groupby(rows, key=lambda row: row.member_id)]
-    lasting_one = _steady(by_owner[-1])
+    lasting_one = _steady(by_owner[-1]) or _steady(_at_fetches(by_owner[-1]))
     if lasting_one is not None and last_ns - lasting_one.last.time_ns <= _RECENT_NS:
         return lasting_one
     past = [growth for owned in by_owner if (growth := _steady(_to_the_peak(owned))) is not None]
     past = [growth._replace(after=rows[-1]) for growth in past if growth.last is not rows[-1]]
     return max(past, key=lambda each: each.grown, default=None)
+
+
+def _at_fetches(owned: list[Lag]) -> list[Lag]:
+    """Return what the last Fetch requests with a new offset found waiting; no more than count as few."""
+    offsets = [None, *(row.fetch_offset for row in owned)]
+    read = [row for row, before in zip(owned, offsets, strict=False) if row.fetch_offset not in (None, before)]
+    if len(read) < _LEAST_FETCHES:
+        return owned[-1:]
+    waiting = [(row, max(0, row.end_offset - (row.fetch_offset or 0))) for row in read[-_FEW:]]
+    return [replace(row, committed_offset=None, lag=lag) for row, lag in waiting]
 
 
 def _to_the_peak(owned: list[Lag]) -> list[Lag]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -124,6 +125,22 @@ def test_a_burst_before_the_last_fetch_is_no_steady_growth(ends: tuple[int, ...]
     history = sparse((10, 1), (20, 50), (30, 90), (50, 2_000))
     for row, end in zip(history.lag, ends, strict=True):
         row.end_offset, row.committed_offset = 1_000 + end, 1_000 + end - (row.lag or 0)
+    assert len(of("growing_lag", history)) == count
+
+
+@pytest.mark.parametrize(
+    ("waiting", "count"), [((10, 150, 320, 680), 1), ((10, 320, 150, 680), 0), ((10, 11, 12, 13), 0)]
+)
+def test_commits_behind_an_old_end_do_not_hide_what_each_fetch_found(waiting: tuple[int, ...], count: int) -> None:
+    """Each Fetch is followed by a commit of all that was there at that time, behind the end that it had read."""
+    history = lagging(lambda _at: 0)
+    ends = [1_000, 1_500, 2_000, 2_500]
+    reads = [row for row in history.lag if row.time_ns // SECOND in (10, 25, 40, 55)]
+    rows = []
+    for row, end, lag in zip(reads, ends, waiting, strict=True):
+        fetched = replace(row, end_offset=end, fetch_offset=end - lag, committed_offset=end - lag, lag=lag)
+        rows += [fetched, replace(fetched, time_ns=row.time_ns + SECOND, committed_offset=end, lag=0)]
+    history.lag = rows
     assert len(of("growing_lag", history)) == count
 
 
