@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 from statistics import median
@@ -359,3 +359,76 @@ def _share(history: GroupHistory, worst: Growth, words: _Words) -> str:
     if len(firsts) == 1 or 2 * worst.came < total:
         return ""
     return f"; {worst.came / total:.0%} of the records of {worst.last.topic} {words.come} to this partition"
+
+
+# ---- hot partition
+
+_HOT: Final = 5
+_LEAST_PARTITIONS: Final = 3
+_LEAST_PER_S: Final = 10
+_ADVICE_ON_HOT: Final = (
+    "One member reads a partition, whatever their number: look at the key that the producer partitions by, if its "
+    "owner is too slow for that."
+)
+
+
+@detector(83, basis="frames")
+def hot_partition(seen: Seen) -> Iterator[DetectorResult]:
+    """Hot partition: most records of a topic come to one partition, which one member reads.
+
+    Normal are partitions that grow alike. Whether the owner keeps up, the source shows only where it commits: a client
+    may fetch far ahead of its application. Partitions whose lag grows are `growing_lag`.
+
+    Threshold: of three partitions or more whose ends are known over the same time, one gets ten records per second for
+    20 s at least, as many as all others together, and five times the mean of the others; info.
+    """
+    grown = {each.place for each in growths(seen.history)}
+    ends: dict[str, dict[int, list[Lag]]] = defaultdict(lambda: defaultdict(list))
+    for row in seen.history.lag:
+        ends[row.topic][row.partition].append(row)
+    for topic in sorted(ends):
+        came = [_came(rows) for rows in ends[topic].values()]
+        hot = max(came, key=lambda each: each.came)
+        if hot.place not in grown and _is_hot(hot, [each for each in came if each is not hot], ends[topic]):
+            yield _hot_found(seen.history, hot, sum(each.came for each in came), len(came))
+
+
+def _came(rows: Sequence[Lag]) -> Growth:
+    """Return what came to a partition, until its end was last seen to move."""
+    last = next((row for before, row in zip(rows[-2::-1], rows[:0:-1], strict=True) if _moved(before, row)), rows[0])
+    return Growth(rows[0], last)
+
+
+def _moved(before: Lag, row: Lag) -> bool:
+    return before.end_offset != row.end_offset
+
+
+def _is_hot(hot: Growth, others: Sequence[Growth], rows: Mapping[int, Sequence[Lag]]) -> bool:
+    seen_ns = (each[-1].time_ns - each[0].time_ns for each in rows.values())
+    rest = sum(each.came for each in others)
+    return (
+        len(others) + 1 >= _LEAST_PARTITIONS
+        and hot.ns >= GROWING_NS
+        and all(2 * ns >= hot.ns for ns in seen_ns)
+        and hot.came * SECOND_NS >= _LEAST_PER_S * hot.ns
+        and hot.came >= max(rest, _HOT * rest / len(others))
+    )
+
+
+def _hot_found(history: GroupHistory, hot: Growth, total: int, count: int) -> DetectorResult:
+    name = f"{hot.last.topic}-{hot.last.partition}"
+    is_known = hot.last.committed_offset is not None
+    unknown = "" if is_known else "; whether it keeps up the source does not show, as no offset is committed"
+    return DetectorResult(
+        severity="info",
+        from_ns=hot.first.time_ns,
+        to_ns=hot.last.time_ns,
+        subject=name,
+        text=f"records come to {name} faster than to the other {count - 1} partitions of its topic together: "
+        f"{hot.came:,} of {total:,} within {lasting(hot.ns)} ({hot.rate(hot.came)} records/s), which "
+        f"{_reader(history, hot)} reads alone{unknown}",
+        advice=_ADVICE_ON_HOT,
+        value=hot.came / total,
+        threshold=0.5,
+        evidence=[_growth_evidence(hot)],
+    )

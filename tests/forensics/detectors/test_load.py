@@ -155,3 +155,39 @@ def test_it_grows_from_where_more_comes_on() -> None:
 def test_lag_of_a_throttled_owner_is_the_quotas() -> None:
     history = lagging(lambda at: 40 * at - 400)
     assert [found.detector for found in detect(history, errors=[throttle(20, 20_000)])] == ["throttled"]
+
+
+# ---- hot partition
+
+
+def spread(*per_s: int, seconds: int = 40, committed: int | None = None) -> GroupHistory:
+    """A topic with a partition for each rate, whose owner fetches all that comes."""
+    rows = [
+        Lag("billing", "orders", number, at * SECOND, committed, rate * at, rate * at, 0, "c1-id")
+        for at in range(seconds + 1)
+        for number, rate in enumerate(per_s)
+    ]
+    return group(60, members=[life("c1")], lag=rows)
+
+
+def test_a_partition_that_gets_most_records_is_named() -> None:
+    (found,) = of("hot_partition", spread(1, 90, 2, 0))
+    assert (found.severity, found.subject) == ("info", "orders-1")
+    assert found.text == (
+        "records come to orders-1 faster than to the other 3 partitions of its topic together: 3,600 of 3,720 within "
+        "40.0 s (90 records/s), which c1 (10.0.0.1) reads alone; whether it keeps up the source does not show, as no "
+        "offset is committed"
+    )
+    assert "no offset" not in of("hot_partition", spread(0, 0, 10, committed=5))[0].text
+
+
+@pytest.mark.parametrize("per_s", [(50, 20, 20, 20), (90, 60, 1, 1), (9, 0, 0), (90, 0), (0, 0, 0)])
+def test_what_is_no_hot_partition(per_s: tuple[int, ...]) -> None:
+    assert of("hot_partition", spread(*per_s)) == []
+
+
+def test_ends_that_were_not_seen_as_long_are_not_compared() -> None:
+    assert of("hot_partition", spread(90, 0, 0, seconds=19)) == []
+    history = spread(90, 0, 0)
+    history.lag = [row for row in history.lag if row.partition != 2 or row.time_ns < 10 * SECOND]
+    assert of("hot_partition", history) == []
