@@ -153,9 +153,7 @@ def test_long_or_frequent_rebalances_are_not_called_usual() -> None:
 
 
 @pytest.mark.parametrize(("partitions", "severity"), [([0, 4], "quiet"), ([4, 4], "info"), ([0, 0], "info")])
-def test_a_topic_learnt_of_before_anything_was_assigned_is_part_of_the_start(
-    partitions: list[int], severity: str
-) -> None:
+def test_a_topic_learnt_of_late_is_part_of_the_start(partitions: list[int], severity: str) -> None:
     rows = [rebalance(1, 0)]
     rows += [rebalance(2, 5, Cause.TOPICS_CHANGED, members_before=1)]
     rows += [rebalance(at, 2 * at, client=f"c{at}", members_before=at) for at in range(3, 6)]

@@ -131,7 +131,7 @@ def test_a_burst_before_the_last_fetch_is_no_steady_growth(ends: tuple[int, ...]
 @pytest.mark.parametrize(
     ("waiting", "count"), [((10, 150, 320, 680), 1), ((10, 320, 150, 680), 0), ((10, 11, 12, 13), 0)]
 )
-def test_commits_behind_an_old_end_do_not_hide_what_each_fetch_found(waiting: tuple[int, ...], count: int) -> None:
+def test_commits_behind_an_old_end_do_not_hide_lag(waiting: tuple[int, ...], count: int) -> None:
     """Each Fetch is followed by a commit of all that was there at that time, behind the end that it had read."""
     history = lagging(lambda _at: 0)
     ends = [1_000, 1_500, 2_000, 2_500]
