@@ -37,7 +37,7 @@ from kcoord_wire.forensics.coded import (
     whole,
     with_own_names,
 )
-from kcoord_wire.forensics.detectors import detect, history_of_clients, share_lines
+from kcoord_wire.forensics.detectors import clients_of, detect, history_of_clients, share_lines
 from kcoord_wire.forensics.exchanges.clusters import rename_groups
 from kcoord_wire.forensics.exchanges.matcher import Matcher, name_topics
 from kcoord_wire.forensics.lines.wrapping import parse_zone
@@ -278,7 +278,7 @@ class Collected:
             if self._look is not None:
                 self._look(history, rows)
             found.append(history)
-        others = history_of_clients(found, sightings.errors) if self._groups is None else None
+        others = history_of_clients(found, sightings.errors.rows) if self._groups is None else None
         return found if others is None else [*found, others]
 
     def _of_records(self, records: pa.Table) -> Iterator[GroupHistory]:
@@ -331,7 +331,7 @@ def group_history(batches: Iterable[pa.RecordBatch | pa.Table] | pa.Table, sight
     history = wire_history(rows, sightings)
     if len(rows) > CHUNK_ROWS:
         gc.collect()  # requests and joins refer to each other: 40 bytes an exchange of a group that rebalances
-    history.findings = detect(history, rows, sightings.errors, clocks)
+    history.findings = detect(history, rows, sightings.errors.of(clients_of(history)), clocks)
     place_evidence(history, rows)
     return history
 

@@ -286,6 +286,32 @@ def names_of(column: pa.ChunkedArray | pa.Array) -> list[str]:
     return sorted(name for name in pc.unique(column).to_pylist() if name is not None)
 
 
+class RowsByName:
+    """The rows of each string of a column, for lookups that do not pass the other rows.
+
+    :ivar names: the different strings; rows of null have none
+    """
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self.names = names_of(column)
+        self._ranks = {name: rank for rank, name in enumerate(self.names)}
+        ranks = pc.fill_null(whole(ranked(column, self.names)), len(self.names)).to_numpy()
+        self._order = np.argsort(ranks, kind="stable").astype(np.uint32)
+        self._starts = np.searchsorted(ranks[self._order], np.arange(len(self.names) + 1))
+
+    def rows(self, names: Iterable[str]) -> NDArray[np.uint32]:
+        """Return the numbers of the rows with one of these strings, in order."""
+        ranks = [self._ranks[name] for name in set(names) if name in self._ranks]
+        runs = [self._order[self._starts[rank] : self._starts[rank + 1]] for rank in ranks]
+        found: NDArray[np.uint32] = np.sort(np.concatenate([np.empty(0, np.uint32), *runs]))
+        return found
+
+    def of(self, table: pa.Table, names: Iterable[str]) -> pa.Table:
+        """Return the same rows of a table; the table itself where these are all."""
+        rows = self.rows(names)
+        return table if len(rows) == len(table) else table.take(pa.array(rows))
+
+
 def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Return a column as one array, for a kernel that would join its chunks anyway."""
     if isinstance(column, pa.Array):

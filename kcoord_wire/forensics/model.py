@@ -444,6 +444,11 @@ class Sighting:
     size: int | None = None
     throttle_ms: int | None = None
 
+    @property
+    def client(self) -> tuple[str, str]:
+        """Client id and host; each is empty where it is not known."""
+        return self.client_id or "", client_host(self.connection or "")
+
 
 # ---- what comes out
 

@@ -436,7 +436,7 @@ def history_of_others(matched: Matched, histories: Sequence[GroupHistory]) -> Gr
 
     def others(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = pa.Table.from_batches(batches, wire_schema(Sighting)).cast(SIGHTING)
-        found = history_of_clients(members, read_sightings(pa.concat_tables([rows, overview.names])).errors)
+        found = history_of_clients(members, read_sightings(pa.concat_tables([rows, overview.names])).errors.rows)
         if found is not None:
             yield _packed(found)
 

@@ -61,7 +61,7 @@ def histories(exchanges: pa.Table, topics: pa.Table) -> list[GroupHistory]:
     found = []
     for rows in by_group(exchanges, exchanges["group_id"]):
         history = wire_history(rows, sightings)
-        history.findings = detect(history, rows, sightings.errors)
+        history.findings = detect(history, rows, sightings.errors.rows)
         place_evidence(history, rows)
         found.append(history)
     return found

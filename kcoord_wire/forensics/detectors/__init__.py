@@ -29,7 +29,7 @@ from kcoord_wire.forensics.detectors import (
     sources,
     topics,
 )
-from kcoord_wire.forensics.detectors.brokers import history_of_clients, outside_findings
+from kcoord_wire.forensics.detectors.brokers import clients_of, history_of_clients, outside_findings
 from kcoord_wire.forensics.detectors.finding import (
     DETECTORS,
     Detector,
@@ -50,6 +50,7 @@ __all__ = [
     "assignment",
     "brokers",
     "by_importance",
+    "clients_of",
     "deaths",
     "detect",
     "epochs",
@@ -94,7 +95,7 @@ def detect(
     """Return what all detectors find in a group, the most important first.
 
     :param exchanges: as in `findings_of`
-    :param errors: rows of ERROR, of all clients
+    :param errors: rows of ERROR, of its clients (`clients_of`); those of others have no effect
     :param clocks: of sources that differed, and were corrected
     :param lines: of logs about the group, in order of time
     :param too_tight: client id and host of those that `tight_heartbeats` has explained by exchanges not given here

@@ -35,10 +35,10 @@ from kcoord_wire.forensics.model import (
     Evidence,
     GroupHistory,
     GroupSummary,
+    MemberLife,
     Outage,
     Sighting,
     broker_address,
-    client_host,
 )
 from kcoord_wire.forensics.refusal_advice import ALWAYS, refusal_of
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -556,7 +556,9 @@ def outside_findings(history: GroupHistory, errors: Iterable[Sighting]) -> Itera
 
     :param errors: rows of ERROR
     """
-    yield from _outside_found([row for row in errors if _is_of(row, history)], history.group.last_ns)
+    lives = _by_client([history])
+    rows = [row for row in errors if _is_of(row, lives.get(row.client, ()))]
+    yield from _outside_found(rows, history.group.last_ns)
 
 
 def history_of_clients(histories: Sequence[GroupHistory], errors: Sequence[Sighting]) -> GroupHistory | None:
@@ -564,7 +566,8 @@ def history_of_clients(histories: Sequence[GroupHistory], errors: Sequence[Sight
 
     :param errors: rows of ERROR
     """
-    rows = [row for row in errors if not any(_is_of(row, history) for history in histories)]
+    lives = _by_client(histories)
+    rows = [row for row in errors if not _is_of(row, lives.get(row.client, ()))]
     if not rows:
         return None
     times = [row.time_ns for row in rows]
@@ -578,17 +581,22 @@ def history_of_clients(histories: Sequence[GroupHistory], errors: Sequence[Sight
     return history if history.findings else None
 
 
-def _is_of(row: Sighting, history: GroupHistory) -> bool:
-    """Whether an error is that of a member of the group, by client id, host and, where it has one, topic."""
-    return any(
-        (life.client_id or "", life.client_host or "") == _client_of(row)
-        and (row.topic is None or not life.topics or row.topic in life.topics)
-        for life in history.members
-    )
+def clients_of(history: GroupHistory) -> set[Client]:
+    """Return the clients of a group."""
+    return set(_by_client([history]))
 
 
-def _client_of(row: Sighting) -> Client:
-    return row.client_id or "", client_host(row.connection or "")
+def _by_client(histories: Iterable[GroupHistory]) -> dict[Client, list[MemberLife]]:
+    lives: dict[Client, list[MemberLife]] = defaultdict(list)
+    for history in histories:
+        for life in history.members:
+            lives[life.client_id or "", life.client_host or ""].append(life)
+    return lives
+
+
+def _is_of(row: Sighting, lives: Iterable[MemberLife]) -> bool:
+    """Whether an error is that of one of its client's lives: by its topic, where it has one."""
+    return any(row.topic is None or not life.topics or row.topic in life.topics for life in lives)
 
 
 def _outside_found(rows: Iterable[Sighting], last_ns: int) -> Iterator[DetectorResult]:
@@ -598,9 +606,9 @@ def _outside_found(rows: Iterable[Sighting], last_ns: int) -> Iterator[DetectorR
     handshakes: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.time_ns):
         if row.api == TLS and row.text is not None:
-            handshakes[_client_of(row)[1], broker_address(row.connection)].append(row)
+            handshakes[row.client[1], broker_address(row.connection)].append(row)
         elif row.api == TLS:
-            of_tls[_client_of(row)[1], broker_address(row.connection), row.by or ""].append(row)
+            of_tls[row.client[1], broker_address(row.connection), row.by or ""].append(row)
         elif not is_throttling(row):
             alike[row.api or "", row.error_code or 0].append(row)
     for (api, code), found in sorted(alike.items()):
@@ -680,7 +688,7 @@ def _of_handshakes(host: str, broker: str, rows: list[Sighting]) -> DetectorResu
 
 def _of_error(api: str, code: int, rows: list[Sighting], last_ns: int) -> DetectorResult:
     refusal = refusal_of(code)
-    clients = list(dict.fromkeys(_client_of(row) for row in rows))
+    clients = list(dict.fromkeys(row.client for row in rows))
     names = [person(*client) for client in clients]
     topics = sorted({row.topic for row in rows if row.topic})
     name = error_name(code)
@@ -698,7 +706,7 @@ def _of_error(api: str, code: int, rows: list[Sighting], last_ns: int) -> Detect
         advice=refusal.advice,
         value=len(rows),
         evidence=(
-            Evidence(row.time_ns, row.source, -1, f"{api} of {person(*_client_of(row))} is answered with {name}")
+            Evidence(row.time_ns, row.source, -1, f"{api} of {person(*row.client)} is answered with {name}")
             for row in rows
         ),
     )

@@ -71,7 +71,7 @@ class Seen:
 
     :ivar exchanges: rows of `Exchange`, coded; None where the source is a log, or has none
     :ivar clocks: of sources that differed, and were corrected
-    :ivar errors: rows of ERROR, of all clients
+    :ivar errors: rows of ERROR, of its clients at least
     :ivar lines: of logs, in order of time; empty where the source is none
     :param too_tight: see `Seen.too_tight`: of exchanges that are not at hand any more
     """

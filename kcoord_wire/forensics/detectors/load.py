@@ -20,7 +20,7 @@ from kcoord_wire.forensics.detectors.finding import (
     person,
     plural,
 )
-from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, Lag, Sighting, client_host
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, Lag, Sighting
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.protocol.wording import clock, first_of, only
 
@@ -60,7 +60,7 @@ def throttled_clients(errors: Iterable[Sighting]) -> dict[tuple[str, str], list[
     """Return the answers that throttle each client, by its id and host, in order of time."""
     found: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
     for row in sorted(filter(is_throttling, errors), key=lambda row: row.time_ns):
-        found[row.client_id or "", client_host(row.connection or "")].append(row)
+        found[row.client].append(row)
     return dict(sorted(found.items()))
 
 

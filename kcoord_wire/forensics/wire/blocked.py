@@ -24,16 +24,15 @@ Laws:
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from kcoord_wire.forensics.causes import Cause
+from kcoord_wire.forensics.coded import RowsByName
 from kcoord_wire.forensics.model import (
     Evidence,
     Outage,
@@ -43,9 +42,10 @@ from kcoord_wire.forensics.model import (
     broker_address,
     client_host,
 )
+from kcoord_wire.forensics.wire.links import Fetched, Link, Links, Way, Ways
 from kcoord_wire.forensics.wire.outages import SILENCE
 from kcoord_wire.forensics.wire.signs import NEVER_NS, NS_PER_S
-from kcoord_wire.forensics.wire.traffic import GroupTraffic, Link
+from kcoord_wire.forensics.wire.traffic import GroupTraffic, Partition
 from kcoord_wire.protocol.wording import clock, counted, first_of
 
 if TYPE_CHECKING:
@@ -135,16 +135,11 @@ def blocked_hosts(
     """
     lives = list(lives)
     hosts = {life.host for life in lives} | {client_host(name) for name in traffic.answered_ns}
-    signs: dict[tuple[str, str], list[_Sign]] = defaultdict(list)
-    links = traffic.links_with(hosts=hosts)
-    opened = _Opened(links)
-    for link in links:
-        way = client_host(link.connection), broker_address(link.connection)
-        if (sign := _sign(link, opened.after(way, link), traffic.horizon_ns)) is not None:
-            signs[way].append(sign)
-    if signs:
+    ways = [way for host in sorted(hosts) for way in traffic.links.ways_from(host)]
+    runs = [cut for way in ways for cut in _runs(way, _signs(traffic, way))]
+    if runs:
         answers = _Answers(traffic)
-        cuts = [answers.until_answered(cut) for way, found in signs.items() for cut in _runs(way, found)]
+        cuts = [answers.until_answered(cut) for cut in runs]
         cuts = [cut for cut in cuts if cut.is_enough and answers.is_alive(cut)]
         for cut in _together(cuts):
             yield _outage(traffic, answers, cut, lives, rebalances, list(ownership))
@@ -158,37 +153,34 @@ def explains(blocked: Outage, silence: Outage, traffic: GroupTraffic) -> bool:
     return silence.kind == SILENCE and is_within and (is_alone or set(silence.members) <= set(blocked.members))
 
 
-class _Opened:
-    """When hosts could connect to brokers."""
-
-    def __init__(self, links: Iterable[Link]) -> None:
-        self._times: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
-        for link in links:
-            if link.kind == SightingKind.OPENED:
-                way = client_host(link.connection), broker_address(link.connection)
-                self._times[way].append((link.time_ns, link.connection))
-
-    def after(self, way: tuple[str, str], sign: Link) -> int:
-        """Return when another connection was made for the first time after a sign began; `NEVER_NS` for not."""
-        since_ns = sign.time_ns if sign.since_ns is None else sign.since_ns
-        found = (at for at, name in self._times.get(way, ()) if at > since_ns and name != sign.connection)
-        return min(found, default=NEVER_NS)
+def _signs(traffic: GroupTraffic, way: Way) -> Iterator[_Sign]:
+    """Yield what shows that nothing came through between a host and a broker."""
+    for sign, opened_ns in traffic.links.derived(way, _read_signs):
+        lasts = not sign.is_syn and sign.link.time_ns >= traffic.horizon_ns
+        yield sign._replace(to_ns=opened_ns) if lasts else sign
 
 
-def _sign(link: Link, opened_ns: int, horizon_ns: int) -> _Sign | None:
-    if link.kind == SightingKind.REFUSED and (found := _SYNS.match(link.text or "")):
-        return _Sign(link, link.time_ns, opened_ns, int(found[1]))
-    if link.kind == SightingKind.RESENT and link.since_ns is not None and (found := _RESENT.match(link.text or "")):
-        over_ns = NEVER_NS if link.time_ns >= horizon_ns else link.time_ns
-        quiet_s = int((found[2] or "0").replace(",", ""))
-        return _Sign(link, link.since_ns, min(over_ns, opened_ns), int(found[1].replace(",", "")), quiet_s * NS_PER_S)
-    return None
+def _read_signs(links: Links, way: Way) -> list[tuple[_Sign, int]]:
+    """Return the same as if the source went on, and when another connection was made after each began."""
+    found = []
+    for link in links.on(way, SightingKind.REFUSED):
+        if said := _SYNS.match(link.text or ""):
+            since_ns = link.time_ns if link.since_ns is None else link.since_ns
+            opened_ns = links.opened_after(way, since_ns, link.connection)
+            found.append((_Sign(link, link.time_ns, opened_ns, int(said[1])), opened_ns))
+    for link in links.on(way, SightingKind.RESENT):
+        if link.since_ns is not None and (said := _RESENT.match(link.text or "")):
+            opened_ns = links.opened_after(way, link.since_ns, link.connection)
+            times, quiet_s = (int((number or "0").replace(",", "")) for number in said.groups())
+            to_ns = min(link.time_ns, opened_ns)
+            found.append((_Sign(link, link.since_ns, to_ns, times, quiet_s * NS_PER_S), opened_ns))
+    return found
 
 
 def _runs(way: tuple[str, str], signs: Iterable[_Sign]) -> Iterator[_Cut]:
     """Yield the times that signs of one host and broker make up together."""
     cut: _Cut | None = None
-    for sign in sorted(signs, key=lambda sign: (sign.from_ns, sign.link.connection)):
+    for sign in sorted(signs, key=lambda sign: (sign.from_ns, sign.link.connection, sign.link.order)):
         if cut is None or sign.from_ns > cut.to_ns:
             if cut is not None:
                 yield cut
@@ -214,47 +206,50 @@ def _together(cuts: Iterable[_Cut]) -> list[_Cut]:
 
 
 class _Answers:
-    """When brokers answered hosts, and on which connection."""
+    """When brokers answered hosts, and on which connection: members of the group, any Fetch, and who connected."""
 
     def __init__(self, traffic: GroupTraffic) -> None:
-        fetched = _fetched(traffic, lambda _: True)
-        opened = [link for link in traffic.links if link.kind == SightingKind.OPENED]
-        names = pa.chunked_array([pa.array([link.connection for link in opened], pa.string())])
-        parts = [
-            traffic.service.answers,
-            (fetched["time_ns"].to_numpy(), fetched["connection"]),
-            (np.array([link.time_ns for link in opened], np.int64), names),
-        ]
+        self._links, self._fetched = traffic.links, traffic.fetched
         self._horizon_ns = traffic.horizon_ns
-        self._times: dict[str, list[NDArray[np.int64]]] = defaultdict(list)
-        for at, connections in parts:
-            for name in pc.unique(connections).to_pylist():
-                self._times[name].append(at[pc.equal(connections, name).to_numpy()])
-        self._ways = {name: (client_host(name), broker_address(name)) for name in self._times}
+        self._service_ns, connections = traffic.service.answers
+        self._of_service = RowsByName(connections)
+        self._ways = Ways(self._of_service.names), traffic.fetched.ways, traffic.links.opened
+        self._times: dict[str, NDArray[np.int64]] = {}
 
-    def between(self, from_ns: int, to_ns: int, chosen: Callable[[str, str], bool]) -> bool:
-        """Whether one of the chosen brokers answered one of the chosen hosts, not near the ends of a time."""
+    def _on(self, way: Way) -> Iterator[str]:
+        """Yield the connections of a way that were answered."""
+        return (name for ways in self._ways for name in ways.on(way))
+
+    def _others(self, broker: str, host: str) -> Iterator[Way]:
+        """Yield the ways to a broker from other hosts, some of them several times."""
+        return ((other, broker) for ways in self._ways for other in ways.hosts(broker) if other != host)
+
+    def _times_of(self, name: str) -> NDArray[np.int64]:
+        """Return when a connection was answered, in order."""
+        if name not in self._times:
+            opened = [link.time_ns for link in self._links.of(name) if link.kind == SightingKind.OPENED]
+            fetched = self._fetched.on([name])["time_ns"].to_numpy()
+            served = self._service_ns[self._of_service.rows([name])]
+            self._times[name] = np.sort(np.concatenate([np.array(opened, np.int64), fetched, served]))
+        return self._times[name]
+
+    def _between(self, from_ns: int, to_ns: int, ways: Iterable[Way]) -> bool:
+        """Whether anything was answered on the ways, not near the ends of a time."""
         to_ns = min(to_ns, self._horizon_ns)
         edge_ns = int((to_ns - from_ns) * _EDGE)
-        return any(
-            bool(((each > from_ns + edge_ns) & (each < to_ns - edge_ns)).any())
-            for name, times in self._times.items()
-            if chosen(*self._ways[name])
-            for each in times
-        )
+        times = (self._times_of(name) for way in ways for name in self._on(way))
+        first, end = from_ns + edge_ns, to_ns - edge_ns
+        return any(np.searchsorted(each, first, "right") < np.searchsorted(each, end) for each in times)
 
     def until_answered(self, cut: _Cut) -> _Cut:
         """Let a cut end where its host is answered on a connection that carries something."""
         if len(cut.broken) < len(cut.signs):
             return cut
-        way = cut.host, cut.brokers[0]
         own_ns = max(sign.link.time_ns for sign in cut.signs)
         after = (
             at_ns
-            for name, of_name in self._ways.items()
-            if of_name == way
-            for each in self._times[name]
-            for at_ns in each[each > cut.from_ns].tolist()
+            for name in self._on((cut.host, cut.brokers[0]))
+            for at_ns in self._after(name, cut.from_ns)
             if cut.carries(name, at_ns)
         )
         answered_ns = min(after, default=NEVER_NS)
@@ -266,47 +261,42 @@ class _Answers:
             cut.to_ns = min(cut.to_ns, answered_ns)
         return cut
 
+    def _after(self, name: str, from_ns: int) -> list[int]:
+        times = self._times_of(name)
+        found: list[int] = times[np.searchsorted(times, from_ns, "right") :].tolist()
+        return found
+
     def _goes_on(self, sign: _Sign) -> bool:
         """Whether a connection is answered after the bytes that were sent again."""
-        return any(bool((each > sign.link.time_ns).any()) for each in self._times.get(sign.link.connection, ()))
+        return bool(self._after(sign.link.connection, sign.link.time_ns))
 
     def is_alive(self, cut: _Cut) -> bool:
         """Whether the one broker of a cut was there meanwhile, or seems to have been."""
         [broker] = cut.brokers
         if cut.is_forgotten or cut.is_sent_again_by("broker") or self.serves_others(cut):
             return True
-        has_others = any(name == broker and host != cut.host for host, name in self._ways.values())
+        has_others = any(self._others(broker, cut.host))
         return bool(cut.broken) and not has_others and self.reaches_others(cut)
 
     def serves_others(self, cut: _Cut) -> bool:
         """Whether a broker of a cut answered other hosts meanwhile."""
-        return self.between(cut.from_ns, cut.to_ns, lambda host, broker: broker in cut.brokers and host != cut.host)
+        ways = (way for broker in set(cut.brokers) for way in self._others(broker, cut.host))
+        return self._between(cut.from_ns, cut.to_ns, ways)
 
     def reaches_others(self, cut: _Cut) -> bool:
         """Whether other brokers answered the host meanwhile."""
-        return self.between(cut.from_ns, cut.to_ns, lambda host, broker: host == cut.host and broker not in cut.brokers)
-
-
-def _fetched(traffic: GroupTraffic, chosen: Callable[[str], bool]) -> pa.Table:
-    """Return what was fetched, on the connections that are chosen by name."""
-    names = [name for name in pc.unique(traffic.fetched["connection"]).to_pylist() if chosen(name)]
-    of_these = pc.is_in(traffic.fetched["connection"], value_set=pa.array(names, pa.string()))
-    rows: pa.Table = traffic.fetched.filter(pc.and_(of_these, pc.equal(traffic.fetched["api"], "Fetch")))
-    return rows
+        brokers = {broker for ways in self._ways for broker in ways.brokers(cut.host)}.difference(cut.brokers)
+        ways = ((cut.host, broker) for broker in brokers)
+        return self._between(cut.from_ns, cut.to_ns, ways)
 
 
 def _unread(traffic: GroupTraffic, cut: _Cut, members: Iterable[str], ownership: Iterable[Ownership]) -> str:
     """Return which partitions the host does not read meanwhile, and when they were fetched last."""
-    rows = _fetched(traffic, lambda name: broker_address(name) in cut.brokers)
-    led = {(row["topic"], row["partition"]) for row in rows.select(["topic", "partition"]).to_pylist()}
-    own = _fetched(traffic, lambda name: client_host(name) == cut.host and broker_address(name) in cut.brokers)
+    fetched, brokers = traffic.fetched, set(cut.brokers)
+    own = fetched.on(name for broker in brokers for name in fetched.ways.on((cut.host, broker)))
     times = own["time_ns"].to_pylist()
-    held = {
-        (row.topic, row.partition)
-        for row in ownership
-        if row.member_id in members
-        if row.from_ns <= cut.from_ns and (row.to_ns is None or row.to_ns > cut.from_ns)
-    }
+    held = {(row.topic, row.partition) for row in ownership if row.member_id in members and _is_at(row, cut.from_ns)}
+    led = _led(fetched, brokers, {topic for topic, _ in held})
     unread = [f"{topic}-{number}" for topic, number in sorted(held & led)]
     until_ns = min(cut.to_ns, traffic.horizon_ns)
     if not unread or any(cut.from_ns + NS_PER_S < at < until_ns - NS_PER_S for at in times):
@@ -314,6 +304,21 @@ def _unread(traffic: GroupTraffic, cut: _Cut, members: Iterable[str], ownership:
     last_ns = max((at for at in times if at <= cut.from_ns + NS_PER_S), default=None)
     since = "" if last_ns is None else f", since {clock(last_ns)} UTC"
     return f", and did not read {first_of(unread)} meanwhile{since}"
+
+
+def _is_at(row: Ownership, at_ns: int) -> bool:
+    return row.from_ns <= at_ns and (row.to_ns is None or row.to_ns > at_ns)
+
+
+def _led(fetched: Fetched, brokers: Collection[str], topics: Collection[str]) -> set[Partition]:
+    """Return which partitions of some topics anyone fetches from one of the brokers."""
+    rows = fetched.of_topics(topics)
+    columns = (rows[name].to_pylist() for name in ("topic", "partition", "api", "connection"))
+    return {
+        (topic, number)
+        for topic, number, api, connection in zip(*columns, strict=True)
+        if api == "Fetch" and broker_address(connection) in brokers
+    }
 
 
 def _outage(

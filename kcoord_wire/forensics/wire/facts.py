@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Final
 
-from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Identity, RemovedMember, client_host
+from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Identity, RemovedMember
 from kcoord_wire.forensics.refusal_advice import refusal_of
+from kcoord_wire.forensics.wire.links import TopicSize
 from kcoord_wire.forensics.wire.signs import BEGIN, END, NS_PER_S, REFUSALS, UNKNOWN_SEQ, Moment
 from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace, StartKind
-from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition, TopicSize
+from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Partition
 from kcoord_wire.protocol.error_codes import ErrorCode, describe_error
 
 MAX_CITED: Final = 8
@@ -130,9 +131,9 @@ class Background:
 
     def _stays_open(self, leave: GroupRequest) -> bool:
         """Whether its connection is not closed, in a source that goes on and shows when connections are closed."""
-        closed = self.traffic.closed
+        closed = self.traffic.links.closed
         end_ns = closed.get(leave.connection, self.traffic.horizon_ns)
-        shows_closing = bool(closed or self.traffic.sightings)
+        shows_closing = bool(closed or self.traffic.sizes)
         return shows_closing and end_ns - (leave.answered or leave.due).time_ns >= _CLOSES_WITHIN_NS
 
 
@@ -421,7 +422,7 @@ class _TopicWatch:
 
     def __init__(self, facts: Facts) -> None:
         start, former_join = facts.start, facts.trace.former_join
-        self._sightings = facts.background.traffic.sightings
+        self._sizes = facts.background.traffic.sizes
         self._until = start.at
         self._sender: Client | None = None if start.request is None else start.request.client
         self._topics = set(_topics(start.former))
@@ -435,21 +436,17 @@ class _TopicWatch:
     def changes(self) -> Iterator[tuple[str, Evidence]]:
         sizes: dict[tuple[Client, str], int] = {}
         latest: dict[str, int] = {}
-        started: set[Client] = set()
-        for sighting in self._sightings:
+        first = None if self._sender is None else self._sizes.first_of(self._sender)
+        is_old = first is not None and first <= self._since
+        for sighting in self._sizes.of(self._topics):
             if sighting.at > self._until:
                 return
-            client = (sighting.client_id, client_host(sighting.connection))
+            client = sighting.client
             before = sizes.get((client, sighting.topic), latest.get(sighting.topic))
-            is_news = client in started if before is None else before != sighting.partitions
-            if is_news and self._counts(sighting, client):
+            is_news = is_old if before is None else before != sighting.partitions
+            if is_news and sighting.at > self._since and client == self._sender:
                 yield _sighted(sighting, before)
             sizes[client, sighting.topic] = latest[sighting.topic] = sighting.partitions
-            if sighting.at <= self._since:
-                started.add(client)
-
-    def _counts(self, sighting: TopicSize, client: Client) -> bool:
-        return sighting.at > self._since and client == self._sender and sighting.topic in self._topics
 
 
 def _sighted(sighting: TopicSize, before: int | None) -> tuple[str, Evidence]:

@@ -59,7 +59,7 @@ class Holes:
                 members=sorted(set(users.get(link.connection, ()))),
                 text=link.text or "",
             )
-            for link in traffic.links_with(connections=known)
+            for link in traffic.links.of_all(known)
             if link.kind == SightingKind.HOLE
         ]
         self._ends = [row.to_ns for row in self.rows]
@@ -132,6 +132,6 @@ def _not_held(traffic: GroupTraffic, epochs: Epochs) -> int:
     if not any(trace.outcome == "stable" for trace, _ in epochs.rebalances):
         return 0
     topics = {topic for member in epochs.lives for topic in member.topics}
-    sizes = {sighting.topic: sighting.partitions for sighting in traffic.sightings if sighting.topic in topics}
+    sizes = {sighting.topic: sighting.partitions for sighting in traffic.sizes.of(topics)}
     held = {holding.partition for holding in epochs.holdings}
     return sum((topic, number) not in held for topic, size in sizes.items() for number in range(size))

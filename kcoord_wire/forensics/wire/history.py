@@ -46,6 +46,7 @@ from kcoord_wire.forensics.wire.gaps import Coverage, Holes
 from kcoord_wire.forensics.wire.joins import Join, find_failovers, find_joins
 from kcoord_wire.forensics.wire.kip848 import Epochs, EpochTrace, read_epochs
 from kcoord_wire.forensics.wire.lag import commit_rows, note_growth, read_lag
+from kcoord_wire.forensics.wire.links import TopicSizes
 from kcoord_wire.forensics.wire.members import End, add_end, awaited_text, find_awaited, find_ends, member_rows
 from kcoord_wire.forensics.wire.outages import find_outages, outage_rows
 from kcoord_wire.forensics.wire.ownership import HeldPartition, Owners, find_holdings, find_pauses, ownership_rows
@@ -54,7 +55,7 @@ from kcoord_wire.forensics.wire.revocations import awaited_owners
 from kcoord_wire.forensics.wire.rules import CauseFinder, Explanation
 from kcoord_wire.forensics.wire.signs import NS_PER_S, Moment
 from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace, StartKind
-from kcoord_wire.forensics.wire.traffic import GroupTraffic, Sightings, TopicSize, read_sightings, read_traffic
+from kcoord_wire.forensics.wire.traffic import GroupTraffic, Sightings, read_sightings, read_traffic
 from kcoord_wire.forensics.wire.unwritten import find_unwritten
 from kcoord_wire.protocol.wording import first_of
 
@@ -223,7 +224,7 @@ class _WireGroup:
         """Add the pauses to the rebalances; return them, and the numbers of the rebalances whose pauses are unknown."""
         spans = [(rebalance.started_ns, rebalance.ended_ns) for rebalance in rebalances]
         pauses, missing = find_pauses(self._traffic.group_id, holdings, spans, coverage.is_unseen)
-        pauses = list(_while_topics_were(pauses, self._traffic.sightings))
+        pauses = list(_while_topics_were(pauses, self._traffic.sizes))
         is_read = self._protocol_type() in (None, _CONSUMER)
         unknown = set(missing) if is_read else {rebalance.number for rebalance in rebalances}
         add_pauses(rebalances, pauses, self._traffic.last_ns)
@@ -270,14 +271,14 @@ class _WireGroup:
         return [*state_intervals(group_id, moves), *state_intervals(group_id, self._epochs.states)]
 
 
-def _while_topics_were(pauses: Iterable[Pause], sizes: Iterable[TopicSize]) -> Iterator[Pause]:
+def _while_topics_were(pauses: Sequence[Pause], sizes: TopicSizes) -> Iterator[Pause]:
     """Yield the pauses, those of deleted topics until a client saw that they were gone.
 
-    :param sizes: of topics as Metadata stated them, in order of time
+    :param sizes: of topics as Metadata stated them
     """
     deleted: dict[str, int] = {}
     known: set[str] = set()
-    for size in sizes:
+    for size in sizes.of(pause.topic for pause in pauses):
         if size.partitions:
             known.add(size.topic)
             deleted.pop(size.topic, None)

@@ -15,13 +15,12 @@ Laws:
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Final
 
-from kcoord_wire.forensics.model import NS_PER_MS, broker_address, client_host
+from kcoord_wire.forensics.model import NS_PER_MS, SightingKind, broker_address, client_host
 from kcoord_wire.forensics.wire.signs import END, NS_PER_S, REFUSALS, Moment, end_of
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, ListedMember, Partition
 from kcoord_wire.forensics.wire.unwritten import Unwritten
@@ -87,8 +86,8 @@ class _Connections:
             self._last[request.connection] = request
             if request.who:
                 self._used_by.setdefault(request.who, set()).add(request.connection)
-        self._refused_by = traffic.refused_by
-        closed = ((name, traffic.closed[name]) for name in self._spans if name in traffic.closed)
+        self._links = traffic.links
+        closed = ((name, self._links.closed[name]) for name in self._spans if name in self._links.closed)
         ended = sorted((at, name) for name, at in closed if not self._is_goodbye(name))
         self._ended: dict[str, list[tuple[int, str]]] = {}
         for at, name in ended:
@@ -114,9 +113,7 @@ class _Connections:
 
     def _is_refused(self, broker: str, begin_ns: int) -> bool:
         """Whether the broker could not be connected afterwards."""
-        refused = self._refused_by.get(broker, ())
-        at = bisect_left(refused, begin_ns, key=attrgetter("time_ns"))
-        return at < len(refused) and refused[at].time_ns <= begin_ns + _RETURN_NS
+        return bool(self._links.to(broker, SightingKind.REFUSED, begin_ns, begin_ns + _RETURN_NS))
 
     def _another_goes_on(self, begin_ns: int, broker: str) -> bool:
         return any(

@@ -595,9 +595,7 @@ class EpochHistory:
         topics = {topic for member in self._read.lives for topic in member.topics}
         topics |= {topic for assigned in self._assigned.values() for topic, _ in assigned}  # subscribed by a pattern
         sizes: dict[str, int] = {}
-        for sighting in self._read.traffic.sightings:
-            if sighting.topic not in topics:
-                continue
+        for sighting in self._read.traffic.sizes.of(topics):
             before = sizes.get(sighting.topic)
             if since_ns < sighting.at.time_ns <= until_ns and before not in (None, sighting.partitions):
                 text = f"topic {sighting.topic} has {sighting.partitions} partitions and had {before} before"

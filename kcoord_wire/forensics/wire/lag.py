@@ -280,8 +280,7 @@ class _Events:
     def __init__(self, traffic: GroupTraffic, owned: Iterable[Partition]) -> None:
         commits, positions = traffic.commits, traffic.positions
         self.topics = sorted({*_topics(commits, positions), *(topic for topic, _ in owned)})
-        known = pc.is_in(traffic.fetched["topic"], value_set=pa.array(self.topics, pa.string()))
-        fetched = traffic.fetched.filter(known)
+        fetched = traffic.fetched.of_topics(self.topics)
         self._tables = (
             commits.select(_EXCHANGE_COLUMNS),
             positions.select(_EXCHANGE_COLUMNS),
@@ -396,17 +395,17 @@ class _Ends:
     """When and by whom connections were ended."""
 
     def __init__(self, traffic: GroupTraffic) -> None:
-        self._links = traffic.links_of
+        self._links = traffic.links
 
     def was_over(self, connection: str, at_ns: int) -> bool:
         """Whether a connection had ended by then."""
-        return any(link.kind in _OVER and link.time_ns <= at_ns for link in self._links.get(connection, ()))
+        return any(link.kind in _OVER and link.time_ns <= at_ns for link in self._links.of(connection))
 
     def was_cut(self, connection: str, at_ns: int) -> bool:
         """Whether the client ended a connection just after that time."""
         return any(
             link.kind in _OVER and link.by == "client" and at_ns <= link.time_ns <= at_ns + _AT_ONCE_NS
-            for link in self._links.get(connection, ())
+            for link in self._links.of(connection)
         )
 
 

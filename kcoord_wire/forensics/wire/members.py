@@ -32,11 +32,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kcoord_wire.forensics.model import NS_PER_MS, Awaited, MemberLife, SightingKind, broker_address, client_host
+from kcoord_wire.forensics.model import NS_PER_MS, Awaited, MemberLife, SightingKind
+from kcoord_wire.forensics.wire.links import Link, way_of
 from kcoord_wire.forensics.wire.outages import OutageTrace
 from kcoord_wire.forensics.wire.signs import NS_PER_S, REFUSALS
 from kcoord_wire.forensics.wire.trace import LeaveReason, MemberTrace, RebalanceTrace
-from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
+from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.protocol.wording import clock
 
@@ -100,10 +101,6 @@ class _Ends:
         for request in traffic.requests:
             if request.who and request.api != "LeaveGroup":
                 self._requests.setdefault(request.who, []).append(request)
-        self._resent: dict[tuple[str, str], list[Link]] = {}
-        for link in traffic.links:
-            if link.kind == SightingKind.RESENT:
-                self._resent.setdefault(_way(link.connection), []).append(link)
         self._answered = {member.member_id: self._last_answer(member.member_id) for member in members}
 
     def _last_answer(self, name: str) -> int:
@@ -127,7 +124,7 @@ class _Ends:
     # ---- its connection ended
 
     def _by_connection(self, member: MemberTrace) -> End | None:
-        links = self._traffic.links_of.get(self._last_connection(member), ())
+        links = self._traffic.links.of(self._last_connection(member))
         heard_ns = self._heard_ns(member.member_id)
         after = [link for link in links if link.time_ns >= heard_ns]
         end = next((link for link in after if link.kind in _ENDS), None)
@@ -156,10 +153,8 @@ class _Ends:
 
     def _is_cut_off(self, member: MemberTrace, from_ns: int, to_ns: int) -> bool:
         """Whether bytes between its host and its broker were sent again and again in a time."""
-        way = _way(self._last_connection(member))
-        return any(
-            link.time_ns >= from_ns and (link.since_ns or link.time_ns) <= to_ns for link in self._resent.get(way, ())
-        )
+        resent = self._traffic.links.on(way_of(self._last_connection(member)), SightingKind.RESENT)
+        return any(link.time_ns >= from_ns and (link.since_ns or link.time_ns) <= to_ns for link in resent)
 
     def _last_connection(self, member: MemberTrace) -> str:
         """The connection on which it was answered last, or on which it waits for an answer."""
@@ -202,10 +197,6 @@ class _Ends:
                 if request.api in _WAITING and request.answered is not None:
                     signs.append(request.answered.time_ns)
         return max((sign for sign in signs if sign <= until_ns), default=0)
-
-
-def _way(connection: str) -> tuple[str, str]:
-    return client_host(connection), broker_address(connection)
 
 
 def _is_present(member: MemberTrace, at_ns: int) -> bool:

@@ -18,12 +18,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Outage, SightingKind, broker_address, client_host
 from kcoord_wire.forensics.wire.joins import Failover
+from kcoord_wire.forensics.wire.links import Link
 from kcoord_wire.forensics.wire.signs import LONG_NS, NEVER_NS, NS_PER_S, Moment, Wait
-from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
+from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic
 from kcoord_wire.forensics.wire.unwritten import Unwritten
 from kcoord_wire.protocol.error_codes import describe_error
 
@@ -249,15 +252,9 @@ class _Gap:
         lost = [(end.time_ns, end.connection) for end in self.ends]
         lost += [(link.time_ns, link.connection) for link in self.refused]
         last_ns, hosts = max(time_ns for time_ns, _ in lost), {client_host(name) for _, name in lost}
-        return min(
-            (
-                link.time_ns
-                for link in self.traffic.links
-                if link.kind == SightingKind.OPENED and link.time_ns > last_ns
-                if broker_address(link.connection) == broker and client_host(link.connection) in hosts
-            ),
-            default=None,
-        )
+        ways = [(host, broker) for host in hosts if broker is not None]
+        opened = self.traffic.links.on_all(ways, SightingKind.OPENED)
+        return next((link.time_ns for link in opened if link.time_ns > last_ns), None)
 
     @property
     def _until_ns(self) -> int:
@@ -333,7 +330,8 @@ class _Gap:
             took = None if wait.answered_ns is None else (wait.answered_ns - wait.asked_ns) / NS_PER_S
             text = f"{wait.api} was not answered" + ("" if took is None else f" for {took:.1f} s")
             yield Evidence(wait.asked_ns, wait.source, wait.seq, text)
-        if self.to_ns is None and (waiting := {wait.connection for wait in self.waits} - self.traffic.closed.keys()):
+        closed = self.traffic.links.closed
+        if self.to_ns is None and (waiting := {name for wait in self.waits if (name := wait.connection) not in closed}):
             text = f"the source ends while requests of {len(waiting)} open connections wait"
             yield Evidence(self.traffic.horizon_ns, "", _NO_FRAME, text)
         if self._is_cut():
@@ -363,11 +361,10 @@ class _Gaps:
         for failover in self._failovers:
             if failover.is_refusal or failover.ended:
                 self._at(failover.begin.time_ns, failover.end.time_ns).failovers.append(failover)
-        hosts = {client_host(name) for name in self._service.spans}
-        for link in self._traffic.links_with(hosts=hosts):  # spans are of connections from these hosts
+        for link in self._lost():
             if link.kind in _ENDS:
                 self._note_end(link)
-            elif link.kind == SightingKind.REFUSED and self._is_to_coordinator(link):
+            elif self._is_to_coordinator(link):
                 self._at(link.time_ns).refused.append(link)
         for wait in self._service.waits:
             if not self._is_parked(wait.asked_ns, wait.asked_ns, wait.connection):
@@ -375,6 +372,14 @@ class _Gaps:
         for from_ns, to_ns in self._service.silences:
             self._note_silence(from_ns, to_ns)
         return list(self._gaps.values())
+
+    def _lost(self) -> list[Link]:
+        """Return in order the ends of its connections, and its hosts' attempts that its brokers refused."""
+        links, spans = self._traffic.links, self._service.spans
+        hosts, brokers = {client_host(name) for name in spans}, {broker_address(name) for name in spans}
+        refused = links.on_all(product(hosts, brokers), SightingKind.REFUSED)
+        ends = (link for name in spans for link in links.of(name) if link.kind in _ENDS)
+        return sorted([*refused, *ends], key=attrgetter("order"))
 
     def _is_to_coordinator(self, link: Link) -> bool:
         return broker_address(link.connection) == self._service.broker_before(link.time_ns)
@@ -433,6 +438,6 @@ class _Gaps:
         """Whether the connection that a member used last was closed by then, though not by the broker."""
         used = [name for name in self._traffic.heartbeats.connections.get(member_id, ()) if name in self._service.spans]
         latest = max(used, key=lambda name: self._service.spans[name][1], default="")
-        links = self._traffic.links_of.get(latest, ())
+        links = self._traffic.links.of(latest)
         ended = [link.time_ns for link in links if link.kind in _ENDS and link.by != "broker"]
         return bool(ended) and ended[-1] <= until_ns

@@ -297,7 +297,7 @@ class ResponseIndex:
         return any(
             link.kind == SightingKind.HOLE and link.time_ns >= from_ns and (link.since_ns or link.time_ns) <= to_ns
             for name in names
-            for link in self.traffic.links_of.get(name, ())
+            for link in self.traffic.links.of(name)
         )
 
     # ---- outages
@@ -328,7 +328,7 @@ class ResponseIndex:
 
     def is_cut_off(self, request: GroupRequest) -> bool:
         """Whether it was parked when the coordinator was lost."""
-        end = self.traffic.closed.get(request.connection)
+        end = self.traffic.links.closed.get(request.connection)
         return end is not None and any(
             request.due <= failover.begin and failover.begin.time_ns <= end <= failover.end.time_ns
             for failover in self.failovers
@@ -338,8 +338,9 @@ class ResponseIndex:
         """Whether its connection ended later, except by the client: the coordinator keeps what a process that died had
         sent.
         """
-        is_ended = self.traffic.closed.get(request.connection, -1) >= request.asked.time_ns
-        return is_ended and not any(link.by == "client" for link in self.traffic.links_of.get(request.connection, ()))
+        links = self.traffic.links
+        is_ended = links.closed.get(request.connection, -1) >= request.asked.time_ns
+        return is_ended and not any(link.by == "client" for link in links.of(request.connection))
 
     def is_parked_to_the_end(self, request: GroupRequest) -> bool:
         """Whether no failover can have broken it off before the source ended."""

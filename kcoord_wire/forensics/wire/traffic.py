@@ -11,10 +11,9 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -22,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kcoord_wire.forensics.coded import coded, in_order, names_of, ranked, whole
-from kcoord_wire.forensics.model import Sighting, SightingKind, broker_address, client_host
+from kcoord_wire.forensics.model import Sighting, SightingKind
+from kcoord_wire.forensics.wire.links import ClientErrors, Fetched, Link, Links, TopicSize, TopicSizes
 from kcoord_wire.forensics.wire.signs import (
     UNKNOWN_SEQ,
     Heartbeats,
@@ -47,7 +47,6 @@ _SIGHTING_ORDER: Final = [
     (name, "ascending") for name in ("time_ns", "source", "connection", "kind", "topic", "partitions", "partition")
 ]
 _OF_LINKS: Final = frozenset({"opened", "closed", "reset", "refused", "resent", "hole"})
-_ENDS: Final = frozenset({SightingKind.CLOSED, SightingKind.RESET})
 _OFFSET_COLUMNS: Final = [
     "asked_ns",
     "answered_ns",
@@ -177,59 +176,26 @@ class GroupRequest:
         return {self.member_id, self.given_id, *(leaver.member_id for leaver in self.leavers)} - {""}
 
 
-class TopicSize(NamedTuple):
-    """The size of a topic as a Metadata response stated it."""
-
-    at: Moment
-    client_id: str | None
-    connection: str
-    topic: str
-    partitions: int
-
-
-class Link(NamedTuple):
-    """Something that happened to a connection, or to an attempt to make one. The fields are those of `model.Sighting`.
-
-    :ivar kind: OPENED, CLOSED, RESET, REFUSED, RESENT or HOLE
-    :ivar order: its index in `Sightings.links`
-    """
-
-    time_ns: int
-    kind: str
-    connection: str
-    client_id: str | None
-    by: str | None
-    text: str | None
-    since_ns: int | None = None
-    order: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Sightings:
     """What a capture shows outside groups; all groups of an analysis share it.
 
-    :ivar sizes: sizes of topics, in order of time
-    :ivar closed: when connections were closed, by connection
-    :ivar links: what happened to connections, in order of time
-    :ivar links_of: the same, by connection
-    :ivar links_from: the same, by the client's host
-    :ivar refused_by: those of REFUSED, by the broker's address
-    :ivar errors: rows of ERROR, and of FETCHED that an ACL refused
+    :ivar sizes: sizes of topics
+    :ivar links: what happened to connections
     :ivar last_ns: the last time in the table, 0 for none; that of `fetched` does not count
-    :ivar fetched: what Fetch and ListOffsets show, in order of time, as columns of `Sighting`; topics have their names
+    :ivar fetched: what Fetch and ListOffsets show
+    :ivar errors: what clients were refused
+    :ivar ends: the last time of each source in the table
     :ivar rows: the table itself
     """
 
-    sizes: list[TopicSize]
-    closed: dict[str, int]
-    links: list[Link]
-    links_of: dict[str, list[Link]]
-    links_from: dict[str, list[Link]]
-    refused_by: dict[str, list[Link]]
+    sizes: TopicSizes
+    links: Links
     last_ns: int
-    fetched: pa.Table
-    errors: list[Sighting] = field(default_factory=list)
-    rows: pa.Table | None = None
+    fetched: Fetched
+    errors: ClientErrors
+    ends: Mapping[str, int]
+    rows: pa.Table
 
 
 @dataclass
@@ -241,14 +207,9 @@ class GroupTraffic:
     :ivar service: when members were answered
     :ivar commits: OffsetCommit requests, as columns (`_OFFSET_COLUMNS`), in order of time
     :ivar positions: answered OffsetFetch requests, in the same columns
-    :ivar fetched: what Fetch and ListOffsets show, those of other groups included
-    :ivar sightings: sizes of topics, in order of time
-    :ivar closed: when connections were closed, by connection
-    :ivar links: what happened to connections, those of other groups included
-    :ivar links_of: the same, by connection: what every group asks for is looked up here, since captures of a thousand
-        groups have a hundred thousand links
-    :ivar links_from: the same, by the client's host
-    :ivar refused_by: the refused attempts, by the broker's address
+    :ivar fetched: what Fetch and ListOffsets show, those of other groups included, as the next two
+    :ivar sizes: sizes of topics
+    :ivar links: what happened to connections
     :ivar answered_ns: times of the first and the last response on each connection
     :ivar horizon_ns: the last time in the source
     :ivar covered_ns: where there are several sources, until when those that show a member go on, by member id
@@ -261,13 +222,9 @@ class GroupTraffic:
     service: Service
     commits: pa.Table
     positions: pa.Table
-    fetched: pa.Table
-    sightings: list[TopicSize]
-    closed: dict[str, int]
-    links: list[Link]
-    links_of: dict[str, list[Link]]
-    links_from: dict[str, list[Link]]
-    refused_by: dict[str, list[Link]]
+    fetched: Fetched
+    sizes: TopicSizes
+    links: Links
     first_ns: int
     last_ns: int
     horizon_ns: int
@@ -279,12 +236,6 @@ class GroupTraffic:
     def seen_until(self, member_id: str) -> int:
         """Until when the source would show what a member sends: the capture of its host may end before the others."""
         return self.covered_ns.get(member_id, self.horizon_ns)
-
-    def links_with(self, *, connections: Iterable[str] = (), hosts: Iterable[str] = ()) -> list[Link]:
-        """Return what happened to these connections, and to those of these clients' hosts, in the order of `links`."""
-        found = [link for name in connections for link in self.links_of.get(name, ())]
-        found += (link for host in hosts for link in self.links_from.get(host, ()))
-        return sorted(found, key=attrgetter("order"))
 
     @cached_property
     def names(self) -> set[str]:
@@ -317,26 +268,24 @@ def read_traffic(exchanges: pa.Table, topics: Sightings) -> GroupTraffic:
         commits=_with_offsets(placed, pc.equal(placed["api"], "OffsetCommit")),
         positions=_with_offsets(placed, _has_positions(placed)),
         fetched=topics.fetched,
-        sightings=topics.sizes,
-        closed=topics.closed,
+        sizes=topics.sizes,
         links=topics.links,
-        links_of=topics.links_of,
-        links_from=topics.links_from,
-        refused_by=topics.refused_by,
         first_ns=min(times, default=0),
         last_ns=max(times, default=0),
         horizon_ns=max([*times, topics.last_ns]),
         count=len(exchanges),
         unplaced=len(exchanges) - len(placed),
         answered_ns=answer_spans(placed["answered_ns"], placed["connection"]),
-        covered_ns=_covered(placed, topics.rows),
+        covered_ns=_covered(placed, topics.ends),
     )
 
 
-def _covered(exchanges: pa.Table, sightings: pa.Table | None) -> dict[str, int]:
+def _covered(exchanges: pa.Table, sighted: Mapping[str, int]) -> dict[str, int]:
     """Return until when the sources that show a member go on; empty where there is one source.
 
     Sources that have a connection or a member in common are of one place, such as the files of a recording.
+
+    :param sighted: see `Sightings.ends`
     """
     sources = names_of(exchanges["source"])
     if len(sources) <= 1:
@@ -344,18 +293,23 @@ def _covered(exchanges: pa.Table, sightings: pa.Table | None) -> dict[str, int]:
     anything = pc.is_valid(exchanges["source"])
     members = distinct(exchanges, pc.not_equal(exchanges["member_id"], ""), ["source", "member_id"])
     links = {(source, name.rpartition("#")[0]) for source, name in distinct(exchanges, anything, _PLACES)}
-    last = np.zeros(len(sources) + 1, np.int64)  # the last one is for rows of no source here
-    for table, column in ((exchanges, "asked_ns"), (exchanges, "answered_ns"), (sightings, "time_ns")):
-        if table is not None:
-            codes = pc.fill_null(whole(ranked(table["source"], sources)), len(sources)).to_numpy()
-            np.maximum.at(last, codes, pc.fill_null(whole(table[column]), 0).to_numpy())
-    ends = dict(zip(sources, last.tolist(), strict=False))
+    known = (sighted, _last_times(exchanges, "asked_ns"), _last_times(exchanges, "answered_ns"))
+    ends = {source: max(each.get(source, 0) for each in known) for source in sources}
     together = _together({*links, *members})
     found: dict[str, int] = {}
     for source, member_id in members:
         end_ns = max(ends[each] for each in ends if together[each] == together[source])
         found[member_id] = max(found.get(member_id, 0), end_ns)
     return found
+
+
+def _last_times(rows: pa.Table, column: str) -> dict[str, int]:
+    """Return the last time of each source, 0 for none."""
+    sources = names_of(rows["source"])
+    last = np.zeros(len(sources) + 1, np.int64)  # the last one is for rows without a source
+    codes = pc.fill_null(whole(ranked(rows["source"], sources)), len(sources)).to_numpy()
+    np.maximum.at(last, codes, pc.fill_null(whole(rows[column]), 0).to_numpy())
+    return dict(zip(sources, last.tolist(), strict=False))
 
 
 def _together(links: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -531,12 +485,7 @@ def _set_due(requests: list[GroupRequest]) -> None:
 
 def read_sightings(topics: pa.Table) -> Sightings:
     """Read a table of `model.Sighting`. An analysis of many groups reads it once."""
-    sizes: list[TopicSize] = []
-    closed: dict[str, int] = {}
-    links: list[Link] = []
-    links_of: dict[str, list[Link]] = {}
-    links_from: dict[str, list[Link]] = {}
-    refused_by: dict[str, list[Link]] = {}
+    sizes, links = TopicSizes(), Links()
     errors: list[Sighting] = []
     last_ns = 0
     given, topics = topics, topics.sort_by(_SIGHTING_ORDER)
@@ -553,22 +502,17 @@ def read_sightings(topics: pa.Table) -> Sightings:
         kind = item["kind"]
         if kind in _OF_LINKS:
             who = (item["client_id"], item["by"], item["text"], item["since_ns"])
-            link = Link(time_ns, kind, connection, *who, len(links))
-            links.append(link)
-            links_of.setdefault(connection, []).append(link)
-            links_from.setdefault(client_host(connection), []).append(link)
-            if kind == SightingKind.REFUSED:
-                refused_by.setdefault(broker_address(connection), []).append(link)
-            if kind in _ENDS:
-                closed[connection] = time_ns
+            links.add(Link(time_ns, kind, connection, *who))
         elif kind == SightingKind.TOPIC and item["partitions"] is not None:
             at = Moment(time_ns, item["source"] or "", _NO_FRAME)
-            sizes.append(TopicSize(at, item["client_id"], connection, item["topic"] or "", item["partitions"]))
+            sizes.add(TopicSize(at, item["client_id"], connection, item["topic"] or "", item["partitions"]))
         elif kind == SightingKind.ERROR:
             errors.append(Sighting(**item))
     forbidden = fetched.filter(pc.equal(fetched["error_code"], ErrorCode.TOPIC_AUTHORIZATION_FAILED.value))
     errors += [Sighting(kind=SightingKind.FETCHED, **row) for row in forbidden.to_pylist()]
-    return Sightings(sizes, closed, links, links_of, links_from, refused_by, last_ns, fetched, errors, given)
+    return Sightings(
+        sizes, links, last_ns, Fetched(fetched), ClientErrors(errors), _last_times(given, "time_ns"), given
+    )
 
 
 def _with_names(fetched: pa.Table, topics: pa.Table) -> pa.Table:

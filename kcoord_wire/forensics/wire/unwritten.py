@@ -24,15 +24,16 @@ from statistics import median
 from typing import Final
 
 from kcoord_wire.forensics.model import SightingKind, broker_address
+from kcoord_wire.forensics.wire.links import Link
 from kcoord_wire.forensics.wire.signs import NS_PER_S, REFUSALS
-from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic, Link
+from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic
 from kcoord_wire.protocol.error_codes import ErrorCode, describe_error
 
 _WRITES: Final = frozenset({"OffsetCommit", "SyncGroup", "JoinGroup", "LeaveGroup", "ConsumerGroupHeartbeat"})
 _ONE_NS: Final = 30 * NS_PER_S  # refusals of one time are not further apart
 _AROUND_NS: Final = 10 * NS_PER_S
 _NOTABLE_NS: Final = NS_PER_S
-_ENDS: Final = (SightingKind.CLOSED, SightingKind.RESET)
+_LOST: Final = (SightingKind.REFUSED, SightingKind.CLOSED, SightingKind.RESET)
 
 
 @dataclass(slots=True, eq=False)
@@ -96,7 +97,7 @@ def _episode(traffic: GroupTraffic, broker: str, signs: list[GroupRequest]) -> U
     around = (from_ns - _AROUND_NS, last_ns + _AROUND_NS)
     if any(_is_moving(request, around) for request in traffic.requests):
         return None
-    if any(_is_down(link, broker, (from_ns, last_ns)) for link in traffic.links):
+    if any(_is_lost(link) for kind in _LOST for link in traffic.links.to(broker, kind, from_ns, last_ns)):
         return None
     return Unwritten(broker, signs, from_ns, traffic.service.next_answer(last_ns))
 
@@ -107,6 +108,6 @@ def _is_moving(request: GroupRequest, around: tuple[int, int]) -> bool:
     return is_other and request.answered is not None and around[0] <= request.answered.time_ns <= around[1]
 
 
-def _is_down(link: Link, broker: str, span: tuple[int, int]) -> bool:
-    is_lost = link.kind == SightingKind.REFUSED or (link.kind in _ENDS and link.by == "broker")
-    return is_lost and span[0] <= link.time_ns <= span[1] and broker_address(link.connection) == broker
+def _is_lost(link: Link) -> bool:
+    """Whether the broker is to blame."""
+    return link.kind == SightingKind.REFUSED or link.by == "broker"

@@ -1,0 +1,98 @@
+"""What an analysis does for each group depends on the group, not on how many others there are."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields, is_dataclass, replace
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+
+from kcoord_wire.forensics.analysis import Collected
+from kcoord_wire.forensics.model import Exchange, Sighting, SightingKind, table_of
+from tests.support.exchange_script import Script, at
+
+OLD, NEW = "10.0.9.9:9092", "10.0.9.8:9092"
+
+
+def eventful() -> Script:
+    """A group whose story takes links, sizes of topics, errors and fetches: its host is cut off, its broker refuses."""
+    script = Script()
+    script.form("c1", "c2", "c3", owners={"c1": {"orders": [0]}, "c2": {"orders": [1]}, "c3": {"orders": [2]}})
+    script.beats("c1", 1_000, 20_000, 1)
+    script.beats("c2", 1_000, 60_000, 1)
+    script.beats("c3", 1_000, 9_000, 1)
+    script.closed("c3", 9_500, by="client")
+    for number, second in enumerate((21, 28, 35)):
+        name = f"10.0.0.1:{5_000 + number}-{OLD}#t{number}"
+        script.closed(
+            "c1", second * 1_000, kind=SightingKind.REFUSED, connection=name, text="no answer to 3 SYNs in 3.0 s"
+        )
+    text = "1,448 bytes sent again 9 times in 30.0 s"
+    script.closed("c1", 50_000, kind=SightingKind.RESENT, by="client", since_ns=at(20_000), text=text)
+    for ms in range(1_000, 60_000, 2_000):
+        script.closed("c2", ms, kind=SightingKind.OPENED, connection=f"10.0.0.2:{ms}-{NEW}#o{ms}")
+        script.closed("c2", ms + 900, kind=SightingKind.CLOSED, connection=f"10.0.0.2:{ms}-{NEW}#o{ms}", by="client")
+        script.fetch("c2", ms, 1, ms, ms + 10)
+        script.saw("c2", ms, "orders", 3 + ms // 30_000)
+        script.topics.append(
+            Sighting(
+                at(ms), "script", f"10.0.0.2:{ms}-{NEW}#o{ms}", "c2", SightingKind.ERROR,
+                "orders", api="Metadata", error_code=29,
+            )
+        )  # fmt: skip
+        script.commit("c2", ms, {1: ms}, error_code=15 if 40_000 < ms < 50_000 else 0)
+    return script
+
+
+def renamed(value: Any, number: int) -> Any:
+    """The same row, or part of one, of a group with another name, on other hosts, with a topic of its own."""
+    if isinstance(value, str):
+        text = value.replace("10.0.0.", f"10.1.{number}.").replace("billing", f"billing-{number:03}")
+        return text.replace("orders", f"orders-{number:03}")
+    if isinstance(value, list):
+        return [renamed(each, number) for each in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{each.name: renamed(getattr(value, each.name), number) for each in fields(value)})
+    return value
+
+
+def copies(count: int) -> tuple[pa.Table, pa.Table]:
+    """The exchanges and sightings of groups that differ in their names, at the same brokers."""
+    script = eventful()
+    exchanges: list[Exchange] = [renamed(row, number) for number in range(count) for row in script.rows]
+    sightings: list[Sighting] = [renamed(row, number) for number in range(count) for row in script.topics]
+    return table_of(Exchange, exchanges), table_of(Sighting, sightings)
+
+
+def lines_of(count: int) -> tuple[int, list[str]]:
+    """How many lines of the package an analysis of so many groups runs, and what it finds."""
+    exchanges, sightings = copies(count)
+    collected = Collected(None)
+    collected.add_exchanges(exchanges.combine_chunks().to_batches()[0], sightings.combine_chunks().to_batches()[0])
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace if "kcoord_wire" in frame.f_code.co_filename else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        analysis = collected.analysis()
+    finally:
+        sys.settrace(before)
+    found = [outage.kind for history in analysis.histories for outage in history.outages]
+    return lines, sorted([*found, *(each.detector for history in analysis.histories for each in history.findings)])
+
+
+def test_work_is_linear_in_groups() -> None:
+    """Lines of Python, loops of comprehensions among them: a walk over everything for each group adds a square."""
+    one = lines_of(1)[1]  # imports, too
+    assert {"host blocked", "log not written", "dead_member", "refused"} <= set(one)
+    few, of_few = lines_of(4)
+    many, of_many = lines_of(12)
+    assert (of_few, of_many) == (sorted(one * 4), sorted(one * 12))
+    assert many <= 3 * few
