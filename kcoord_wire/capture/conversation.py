@@ -377,7 +377,7 @@ class RawConversation:
         body = direction.whole(data)
         if body is None:
             return list(self._frames(side, direction.feed(data, (time_ns, number))))
-        # Nearly always: a segment is a frame. All of `read_raw_frames` takes a quarter less time.
+        # Nearly always: a segment is a frame. `read_raw_frames` takes 6 to 8 % less of processor time than without.
         return [self._frame(side, direction, body, len(body), (time_ns, number))]
 
     def hole(
