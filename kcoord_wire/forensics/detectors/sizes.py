@@ -111,15 +111,20 @@ def deploy(seen: Seen) -> Iterator[DetectorResult]:
         pairs = [pair for pair in pairs if pair.old in before and pair.old.protocol == pair.new.protocol]
         names = {client_of(pair.old) for pair in pairs}
         count = len(names) if len(names) > 1 else len(pairs)  # all instances may have one client id
-        if count < DEPLOY_THRESHOLD or 2 * count < len(before):
-            continue
-        if seen.history.group.origin == "text" and not _is_in_turn(pairs, len(before)):
-            continue
-        if count >= len(before) or _dip(seen.history, pairs) < DEPLOY_THRESHOLD:
+        if _is_deploy(seen.history, pairs, count, len(before)):
             yield _deploy(seen.history, pairs, count, max(count, len(before)))
 
 
 _IN_TURN: Final = 3  # two may be late with their polls one after the other
+
+
+def _is_deploy(history: GroupHistory, pairs: Sequence[_Replaced], count: int, before: int) -> bool:
+    """Whether so many of the members before were replaced together as the source needs for that."""
+    if count < DEPLOY_THRESHOLD or 2 * count < before:
+        return False
+    if history.group.origin == "text" and not _is_in_turn(pairs, before):
+        return False
+    return count >= before or _dip(history, pairs) < DEPLOY_THRESHOLD
 
 
 def _is_in_turn(pairs: Sequence[_Replaced], before: int) -> bool:
@@ -392,10 +397,11 @@ def _added_at_the_start(history: GroupHistory, steps: Sequence[Step]) -> Iterato
         return
     left, at_ns = steps[0].left, steps[0].at_ns
     came_ns = min(life.joined_ns for life in left)
-    before = [life for life in history.members if _is_there(life, came_ns) and life not in left]
-    others = [life for life in history.members if came_ns <= life.joined_ns < at_ns and life not in left]
-    if before and not others and at_ns - came_ns <= leaves[1].at_ns - at_ns:
-        yield Step(came_ns, list(left), [], len(before) + len(left))
+    others = [life for life in history.members if life.joined_ns < at_ns and life not in left]
+    before = sum(_is_there(life, came_ns) for life in others)
+    is_last = all(life.joined_ns < came_ns for life in others)
+    if before and is_last and at_ns - came_ns <= leaves[1].at_ns - at_ns:
+        yield Step(came_ns, list(left), [], before + len(left))
 
 
 def _leave_again(steps: Sequence[Step]) -> bool:
