@@ -372,7 +372,7 @@ _ADVICE_ON_HOT: Final = (
 )
 
 
-@detector(83, basis="frames")
+@detector(84, basis="frames")
 def hot_partition(seen: Seen) -> Iterator[DetectorResult]:
     """Hot partition: most records of a topic come to one partition, which one member reads.
 

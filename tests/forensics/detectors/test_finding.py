@@ -107,7 +107,7 @@ def test_detect_returns_the_worst_first() -> None:
         members=[life("old"), life("new", 20, protocol="consumer", assignors=[])],
     )
     found = detect(everything)
-    assert [f.severity for f in found] == ["critical", "warning", "info"]
+    assert [f.severity for f in found] == ["critical", "warning", "warning", "info"]
     assert found[0].detector == "storm"
     assert detect(group()) == []
     assert detect(everything, table_of(Exchange, [])) == found
