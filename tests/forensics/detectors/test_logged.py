@@ -122,6 +122,12 @@ def test_a_static_member_replaced_twice_is_no_deploy(tmp_path: Path) -> None:
     (found,) = found_in(tmp_path, server=log4j(*STABLE, (2, line), (5, line)))
     assert found.detector == "logged_course"
     assert found.text.endswith("static members: pod-1, 2 times in 3.0 s")
+    fenced = (
+        f"INFO {COORDINATOR} Request memberId={M} for static member with groupInstanceId=pod-1 is fenced by existing "
+        "memberId=pod-1-7a1a3574 during operation heartbeat"
+    )
+    (found,) = found_in(tmp_path, server=log4j(*STABLE, (2, line), (3, fenced)))
+    assert found.detector == "logged_refusals"
 
 
 @pytest.mark.parametrize(
