@@ -125,8 +125,8 @@ _FENCED: Final = ("broker_fenced", "fenced")
 def static_deploy(seen: Seen) -> Iterator[DetectorResult]:
     """Static deploy, in a log: a new process took the place of a static member, of each at most once.
 
-    Not where the old process is fenced afterwards, because it lives. Always info, and a note of a group in which nothing
-    else happened. A capture shows it as members that go on.
+    Not where the old process is fenced afterwards, because it lives. Always info, and a note of a group in which
+    nothing else happened. A capture shows it as members that go on.
     """
     fenced = {row.instance_id for kind in _FENCED for row in _by_kind(seen, "refusals").get(kind, [])}
     rows = [row for row in _by_kind(seen, "course").get(_REPLACED, []) if row.instance_id not in fenced]

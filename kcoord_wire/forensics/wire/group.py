@@ -337,7 +337,7 @@ class UnseenStarts:
     """Finds starts that are not in the source.
 
     :ivar unanswered: requests since the last completed join that have no response
-    :ivar pending: member ids that were given out and have not joined yet
+    :ivar pending: member ids that were given out and have not joined yet, with the requests that they were given to
     :ivar sync_due: when the time for SyncGroup is over (ns), and for which join
     """
 
@@ -345,7 +345,7 @@ class UnseenStarts:
         self._group = group
         self._responses = group.responses
         self.unanswered: list[GroupRequest] = []
-        self.pending: set[str] = set()
+        self.pending: dict[str, GroupRequest] = {}
         self.sync_due: tuple[int, Join] | None = None
 
     def forget(self) -> None:

@@ -380,6 +380,7 @@ class Replay(GroupState):
             if member_id in self.members:
                 continue
             asked = next((request for request in join.requests if request.who == member_id), None)
+            asked = asked or self._unseen.pending.pop(member_id, None)
             lost = next((request for request in self._unseen.unanswered if request.member_id == member_id), None)
             if asked is None and lost is not None and lost.api == "JoinGroup":
                 self.take_join(self.admit(self.new_member(lost, member_id, lost.due)), lost)
@@ -464,7 +465,7 @@ class Replay(GroupState):
     def _leaving_member(self, at: Moment, request: GroupRequest, leaver: Leaver) -> MemberTrace | None:
         who = leaver.member_id or self.instances.get(leaver.instance_id or "", "")
         if who in self._unseen.pending:
-            self._unseen.pending.discard(who)
+            del self._unseen.pending[who]
             return None
         if leaver.error_code or request.error or not who:
             return None
@@ -545,9 +546,9 @@ class Replay(GroupState):
 
     def _answer(self, at: Moment, request: GroupRequest) -> None:
         if request.api == "JoinGroup" and request.error == ErrorCode.MEMBER_ID_REQUIRED and request.given_id:
-            self._unseen.pending.add(request.given_id)
+            self._unseen.pending[request.given_id] = request
         elif request.api == "JoinGroup" and request.error == 0:
-            self._unseen.pending.discard(request.who)
+            self._unseen.pending.pop(request.who, None)
         elif request.api == "SyncGroup" and request.error == 0:
             self._assign(at, request)
         elif request.error in _REJECTIONS:

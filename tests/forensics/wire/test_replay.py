@@ -20,6 +20,18 @@ def test_a_join_refused_with_a_member_id_starts_nothing() -> None:
     assert [life.member_id for life in script.history().members] == ["c1-id"]
 
 
+def test_a_member_whose_join_is_lost_is_whom_its_id_was_given_to() -> None:
+    script = Script()
+    script.form("c1")
+    script.join("c2", 5_000, 5_001, member_id="", error_code=79, given_member_id="c2-id")
+    script.join("c1", 5_900, 6_000, 2, members=["c1", "c2"])
+    script.sync("c1", 6_001, 6_002, 2, {"orders": [0]}, {"c1": {"orders": [0]}, "c2": {"orders": [1]}})
+    assert [(life.client_id, life.client_host) for life in script.history().members] == [
+        ("c1", "10.0.0.1"),
+        ("c2", "10.0.0.2"),
+    ]
+
+
 def test_a_start_while_members_join_adds_to_the_rebalance() -> None:
     script = Script()
     script.form("c1")
