@@ -103,7 +103,7 @@ def test_a_script_is_its_own_source(drawn: Drawn) -> None:
 def test_every_row_is_a_method_of_the_world_and_is_drawn(drawn: Drawn) -> None:
     scripts = [drawn.script(seed) for seed in range(40)]
     drawn_calls = {action.call for script in scripts for action in script.actions}
-    assert drawn_calls >= {row.call for row in drawn.rows}
+    assert drawn_calls >= {row.call for row in drawn.rows if row.odds}
     assert all(callable(getattr(scripts[0].world, call)) for call in drawn_calls)
     assert sum(row.odds for row in drawn.rows) == 100
 
