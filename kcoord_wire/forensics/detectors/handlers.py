@@ -112,12 +112,13 @@ def handled(seen: Seen) -> list[Handled]:
     if seen.exchanges is None:
         return []
     lives = {life.member_id: life for life in seen.history.members if life.protocol == "classic"}
+    rounds = _of_rounds(seen.exchanges)
     found = []
     for rebalance in seen.history.rebalances:
         for member_id, why in _waited_for(rebalance):
             life = lives.get(member_id)
             if life is not None and life.rebalance_timeout_ms:
-                found.append(_took(seen.exchanges, life, rebalance, why, seen.history.group.last_ns))
+                found.append(_took(rounds, life, rebalance, why, seen.history.group.last_ns))
     return [each for each in found if each is not None and each.took_ns >= max(_limit_ns(each), _SLOW_LEAST_NS)]
 
 
@@ -136,9 +137,9 @@ def _limit_ns(each: Handled) -> int:
     return (each.life.rebalance_timeout_ms or 0) * NS_PER_MS // (1 if each.removed else 2)
 
 
-def _took(exchanges: pa.Table, life: MemberLife, rebalance: Rebalance, why: str, last_ns: int) -> Handled | None:
+def _took(rounds: pa.Table, life: MemberLife, rebalance: Rebalance, why: str, last_ns: int) -> Handled | None:
     """Return how long a member took; None if no answer shows that it heard of the rebalance, or that it lived on."""
-    rows = _requests_of(exchanges, life, rebalance.started_ns)
+    rows = _requests_of(rounds, life, rebalance.started_ns)
     news = [row for row in rows if row["api"] == "Heartbeat" and row["error_code"] == _IN_PROGRESS]
     news = [row for row in news if row["member_id"] == life.member_id]
     if not news or news[0]["answered_ns"] > (rebalance.ended_ns or last_ns):
@@ -157,14 +158,18 @@ def _join_after(rows: Sequence[dict[str, Any]], member_id: str, since_ns: int) -
     return next((row for row in joins if row["member_id"] in ("", member_id)), None)
 
 
-def _requests_of(exchanges: pa.Table, life: MemberLife, since_ns: int) -> list[dict[str, Any]]:
+def _of_rounds(exchanges: pa.Table) -> pa.Table:
+    """Return the joins, and what was answered with REBALANCE_IN_PROGRESS: few of the exchanges of a group."""
+    # of unanswered requests the second is null, and so is the whole
+    is_round = pc.or_(pc.equal(exchanges["api"], "JoinGroup"), pc.equal(exchanges["error_code"], _IN_PROGRESS))
+    return exchanges.filter(is_round).select([*_REQUESTS, "client_id", "client_host"])
+
+
+def _requests_of(rounds: pa.Table, life: MemberLife, since_ns: int) -> list[dict[str, Any]]:
     """Return the joins of a client, and what it was answered with REBALANCE_IN_PROGRESS, in order of time."""
-    own = pc.and_(
-        pc.equal(exchanges["client_id"], life.client_id), pc.equal(exchanges["client_host"], life.client_host)
-    )
-    own = pc.and_(own, pc.greater_equal(exchanges["asked_ns"], since_ns))
-    rows = exchanges.filter(pc.fill_null(own, False)).select(_REQUESTS)
-    rows = rows.filter(pc.or_(pc.equal(rows["api"], "JoinGroup"), pc.equal(rows["error_code"], _IN_PROGRESS)))
+    own = pc.and_(pc.equal(rounds["client_id"], life.client_id), pc.equal(rounds["client_host"], life.client_host))
+    own = pc.and_(own, pc.greater_equal(rounds["asked_ns"], since_ns))
+    rows = rounds.filter(pc.fill_null(own, False)).select(_REQUESTS)
     return sorted(rows.to_pylist(), key=lambda row: row["asked_ns"])
 
 

@@ -515,13 +515,25 @@ def commits_instead_of_joining(seen: Seen) -> Iterator[DetectorResult]:
 
 def _removals(history: GroupHistory, exchanges: pa.Table) -> Iterator[_Removal]:
     software = {life.member_id: life.software or life.library or "" for life in history.members}
+    heard_ns = _last_news(exchanges)
     for rebalance in history.rebalances:
         for gone in rebalance.removed:
-            commits = _commits(exchanges, gone, rebalance) if gone.why == "rebalance timeout" else []
+            has_heard = heard_ns.get(gone.member_id, -1) >= rebalance.started_ns
+            commits = _commits(exchanges, gone, rebalance) if has_heard and gone.why == "rebalance timeout" else []
             if software.get(gone.member_id, "").startswith(_IN_BACKGROUND):
                 continue
             if len(commits) >= _COMMITS:
                 yield _Removal(rebalance, gone.member_id, gone.client_id or gone.member_id, commits)
+
+
+def _last_news(exchanges: pa.Table) -> dict[str, int]:
+    """Return when members asked last what was answered with REBALANCE_IN_PROGRESS, by member id."""
+    is_news = pc.fill_null(pc.equal(exchanges["error_code"], int(ErrorCode.REBALANCE_IN_PROGRESS)), False)
+    rows = exchanges.filter(is_news).select(["member_id", "asked_ns"]).to_pylist()
+    found: dict[str, int] = {}
+    for row in rows:
+        found[row["member_id"]] = max(row["asked_ns"], found.get(row["member_id"], -1))
+    return found
 
 
 def _commits(exchanges: pa.Table, gone: RemovedMember, rebalance: Rebalance) -> list[Evidence]:
