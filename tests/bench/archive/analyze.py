@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from kcoord_wire.capture import read_raw_frames
 from kcoord_wire.capture.pcap import NANOSECONDS, Packet, read_packets
 
-from ..runner import ROOT, Bench, Made, Targets, conditions, digits, shown, table, verdicts
+from ..runner import ROOT, Bench, Made, Targets, conditions, digits, missed, shown, table, verdicts
 from .captures import write_captures
 
 RESULTS: Final = Path(__file__).parent / "results" / "analyze"
@@ -36,7 +36,7 @@ MOST_TIMES: Final = 2.0
 MOST_MEMORY: Final = 1.2
 """Of tshark's memory."""
 NOTES: Final = """\
-`kcoord analyze FILE --quiet` and `tshark -r FILE -Y kafka`, which is told the brokers' ports: it dissects every Kafka
+`kcoord analyze FILE --quiet` and `tshark -r FILE -Y kafka`, with the brokers' ports: it dissects every Kafka
 message and prints a line for each; `kcoord` decodes those of groups, explains them and prints its report. Processor
 seconds (user and system) and the most memory that was resident, each the least of several runs in turns; `kcoord` has
 its bytecode, as an installed package has.
@@ -184,6 +184,12 @@ def markdown(made: Made) -> str:
     return "\n".join([title, "", NOTES, *report(made), "", "## Targets", "", *verdicts(targets(made)), ""])
 
 
+def summary(made: Made) -> str:
+    """The section of docs/benchmarks.md."""
+    how = "[How, and all targets](../tests/bench/archive/results/analyze/latest.md)."
+    return "\n".join([*report(made), "", *missed(targets(made)), "", how])
+
+
 BENCH = Bench(
     about="`kcoord analyze` next to tshark, which dissects the same captures.",
     results=RESULTS,
@@ -191,4 +197,7 @@ BENCH = Bench(
     markdown=markdown,
     options={"runs": {"type": int, "default": 5, "help": "of each program"}},
     quick=True,
+    title="kcoord analyze",
+    command="python -m tests.bench analyze",
+    summary=summary,
 )

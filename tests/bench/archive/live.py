@@ -12,7 +12,7 @@ import pyspark
 
 from tests.support.recordings import record_capture
 
-from ..runner import Bench, Made, Targets, conditions, digits, table, verdicts
+from ..runner import Bench, Made, Targets, conditions, digits, missed, table, verdicts
 from ..spark.measure import watched
 from .captures import write_captures
 from .live_measure import BATCHES, LARGE, SMALL, VARIANTS
@@ -74,6 +74,12 @@ def markdown(made: Made) -> str:
     )
 
 
+def summary(made: Made) -> str:
+    """The section of docs/benchmarks.md."""
+    how = "[How, and all targets](../tests/bench/archive/results/live/latest.md)."
+    return "\n".join([*report(made), "", *missed(targets(made)), "", how])
+
+
 BENCH = Bench(
     about="live rebalances of a growing recording on Spark, next to its parts and to the batch.",
     results=RESULTS,
@@ -82,4 +88,5 @@ BENCH = Bench(
     quick=True,
     title="Live rebalances on Spark",
     command="make bench-size",
+    summary=summary,
 )

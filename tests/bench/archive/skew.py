@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyspark
 
-from ..runner import Bench, Made, Targets, conditions, digits, shown, table, verdicts
+from ..runner import Bench, Made, Targets, conditions, digits, missed, shown, table, verdicts
 from ..spark.measure import watched
 from .captures import write_hours
 from .measure import VARIANTS
@@ -80,10 +80,19 @@ def markdown(made: Made) -> str:
     return "\n".join(["# Skew", "", NOTES, *report(made), "", "## Targets", "", *verdicts(targets(made)), ""])
 
 
+def summary(made: Made) -> str:
+    """The section of docs/benchmarks.md."""
+    how = "[How, and all targets](../tests/bench/archive/results/skew/latest.md)."
+    return "\n".join([*report(made), "", *missed(targets(made)), "", how])
+
+
 BENCH = Bench(
     about="archives in which one connection or one group has nine tenths of the frames, next to an even one.",
     results=RESULTS,
     measure=measure,
     markdown=markdown,
     quick=True,
+    title="Skewed archives on Spark",
+    command="make bench-size",
+    summary=summary,
 )
