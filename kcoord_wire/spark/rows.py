@@ -20,14 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
+from kcoord_wire.forensics.exchanges.sightings import LINK_EVENTS
 from kcoord_wire.forensics.model import arrow_schema
 from kcoord_wire.spark.versions import arrow_schema_of, spark_schema_of
 
 MODES: Final = ("DROPMALFORMED", "FAILFAST", "PERMISSIVE")
 """What becomes of a bad row: it is left out, it ends the job, it is a row with nulls and its error."""
-
-_EVENTS: Final = ("refused", "resent")
-"""Directions of `Frame` whose error says why a connection was refused, or what was sent again: nothing is damaged."""
 
 T = TypeVar("T")
 _Make = Callable[[Any], Any]
@@ -45,10 +43,10 @@ def checked_mode(given: object) -> str:
 
 
 def sound_rows(batch: pa.RecordBatch) -> pa.BooleanArray:
-    """Which rows of a source are not damaged, by their error."""
+    """Which rows of a source are not damaged; the error of an event of a connection says why it was refused, say."""
     sound = batch.column("error").is_null()
     if "direction" in batch.schema.names:
-        sound = pc.or_(sound, pc.is_in(batch.column("direction"), value_set=pa.array(_EVENTS)))
+        sound = pc.or_(sound, pc.is_in(batch.column("direction"), value_set=pa.array(LINK_EVENTS)))
     return sound
 
 

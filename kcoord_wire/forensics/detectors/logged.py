@@ -128,7 +128,8 @@ def static_deploy(seen: Seen) -> Iterator[DetectorResult]:
     Not where the old process is fenced afterwards, because it lives. Always info, and a note of a group in which
     nothing else happened. A capture shows it as members that go on.
     """
-    fenced = {row.instance_id for kind in _FENCED for row in _by_kind(seen, "refusals").get(kind, [])}
+    refused = _by_kind(seen, "refusals")
+    fenced = {row.instance_id for kind in _FENCED for row in refused.get(kind, [])}
     rows = [row for row in _by_kind(seen, "course").get(_REPLACED, []) if row.instance_id not in fenced]
     if rows and _is_once_each(rows):
         reported = _of(_REPLACED)

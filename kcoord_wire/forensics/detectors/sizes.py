@@ -408,9 +408,8 @@ def _leave_again(steps: Sequence[Step]) -> bool:
     """Whether most of those that leave had been added; the first that leave may have been there from the beginning."""
     added: set[str] = set()
     for step in steps:
-        if step.change > 0 or added.issuperset(
-            life.member_id for life in step.left
-        ):  # who replaces one of them is, too
+        is_in_place = added.issuperset(life.member_id for life in step.left)
+        if step.change > 0 or is_in_place:  # the one that replaces one of them is, too
             added.update(life.member_id for life in step.came)
     left = [life for step in [step for step in steps if step.change < 0][1:] for life in step.left]
     return 2 * sum(life.member_id in added for life in left) > len(left)
