@@ -206,6 +206,20 @@ def missed(targets: Targets) -> list[str]:
     return [f"- Missed: {text}: {figures}." for text, met, figures in targets if not met]
 
 
+def results_page(title: str, notes: str, lines: Iterable[str], targets: Targets) -> str:
+    """Return latest.md: how was measured, what was found, and the targets."""
+    return "\n".join([f"# {title}", "", notes, *lines, "", "## Targets", "", *verdicts(targets), ""])
+
+
+def section_text(lines: Iterable[str], targets: Targets, results: Path) -> str:
+    """Return the section of docs/benchmarks.md: what was found, the targets that are missed, and where the rest is.
+
+    :param results: the folder of latest.md
+    """
+    how = f"[How, and all targets](../{results.relative_to(ROOT).as_posix()}/latest.md)."
+    return "\n".join([*lines, "", *missed(targets), "", how])
+
+
 def digits(value: float) -> str:
     """Three digits or more."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from kcoord_wire.capture import read_raw_frames
 from kcoord_wire.capture.pcap import NANOSECONDS, Packet, read_packets
 
-from ..runner import ROOT, Bench, Made, Targets, conditions, digits, missed, shown, table, verdicts
+from ..runner import ROOT, Bench, Made, Targets, conditions, digits, results_page, section_text, shown, table
 from .captures import write_captures
 
 RESULTS: Final = Path(__file__).parent / "results" / "analyze"
@@ -180,14 +180,12 @@ def report(made: Made) -> Iterator[str]:
 
 
 def markdown(made: Made) -> str:
-    title = "# kcoord analyze next to tshark"
-    return "\n".join([title, "", NOTES, *report(made), "", "## Targets", "", *verdicts(targets(made)), ""])
+    return results_page("kcoord analyze next to tshark", NOTES, report(made), targets(made))
 
 
 def summary(made: Made) -> str:
     """The section of docs/benchmarks.md."""
-    how = "[How, and all targets](../tests/bench/archive/results/analyze/latest.md)."
-    return "\n".join([*report(made), "", *missed(targets(made)), "", how])
+    return section_text(report(made), targets(made), RESULTS)
 
 
 BENCH = Bench(

@@ -13,7 +13,7 @@ import pyspark
 
 from kcoord_wire.spark.partitions import MAX_BYTES
 
-from ..runner import Bench, Made, Targets, conditions, missed, table, verdicts
+from ..runner import Bench, Made, Targets, conditions, results_page, section_text, table
 from ..spark.measure import watched
 from .bench import PAPER_BYTES
 from .captures import write_captures
@@ -97,13 +97,12 @@ def report(made: Made) -> Iterator[str]:
 
 
 def markdown(made: Made) -> str:
-    return "\n".join(["# The driver", "", NOTES, *report(made), "", "## Targets", "", *verdicts(targets(made)), ""])
+    return results_page("The driver", NOTES, report(made), targets(made))
 
 
 def summary(made: Made) -> str:
     """The section of docs/benchmarks.md."""
-    how = "[How, and all targets](../tests/bench/archive/results/driver/latest.md)."
-    return "\n".join([*report(made), "", *missed(targets(made)), "", how])
+    return section_text(report(made), targets(made), RESULTS)
 
 
 BENCH = Bench(

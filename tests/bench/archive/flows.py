@@ -16,7 +16,7 @@ from kcoord_wire.spark.matching import FRAMES, match_packed
 from kcoord_wire.spark.partitions import FilePartition, Packing, plan_partitions, read_partition
 from kcoord_wire.spark.places import find_places
 
-from ..runner import Bench, Made, Targets, conditions, digits, missed, shown, table, verdicts
+from ..runner import Bench, Made, Targets, conditions, digits, results_page, section_text, shown, table
 from ..spark.measure import watched
 from .captures import write_captures
 
@@ -109,14 +109,12 @@ def report(made: Made) -> Iterator[str]:
 
 
 def markdown(made: Made) -> str:
-    title = "# One large capture"
-    return "\n".join([title, "", NOTES, *report(made), "", "## Targets", "", *verdicts(targets(made)), ""])
+    return results_page("One large capture", NOTES, report(made), targets(made))
 
 
 def summary(made: Made) -> str:
     """The section of docs/benchmarks.md."""
-    how = "[How, and all targets](../tests/bench/archive/results/flows/latest.md)."
-    return "\n".join([*report(made), "", *missed(targets(made)), "", how])
+    return section_text(report(made), targets(made), RESULTS)
 
 
 BENCH = Bench(

@@ -12,7 +12,7 @@ import pyspark
 
 from tests.support.recordings import record_capture
 
-from ..runner import Bench, Made, Targets, conditions, digits, missed, table, verdicts
+from ..runner import Bench, Made, Targets, conditions, digits, results_page, section_text, table
 from ..spark.measure import watched
 from .captures import write_captures
 from .live_measure import BATCHES, LARGE, SMALL, VARIANTS
@@ -69,15 +69,12 @@ def report(made: Made) -> Iterator[str]:
 
 
 def markdown(made: Made) -> str:
-    return "\n".join(
-        ["# Live rebalances", "", NOTES, *report(made), "", "## Targets", "", *verdicts(targets(made)), ""]
-    )
+    return results_page("Live rebalances", NOTES, report(made), targets(made))
 
 
 def summary(made: Made) -> str:
     """The section of docs/benchmarks.md."""
-    how = "[How, and all targets](../tests/bench/archive/results/live/latest.md)."
-    return "\n".join([*report(made), "", *missed(targets(made)), "", how])
+    return section_text(report(made), targets(made), RESULTS)
 
 
 BENCH = Bench(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyspark
 
-from ..runner import Bench, Made, Targets, conditions, digits, missed, shown, table, verdicts
+from ..runner import Bench, Made, Targets, conditions, digits, results_page, section_text, shown, table
 from ..spark.measure import watched
 from .captures import write_hours
 from .measure import VARIANTS
@@ -77,13 +77,12 @@ def report(made: Made) -> Iterator[str]:
 
 
 def markdown(made: Made) -> str:
-    return "\n".join(["# Skew", "", NOTES, *report(made), "", "## Targets", "", *verdicts(targets(made)), ""])
+    return results_page("Skew", NOTES, report(made), targets(made))
 
 
 def summary(made: Made) -> str:
     """The section of docs/benchmarks.md."""
-    how = "[How, and all targets](../tests/bench/archive/results/skew/latest.md)."
-    return "\n".join([*report(made), "", *missed(targets(made)), "", how])
+    return section_text(report(made), targets(made), RESULTS)
 
 
 BENCH = Bench(
