@@ -28,8 +28,7 @@ from typing import Final, TypeVar
 
 from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.detectors import by_importance, detect, findings_of
-from kcoord_wire.forensics.detectors.finding import person
-from kcoord_wire.forensics.detectors.membership import client_at
+from kcoord_wire.forensics.detectors.finding import client_at, person
 from kcoord_wire.forensics.model import (
     NS_PER_MS,
     Clock,

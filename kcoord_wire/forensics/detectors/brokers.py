@@ -20,6 +20,7 @@ from kcoord_wire.forensics.detectors.finding import (
     DetectorResult,
     Seen,
     busiest,
+    client_at,
     detector,
     error_name,
     finding_of,
@@ -590,7 +591,7 @@ def _by_client(histories: Iterable[GroupHistory]) -> dict[Client, list[MemberLif
     lives: dict[Client, list[MemberLife]] = defaultdict(list)
     for history in histories:
         for life in history.members:
-            lives[life.client_id or "", life.client_host or ""].append(life)
+            lives[client_at(life)].append(life)
     return lives
 
 

@@ -109,8 +109,7 @@ class Seen:
     def too_tight(self) -> frozenset[tuple[str, str]]:
         """Client id and host of those whose sessions ended because of that: what follows from it has no other cause."""
         known = {(each.client_id, each.client_host) for each in self.tight if each.late}
-        lives = (each[0].life for each in self.late)
-        return frozenset(known | self._too_tight | {(life.client_id or "", life.client_host or "") for life in lives})
+        return frozenset(known | self._too_tight | {client_at(each[0].life) for each in self.late})
 
     @property
     def assigned_rounds(self) -> list[tuple[Round, int]]:
@@ -279,6 +278,11 @@ def weigh(findings: Iterable[Finding], history: GroupHistory) -> Iterator[Findin
 def _has_hole(finding: Finding, history: GroupHistory) -> bool:
     until_ns = history.group.last_ns if finding.to_ns is None else finding.to_ns
     return any(hole.to_ns >= finding.from_ns - NEAR_NS and hole.from_ns <= until_ns for hole in history.holes)
+
+
+def client_at(row: MemberLife | Rebalance) -> tuple[str, str]:
+    """Return client id and host, as `Seen.too_tight` has them."""
+    return row.client_id or "", row.client_host or ""
 
 
 def was_cut_off(history: GroupHistory, member_id: str | None, from_ns: int, to_ns: int) -> bool:

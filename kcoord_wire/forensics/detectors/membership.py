@@ -23,6 +23,7 @@ from kcoord_wire.forensics.detectors.finding import (
     DetectorResult,
     Seen,
     busiest,
+    client_at,
     client_of,
     concerns,
     covered_ns,
@@ -37,7 +38,7 @@ from kcoord_wire.forensics.detectors.finding import (
 )
 from kcoord_wire.forensics.detectors.handlers import Handled, handled
 from kcoord_wire.forensics.detectors.sizes import swinging_ids
-from kcoord_wire.forensics.model import BROKER_IN_NAME, NS_PER_MS, Evidence, GroupHistory, MemberLife, Rebalance
+from kcoord_wire.forensics.model import BROKER_IN_NAME, NS_PER_MS, Evidence, GroupHistory, MemberLife
 from kcoord_wire.protocol.wording import first_of, only
 
 if TYPE_CHECKING:
@@ -232,11 +233,6 @@ def _late_text(late: Sequence[LateBeat]) -> str:
     times = "once" if len(late) == 1 else f"{len(late)} times"
     gap = lasting(late[0].gap_ns)
     return f"; {times} the coordinator had removed the member when it was heard again, {gap} after the heartbeat before"
-
-
-def client_at(row: MemberLife | Rebalance) -> tuple[str, str]:
-    """Return client id and host, as `Seen.too_tight` has them."""
-    return row.client_id or "", row.client_host or ""
 
 
 # ---- flapping member

@@ -15,6 +15,7 @@ from kcoord_wire.forensics.detectors.finding import (
     DetectorResult,
     Seen,
     busiest,
+    client_at,
     detector,
     first_evidence,
     lasting,
@@ -22,7 +23,7 @@ from kcoord_wire.forensics.detectors.finding import (
     runs,
     subscription_traits,
 )
-from kcoord_wire.forensics.detectors.membership import client_at, loops_of
+from kcoord_wire.forensics.detectors.membership import loops_of
 from kcoord_wire.forensics.detectors.rounds import Round
 from kcoord_wire.forensics.detectors.sizes import swinging_ids
 from kcoord_wire.forensics.model import (
