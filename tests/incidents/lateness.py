@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.incidents.hall import Scene
 from tests.incidents.labels import Act
-from tests.incidents.scenes import LONG_SESSION_MS, gather
+from tests.incidents.scenes import gather
 
 
 def lets_the_group_wait(
@@ -57,8 +57,8 @@ def polls_late_in_turn(
     scene: Scene, library: str, poll_ms: int, stall_ms: int, rounds: int = 1, **options: Any
 ) -> None:
     """The applications of all members need longer than max.poll.interval.ms, one after the other."""
-    for name in scene.names:
-        scene.joins(library, name, session_ms=LONG_SESSION_MS, poll_ms=poll_ms, **options)
+    for name in scene.names:  # librdkafka refuses a session longer than the time between polls
+        scene.joins(library, name, session_ms=poll_ms, poll_ms=poll_ms, **options)
     scene.gathers(*scene.names)
     scene.run.session_ms, scene.run.victims = poll_ms, list(scene.names)
     scene.now_ready()
