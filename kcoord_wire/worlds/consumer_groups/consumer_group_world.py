@@ -472,8 +472,7 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
             group_instance_id=process.options.instance_id,
             topics=[m.OffsetCommitRequestTopic(name=topic, partitions=[part])],
         )
-        self._clock.record(name, "commits late", request)
-        self.network.probe(request, 9, name)
+        self.network.probe(request, 9, f"late {name}")
 
     def _name_of(self, topic_id: uuid.UUID) -> str:
         name = self._topics.name_of(topic_id)

@@ -160,11 +160,12 @@ class _Exchange(FaultedExchange):
 class _Probe:
     """A request past all faults and without latency. It is the coordinator's `Caller`."""
 
-    __slots__ = ("connection", "number", "version", "wire")
+    __slots__ = ("client_id", "connection", "number", "version", "wire")
 
-    def __init__(self, wire: GroupNetwork, number: int, version: int, connection: str) -> None:
+    def __init__(self, wire: GroupNetwork, number: int, version: int, client_id: str, connection: str) -> None:
         self.wire = wire
         self.number = number
+        self.client_id = client_id
         self.version = version
         self.connection = connection
 
@@ -172,7 +173,8 @@ class _Probe:
         data = encode_response(message, self.version)
         self.wire.tap(self.connection, "response", data)
         self.wire.tap(self.connection, "closed")
-        self.wire.answers[self.number] = decode_response(data, type(message), self.version)[1]
+        answer = self.wire.answers[self.number] = decode_response(data, type(message), self.version)[1]
+        self.wire.note(self.client_id, "gets", answer)
 
     def dropped(self) -> None:
         self.wire.answers[self.number] = ConnectionResetError("the coordinator has crashed")
@@ -212,6 +214,10 @@ class GroupNetwork(Network[MemberConnection]):
         """End all faults of the network, and those that were injected."""
         super().heal()
         self.faults = None
+
+    def note(self, who: str, what: str, message: Any) -> None:
+        """Add a line to the trace."""
+        self._clock.record(who, what, message)
 
     # ---- the tap
 
@@ -328,7 +334,8 @@ class GroupNetwork(Network[MemberConnection]):
         """Send a request past all faults and without latency; return the number of its answer in `answers`."""
         self._probes += 1
         host = self.host_of(client_id)
-        probe = _Probe(self, self._probes, version, self.name_connection(host, _BROKER))
+        probe = _Probe(self, self._probes, version, client_id, self.name_connection(host, _BROKER))
+        self.note(client_id, "sends", message)
         data = encode_request(message, version, client_id=client_id)
         self.tap(probe.connection, "opened")
         self.tap(probe.connection, "request", data)

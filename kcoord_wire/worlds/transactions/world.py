@@ -30,7 +30,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from kcoord_wire.codec.registry import decode_response, encode_request
+from kcoord_wire.codec.registry import decode_request, decode_response, encode_request
 from kcoord_wire.consumer.member_events import Arrived
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.network import Network, VirtualConnection
@@ -139,11 +139,16 @@ class TransactionNetwork(Network[BrokerConnection]):
         if until > self._clock.time_ms and connection.process.settings.version > 1:
             is_late, is_twice = random.random() < late, random.random() < twice
             if is_twice:
-                self._clock.after(random.randint(1, most_ms), self._handle, connection, connection.boot, *message)
+                self._clock.after(random.randint(1, most_ms), self._handle_late, connection, connection.boot, *message)
             if is_late:
-                self._clock.after(random.randint(1, most_ms), self._handle, connection, connection.boot, *message)
+                self._clock.after(random.randint(1, most_ms), self._handle_late, connection, connection.boot, *message)
                 return
         self._handle(connection, connection.boot, *message)
+
+    def _handle_late(self, connection: BrokerConnection, boot: int, data: bytes) -> None:
+        if boot == self._brokers.boot:
+            self._clock.record(connection.process.name, "is late with", decode_request(data)[1])
+            self._handle(connection, boot, data)
 
     def _handle(self, connection: BrokerConnection, boot: int, data: bytes) -> None:
         if boot == self._brokers.boot:

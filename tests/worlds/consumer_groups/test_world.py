@@ -119,6 +119,12 @@ def test_a_group_goes_on_when_its_coordinator_moves(stops: bool) -> None:
         assert (sim.owners(), len(sim.begun)) == (owners, begun)
 
 
+def test_a_stale_commit_and_its_answer_are_in_the_trace() -> None:
+    with settled(members=1) as sim:
+        sim.commit_stale("m1", "orders", 0, -1)
+        assert [line.what for line in sim.trace if line.who == "late m1"] == ["sends", "gets"]
+
+
 def test_actions_without_sense_do_nothing() -> None:
     with settled(members=1) as sim:
         for name in ("crash", "leave", "restart"):

@@ -51,6 +51,15 @@ def test_an_application_that_is_too_slow_starts_anew() -> None:
         sim.end(1_000)
 
 
+def test_what_a_broker_handles_late_or_twice_is_in_the_trace() -> None:
+    with started() as sim:
+        sim.slow_down(500, 30, twice=1.0)
+        sim.run(1_000)
+        late = [line.detail for line in sim.trace if line.what == "is late with"]
+        assert late
+        assert all(message in [line.detail for line in sim.trace if line.what == "sends"] for message in late)
+
+
 @pytest.mark.parametrize("on", ["logs", "records"])
 @pytest.mark.parametrize("writes", [0, 1, 3])
 def test_the_brokers_come_back_with_everything(writes: int, on: str) -> None:
