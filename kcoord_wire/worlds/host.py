@@ -6,6 +6,7 @@ Laws:
   it hits leaves a part of it.
 * What uses the disk takes time: other events come between a write, a compaction or a load and its end.
 * An exception of the coordinator is a `ViolationError`, unless it is an error that the disk was made to raise.
+* The trace of a run that breaks a law in a step ends with what the step was: the request, a `Tick`, the end of a write.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
+from kcoord_wire.codec.registry import decode_request
 from kcoord_wire.coordinator.core.events import Effect, Event, IllegalMoveError
 from kcoord_wire.coordinator.host import DurableLog, Host
 from kcoord_wire.extras import MissingLibraryError
-from kcoord_wire.kernel.virtual.clock import NEVER, VirtualClock
+from kcoord_wire.kernel.machines import Tick
+from kcoord_wire.kernel.virtual.clock import BREAKS, NEVER, VirtualClock
 from kcoord_wire.kernel.virtual.disk import PowerCutError, VirtualDisk
 from kcoord_wire.kernel.virtual.scripts import ViolationError
 
@@ -85,11 +88,11 @@ class VirtualHost(ABC):
     ) -> None:
         """See `HostIO`."""
         if what == "load":  # what was read is late
-            self._end(work, lambda found: self.after(self._load_ms(), partial(done, found)), failed)
+            self._end(work, lambda found: self._plan(self._load_ms(), "ends load", partial(done, found)), failed)
         elif what == "read":  # whoever starts or repairs it has waited
             self._end(work, done, failed)
         else:
-            self.after(self._random.randint(*self._sync_ms), partial(self._end, work, done, failed))
+            self._plan(self._random.randint(*self._sync_ms), f"ends {what}", partial(self._end, work, done, failed))
 
     @staticmethod
     def _end(work: Callable[[], T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
@@ -104,30 +107,45 @@ class VirtualHost(ABC):
 
     def after(self, ms: int, step: Callable[[], None]) -> None:
         """See `HostIO`."""
-        self._clock.after(ms, self._planned, self.boot, step)
+        self._plan(ms, "goes on", step)
 
-    def _planned(self, boot: int, step: Callable[[], None]) -> None:
+    def _plan(self, ms: int, what: str, step: Callable[[], None]) -> None:
+        self._clock.after(ms, self._planned, self.boot, what, step)
+
+    def _planned(self, boot: int, what: str, step: Callable[[], None]) -> None:
         if boot == self.boot and self._hosted is not None:
-            self._step(step)
+            self._step(what, step)
 
     # ---- steps
 
-    def _step(self, step: Callable[..., None], *arguments: Any) -> None:
-        """Run a step of the process, and `settle`. The disk may lose power in it; any other failure is a violation."""
+    def _step(self, what: object, step: Callable[..., None], *arguments: Any) -> None:
+        """Run a step of the process, and `settle`. The disk may lose power in it; any other failure is a violation.
+
+        :param what: the step is, for the trace: a verb, an event or a request's frame
+        """
         self._clock.steps += 1
-        with suppress(PowerCutError):
-            try:
-                step(*arguments)
-            except (ViolationError, TimeoutError, MissingLibraryError, PowerCutError):
-                raise
-            except IllegalMoveError as error:
-                raise ViolationError("transitions", str(error)) from error
-            except Exception as error:
-                raise ViolationError("never fails", f"the coordinator raised {error!r}") from error
-        if self.is_dying:
-            self._die()
-        else:
-            self.settle()
+        try:
+            with suppress(PowerCutError):
+                self._run(step, *arguments)
+            if self.is_dying:
+                self._die()
+            else:
+                self.settle()
+        except ViolationError:
+            detail = decode_request(what)[1] if isinstance(what, bytes) else what
+            self.note(BREAKS, "", detail)
+            raise
+
+    @staticmethod
+    def _run(step: Callable[..., None], *arguments: Any) -> None:
+        try:
+            step(*arguments)
+        except (ViolationError, TimeoutError, MissingLibraryError, PowerCutError):
+            raise
+        except IllegalMoveError as error:
+            raise ViolationError("transitions", str(error)) from error
+        except Exception as error:
+            raise ViolationError("never fails", f"the coordinator raised {error!r}") from error
 
     def settle(self) -> None:
         """Plan the next write and the next deadline that are wanted."""
@@ -143,7 +161,7 @@ class VirtualHost(ABC):
     def _wake(self, boot: int, planned_for: int) -> None:
         if boot == self.boot and planned_for == self._wakes_at and self._hosted is not None:
             self._wakes_at = NEVER
-            self._step(self._hosted.tick)
+            self._step(Tick(), self._hosted.tick)
 
     # ---- starting, and being killed
 
@@ -152,9 +170,9 @@ class VirtualHost(ABC):
         self._hosted, self._logs = hosted, logs
         for log in logs:
             if load_ms:
-                self.after(load_ms, log.load_or_retry)
+                self._plan(load_ms, "loads", log.load_or_retry)
             else:
-                self._step(log.load_or_retry)
+                self._step("loads", log.load_or_retry)
 
     def _die(self) -> None:
         down_ms, load_ms = self._outage

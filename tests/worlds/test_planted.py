@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from kcoord_wire.kernel.virtual.clock import BREAKS
 from kcoord_wire.worlds.central import draft_laws, rewrite_laws
 from kcoord_wire.worlds.consumer_groups import consumer_group_laws
 from kcoord_wire.worlds.group import laws as group_laws
@@ -32,7 +33,10 @@ ELSEWHERE = {
 @pytest.mark.parametrize("bug", BUGS, ids=str)
 def test_a_planted_bug_is_caught_by_its_law(bug: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     bug.plant(monkeypatch)
-    assert bug.catch().law in bug.laws
+    failure = bug.catch()
+    assert failure.law in bug.laws
+    last = str(failure).partition("\n# seed ")[0].splitlines()[-1]
+    assert f" {BREAKS} " in last, "the trace ends with the event that broke the law"
 
 
 @pytest.mark.parametrize("world", LAWS)

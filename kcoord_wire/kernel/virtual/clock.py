@@ -18,6 +18,10 @@ EPOCH_MS: Final = 1_700_000_000_000
 NEVER: Final = 1 << 62
 """Later than any time."""
 
+BREAKS: Final = "breaks law"
+"""What the last line of a trace says if a law was broken: of the event that did so, behind what came of it; of the
+``cluster``, with the law itself, if no machine has taken in that event."""
+
 Arguments = TypeVarTuple("Arguments")
 
 

@@ -6,6 +6,7 @@ Laws:
 
 * An event reaches a machine only while its process is alive and not paused; a paused process gets it when it resumes.
 * A machine gets its `Tick` when its deadline has come, and no `Tick` before.
+* The trace of a run that breaks a law while a machine takes in an event ends with that event.
 * Each process has a random source of its own, so that what one draws leaves the draws of the others as they were.
 """
 
@@ -15,7 +16,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from kcoord_wire.kernel.machines import Machine, Tick
-from kcoord_wire.kernel.virtual.clock import NEVER, VirtualClock
+from kcoord_wire.kernel.virtual.clock import BREAKS, NEVER, VirtualClock
+from kcoord_wire.kernel.virtual.scripts import ViolationError
 
 if TYPE_CHECKING:
     from kcoord_wire.kernel.virtual.network import VirtualConnection
@@ -93,9 +95,13 @@ class Process:
             return
         self._clock.steps += 1
         machine = self.machine
-        for effect in machine.handle(event, self._clock.time_ms):
-            self.carry_out(effect)
-        self.handled()
+        try:
+            for effect in machine.handle(event, self._clock.time_ms):
+                self.carry_out(effect)
+            self.handled()
+        except ViolationError:
+            self._clock.record(self.name, BREAKS, event)
+            raise
         deadline = machine.deadline
         if deadline is not None and deadline < self._wakes_at:
             self._wake_at(deadline)

@@ -9,16 +9,18 @@ Laws:
 * Time passes only in `run`, `run_until` and `settle`; all else happens at the present moment. Times are virtual ms.
 * A call that makes no sense (a crash of a process that does not run) does nothing, so that scripts can be reduced.
 * After ``with`` nothing more happens.
+* The trace of a run that breaks a law ends with the event that did so, or with what the law says of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from kcoord_wire.kernel.machines import Shutdown, Tick
-from kcoord_wire.kernel.virtual.clock import TraceLine, VirtualClock
+from kcoord_wire.kernel.virtual.clock import BREAKS, TraceLine, VirtualClock
 from kcoord_wire.kernel.virtual.network import Loss, Network, ProcessServer
 from kcoord_wire.kernel.virtual.processes import Process
 from kcoord_wire.kernel.virtual.scripts import Report, ViolationError
@@ -84,7 +86,8 @@ class World(Generic[P]):
         :raises ValueError: `ms` is negative
         :raises ViolationError: a law was broken
         """
-        self._clock.run(ms)
+        with self._traced():
+            self._clock.run(ms)
 
     def run_until(self, holds: Callable[[], bool], within_ms: int = 600_000) -> int:
         """Let time pass until `holds` returns True; return the virtual ms that took.
@@ -92,7 +95,18 @@ class World(Generic[P]):
         :raises TimeoutError: `holds` has not returned True within `within_ms`
         :raises ViolationError: a law was broken
         """
-        return self._clock.run_until(holds, within_ms)
+        with self._traced():
+            return self._clock.run_until(holds, within_ms)
+
+    @contextmanager
+    def _traced(self) -> Iterator[None]:
+        """Let the trace end with the law that is broken, unless it ends with the event that a machine has taken in."""
+        try:
+            yield
+        except ViolationError as violation:
+            if not self.trace or self.trace[-1].what != BREAKS:
+                self._clock.record("cluster", BREAKS, str(violation))
+            raise
 
     def at(self, ms: int, action: Callable[[], object]) -> None:
         """Plan an action for so many ms after the start; one for the past happens as soon as time passes."""
@@ -242,8 +256,9 @@ class World(Generic[P]):
         :raises ViolationError: it does not settle
         """
         self.heal()
-        settled_ms = self._await_settled()
-        self._finish()
+        with self._traced():
+            settled_ms = self._await_settled()
+            self._finish()
         return Report(self.steps, self.now, settled_ms, self.counts())
 
     def _hold(self) -> None:

@@ -112,7 +112,7 @@ class VirtualCoordinator(VirtualHost):
         self._tokens += 1
         self._callers[self._tokens] = caller
         request = Request(self._tokens, message, version, client_id, f"/{host}", unique)
-        self._step(self._logs[0].runtime.submit, request, self._clock.time_ms)
+        self._step(request, self._logs[0].runtime.submit, request, self._clock.time_ms)
 
     def _reply(self, token: int, message: Any) -> None:
         self._invariants.sent(token, message)
@@ -166,7 +166,7 @@ class VirtualCoordinator(VirtualHost):
             self.broker = 1 - self.broker
             self._move_ms = load_ms
             self._clock.record("coordinator", "moves", self.broker)
-            self._step(self._logs[0].move, self._elect())
+            self._step("moves", self._logs[0].move, self._elect())
 
     def _load_ms(self) -> int:
         return self._move_ms

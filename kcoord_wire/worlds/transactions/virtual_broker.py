@@ -141,7 +141,7 @@ class VirtualBrokers(VirtualHost):
     def receive(self, call: Any, frame: bytes) -> None:
         """Handle a request; nothing happens while the process is down."""
         if self.requests is not None:
-            self._step(self.requests.receive, call, frame, 0)
+            self._step(frame, self.requests.receive, call, frame, 0)
 
     def answered(self, message: Any, correlation_id: int) -> None:
         """A request is answered."""
@@ -223,7 +223,7 @@ class VirtualBrokers(VirtualHost):
     def move(self, place: Place, to: int) -> None:
         """Let another broker lead a partition, or coordinate a transactional id."""
         if self.requests is not None:
-            self._step(self._move, self.requests.host, place, to % self._count)
+            self._step("moves", self._move, self.requests.host, place, to % self._count)
 
     def _move(self, host: Host, place: Place, to: int) -> None:
         leaders, number = self._leaders(host, place)

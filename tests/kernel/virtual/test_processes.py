@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kcoord_wire.kernel.machines import Tick
-from kcoord_wire.kernel.virtual.clock import EPOCH_MS, VirtualClock
+from kcoord_wire.kernel.virtual.clock import BREAKS, EPOCH_MS, VirtualClock
 from kcoord_wire.kernel.virtual.processes import Process
+from kcoord_wire.kernel.virtual.scripts import ViolationError
 
 
 class Echo:
@@ -89,3 +90,16 @@ def test_a_tick_comes_at_the_deadline_and_no_earlier(clock: VirtualClock, proces
     process.echo.deadline = EPOCH_MS + 60  # put off
     clock.run(100)
     assert process.effects == [(0, "a"), (0, "b"), (60, Tick())]
+
+
+def test_a_trace_ends_with_the_event_that_broke_a_law(
+    clock: VirtualClock, process: EchoProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: EchoProcess) -> None:
+        self._clock.record("p", "is checked")
+        raise ViolationError("one owner", "planted")
+
+    monkeypatch.setattr(EchoProcess, "handled", refuse)
+    with pytest.raises(ViolationError, match="planted"):
+        process.deliver("a")
+    assert [line[1:] for line in clock.trace] == [("p", "is checked", None), ("p", BREAKS, "a")]

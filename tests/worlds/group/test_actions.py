@@ -6,6 +6,10 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.consumer.member_events import MemberState
+from kcoord_wire.kernel.virtual.clock import BREAKS
+from kcoord_wire.kernel.virtual.scripts import ViolationError
+from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.worlds.group.laws import Invariants
 from kcoord_wire.worlds.group.members import MemberOptions
 from kcoord_wire.worlds.group.world import Cluster
 
@@ -36,6 +40,24 @@ def test_a_stale_request_is_sent(three: Cluster, kind: str, monkeypatch: pytest.
         assert message.generation_id_or_member_epoch == member.generation_id + 1
     elif kind == "simple commit":
         assert message.generation_id_or_member_epoch == -1
+
+
+def test_a_stale_request_and_its_answer_are_in_the_trace(three: Cluster) -> None:
+    three.send_stale("heartbeat", "m1", 1)
+    sent, got = (line for line in three.trace if line.who == "probe")
+    assert (sent.what, type(sent.detail)) == ("sends", m.HeartbeatRequest)
+    assert (got.what, got.detail) == ("gets", m.HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION))
+
+
+def test_a_trace_ends_with_the_request_that_broke_a_law(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ViolationError("fenced", "planted")
+
+    monkeypatch.setattr(Invariants, "sent", refuse)
+    with pytest.raises(ViolationError, match="planted"):
+        three.send_stale("list", "m1")
+    *_, last = three.trace
+    assert (last.who, last.what, type(last.detail.message)) == ("coordinator", BREAKS, m.ListGroupsRequest)
 
 
 def test_an_unknown_stale_request_is_refused(three: Cluster) -> None:
