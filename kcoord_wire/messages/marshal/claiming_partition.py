@@ -18,12 +18,6 @@ __all__ = [
 class ClaimingPartition:
     """A consumer asks for a partition; the first claim in the log on a free partition wins.
 
-    Text: the fields are joined by "/" without escaping, so no string may contain a "/". Integers are decimal,
-    within int64, with an optional sign and any number of leading zeros. InstanceId is not in PROTOCOL.md. The
-    version is written as 1 and never checked. The bound on Partition is this project's: a Go reader creates a
-    claim for every partition up to the one it reads and crashes on a negative one, so very large and negative
-    numbers are refused in both directions; no Kafka topic comes near the bound.
-
     Source: Marshal's PROTOCOL.md, "Protocol Messages", ClaimingPartition, and the form that the Go library puts
     on the topic.
 
@@ -33,13 +27,15 @@ class ClaimingPartition:
     __repr__ = short_repr
 
     version: int = 1
-    """The format's version."""
+    """The format's version: 1. No reader looks at it."""
 
     time: int = 0
     """When the message was made: whole seconds since 1970-01-01 UTC by the sender's clock."""
 
     instance_id: str = ""
-    """The process that sent it: new at each start, by convention the first eight hex digits of a random UUID."""
+    """The process that sent it: new at each start, by convention the first eight hex digits of a random UUID. Not in
+    PROTOCOL.md.
+    """
 
     client_id: str = ""
     """The client, unique within its group and, by choice, the same after a restart."""

@@ -21,10 +21,6 @@ class Presence:
     An extension of this project: a Go reader logs it as an invalid message and skips it. It is sent on request
     only.
 
-    Text: the fields are joined by "/" without escaping, so no string may contain a "/". Integers are decimal,
-    within int64, with an optional sign and any number of leading zeros. Version is written as 1 and never
-    checked.
-
     Source: this project.
 
     Versions 0.
@@ -33,7 +29,7 @@ class Presence:
     __repr__ = short_repr
 
     version: int = 1
-    """The format's version."""
+    """The format's version: 1. No reader looks at it."""
 
     time: int = 0
     """When the message was made: whole seconds since 1970-01-01 UTC by the sender's clock."""

@@ -19,10 +19,6 @@ class ReleaseGroup:
     """An administrator pauses a whole group, so that its position can be set. Known to the Go library from August
     2016 to May 2017; a later one logs it as an invalid message and skips it.
 
-    Text: the fields are joined by "/" without escaping, so no string may contain a "/". Integers are decimal,
-    within int64, with an optional sign and any number of leading zeros. InstanceId is not in PROTOCOL.md. The
-    tool that sent this message never set the version, so the wire has 0.
-
     Source: Marshal's PROTOCOL.md, "Protocol Messages", ReleaseGroup, and the form that the Go library puts on the
     topic.
 
@@ -32,13 +28,15 @@ class ReleaseGroup:
     __repr__ = short_repr
 
     version: int = 0
-    """The format's version."""
+    """The format's version: 0, for the tool that sent this message never set it. No reader looks at it."""
 
     time: int = 0
     """When the message was made: whole seconds since 1970-01-01 UTC by the sender's clock."""
 
     instance_id: str = ""
-    """The process that sent it: new at each start, by convention the first eight hex digits of a random UUID."""
+    """The process that sent it: new at each start, by convention the first eight hex digits of a random UUID. Not in
+    PROTOCOL.md.
+    """
 
     client_id: str = ""
     """The client, unique within its group and, by choice, the same after a restart."""
