@@ -65,7 +65,7 @@ class CentralFetchRequest:
     """The number of the partition at this broker."""
 
     offset: int = 0
-    """The offset of the first record wanted."""
+    """The offset of the first record wanted; a negative one is out of range, and answered with what there is."""
 
     max_size: int = 0
     """The most bytes of records to return."""
@@ -108,10 +108,10 @@ class CentralFetchResponse:
     """The error of the whole request, 0 for none."""
 
     first_offset: int = 0
-    """The offset of the oldest record of the partition."""
+    """The offset of the oldest record of the partition, also with OFFSET_OUT_OF_RANGE."""
 
     end_offset: int = 0
-    """The offset after its newest record."""
+    """The offset after its newest record, likewise."""
 
     records: list[CentralFetchResponseRecord] = field(default_factory=list)
     """The records, in order."""

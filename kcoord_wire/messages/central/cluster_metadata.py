@@ -74,7 +74,9 @@ class ClusterMetadataResponse:
     """The error of the whole request, 0 for none. The draft gives neither conditions nor numbers for it."""
 
     coordinator_id: int = 0
-    """The broker id of the current coordinator; it is one of the brokers listed."""
+    """The broker id of the coordinator, which is one of the brokers listed; -1, or an id that is not, if there is
+    none.
+    """
 
     brokers_info: list[ClusterMetadataResponseBroker] = field(default_factory=list)
     """The brokers of the cluster as the answering broker knows them."""

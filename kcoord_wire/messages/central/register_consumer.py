@@ -95,10 +95,10 @@ class RegisterConsumerResponsePartition:
     """The topic."""
 
     partition: str = ""
-    """The partition. The string names the broker."""
+    """The partition: its broker's id, a hyphen, and its number at that broker."""
 
     offset: int = 0
-    """The offset to start from."""
+    """The offset to start from; -1 for the end and -2 for the oldest record, where none is committed."""
 
 
 @dataclass(slots=True, kw_only=True)
