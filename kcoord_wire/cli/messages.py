@@ -19,8 +19,8 @@ from kcoord_wire.codec.fields import fields_of
 from kcoord_wire.codec.framing import SIZE_BYTES
 from kcoord_wire.extras import require
 from kcoord_wire.protocol.api_keys import api_name
-from kcoord_wire.schema.model import Field, Struct
-from kcoord_wire.schema.plan import attribute_name
+from kcoord_wire.schema.describe import walk_fields
+from kcoord_wire.schema.model import Field
 
 DIRECTIONS: Final = ("request", "response")
 _COLUMNS: Final = ("field", "type", "versions", "marks", "about")
@@ -271,7 +271,10 @@ def _head(codec: kw.MessageCodec) -> dict[str, Any]:
 
 
 def _show_message(codec: kw.MessageCodec, form: str) -> None:
-    rows = list(_rows(codec, codec.schema.root, ""))
+    rows = [
+        (path, str(field.type), str(field.versions), _marks(field), field.about)
+        for path, field in walk_fields(codec.schema)
+    ]
     if form == "json":
         print_json({**_head(codec), "fields": [dict(zip(_COLUMNS, row, strict=True)) for row in rows]})
         return
@@ -281,17 +284,6 @@ def _show_message(codec: kw.MessageCodec, form: str) -> None:
     for row in rows:
         made.add_row(*map(styled, row))
     print_table(made)
-
-
-def _rows(codec: kw.MessageCodec, struct: Struct, path: str) -> Iterator[tuple[str, str, str, str, str]]:
-    """A row per field, depth first, with the columns of `_COLUMNS`."""
-    for field in struct.fields:
-        name = f"{path}{attribute_name(field.name)}"
-        yield name, str(field.type), str(field.versions), _marks(field), field.about
-        if field.type.is_struct:
-            yield from _rows(codec, codec.schema.struct_of(field), f"{name}[]." if field.type.array else f"{name}.")
-        for variant in field.variants:
-            yield from _rows(codec, variant.struct, f"{name}.{variant.struct.name}.")
 
 
 def _marks(field: Field) -> str:

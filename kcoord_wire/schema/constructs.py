@@ -774,6 +774,10 @@ class TextMessage(_Wire):
         self.cls = cls
         self.fields = fields
 
+    def fresh(self) -> Any:
+        """An instance in which every field has its default."""
+        return self.cls(**{field.attr: field.fresh() for field in self.fields})
+
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         trace = context.get("trace")
         position = stream.tell()
@@ -785,7 +789,7 @@ class TextMessage(_Wire):
             raise DecodeError(
                 "text", position, path, f"{len(fields)} fields must follow the type, not {len(tokens) - 1}"
             )
-        value = self.cls(**{field.attr: field.fresh() for field in self.fields})
+        value = self.fresh()
         if trace is not None:
             trace.enter(position, path, self.text_type)
             trace.leaf(Leaf(position, position + len(tokens[0]), path, "text type", self.text_type))

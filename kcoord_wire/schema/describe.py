@@ -1,4 +1,4 @@
-"""What the documentation of a message class says: the schema's text, with versions and tags.
+"""What is said of a message, its structs and fields: in the documentation of its class, in lists, on wire pages.
 
 Generated classes and those that are made at run time say the same: what cannot be printed (half of
 a surrogate pair cannot even be the docstring of a class) is a space in both.
@@ -6,7 +6,38 @@ a surrogate pair cannot even be the docstring of a class) is a space in both.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 from kcoord_wire.schema.model import Field, Message, Struct, Versions
+from kcoord_wire.schema.plan import attribute_name
+
+
+def walk_fields(
+    message: Message, version: int | None = None, struct: Struct | None = None, path: str = ""
+) -> Iterator[tuple[str, Field]]:
+    """Yield each field with its path, depth first: ``topics``, ``topics[].name``, ``phase.Join.member_id``.
+
+    :param version: leave out the fields that it does not have; None keeps all
+    """
+    for field in (struct or message.root).fields:
+        if version is not None and version not in field.versions:
+            continue
+        name = f"{path}{attribute_name(field.name)}"
+        yield name, field
+        if field.type.is_struct:
+            inner = f"{name}[]." if field.type.array else f"{name}."
+            yield from walk_fields(message, version, message.struct_of(field), inner)
+        for variant in field.variants:
+            yield from walk_fields(message, version, variant.struct, f"{name}.{variant.struct.name}.")
+
+
+def about_paragraphs(message: Message) -> list[str]:
+    """Return what the schema says of a message as lines of Markdown; items of a list keep theirs."""
+    lines: list[str] = []
+    for paragraph in re.split(r"\n(?=\n| *[*-] )", _plain(message.about)):
+        lines += [""] * paragraph.startswith("\n") + [" ".join(paragraph.split())]
+    return lines
 
 
 def class_doc(message: Message, struct: Struct) -> str:

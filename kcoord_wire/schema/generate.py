@@ -1,8 +1,8 @@
 """`python -m kcoord_wire.schema.generate [--check] [SCHEMAS ... OUT]`: write message classes, or list stale files.
 
-Without paths: kcoord_wire/messages from schemas/. With paths: the package OUT, of the messages of schema files,
-folders, jars and archives (those that `compile_schemas` takes), with the schema files and a `registry` of the codecs;
-its name and place are the user's.
+Without paths: kcoord_wire/messages from schemas/, and the sections of the wire pages (docs/wire-*.md). With paths: the
+package OUT, of the messages of schema files, folders, jars and archives (those that `compile_schemas` takes), with the
+schema files and a `registry` of the codecs; its name and place are the user's.
 
 Laws:
 
@@ -20,9 +20,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from kcoord_wire.errors import SchemaError
+from kcoord_wire.errors import EncodeError, SchemaError
 from kcoord_wire.schema.emit_classes import MARK, SCHEMAS, emit_modules
 from kcoord_wire.schema.files import collect_messages, load_messages, schema_root
+from kcoord_wire.schema.model import Message
 
 MESSAGES: Final = Path(__file__).resolve().parent.parent / "messages"
 
@@ -62,7 +63,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         wanted, refused = _own_package(schemas, target) if schemas else (_messages(), {})
         stale = stale_files(wanted, target)
-    except (SchemaError, OSError) as error:
+    except (SchemaError, EncodeError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     for refusal in refused.values():
@@ -73,8 +74,17 @@ def main(argv: list[str] | None = None) -> int:
 
 def _messages() -> dict[Path, str]:
     root = schema_root()
-    modules = emit_modules(load_messages(root), root, "kcoord_wire.messages")
-    return {MESSAGES / name: text for name, text in modules.items()}
+    messages = load_messages(root)
+    modules = emit_modules(messages, root, "kcoord_wire.messages")
+    return {MESSAGES / name: text for name, text in modules.items()} | _pages(messages, root.parent / "docs")
+
+
+def _pages(messages: Mapping[str, Message], folder: Path) -> dict[Path, str]:
+    """The wire pages of a checkout; an installation has none."""
+    pages = sorted(folder.glob("wire-*.md"))
+    if pages:
+        from kcoord_wire.schema.emit_pages import emit_page  # needs construct, which packages of one's own do not
+    return {page: emit_page(page.read_text(encoding="utf-8"), messages) for page in pages}
 
 
 def _own_package(schemas: list[Path], target: Path) -> tuple[dict[Path, str], Mapping[str, SchemaError]]:
@@ -89,7 +99,8 @@ def _own_package(schemas: list[Path], target: Path) -> tuple[dict[Path, str], Ma
 def _bring_up_to_date(stale: Mapping[Path, str | None], target: Path, check: bool) -> None:
     """Name the stale files, and write or remove them unless `check`."""
     for path, text in sorted(stale.items()):
-        print(f"{'stale' if check else 'removed' if text is None else 'written'}: {path.relative_to(target)}")
+        name = path.relative_to(target) if path.is_relative_to(target) else path.name
+        print(f"{'stale' if check else 'removed' if text is None else 'written'}: {name}")
         if check:
             continue
         if text is None:
