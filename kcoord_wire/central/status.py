@@ -44,8 +44,8 @@ from kcoord_wire.zookeeper.requests import (
     RegistryError,
     RegistryEvent,
     Replied,
-    Request,
     ZooKeeperProcedures,
+    answer_to,
 )
 
 ANSWER_SECONDS: Final = 5.0
@@ -121,11 +121,11 @@ class StatusReader:
 
     async def exists(self, path: str) -> bool:
         """Whether there is a node."""
-        return await self._run(_answer(Read(path))) is not None
+        return await self._run(answer_to(Read(path))) is not None
 
     async def broker(self, broker_id: int) -> BrokerAddress | None:
         """Return the broker that is registered under an id; None if there is none."""
-        node: Node | None = await self._run(_answer(Read(broker_path(broker_id))))
+        node: Node | None = await self._run(answer_to(Read(broker_path(broker_id))))
         return None if node is None else BrokerAddress(broker_id, *parse_broker(node.data))
 
     async def _run(self, procedure: Generator[Any, Any, Any]) -> Any:
@@ -159,10 +159,6 @@ class StatusReader:
             else:
                 status.live = None if live.error_code else live
                 status.silence = ErrorCode(live.error_code).name if live.error_code else ""
-
-
-def _answer(request: Request) -> Generator[Any, Any, Any]:
-    return (yield request)
 
 
 def _read(status: ClusterStatus) -> Procedure:

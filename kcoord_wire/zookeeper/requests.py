@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -255,6 +255,11 @@ def create_missing(*paths: str, data: bytes = b"") -> Procedure:
         except RegistryError as error:
             if error.outcome is not Outcome.NODE_EXISTS:
                 raise
+
+
+def answer_to(request: Request) -> Generator[Any, Any, Any]:
+    """Return the value of one request; a part of other procedures."""
+    return (yield request)
 
 
 class ZooKeeperProcedures(Procedures):

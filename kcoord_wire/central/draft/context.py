@@ -20,7 +20,7 @@ Laws:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -46,6 +46,7 @@ from kcoord_wire.zookeeper.requests import (
 )
 
 FenceT = TypeVar("FenceT")
+ResultT = TypeVar("ResultT")
 
 MOST_WRITES: Final = 200  # of a Multi: paths have at most 800 bytes
 
@@ -127,6 +128,21 @@ class Context:
             raise
 
 
+def again(
+    context: Context, procedure: Callable[[], Generator[Any, Any, ResultT]], **facts: Any
+) -> Generator[Any, Any, ResultT]:
+    """Run a procedure until ZooKeeper executes its requests, and return what it returns.
+
+    :param facts: for the log, where it does not
+    """
+    while True:
+        try:
+            return (yield from procedure())
+        except RegistryError as error:
+            context.note(logging.WARNING, "read failed", **facts, reason=str(error))
+        yield Sleep(RETRY_MS)
+
+
 def partition_order(name: str) -> tuple[int, int]:
     """Return the sort key of a partition's name: broker, then number."""
     broker, _, number = name.partition("-")
@@ -206,16 +222,16 @@ class TopicWatches:
 
     def startup(self) -> Procedure:
         """coordinatorStartup, steps 2 and 3: read the topics, and watch them and their partitions."""
-        yield from self._again(self.handle_topic_change)
+        yield from again(self._context, self.handle_topic_change)
         self._context.has_topics = True
 
     def fired(self, event: Fired) -> None:
         """A watch has fired: read what it watched."""
         if event.path == BROKER_TOPICS:
-            self._context.start(self._again(self.handle_topic_change))
+            self._context.start(again(self._context, self.handle_topic_change))
         elif event.path.startswith(f"{BROKER_TOPICS}/"):
             topic = event.path.split("/")[3]
-            self._context.start(self._again(lambda: self.handle_partition_change([topic])))
+            self._context.start(again(self._context, lambda: self.handle_partition_change([topic])))
 
     def handle_topic_change(self) -> Procedure:
         """TopicChangeListener.handleChildChange."""
@@ -223,7 +239,7 @@ class TopicWatches:
         known = self._context.groups.topics
         added = [topic for topic in topics if topic not in known and is_topic_name(topic)]
         self._topics_added(added)
-        yield from self._again(lambda: self.handle_partition_change(added))  # they are not new the next time
+        yield from again(self._context, lambda: self.handle_partition_change(added))  # they are not new the next time
 
     def handle_partition_change(self, topics: Sequence[str]) -> Procedure:
         """TopicPartitionChangeListener.handleChildChange: read, with watches, the partitions of some topics."""
@@ -251,13 +267,3 @@ class TopicWatches:
             return int(text)
         self._context.note(logging.WARNING, "not a number of partitions", topic=topic, broker=broker, data=text[:40])
         return 0
-
-    def _again(self, procedure: Callable[[], Procedure]) -> Procedure:
-        """Run a procedure until ZooKeeper executes its requests."""
-        while True:
-            try:
-                yield from procedure()
-                return
-            except RegistryError as error:
-                self._context.note(logging.WARNING, "read failed", reason=str(error))
-            yield Sleep(RETRY_MS)

@@ -5,9 +5,9 @@
     effects = machine.handle(Received(connection, RegisterConsumerRequest(...)), now)
 
 An elected coordinator is a `Term`: groups, consumers and what happens to them (sections 5 to 9 and 11), from the
-election to the resignation. A group that another coordinator had before is read from ZooKeeper when the first consumer
-of it registers (`restore`): its former consumers stop fetching when their connection breaks, or after a session timeout
-without a request; until then a partition given to another consumer would have two owners.
+election to the resignation. It begins by reading the groups that another coordinator had before (`Term.read_groups`).
+Their former consumers stop fetching when their connection breaks, or after a session timeout without a request; until
+then a partition given to another consumer would have two owners.
 
 Laws, besides those of `zookeeper.leadership`:
 
@@ -35,7 +35,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from kcoord_wire.central.draft.context import Context, TopicWatches
+from kcoord_wire.central.draft.context import Context, TopicWatches, again
 from kcoord_wire.central.draft.events import (
     CentralError,
     CoordinatorEffect,
@@ -59,16 +59,17 @@ from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, LogE
 from kcoord_wire.kernel.procedures import Latched, Procedure, Sleep
 from kcoord_wire.kernel.timers import earliest
 from kcoord_wire.messages import central as m
-from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH, Brokers
+from kcoord_wire.zookeeper.layout import CONSUMERS, COORDINATOR, COORDINATOR_EPOCH, Brokers, is_node_name
 from kcoord_wire.zookeeper.leadership import Leadership
 from kcoord_wire.zookeeper.requests import (
     RETRY_MS,
     Fired,
-    RegistryError,
+    ReadChildren,
     Replied,
     SessionChanged,
     SessionState,
     ZooKeeperProcedures,
+    answer_to,
 )
 
 
@@ -105,14 +106,18 @@ def group_status(group: Group, host_of: Callable[[int], str]) -> m.CentralStatus
     )
 
 
+def load(context: Context, group: Group, committer: Committer) -> Procedure:
+    """Read a group, unless it is known."""
+    if not group.store.is_loaded:
+        yield from again(context, lambda: committer.load(group), group=group.group_id)
+
+
 def restore(context: Context, group: Group, committer: Committer, rebalances: Rebalances) -> Procedure:
-    """Read a group, and wait for its former consumers."""
-    while not group.store.is_loaded:
-        try:
-            yield from committer.load(group)
-        except RegistryError as error:
-            context.note(logging.WARNING, "read failed", group=group.group_id, reason=str(error))
-            yield Sleep(RETRY_MS)
+    """Read a group, and wait for its former consumers (section 2, "Co-ordinator", steps 2 and 3).
+
+    They have no connection for pings, so those that have not registered again by then fail without any.
+    """
+    yield from load(context, group, committer)
     record = group.store.record
     group.awaited = {consumer_of(thread_id) for thread_id in group.store.owners.values()} - set(group.members)
     until = context.elected_at + record.session_timeout_ms
@@ -121,6 +126,9 @@ def restore(context: Context, group: Group, committer: Committer, rebalances: Re
             logging.INFO, "former consumers awaited", group=group.group_id, consumers=len(group.awaited), until=until
         )
         yield Latched(group.all_back, until - context.now)
+        if failed := sorted(group.awaited):
+            facts = {"consumers": len(failed), "first": failed[0]}
+            context.note(logging.WARNING, "former consumers failed", group=group.group_id, **facts)
     group.awaited.clear()
     while not context.has_topics:  # else the group's partitions would seem to be gone (3.3)
         yield Sleep(RETRY_MS)
@@ -162,6 +170,16 @@ class Term:
         self.context.start(self.watches.startup())
         self.context.start(self.committer.run())
         self.context.start(self._drop_empty_groups())
+        self.context.start(self.read_groups())
+
+    def read_groups(self) -> Procedure:
+        """Section 2, "Co-ordinator", step 1: read the groups one after another, so that an election does not flood
+        ZooKeeper. A group whose consumer registers meanwhile is read at once."""
+        for name in (yield from again(self.context, partial(answer_to, ReadChildren(CONSUMERS)))) or ():
+            if is_node_name(name) and name not in self.groups.by_id:
+                group = self._add_group(name)
+                yield from load(self.context, group, self.committer)
+                self.context.start(restore(self.context, group, self.committer, self.rebalances))
 
     def end(self) -> None:
         """Stop acting: what is under way ends where it is, and the consumers' connections are closed."""
@@ -217,9 +235,13 @@ class Term:
 
     def handle_new_group(self, group_id: str) -> Group:
         """handleNewGroup; and what a former coordinator knew of the group is read."""
+        group = self._add_group(group_id)
+        self.context.start(restore(self.context, group, self.committer, self.rebalances))
+        return group
+
+    def _add_group(self, group_id: str) -> Group:
         group = self.groups.by_id[group_id] = Group(group_id, GroupStore(group_id))
         group.generation = self.context.least_generation
-        self.context.start(restore(self.context, group, self.committer, self.rebalances))
         return group
 
     def handle_added_consumer(self, member: RegisteredConsumer) -> None:

@@ -135,7 +135,7 @@ def test_handle_new_session_resets_and_elects_again() -> None:
     assert [facts["epoch"] for facts in broker.noted("elected")] == [1, 2]
     assert len(broker.noted("new session")) == 1
     assert broker.machine.term is not None
-    assert broker.machine.term.groups.by_id == {}
+    assert [(group.members, group.awaited) for group in broker.machine.term.groups.by_id.values()] == [({}, {"a"})]
     registration = cluster.zookeeper.node("/brokers/ids/1")
     assert registration is not None
     assert registration.ephemeral_owner == broker.link.registry.session_id
@@ -415,6 +415,44 @@ def test_takeover_waits_for_all_former_owners(pair: DraftCluster) -> None:
     assert third.got(m.StartFetcherRequest) == first.got(m.StartFetcherRequest) == []
     second = pair.consumer("b", broker_id=2)
     assert [len(consumer.started_with) for consumer in (first, second, third)] == [2, 1, 1]
+
+
+def test_takeover_reads_the_groups_before_a_consumer_registers(pair: DraftCluster) -> None:
+    """Section 2, "Co-ordinator", steps 1 to 3."""
+    for group in ("g", "h"):
+        pair.consumer("a", group=group)
+    take_over(pair)
+    broker = pair.brokers[2]
+    groups = broker.machine.status(str, pair.now).groups
+    assert [(group.group_id, group.phase, group.waits_for) for group in groups] == [
+        ("g", "restoring", ["a"]),
+        ("h", "restoring", ["a"]),
+    ]
+    pair.consumer("a", group="h", broker_id=2)
+    pair.run(6_000)
+    assert broker.noted("former consumers failed") == [{"group": "g", "consumers": 1, "first": "a"}]
+    pair.run(1_000)
+    assert [group.group_id for group in broker.machine.status(str, pair.now).groups] == ["h"]
+
+
+def test_takeover_reads_one_group_after_another(pair: DraftCluster) -> None:
+    """An election does not flood ZooKeeper, and a group whose consumer registers does not wait for the others."""
+    for group in ("g", "h", "i"):
+        pair.consumer("a", group=group)
+    second = pair.add_broker(2)
+    second.held = lambda ask: getattr(ask.request, "path", "") == "/consumers/g"
+    pair.brokers[1].is_paused = True
+    while second.machine.term is None:
+        pair.run(100)
+    consumer = pair.consumer("a", group="i", broker_id=2)
+    assert len(consumer.started_with) == 4
+    read = [ask.request.path for ask in second.asks if hasattr(ask.request, "path")]
+    assert [path for path in ("/consumers/g", "/consumers/h", "/consumers/i") if path in read] == [
+        "/consumers/g",
+        "/consumers/i",
+    ]
+    second.release()
+    assert set(second.machine.term.groups.by_id) == {"g", "h", "i"}
 
 
 def test_takeover_waits_a_session_timeout_at_most(pair: DraftCluster) -> None:
