@@ -41,7 +41,7 @@ from kcoord_wire.central.rewrite.events import CoordinatorSettings as RewriteSet
 from kcoord_wire.central.rewrite.layout import COORDINATION
 from kcoord_wire.central.served_topics import GeneratedTopics, OwnTopics, RecordClock, RewriteTopics, check_broker
 from kcoord_wire.central.server import Server
-from kcoord_wire.central.status import StatusReader
+from kcoord_wire.central.status import ClusterClient
 from kcoord_wire.kernel.background import Background, Service
 from kcoord_wire.kernel.driver import Driver, monotonic_ms
 from kcoord_wire.kernel.machines import BrokerAddress, Machine, Tick
@@ -249,7 +249,7 @@ class HostedBroker(Service, Generic[SettingsT]):
         Only one of two brokers with one id can act (`Leadership.bar`). The registration of a process that has ended
         lasts for its session timeout.
         """
-        async with StatusReader(zookeeper, seconds=self._connect_seconds, **self._session) as reader:
+        async with ClusterClient(zookeeper, seconds=self._connect_seconds, **self._session) as reader:
             design, node = self.other_design
             if await reader.exists(node):
                 raise BrokerStartError(f"{zookeeper} is in use by the {design}, as {node} shows; give another chroot")

@@ -4,7 +4,7 @@ Laws:
 
 * Groups' consumers and what a rebalance waits for are known to the coordinator alone (section 4 removes
   ``/consumers/groups/ids``). Where it does not answer, that is said, and the rest is what ZooKeeper has.
-* Reading changes nothing.
+* Reading changes nothing. `ClusterClient.switch_rebalancing` changes the topics' nodes, and nothing else.
 
 Source: "the 0.8 consumer-coordinator draft", sections 4 and 5.
 """
@@ -32,18 +32,22 @@ from kcoord_wire.zookeeper.layout import (
     CONSUMERS,
     COORDINATOR,
     broker_path,
+    is_switched_off,
     parse_broker,
     topic_path,
+    topic_switch,
 )
 from kcoord_wire.zookeeper.leadership import LeaderRecord, parse_leader
 from kcoord_wire.zookeeper.registry import ZooKeeperRegistry
 from kcoord_wire.zookeeper.requests import (
+    Multi,
     Node,
     Read,
     ReadChildren,
     RegistryError,
     RegistryEvent,
     Replied,
+    SetData,
     ZooKeeperProcedures,
     answer_to,
 )
@@ -72,6 +76,7 @@ class ClusterStatus:
     :ivar leader: the elected broker; None if there is none
     :ivar brokers: those that are registered, by id
     :ivar topics: number of partitions at each broker, by topic
+    :ivar fixed: the topics whose rebalancing is switched off
     :ivar groups: by name
     :ivar live: what the coordinator has answered; None if it did not
     :ivar silence: why it did not
@@ -80,13 +85,14 @@ class ClusterStatus:
     leader: LeaderRecord | None = None
     brokers: dict[int, BrokerAddress] = field(default_factory=dict)
     topics: dict[str, dict[int, int]] = field(default_factory=dict)
+    fixed: set[str] = field(default_factory=set)
     groups: dict[str, GroupStatus] = field(default_factory=dict)
     live: m.CentralStatusResponse | None = None
     silence: str = ""
 
 
-class StatusReader:
-    """Reads a cluster's state, on a session of its own: to be entered.
+class ClusterClient:
+    """Reads a cluster's state, and switches rebalancing, on a session of its own: to be entered.
 
     :param zookeeper: ``HOST:PORT,...[/CHROOT]``
     :param seconds: that ZooKeeper may take to answer at the start
@@ -118,6 +124,14 @@ class StatusReader:
         await self._run(_read(status))
         await self._read_live(status)
         return status
+
+    async def switch_rebalancing(self, topics: Sequence[str], *, is_on: bool) -> None:
+        """Switch the rebalancing of topics on or off (KAFKA-364); nothing is changed unless all of them exist.
+
+        :raises ConnectionError: ZooKeeper does not answer, or refuses
+        :raises ValueError: there is no such topic
+        """
+        await self._run(_switch(topics, topic_switch(is_on)))
 
     async def exists(self, path: str) -> bool:
         """Whether there is a node."""
@@ -161,6 +175,13 @@ class StatusReader:
                 status.silence = ErrorCode(live.error_code).name if live.error_code else ""
 
 
+def _switch(topics: Sequence[str], data: bytes) -> Procedure:
+    nodes: list[Node | None] = yield [Read(topic_path(topic)) for topic in topics]
+    if missing := [topic for topic, node in zip(topics, nodes, strict=True) if node is None]:
+        raise ValueError(f"there is no topic {missing[0]!r}")
+    yield Multi(tuple(SetData(topic_path(topic), data) for topic in topics))
+
+
 def _read(status: ClusterStatus) -> Procedure:
     """Take in what ZooKeeper has."""
     leader, ids, topics, groups = yield [
@@ -173,7 +194,9 @@ def _read(status: ClusterStatus) -> Procedure:
         with suppress(ValueError):  # others use the same ZooKeeper
             status.brokers[int(name)] = BrokerAddress(int(name), *parse_broker(data))
     for topic in topics or ():
-        names = yield ReadChildren(topic_path(topic))
+        node, names = yield [Read(topic_path(topic)), ReadChildren(topic_path(topic))]
+        if node is not None and is_switched_off(node.data):
+            status.fixed.add(topic)
         nodes = yield from _read_nodes(topic_path(topic), names or ())
         status.topics[topic] = {int(broker): int(data) for broker, data in nodes.items() if data.isdigit()}
     for group in groups or ():

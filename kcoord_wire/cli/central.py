@@ -31,6 +31,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from kcoord_wire.cli.options import (
+    Argument,
     Command,
     Endpoint,
     Format,
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from kcoord_wire.central.draft.events import ConsumerSettings, Partition
     from kcoord_wire.central.fetcher import Record
     from kcoord_wire.central.rewrite.events import MemberSettings
-    from kcoord_wire.central.status import ClusterStatus, GroupStatus
+    from kcoord_wire.central.status import ClusterClient, ClusterStatus, GroupStatus
     from kcoord_wire.kernel.machines import BrokerAddress
     from kcoord_wire.messages import central as m
 
@@ -476,19 +477,27 @@ class Status(Command):
 
         :raises ConnectionError: ZooKeeper cannot be reached, or refuses
         """
-        status = asyncio.run(_read(self.zookeeper, self.zookeeper_auth, self.connect_seconds))
+        status = asyncio.run(_read(self))
         if self.format == "json":
             print_json(status_to_json(status))
         else:
             _print_tables(status)
 
 
-async def _read(zookeeper: str, auth: tuple[str, str] | None, seconds: float) -> ClusterStatus:
-    from kcoord_wire.central.status import StatusReader
+def _client(args: Status | Rebalancing) -> ClusterClient:
+    from kcoord_wire.central.status import ClusterClient
 
-    settings = {"session_timeout_ms": SESSION_TIMEOUT_MS, "credentials": auth, "creates_chroot": False}
-    async with StatusReader(zookeeper, seconds=seconds, **settings) as reader:
-        return await reader.read()
+    settings = {
+        "session_timeout_ms": SESSION_TIMEOUT_MS,
+        "credentials": args.zookeeper_auth,
+        "creates_chroot": False,
+    }
+    return ClusterClient(args.zookeeper, seconds=args.connect_seconds, **settings)
+
+
+async def _read(args: Status) -> ClusterStatus:
+    async with _client(args) as client:
+        return await client.read()
 
 
 def status_to_json(status: ClusterStatus) -> dict[str, Any]:
@@ -507,6 +516,7 @@ def status_to_json(status: ClusterStatus) -> dict[str, Any]:
         },
         "brokers": {str(each.broker_id): address_text(each.host, each.port) for each in status.brokers.values()},
         "topics": {topic: {str(each): number for each, number in at.items()} for topic, at in status.topics.items()},
+        "rebalancing_off": sorted(status.fixed),
         "groups": {
             name: _live_part(live.get(name)) | _stored_part(status.groups.get(name), _members(status, name))
             for name in names
@@ -564,7 +574,10 @@ def _partition_rows(group: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 def _print_tables(status: ClusterStatus) -> None:
     """What is empty is not shown, but for the coordinator."""
     plain = status_to_json(status)
-    print(_coordinator_line(status), end="\n\n")
+    print(_coordinator_line(status))
+    if plain["rebalancing_off"]:
+        print("rebalancing is switched off:", *map(printable, plain["rebalancing_off"]))
+    print()
     brokers = table("brokers", "id", "address", "partitions")
     for broker_id, address in plain["brokers"].items():
         counts = [f"{topic}:{at[broker_id]}" for topic, at in plain["topics"].items() if broker_id in at]
@@ -597,3 +610,38 @@ def _coordinator_line(status: ClusterStatus) -> str:
     if status.live is None:
         return f"{line}; {status.silence}; consumers and rebalances are not known"
     return f"{line}, elected {status.live.elected_ms / 1000:.1f} s ago"
+
+
+# ---- rebalancing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebalancing(Command):
+    """Switch the rebalancing of topics off, or on again (KAFKA-364), for all groups.
+
+    examples:
+      kcoord central rebalancing off --zookeeper zk1:2181 --topics orders,payments
+          their partitions stay with the consumers that own them, also while those are away
+      kcoord central rebalancing on --zookeeper zk1:2181 --topics orders,payments
+
+    a group that has no owner of a topic yet is assigned it once; new partitions wait until it is on again
+    """
+
+    switch: Annotated[Literal["off", "on"], Argument("off|on")]
+    topics: Annotated[str, Option("which", "NAME,...")]
+    zookeeper: Annotated[str, Option("the ensemble", "HOST:PORT,...[/CHROOT]")]
+    zookeeper_auth: Auth = None
+    connect_seconds: Annotated[Seconds, Option("that ZooKeeper may take to answer", "SECONDS")] = 15.0
+
+    def run(self) -> None:
+        """Change the topics' nodes.
+
+        :raises ConnectionError: ZooKeeper cannot be reached, or refuses
+        :raises ValueError: there is no such topic
+        """
+        asyncio.run(_switch(self))
+
+
+async def _switch(args: Rebalancing) -> None:
+    async with _client(args) as client:
+        await client.switch_rebalancing(args.topics.split(","), is_on=args.switch == "on")

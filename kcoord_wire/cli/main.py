@@ -48,6 +48,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "central": ("", "the 0.8 consumer-coordinator draft on ZooKeeper; brokers of the rewrite"),
     "central serve": ("central.Serve", "run a broker of the draft or of the rewrite"),
     "central consume": ("central.Consume", "consume topics as a member of a group"),
+    "central rebalancing": ("central.Rebalancing", "switch the rebalancing of topics off, or on again"),
     "central status": ("central.Status", "the coordinator, the groups, their consumers, owners and offsets"),
     "marshal": ("", "groups that coordinate through a topic, as those of the Go library Marshal do"),
     "marshal status": ("marshal.Status", "who holds which partition, since when, how far behind, and why"),

@@ -4,6 +4,7 @@ Sources: "the 0.8 consumer-coordinator draft", section 4 "Paths Stored in ZooKee
 it keeps: a broker's partitions of a topic are a node with their number, and a partition is named ``BROKER-NUMBER``.
 
     /brokers/ids/[broker]                             host and port, ephemeral
+    /brokers/topics/[topic]                           JSON of this project, where its rebalancing is switched off
     /brokers/topics/[topic]/[broker]                  number of the topic's partitions at that broker
     /consumers/coordinator                            the coordinator's broker id, ephemeral
     /consumers/coordinator_epoch                      number of elections; every write checks its version
@@ -66,6 +67,17 @@ def broker_path(broker_id: int) -> str:
 def topic_path(topic: str) -> str:
     """Return the path of a topic; its children are the brokers that have partitions of it."""
     return f"{BROKER_TOPICS}/{topic}"
+
+
+def topic_switch(is_on: bool) -> bytes:
+    """Return the data of a topic's node with its rebalancing switched on, or off (KAFKA-364)."""
+    return b"" if is_on else json.dumps({"rebalancing": False}).encode()
+
+
+def is_switched_off(data: bytes) -> bool:
+    """Whether a topic's node has its rebalancing switched off; any other data has it on."""
+    value = parse_json(data)
+    return isinstance(value, dict) and value.get("rebalancing") is False
 
 
 def group_path(group: str) -> str:

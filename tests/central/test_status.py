@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 
 from kcoord_wire.central.broker import CentralBroker
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.status import ClusterStatus, StatusReader
+from kcoord_wire.central.status import ClusterStatus, ClusterClient
 from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.ensemble import Ensemble
@@ -64,13 +64,13 @@ def create(connect: str, path: str, data: bytes) -> None:
 
 
 async def read(connect: str) -> ClusterStatus:
-    async with StatusReader(connect, session_timeout_ms=4_000) as reader:
+    async with ClusterClient(connect, session_timeout_ms=4_000) as reader:
         return await reader.read()
 
 
 def test_an_error_while_it_is_read_reaches_the_caller() -> None:
     async def run() -> None:
-        reader = StatusReader("127.0.0.1:1")
+        reader = ClusterClient("127.0.0.1:1")
         loop = asyncio.get_running_loop()
         answer = partial(loop.call_soon, reader._deliver)
         reader._procedures = ZooKeeperProcedures(lambda ask: answer(Replied(ask.token, value=())))

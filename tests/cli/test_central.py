@@ -255,6 +255,16 @@ def test_a_cluster_as_tables_and_as_json(zookeeper: Ensemble, capsys: pytest.Cap
             plain = json.loads(capsys.readouterr().out)
             assert plain["brokers"] == {"1": broker.address}
             assert plain["groups"]["billing"]["waits_for"] == ["till-1"]
+            assert plain["rebalancing_off"] == []
+            switch = ["--zookeeper", connect, "--topics"]
+            assert main(["central", "rebalancing", "off", *switch, "orders"]) == 0
+            assert main(["central", "rebalancing", "on", *switch, "orders,nothing"]) == 1
+            assert "there is no topic 'nothing'" in capsys.readouterr().err
+            assert main(["central", "status", "--zookeeper", connect]) == 0
+            assert "rebalancing is switched off: orders" in capsys.readouterr().out
+            assert main(["central", "rebalancing", "on", *switch, "orders"]) == 0
+            assert main(["central", "status", "--zookeeper", connect]) == 0
+            assert "switched off" not in capsys.readouterr().out
 
 
 @pytest.mark.slow

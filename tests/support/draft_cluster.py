@@ -10,7 +10,7 @@ from kcoord_wire.central.draft.events import CoordinatorSettings, Partition
 from kcoord_wire.central.draft.subscription import format_topics
 from kcoord_wire.kernel.machines import BrokerAddress
 from kcoord_wire.messages import central as m
-from kcoord_wire.zookeeper.layout import BROKER_TOPICS, offset_path, owner_path
+from kcoord_wire.zookeeper.layout import BROKER_TOPICS, offset_path, owner_path, topic_path, topic_switch
 from kcoord_wire.zookeeper.requests import Create, SetData
 from tests.support.memory_brokers import Broker, MemoryWorld, Peer
 
@@ -118,6 +118,11 @@ class DraftCluster(MemoryWorld[DraftCoordinator]):
         for path in (f"{BROKER_TOPICS}/{topic}", f"{BROKER_TOPICS}/{topic}/{broker_id}"):
             self.zookeeper.write(Create(path))
         self.zookeeper.write(SetData(f"{BROKER_TOPICS}/{topic}/{broker_id}", b"%d" % partitions))
+        self.run(0)
+
+    def switch_rebalancing(self, topic: str, *, is_on: bool) -> None:
+        """Switch the rebalancing of a topic on or off, as an operator does."""
+        self.zookeeper.write(SetData(topic_path(topic), topic_switch(is_on)))
         self.run(0)
 
     def consumer(self, consumer_id: str, broker_id: int = 1, **fields: Any) -> Consumer:

@@ -10,9 +10,10 @@ Laws:
 * A `Multi` has at most `MOST_WRITES` writes, so it stays below ZooKeeper's limit of 1 MB for a request.
 * Every partition of a subscribed topic goes to exactly one thread. Threads and partitions of a topic are sorted, and
   each thread gets a run of consecutive partitions, the first ones one more (as the consumers of 0.7 did themselves).
-* The assignment depends on the subscriptions and partitions alone.
+* The assignment depends on the subscriptions and partitions alone, but for topics whose rebalancing is switched off
+  (KAFKA-364, `keep_owners`): their partitions stay with the owners that ZooKeeper has, present or not.
 * Each node of a topic is read with a watch, and read again when the watch fires, so `partitions` follows ZooKeeper.
-* `topic_changed` is called for each topic whose partitions have changed, after `partitions` has.
+* `topic_changed` is called for each topic whose partitions or switch have changed, after `partitions` and `fixed` have.
 * A number of partitions that cannot be read, or is more than `MOST_PARTITIONS`, counts as no partitions at that broker,
   and is logged.
 """
@@ -20,7 +21,7 @@ Laws:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -31,7 +32,7 @@ from kcoord_wire.central.draft.subscription import TopicCount, is_topic_name
 from kcoord_wire.kernel.machines import BrokerAddress, Close, LogEvent, Send
 from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.kernel.timers import Timers
-from kcoord_wire.zookeeper.layout import BROKER_TOPICS, topic_path
+from kcoord_wire.zookeeper.layout import BROKER_TOPICS, is_switched_off, topic_path
 from kcoord_wire.zookeeper.leadership import is_fenced_off
 from kcoord_wire.zookeeper.requests import (
     RETRY_MS,
@@ -181,6 +182,18 @@ def _wanted(subscription: TopicCount, partitions: Mapping[str, Sequence[str]]) -
     return sorted((topic, count) for topic, count in streams.items() if count)
 
 
+def keep_owners(
+    computed: Mapping[Partition, str], owners: Mapping[Partition, str], fixed: Collection[str]
+) -> dict[Partition, str]:
+    """Return an assignment in which the partitions of some topics stay with their owners.
+
+    A topic without any owner is assigned: only a rebalance of it is switched off.
+    """
+    kept = {partition: thread_id for partition, thread_id in owners.items() if partition.topic in fixed}
+    held = {partition.topic for partition in kept}
+    return {partition: thread_id for partition, thread_id in computed.items() if partition.topic not in held} | kept
+
+
 def why_rebalance(group: Group, computed: Mapping[Partition, str]) -> str:
     """Return why a rebalance is necessary (3.1 to 3.4); empty if it is not (3.5).
 
@@ -189,7 +202,8 @@ def why_rebalance(group: Group, computed: Mapping[Partition, str]) -> str:
     former coordinator may have started with other partitions.
     """
     owners = group.store.owners
-    starting = {group.members[consumer_of(thread_id)] for thread_id in computed.values()}
+    owning = {consumer_of(thread_id) for thread_id in computed.values()}
+    starting = [member for consumer_id, member in group.members.items() if consumer_id in owning]
     checks = (
         ("3.1 no owners are registered", computed and not owners),
         ("3.2 some partitions have no owner", computed.keys() - owners.keys()),
@@ -210,6 +224,7 @@ class TopicWatches:
     :param topics_added: called with the names of topics that are new
     :param topic_changed: called with the name of a topic whose partitions have changed
     :ivar partitions: names of the partitions of each topic, by broker and number
+    :ivar fixed: the topics whose rebalancing is switched off
     """
 
     def __init__(
@@ -219,6 +234,7 @@ class TopicWatches:
         self._topics_added = topics_added
         self._topic_changed = topic_changed
         self.partitions: dict[str, tuple[str, ...]] = {}
+        self.fixed: set[str] = set()
 
     def startup(self) -> Procedure:
         """coordinatorStartup, steps 2 and 3: read the topics, and watch them and their partitions."""
@@ -243,6 +259,7 @@ class TopicWatches:
 
     def handle_partition_change(self, topics: Sequence[str]) -> Procedure:
         """TopicPartitionChangeListener.handleChildChange: read, with watches, the partitions of some topics."""
+        switches: list[Node | None] = yield [Read(topic_path(topic), watch=True) for topic in topics]
         brokers: list[tuple[str, ...] | None] = yield [ReadChildren(topic_path(topic), watch=True) for topic in topics]
         places = [
             (topic, broker)
@@ -255,10 +272,12 @@ class TopicWatches:
         for (topic, broker), node in zip(places, nodes, strict=True):
             count = self._count(topic, broker, node)
             names[topic] += [f"{broker}-{number}" for number in range(count)]
-        for topic in topics:
+        for topic, switch in zip(topics, switches, strict=True):
             partitions = tuple(sorted(names[topic], key=partition_order))
-            if partitions != self.partitions.get(topic, ()):
+            is_fixed = switch is not None and is_switched_off(switch.data)
+            if partitions != self.partitions.get(topic, ()) or is_fixed is not (topic in self.fixed):
                 self.partitions[topic] = partitions
+                (self.fixed.add if is_fixed else self.fixed.discard)(topic)
                 self._topic_changed(topic)
 
     def _count(self, topic: str, broker: str, node: Node | None) -> int:

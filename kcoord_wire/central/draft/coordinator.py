@@ -153,7 +153,7 @@ class Term:
         self.watches = TopicWatches(context, self._topics_added, self._topic_changed)
         self.committer = Committer(context, self._unsure)
         self._answers: dict[type, Callable[[RegisteredConsumer, Any], Answer]] = {m.PingResponse: self._pinged}
-        parts = (context, self.committer, self.pings, self.watches.partitions)
+        parts = (context, self.committer, self.pings, self.watches)
         self.fetchers: FetcherRebalancer | None = None
         self.rebalancer: Rebalancer
         if context.settings.rebalance_by is RebalanceBy.SOCKETS:

@@ -33,7 +33,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
-from kcoord_wire.central.draft.context import Context, assign, why_rebalance
+from kcoord_wire.central.draft.context import Context, TopicWatches, assign, keep_owners, why_rebalance
 from kcoord_wire.central.draft.events import LARGEST_MESSAGE, Partition
 from kcoord_wire.central.draft.groups import (
     BACKING_OFF,
@@ -100,7 +100,7 @@ def _ownership(
 class Rebalancer(ABC):
     """Rebalances groups.
 
-    :param partitions: names of the partitions of each topic
+    :param watches: the topics
     :ivar pings: of all consumers
     """
 
@@ -109,12 +109,12 @@ class Rebalancer(ABC):
         context: Context,
         committer: Committer,
         pings: PingSchedule,
-        partitions: Mapping[str, tuple[str, ...]],
+        watches: TopicWatches,
     ) -> None:
         self.context = context
         self.pings = pings
         self._committer = committer
-        self._partitions = partitions
+        self._watches = watches
 
     @abstractmethod
     def added(self, member: RegisteredConsumer) -> None:
@@ -178,14 +178,14 @@ class Rebalancer(ABC):
         """Steps 1 to 4."""
         if not group.store.is_loaded:
             yield from self._committer.load(group)
-        reason = why_rebalance(group, assign(list(group.members.values()), self._partitions))
+        reason = why_rebalance(group, self._assign(group, list(group.members.values())))
         if not reason:
             self.keep(group)
             return
         self._note(logging.INFO, "rebalance started", group, attempt, reason=reason)
         group.generation = attempt.generation
         members = yield from self.stop(group, attempt)
-        owners = assign(members, self._partitions)
+        owners = self._assign(group, members)
         owned = _by_member(owners, members)
         timeout_ms = max((member.session_timeout_ms for member in members), default=0)
         attempt.phase = "committing"
@@ -203,6 +203,10 @@ class Rebalancer(ABC):
         counts = {"consumers": len(members), "partitions": len(owners)}
         self._note(logging.INFO, "rebalance completed", group, attempt, **counts)
 
+    def _assign(self, group: Group, members: Sequence[RegisteredConsumer]) -> dict[Partition, str]:
+        """Compute the new ownership (1.3)."""
+        return keep_owners(assign(members, self._watches.partitions), group.store.owners, self._watches.fixed)
+
     def _note(self, level: int, what: str, group: Group, attempt: Attempt, **facts: object) -> None:
         where = {"group": group.group_id, "epoch": self.context.epoch, "generation": attempt.generation}
         self.context.note(level, what, **where, **facts)
@@ -218,11 +222,17 @@ def _by_member(
 ) -> dict[RegisteredConsumer, dict[str, list[Partition]]]:
     """Sort the partitions by consumer and thread; a consumer without partitions has no threads.
 
+    Partitions of a topic whose rebalancing is switched off are fetched by none while their owner is away, or does not
+    subscribe to the topic.
+
     :raises AttemptFailedError: a thread or a consumer would get more than a message can name
     """
     found: dict[str, dict[str, list[Partition]]] = {member.consumer_id: {} for member in members}
+    subscriptions = {member.consumer_id: member.topic_count for member in members}
     for partition, thread_id in owners.items():
-        found[consumer_of(thread_id)].setdefault(thread_id, []).append(partition)
+        consumer_id = consumer_of(thread_id)
+        if consumer_id in found and subscriptions[consumer_id].streams_of(partition.topic):
+            found[consumer_id].setdefault(thread_id, []).append(partition)
     if any(len(partitions) > MOST_ENTRIES for threads in found.values() for partitions in threads.values()):
         raise AttemptFailedError(f"a thread would own more than {MOST_ENTRIES} partitions")
     for consumer_id, threads in found.items():
@@ -244,9 +254,9 @@ class FetcherRebalancer(Rebalancer):
         context: Context,
         committer: Committer,
         pings: PingSchedule,
-        partitions: Mapping[str, tuple[str, ...]],
+        watches: TopicWatches,
     ) -> None:
-        super().__init__(context, committer, pings, partitions)
+        super().__init__(context, committer, pings, watches)
         self.stops = Purgatory(context.timers, self._late)
         self.starts = Purgatory(context.timers, self._late)
 

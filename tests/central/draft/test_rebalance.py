@@ -71,6 +71,51 @@ def test_rebalance_3_5_is_not_necessary(cluster: DraftCluster) -> None:
     assert (len(reasons(cluster)), len(first.got(m.StopFetcherRequest)), second.got(m.StopFetcherRequest)) == (1, 1, [])
 
 
+def test_a_topic_that_is_switched_off_stays_with_its_owners(cluster: DraftCluster) -> None:
+    """KAFKA-364: also while they are away, and new partitions have none."""
+    first = cluster.consumer("a")
+    cluster.switch_rebalancing("orders", is_on=False)
+    second = cluster.consumer("b")
+    cluster.add_topic("orders", 5)
+    first.disconnect()
+    cluster.run(60_000)
+    assert (len(reasons(cluster)), second.got(m.StopFetcherRequest), set(cluster.owners().values())) == (1, [], {"a-0"})
+    first = cluster.consumer("a")
+    assert reasons(cluster)[1:] == ["a consumer has registered again"]
+    assert (len(first.started_with), second.started_with) == (4, {})
+    cluster.switch_rebalancing("orders", is_on=True)
+    assert (len(first.started_with), len(second.started_with)) == (3, 2)
+
+
+def test_only_the_topic_that_is_switched_off_stays(cluster: DraftCluster) -> None:
+    cluster.add_topic("payments", 4)
+    both = format_topics({"orders": 1, "payments": 1})
+    first = cluster.consumer("a", topics=both)
+    cluster.switch_rebalancing("orders", is_on=False)
+    second = cluster.consumer("b", topics=both)
+    assert {each.topic for each in second.started_with} == {"payments"}
+    assert (len(first.started_with), len(second.started_with)) == (6, 2)
+    first.disconnect()
+    cluster.consumer("a", topics=format_topics({"payments": 1}))
+    assert set(cluster.owners().values()) == {"a-0"}, "who does not subscribe to it any more is not started with it"
+    assert len(cluster.term.groups.by_id["g"].members["a"].owned) == 2
+
+
+def test_a_group_without_owners_is_assigned_a_topic_that_is_switched_off(cluster: DraftCluster) -> None:
+    cluster.switch_rebalancing("orders", is_on=False)
+    assert len(cluster.consumer("a").started_with) == 4
+
+
+def test_a_coordinator_that_takes_over_knows_what_is_switched_off(cluster: DraftCluster) -> None:
+    cluster.consumer("a")
+    cluster.switch_rebalancing("orders", is_on=False)
+    cluster.zookeeper.expire(cluster.brokers[1].link.registry.session_id)
+    cluster.run(200)
+    cluster.consumer("b")
+    cluster.run(10_000)
+    assert set(cluster.owners().values()) == {"a-0"}
+
+
 def test_rebalance_of_a_consumer_that_registers_again(cluster: DraftCluster) -> None:
     """By 3.1 to 3.5 it would never be started: the owners are what they were."""
     consumer = again(cluster, cluster.consumer("a"))

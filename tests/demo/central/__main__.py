@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
-from kcoord_wire.central.status import ClusterStatus, StatusReader
+from kcoord_wire.central.status import ClusterStatus, ClusterClient
 from kcoord_wire.messages import FindCoordinatorRequest
 from kcoord_wire.zookeeper.ensemble import Ensemble, free_ports
 from tests.support.central_account import Account, ConsumerProcess
@@ -41,7 +41,7 @@ def say(text: str) -> None:
 
 async def read_status(connect: str) -> ClusterStatus:
     """Return what `kcoord central status` shows, by a session that ends with this call."""
-    async with StatusReader(connect) as reader:
+    async with ClusterClient(connect) as reader:
         return await reader.read()
 
 
