@@ -131,6 +131,7 @@ STATE_MACHINES = (
     "marshal.ranges",
     "zookeeper.leadership",
     "central.draft.coordinator",
+    "central.draft.term",
     "zookeeper.layout",
     "central.draft.consumer",
     "central.rewrite.member",

@@ -294,8 +294,14 @@ class CentralBroker(HostedBroker[CoordinatorSettings]):
 
     @property
     def epoch(self) -> int | None:
-        """Of its term as the coordinator; None if another broker, or none, is elected."""
-        return self._life.call(lambda: self._machine.epoch_at(monotonic_ms()))
+        """Of its term as the coordinator of the first subset of the groups, all by default; None if another broker, or
+        none, is elected."""
+        return self.epochs.get(0)
+
+    @property
+    def epochs(self) -> dict[int, int]:
+        """The subsets of the groups that it coordinates, each with the epoch of its term."""
+        return self._life.call(lambda: self._machine.epochs_at(monotonic_ms()))
 
     def _make_server(self) -> Server:
         return Server({m.CentralFetchRequest: self._fetch, m.CentralStatusRequest: self._status}, limits=self._limits)
@@ -310,15 +316,18 @@ class CentralBroker(HostedBroker[CoordinatorSettings]):
         if self._generated is None:
             partitions = self._own_topics.announced
             self._generated = GeneratedTopics(self._broker_id, partitions, clock.since_ms, clock.rate)
-        if request.fence and self._is_stale(request.fence[0].epoch):
+        if request.fence and self._is_stale(request.fence[0]):
             return m.CentralFetchResponse(error_code=CentralError.STALE_EPOCH)
         return self._generated.fetch(request, int(time.time() * 1000))
 
-    def _is_stale(self, epoch: int) -> bool:
-        own, leader = self._machine.epoch_at(monotonic_ms()), self._machine.leadership.leader
+    def _is_stale(self, fence: m.CentralFetchRequestFence) -> bool:
+        candidate = self._machine.candidate_of(fence.group_id)
+        if candidate is None:
+            return False
+        own, leader = candidate.epoch_at(monotonic_ms()), candidate.leadership.leader
         if own is not None:
-            return epoch != own
-        return leader is not None and epoch < leader.epoch
+            return fence.epoch != own
+        return leader is not None and fence.epoch < leader.epoch
 
     def _status(self, request: m.CentralStatusRequest) -> m.CentralStatusResponse:
         return self._machine.status(self._server.host_of, monotonic_ms())

@@ -12,9 +12,9 @@ Source: "the 0.8 consumer-coordinator draft", sections 4 and 5.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import kcoord_wire as kw
@@ -30,10 +30,12 @@ from kcoord_wire.zookeeper.layout import (
     BROKER_IDS,
     BROKER_TOPICS,
     CONSUMERS,
-    COORDINATOR,
+    COORDINATORS,
     broker_path,
+    election_of,
     is_switched_off,
     parse_broker,
+    parse_coordinators,
     topic_path,
     topic_switch,
 )
@@ -73,22 +75,27 @@ class GroupStatus:
 class ClusterStatus:
     """A cluster.
 
-    :ivar leader: the elected broker; None if there is none
+    :ivar leaders: the broker that is elected for each subset of the groups, one by default; None for none
     :ivar brokers: those that are registered, by id
     :ivar topics: number of partitions at each broker, by topic
     :ivar fixed: the topics whose rebalancing is switched off
     :ivar groups: by name
-    :ivar live: what the coordinator has answered; None if it did not
-    :ivar silence: why it did not
+    :ivar live: what the coordinators have answered, joined; None if none did
+    :ivar silence: why one did not
     """
 
-    leader: LeaderRecord | None = None
+    leaders: list[LeaderRecord | None] = field(default_factory=lambda: [None])
     brokers: dict[int, BrokerAddress] = field(default_factory=dict)
     topics: dict[str, dict[int, int]] = field(default_factory=dict)
     fixed: set[str] = field(default_factory=set)
     groups: dict[str, GroupStatus] = field(default_factory=dict)
     live: m.CentralStatusResponse | None = None
     silence: str = ""
+
+    @property
+    def leader(self) -> LeaderRecord | None:
+        """The coordinator of the first subset."""
+        return self.leaders[0]
 
 
 class ClusterClient:
@@ -159,20 +166,29 @@ class ClusterClient:
         return await done
 
     async def _read_live(self, status: ClusterStatus) -> None:
-        if status.leader is None:
-            status.silence = "no broker is elected"
-        elif (broker := status.brokers.get(status.leader.broker_id)) is None:
-            status.silence = f"broker {status.leader.broker_id} is elected, and has no registration"
-        else:
-            try:
-                async with open_link(broker, ANSWER_SECONDS, LARGEST_ANSWER) as link:
-                    live = await link.ask(m.CentralStatusRequest(), m.CentralStatusResponse)
-            except (OSError, EOFError, BadAnswerError, kw.DecodeError) as error:
-                address = address_text(broker.host, broker.port)
-                status.silence = f"it does not answer at {address}: {str(error) or 'no answer in time'}"
-            else:
-                status.live = None if live.error_code else live
-                status.silence = ErrorCode(live.error_code).name if live.error_code else ""
+        """Ask each coordinator once, whatever number of subsets it has."""
+        asked = dict.fromkeys(None if leader is None else leader.broker_id for leader in status.leaders)
+        answers = [await _ask(broker_id, status.brokers) for broker_id in asked]
+        status.silence = "; ".join(answer for answer in answers if isinstance(answer, str))
+        live = [answer for answer in answers if not isinstance(answer, str)]
+        if live:
+            groups = [group for answer in live for group in answer.groups]
+            status.live = replace(live[0], groups=groups)
+
+
+async def _ask(broker_id: int | None, brokers: Mapping[int, BrokerAddress]) -> m.CentralStatusResponse | str:
+    """Return what a coordinator knows, or why it does not say it."""
+    if broker_id is None:
+        return "no broker is elected"
+    if (broker := brokers.get(broker_id)) is None:
+        return f"broker {broker_id} is elected, and has no registration"
+    try:
+        async with open_link(broker, ANSWER_SECONDS, LARGEST_ANSWER) as link:
+            live: m.CentralStatusResponse = await link.ask(m.CentralStatusRequest(), m.CentralStatusResponse)
+    except (OSError, EOFError, BadAnswerError, kw.DecodeError) as error:
+        address = address_text(broker.host, broker.port)
+        return f"it does not answer at {address}: {str(error) or 'no answer in time'}"
+    return ErrorCode(live.error_code).name if live.error_code else live
 
 
 def _switch(topics: Sequence[str], data: bytes) -> Procedure:
@@ -184,11 +200,12 @@ def _switch(topics: Sequence[str], data: bytes) -> Procedure:
 
 def _read(status: ClusterStatus) -> Procedure:
     """Take in what ZooKeeper has."""
-    leader, ids, topics, groups = yield [
-        Read(COORDINATOR), ReadChildren(BROKER_IDS), ReadChildren(BROKER_TOPICS), ReadChildren(CONSUMERS)
+    subsets, ids, topics, groups = yield [
+        Read(COORDINATORS), ReadChildren(BROKER_IDS), ReadChildren(BROKER_TOPICS), ReadChildren(CONSUMERS)
     ]  # fmt: skip
-    if leader is not None:
-        status.leader = parse_leader(leader.data)
+    count = 1 if subsets is None else parse_coordinators(subsets.data)
+    leaders: list[Node | None] = yield [Read(election_of(subset)[0]) for subset in range(count)]
+    status.leaders = [None if leader is None else parse_leader(leader.data) for leader in leaders]
     nodes = yield from _read_nodes(BROKER_IDS, ids or ())
     for name, data in nodes.items():
         with suppress(ValueError):  # others use the same ZooKeeper

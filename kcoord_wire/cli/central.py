@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from kcoord_wire.messages import central as m
 
 SESSION_TIMEOUT_MS: Final = 6_000
+MOST_COORDINATORS: Final = 1_000
 
 
 def parse_auth(text: str) -> tuple[str, str]:
@@ -97,7 +98,7 @@ Rate: TypeAlias = Annotated[float, decimal("a number from 0 to 1000000", lambda 
 
 @dataclass(frozen=True, kw_only=True)
 class Serve(Command):
-    """Run a broker of the draft, which coordinates all groups if it is elected, or of the rewrite.
+    """Run a broker of the draft, which coordinates groups if it is elected, or of the rewrite.
 
     examples:
       kcoord central serve --zookeeper embedded --topics orders:12
@@ -106,6 +107,8 @@ class Serve(Command):
           one of several brokers; the coordinator is the one that ZooKeeper elects
       kcoord central serve --zookeeper zk1:2181 --topics orders:12 --rebalance-by sockets
           the older passage of the draft: it rebalances by closing the consumers' connections
+      kcoord central serve --zookeeper zk1:2181 --topics orders:12 --coordinators 16
+          every broker coordinates a subset of the groups, as in section 1: 16 of them are shared out
       kcoord central serve --zookeeper zk1:2181 --design rewrite --topics orders:12
           a broker of "Kafka 0.9 Consumer Rewrite Design": Kafka's frames, JoinGroup of clients 0.8.2
 
@@ -147,6 +150,10 @@ class Serve(Command):
     ] = None
     max_rebalance_retries: Annotated[Count | None, Option("draft: of one rebalance", "N")] = None
     rebalance_backoff_ms: Annotated[Count | None, Option("draft: before each retry", "MS")] = None
+    coordinators: Annotated[
+        Annotated[int, whole(1, MOST_COORDINATORS)] | None,
+        Option("draft: of so many subsets of the groups, if this is the first broker", "N"),
+    ] = None
     rebalance_by: Annotated[
         Literal["fetchers", "sockets"] | None,
         Option("draft: fetchers, by StopFetcher and StartFetcher; sockets, as in section 2"),
@@ -514,6 +521,7 @@ def status_to_json(status: ClusterStatus) -> dict[str, Any]:
             "elected_ms_ago": status.live and status.live.elected_ms,
             "silence": status.silence or None,
         },
+        "coordinators": [each and {"broker": each.broker_id, "epoch": each.epoch} for each in status.leaders],
         "brokers": {str(each.broker_id): address_text(each.host, each.port) for each in status.brokers.values()},
         "topics": {topic: {str(each): number for each, number in at.items()} for topic, at in status.topics.items()},
         "rebalancing_off": sorted(status.fixed),
@@ -526,9 +534,10 @@ def status_to_json(status: ClusterStatus) -> dict[str, Any]:
 
 def _members(status: ClusterStatus, name: str) -> set[str] | None:
     """Return the consumers of a group; None if they are not known."""
-    if status.live is None:
+    found = [] if status.live is None else [group for group in status.live.groups if group.group_id == name]
+    if status.live is None or (status.silence and not found):
         return None
-    return {each.consumer_id for group in status.live.groups if group.group_id == name for each in group.consumers}
+    return {each.consumer_id for group in found for each in group.consumers}
 
 
 def _live_part(group: m.CentralStatusResponseGroup | None) -> dict[str, Any]:
@@ -574,7 +583,7 @@ def _partition_rows(group: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 def _print_tables(status: ClusterStatus) -> None:
     """What is empty is not shown, but for the coordinator."""
     plain = status_to_json(status)
-    print(_coordinator_line(status))
+    print(_coordinators_line(status) if len(status.leaders) > 1 else _coordinator_line(status))
     if plain["rebalancing_off"]:
         print("rebalancing is switched off:", *map(printable, plain["rebalancing_off"]))
     print()
@@ -600,6 +609,16 @@ def _print_tables(status: ClusterStatus) -> None:
     for made in (brokers, groups, consumers, owners):
         if made.row_count:
             print_table(made)
+
+
+def _coordinators_line(status: ClusterStatus) -> str:
+    """Return which broker coordinates how many of the subsets."""
+    subsets: dict[str, list[str]] = {}
+    for subset, leader in enumerate(status.leaders):
+        who = "none" if leader is None else f"broker {leader.broker_id}"
+        subsets.setdefault(who, []).append(str(subset))
+    line = "coordinators: " + "; ".join(f"{who} of subset {', '.join(subsets[who])}" for who in sorted(subsets))
+    return f"{line}; {status.silence}; some consumers and rebalances are not known" if status.silence else line
 
 
 def _coordinator_line(status: ClusterStatus) -> str:

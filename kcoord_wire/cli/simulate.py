@@ -222,6 +222,8 @@ class Central(World):
           brokers crash, pause and lose ZooKeeper, consumers and their messages are late
       kcoord simulate central --seeds 0:100 --no-epoch
           the draft's bytes: how a partition gets two owners, as a script
+      kcoord simulate central --coordinators 4
+          four coordinators, each of a subset of the groups; topics are switched off and on
       kcoord simulate central --rebalance-by sockets
           the draft's older passage, which closes connections in place of StopFetcher
     """
@@ -233,11 +235,18 @@ class Central(World):
     rebalance_by: Annotated[
         Literal["fetchers", "sockets"], Option("fetchers, as in sections 9 and 11; sockets, as in section 2")
     ] = "fetchers"
+    coordinators: Annotated[
+        Annotated[int, whole(1, 100)], Option("each of a subset of the groups, as in section 1", "N")
+    ] = 1
 
     @property
     def options(self) -> dict[str, Any]:
-        """How the brokers rebalance."""
-        return {"rebalance_by": self.rebalance_by, "is_fenced": not self.no_epoch}
+        """How the brokers rebalance, and how many of them coordinate."""
+        return {
+            "rebalance_by": self.rebalance_by,
+            "is_fenced": not self.no_epoch,
+            "coordinators": self.coordinators,
+        }
 
     @property
     def allows(self) -> bool:

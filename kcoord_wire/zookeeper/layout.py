@@ -4,6 +4,8 @@ Sources: "the 0.8 consumer-coordinator draft", section 4 "Paths Stored in ZooKee
 it keeps: a broker's partitions of a topic are a node with their number, and a partition is named ``BROKER-NUMBER``.
 
     /brokers/ids/[broker]                             host and port, ephemeral
+    /brokers/coordinators                             number of subsets of the groups, each with a coordinator
+    /brokers/coordinators/[n], [n]_epoch              of subset n from 1 on: what the two nodes below are of the first
     /brokers/topics/[topic]                           JSON of this project, where its rebalancing is switched off
     /brokers/topics/[topic]/[broker]                  number of the topic's partitions at that broker
     /consumers/coordinator                            the coordinator's broker id, ephemeral
@@ -54,9 +56,28 @@ BROKER_TOPICS: Final = "/brokers/topics"
 CONSUMERS: Final = "/consumers"
 COORDINATOR: Final = "/consumers/coordinator"
 COORDINATOR_EPOCH: Final = "/consumers/coordinator_epoch"
+COORDINATORS: Final = "/brokers/coordinators"
+MOST_COORDINATORS: Final = 1_000
 LONGEST_NAME: Final = 255
 ROOTS: Final = ("/brokers", BROKER_IDS, BROKER_TOPICS, CONSUMERS)
 """The nodes that have to exist before anything else, parents first; COORDINATOR_EPOCH is created with ``0``."""
+
+
+def election_of(subset: int) -> tuple[str, str]:
+    """Return the paths of the coordinator of a subset of the groups, and of its epoch; the first has the draft's."""
+    return (
+        (f"{COORDINATORS}/{subset}", f"{COORDINATORS}/{subset}_epoch") if subset else (COORDINATOR, COORDINATOR_EPOCH)
+    )
+
+
+def parse_coordinators(data: bytes) -> int:
+    """Return the number of subsets of the groups.
+
+    :raises ValueError: it is none
+    """
+    if not data.isdigit() or len(data) > len(str(MOST_COORDINATORS)) or not 0 < int(data) <= MOST_COORDINATORS:
+        raise ValueError(f"not a number of coordinators: {data[:40]!r}")
+    return int(data)
 
 
 def broker_path(broker_id: int) -> str:

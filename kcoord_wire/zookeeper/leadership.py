@@ -19,8 +19,8 @@ Laws:
   its ensemble cannot extend a lease by answers of its own.
 * SUSPENDED ends the term at once: kazoo notices the end of a session only after it has reconnected.
 * `elected` and `resigned` are called in turns.
-* A candidate that is barred (`bar`) is not elected: of two processes with one broker id, which would replace each
-  other's nodes for ever, only the registered one stands.
+* A candidate that is barred (`bar`) is not elected, and deletes the node of its own session: of two processes with one
+  broker id, which would replace each other's nodes for ever, only the registered one stands.
 
 Source: "the 0.8 consumer-coordinator draft", sections 5 and 10; Curator's Tech Notes 10 and 12; CURATOR-460.
 """
@@ -28,7 +28,7 @@ Source: "the 0.8 consumer-coordinator draft", sections 5 and 10; Curator's Tech 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -155,11 +155,14 @@ class Leadership:
         self._procedures.cancel_all()
         self._start()
 
-    def bar(self, is_barred: bool) -> None:
-        """Let the candidate stand, or not because another process has its broker id; not to be called by `elected`."""
-        self._is_barred = is_barred
-        if is_barred and self.epoch is not None:
-            self.resign("another broker has the id")
+    def bar(self, reason: str) -> None:
+        """Let the candidate stand, or not; not to be called by `elected`.
+
+        :param reason: why it must not; empty if it may
+        """
+        self._is_barred = bool(reason)
+        if reason and self.epoch is not None:
+            self.resign(reason)
 
     # ---- the session
 
@@ -215,6 +218,8 @@ class Leadership:
             if record is not None and record.broker_id != self.broker_id:
                 yield Latched(changed)
             elif self._is_barred:
+                if leader is not None and leader.ephemeral_owner == self.session_id:
+                    yield Delete(self.leader_path, leader.version)
                 yield Sleep(RETRY_MS)
             else:
                 yield from self._take_office(node, leader)
@@ -256,6 +261,34 @@ class Leadership:
             self.lease_until = asked_at + self._lease_ms
         except RegistryError as error:
             self._end_term(str(error))
+
+
+def spread(owners: Sequence[int | None], live: Collection[int]) -> list[int | None]:
+    """Return which broker is to have each share of the work when these live.
+
+    Who lives keeps its shares, unless it has two more than another.
+
+    :param owners: of each share before
+    """
+    if not live:
+        return [None] * len(owners)
+    load = dict.fromkeys(sorted(live), 0)
+    for owner in owners:
+        if owner in load:
+            load[owner] += 1
+    after: list[int | None] = []
+    for owner in owners:
+        if owner not in load:
+            owner = min(load, key=load.__getitem__)
+            load[owner] += 1
+        after.append(owner)
+    for share, owner in enumerate(after):
+        idlest = min(load, key=load.__getitem__)
+        if owner is not None and load[owner] - load[idlest] > 1:
+            load[owner] -= 1
+            load[idlest] += 1
+            after[share] = idlest
+    return after
 
 
 def ancestors(path: str) -> list[str]:

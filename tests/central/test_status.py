@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 
 from kcoord_wire.central.broker import CentralBroker
 from kcoord_wire.central.draft.events import Partition
-from kcoord_wire.central.status import ClusterStatus, ClusterClient
+from kcoord_wire.central.status import ClusterClient, ClusterStatus
 from kcoord_wire.kernel.procedures import Procedure
 from kcoord_wire.messages import central as m
 from kcoord_wire.zookeeper.ensemble import Ensemble

@@ -208,7 +208,7 @@ def test_a_stdout_that_takes_nothing_does_not_stop_it(broker: CentralBroker) -> 
 
 def test_a_silent_coordinator_leaves_nulls() -> None:
     group = GroupStatus({Partition("orders", "1-0"): "c-0"}, {Partition("orders", "1-0"): 5})
-    status = ClusterStatus(LeaderRecord(1, 3), groups={"g": group}, silence="it does not answer")
+    status = ClusterStatus([LeaderRecord(1, 3)], groups={"g": group}, silence="it does not answer")
     plain = status_to_json(status)
     assert plain["coordinator"] == {"broker": 1, "epoch": 3, "elected_ms_ago": None, "silence": "it does not answer"}
     assert plain["groups"]["g"] == {

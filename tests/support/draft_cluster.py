@@ -99,7 +99,7 @@ class DraftCluster(MemoryWorld[DraftCoordinator]):
     @property
     def term(self) -> Any:
         """What the first broker does as the coordinator."""
-        term = self.brokers[1].machine.term
+        term = self.brokers[1].machine.candidates[0].term
         assert term is not None
         return term
 

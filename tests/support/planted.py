@@ -105,6 +105,7 @@ BUGS: Final = (
         for bug in _of("transactions", planted_transaction_bugs.PLANTED)
     ),
     *_of("central", planted_central_bugs.PLANTED.items()),
+    *(_planted("central", plant, laws, coordinators=3) for plant, laws in planted_central_bugs.OF_SEVERAL.items()),
     *(
         _planted("rewrite", bug.plant, bug.law, stops_with_session=bug.law == "no overlap", rows=bug.rows)
         for bug in planted_rewrite_bugs.PLANTED

@@ -11,6 +11,7 @@ from typing import Any, Final
 from kcoord_wire.central.draft import rebalance
 from kcoord_wire.central.draft.consumer import DraftConsumer
 from kcoord_wire.central.draft.context import TopicWatches
+from kcoord_wire.central.draft.coordinator import Candidate, DraftCoordinator
 from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.central.draft.groups import Group, RegisteredConsumer
 from kcoord_wire.central.draft.purgatory import Answer, Committer, PingSchedule, Purgatory
@@ -123,6 +124,22 @@ def consumer_starts_ahead(start: Any, self: DraftConsumer, partition: Partition,
     return found if found < 0 else found + 7
 
 
+@replaces(DraftCoordinator, "candidate_of")
+def group_of_another_subset(_candidate_of: Any, self: DraftCoordinator, group_id: str) -> Candidate | None:
+    """Whatever it coordinates, it takes any group."""
+    return next((candidate for candidate in self.candidates if candidate.term is not None), None)
+
+
+@replaces(Leadership, "bar")
+def work_not_shared_out(_bar: Any, self: Leadership, reason: str) -> None:
+    """Who is elected first keeps all subsets."""
+
+
+OF_SEVERAL = {
+    group_of_another_subset: "one coordinator|one writer",
+    work_not_shared_out: "settles",
+}
+"""With several coordinators."""
 PLANTED = {
     lease_not_checked: "one coordinator",
     write_not_guarded: "one writer",

@@ -41,7 +41,7 @@ def on_virtual_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
 @asynccontextmanager
 async def serving(broker: CentralBroker) -> AsyncIterator[CentralBroker]:
     """A broker on the loop that runs, from when it coordinates."""
-    async with _serving(broker, lambda: broker._machine.epoch_at(monotonic_ms())):
+    async with _serving(broker, lambda: broker._machine.epochs_at(monotonic_ms())):
         yield broker
 
 

@@ -51,6 +51,9 @@ DRAWN = {
     "consumer groups": Drawn(consumer_group_world.random_script, consumer_group_world.ROWS, 0.1, "rebalances"),
     "transactions": Drawn(transaction_world.random_script, transaction_world.ROWS, 0.3, "transactions"),
     "draft": Drawn(draft_world.random_script, draft_world.ROWS),
+    "draft with several coordinators": Drawn(
+        partial(draft_world.random_script, coordinators=3), draft_world.ROWS_OF_SEVERAL
+    ),
     "draft by sockets": Drawn(  # RegisterConsumerResponse has no place for an epoch
         partial(draft_world.random_script, rebalance_by="sockets"), draft_world.ROWS, allowed="one owner"
     ),

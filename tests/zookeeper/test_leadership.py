@@ -86,6 +86,27 @@ def test_the_node_and_the_epoch_change_together() -> None:
     assert candidate.leadership.guarded(Delete("/a")) == Multi((Check(COORDINATOR_EPOCH, 12), Delete("/a")))
 
 
+def test_who_is_barred_gives_its_node_up() -> None:
+    """Else no other could be elected until its session ends. The node of another session is not its own."""
+    candidate = Candidate()
+    candidate.win()
+    candidate.leadership.bar("its turn is over")
+    assert candidate.heard == ["its turn is over"]
+    for path, data in ((CONSUMERS, b""), (COORDINATOR_EPOCH, b"0")):
+        candidate.answer(Create(path, data), 0, Outcome.NODE_EXISTS)
+    candidate.see(Node(OURS, 0, 7), epoch=5)
+    candidate.answer(Delete(COORDINATOR, 0), 0)
+    for now, leader in ((500, Node(OURS, 0, 6)), (1_000, None)):
+        assert candidate.asks == []
+        candidate.leadership.handle(None, now)
+        candidate.see(leader, epoch=5, now=now)
+    candidate.leadership.bar("")
+    candidate.leadership.handle(None, 1_500)
+    candidate.see(None, epoch=5, now=1_500)
+    candidate.answer(elect(6, 11), 1_500)
+    assert candidate.leadership.epoch == 6
+
+
 def test_another_leader_is_watched_until_its_node_is_deleted() -> None:
     candidate = Candidate()
     candidate.connect()

@@ -181,7 +181,8 @@ class DraftConsumer:
             return
         if self.state is ConsumerState.CONNECTING:
             self._go(ConsumerState.ASKING)
-            self._send(m.ClusterMetadataRequest())
+            groups = [m.ClusterMetadataRequestGroup(group_id=self.settings.group_id)]
+            self._send(m.ClusterMetadataRequest(groups=groups if self.settings.is_fenced else None))
         elif self.state is ConsumerState.CONNECTING_TO_COORDINATOR:
             self._go(ConsumerState.REGISTERING, _LONGEST_REGISTRATION)
             self._send(self.registration())

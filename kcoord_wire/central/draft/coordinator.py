@@ -4,467 +4,305 @@
     effects = machine.handle(SessionChanged(SessionState.CONNECTED, session_id, timeout_ms), now)
     effects = machine.handle(Received(connection, RegisterConsumerRequest(...)), now)
 
-An elected coordinator is a `Term`: groups, consumers and what happens to them (sections 5 to 9 and 11), from the
-election to the resignation. It begins by reading the groups that another coordinator had before (`Term.read_groups`).
-Their former consumers stop fetching when their connection breaks, or after a session timeout without a request; until
-then a partition given to another consumer would have two owners.
+"Every broker will be the co-ordinator for a subset of consumer groups" (section 1), and one of them "is elected as the
+coordinator for a subset of the consumer groups" (section 2); sections 5 and 10 have one election. Here the groups are
+divided into as many subsets as the first broker of a cluster was asked for, one by default, and each has the draft's
+election (`Candidate`). What the elected one does is its `term.Term`.
 
-Laws, besides those of `zookeeper.leadership`:
+Laws, besides those of `zookeeper.leadership` and of `term`:
 
-* The lease is checked before an event has any effect. While a broker is not the coordinator it sends nothing but
-  answers to ClusterMetadata, and NOT_COORDINATOR to RegisterConsumer.
+* The lease is checked before an event has any effect. While a broker is not the coordinator of a group it sends nothing
+  about it but answers to ClusterMetadata, and NOT_COORDINATOR to RegisterConsumer.
 * A coordinator's state ends with its term ("reset its state by clearing its in memory metadata", handleNewSession, step
   1). Its consumers' connections are then closed, so that they look for the next coordinator.
+* A group never changes its subset: their number is a node that is never changed, and read before the first election.
+* With several subsets each broker stands for those that `spread` gives it: what it coordinates already, unless that is
+  two more than another one does. A broker that gives one up deletes its node, so the next one is elected at once.
+* ClusterMetadata without a group, as the draft draws it, is answered with this broker where it coordinates any subset:
+  a consumer that goes round the brokers finds its own coordinator.
 * The broker's own registration is made again after a new session (KAFKA-7165).
-* A message that a consumer cannot send in its state, or with another consumer's id, closes its sender's connection, and
-  no other.
-* A consumer leaves its group as soon as its connection has ended, without waiting for pings.
-* No rebalance begins before all former owners have registered again, or the longest of their session timeouts has
-  passed since the election. The draft's nodes do not say it: `GroupRecord` keeps the timeout, and a mark that the
-  owners are not the whole truth, with which the whole time is waited for.
 * The status changes nothing, and does not change with the coordinator.
 
-Source: "the 0.8 consumer-coordinator draft", sections 2 and 5 to 11.
+Source: "the 0.8 consumer-coordinator draft", sections 1, 2, 5, 7 and 10.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
-from kcoord_wire.central.draft.context import Context, TopicWatches, again
+from kcoord_wire.central.draft.context import Context
 from kcoord_wire.central.draft.events import (
     CentralError,
     CoordinatorEffect,
     CoordinatorEvent,
     CoordinatorSettings,
-    Partition,
-    RebalanceBy,
 )
-from kcoord_wire.central.draft.groups import (
-    Group,
-    GroupStore,
-    RegisteredConsumer,
-    RegistrationError,
-    check_registration,
-    consumer_of,
-    new_member,
-)
-from kcoord_wire.central.draft.purgatory import Answer, Committer, PingSchedule
-from kcoord_wire.central.draft.rebalance import FetcherRebalancer, Rebalancer, Rebalances, SocketRebalancer
+from kcoord_wire.central.draft.term import Term, group_status
 from kcoord_wire.kernel.machines import BrokerAddress, Close, Disconnected, LogEvent, Received, Send
-from kcoord_wire.kernel.procedures import Latched, Procedure, Sleep
+from kcoord_wire.kernel.procedures import Procedure, Sleep
 from kcoord_wire.kernel.timers import earliest
 from kcoord_wire.messages import central as m
-from kcoord_wire.zookeeper.layout import CONSUMERS, COORDINATOR, COORDINATOR_EPOCH, Brokers, is_node_name
-from kcoord_wire.zookeeper.leadership import Leadership
+from kcoord_wire.protocol.key_partitions import partition_of
+from kcoord_wire.zookeeper.layout import COORDINATORS, Brokers, election_of, parse_coordinators
+from kcoord_wire.zookeeper.leadership import Leadership, ancestors, spread
 from kcoord_wire.zookeeper.requests import (
     RETRY_MS,
     Fired,
-    ReadChildren,
+    Node,
+    Read,
+    RegistryError,
     Replied,
     SessionChanged,
     SessionState,
     ZooKeeperProcedures,
-    answer_to,
+    create_missing,
 )
 
-
-def group_status(group: Group, host_of: Callable[[int], str]) -> m.CentralStatusResponseGroup:
-    """Return a group as it is now.
-
-    ``phase`` is that of the rebalance that is under way, else ``restoring`` or ``stable``.
-
-    :param host_of: returns the address of a connection's peer; empty if it has ended
-    """
-    attempt = group.attempt
-    phase, waits_for = "stable", set(group.awaited)
-    if attempt is not None:
-        phase = attempt.phase
-        waits_for = {member.consumer_id for member in attempt.waiting} | group.reconnecting
-    elif not group.is_restored:
-        phase = "restoring"
-    return m.CentralStatusResponseGroup(
-        group_id=group.group_id,
-        generation=group.generation,
-        phase=phase,
-        waits_for=sorted(waits_for),
-        consumers=[
-            m.CentralStatusResponseConsumer(
-                consumer_id=member.consumer_id,
-                host=host_of(member.connection),
-                topic_count=member.topic_count.text,
-                session_timeout_ms=member.session_timeout_ms,
-                failed_pings=member.failed_pings,
-                partitions=len(member.owned) if member.is_started else 0,
-            )
-            for member in group.members.values()
-        ],
-    )
-
-
-def load(context: Context, group: Group, committer: Committer) -> Procedure:
-    """Read a group, unless it is known."""
-    if not group.store.is_loaded:
-        yield from again(context, lambda: committer.load(group), group=group.group_id)
-
-
-def restore(context: Context, group: Group, committer: Committer, rebalances: Rebalances) -> Procedure:
-    """Read a group, and wait for its former consumers (section 2, "Co-ordinator", steps 2 and 3).
-
-    They have no connection for pings, so those that have not registered again by then fail without any.
-    """
-    yield from load(context, group, committer)
-    record = group.store.record
-    group.awaited = {consumer_of(thread_id) for thread_id in group.store.owners.values()} - set(group.members)
-    until = context.elected_at + record.session_timeout_ms
-    if (group.awaited or record.is_starting) and until > context.now:
-        context.note(
-            logging.INFO, "former consumers awaited", group=group.group_id, consumers=len(group.awaited), until=until
-        )
-        yield Latched(group.all_back, until - context.now)
-        if failed := sorted(group.awaited):
-            facts = {"consumers": len(failed), "first": failed[0]}
-            context.note(logging.WARNING, "former consumers failed", group=group.group_id, **facts)
-    group.awaited.clear()
-    while not context.has_topics:  # else the group's partitions would seem to be gone (3.3)
-        yield Sleep(RETRY_MS)
-    rebalances.restored(group)
-
-
-def came_back(group: Group, consumer_id: str) -> None:
-    """A consumer has registered: it is no longer awaited."""
-    if consumer_id in group.awaited:
-        group.awaited.discard(consumer_id)
-        if not group.awaited and not group.store.record.is_starting:
-            group.all_back.open()
-
-
-class Term:
-    """What a broker does while it is the coordinator."""
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self.groups = context.groups
-        self.pings = PingSchedule(context, self.handle_consumer_failure)
-        self.watches = TopicWatches(context, self._topics_added, self._topic_changed)
-        self.committer = Committer(context, self._unsure)
-        self._answers: dict[type, Callable[[RegisteredConsumer, Any], Answer]] = {m.PingResponse: self._pinged}
-        parts = (context, self.committer, self.pings, self.watches)
-        self.fetchers: FetcherRebalancer | None = None
-        self.rebalancer: Rebalancer
-        if context.settings.rebalance_by is RebalanceBy.SOCKETS:
-            self.rebalancer = SocketRebalancer(*parts)
-        else:
-            self.rebalancer = self.fetchers = fetchers = FetcherRebalancer(*parts)
-            self._answers[m.StopFetcherResponse] = partial(self._stopped, fetchers)
-            self._answers[m.StartFetcherResponse] = lambda member, _: fetchers.answered(fetchers.starts, member)
-        self.rebalances = Rebalances(context, self.rebalancer.rebalance, self.handle_consumer_failure)
-
-    def startup(self) -> None:
-        """coordinatorStartup. Step 1 needs nothing: the session's end reaches the machine as an event. Each group
-        has a handler of step 5 while it is rebalanced."""
-        self.context.start(self.watches.startup())
-        self.context.start(self.committer.run())
-        self.context.start(self._drop_empty_groups())
-        self.context.start(self.read_groups())
-
-    def read_groups(self) -> Procedure:
-        """Section 2, "Co-ordinator", step 1: read the groups one after another, so that an election does not flood
-        ZooKeeper. A group whose consumer registers meanwhile is read at once."""
-        for name in (yield from again(self.context, partial(answer_to, ReadChildren(CONSUMERS)))) or ():
-            if is_node_name(name) and name not in self.groups.by_id:
-                group = self._add_group(name)
-                yield from load(self.context, group, self.committer)
-                self.context.start(restore(self.context, group, self.committer, self.rebalances))
-
-    def end(self) -> None:
-        """Stop acting: what is under way ends where it is, and the consumers' connections are closed."""
-        self.context.procedures.cancel_all()
-        self.context.timers.clear()
-        for member in self.groups.by_connection.values():
-            self.context.close(member)
-
-    def has_connection(self, event: object) -> bool:
-        """Whether an event is about the connection of a registered consumer."""
-        return isinstance(event, Received | Disconnected) and event.connection in self.groups.by_connection
-
-    def replied(self, event: Replied) -> None:
-        """ZooKeeper has answered."""
-        self.context.procedures.replied(event, self.context.now)
-
-    def fired(self, event: Fired) -> None:
-        """A watch has fired."""
-        self.watches.fired(event)
-
-    # ---- section 6
-
-    def _topics_added(self, topics: Sequence[str]) -> None:
-        for topic in topics:
-            self.groups.topic_added(topic)
-
-    def _topic_changed(self, topic: str) -> None:
-        for group in self.groups.interested_in(topic):
-            self.rebalances.request(group)
-
-    # ---- section 7
-
-    def register(self, connection: int, request: m.RegisterConsumerRequest) -> None:
-        """Handle RegisterConsumerRequest: check it, answer, and add the consumer."""
-        if (registered := self.groups.by_connection.get(connection)) is not None:
-            self.handle_consumer_failure(registered, "a second RegisterConsumer on its connection")
-            return
-        if request.fence and request.fence[0].epoch > self.context.epoch:
-            self._refuse(connection, request, CentralError.NOT_COORDINATOR, "it knows a later coordinator")
-            return
-        try:
-            check_registration(request, self.groups.by_id, self.context.settings)
-        except RegistrationError as refused:
-            self._refuse(connection, request, refused.error, str(refused))
-            return
-        group = self.groups.by_id.get(request.group_id) or self.handle_new_group(request.group_id)
-        self.handle_added_consumer(new_member(request, group, connection))
-
-    def _refuse(self, connection: int, request: m.RegisterConsumerRequest, error: CentralError, reason: str) -> None:
-        facts = {"error": error.name, "reason": reason}
-        self._note(logging.WARNING, "registration refused", request.group_id[:255], request.consumer_id[:255], **facts)
-        self.context.emit(Send(connection, m.RegisterConsumerResponse(error_code=error)))
-
-    def handle_new_group(self, group_id: str) -> Group:
-        """handleNewGroup; and what a former coordinator knew of the group is read."""
-        group = self._add_group(group_id)
-        self.context.start(restore(self.context, group, self.committer, self.rebalances))
-        return group
-
-    def _add_group(self, group_id: str) -> Group:
-        group = self.groups.by_id[group_id] = Group(group_id, GroupStore(group_id))
-        group.generation = self.context.least_generation
-        return group
-
-    def handle_added_consumer(self, member: RegisteredConsumer) -> None:
-        """handleAddedConsumer."""
-        group = member.group
-        self.rebalancer.added(member)  # 1
-        self.groups.add_member(member)  # 2, 3
-        self._note(logging.INFO, "consumer registered", group.group_id, member.consumer_id)
-        came_back(group, member.consumer_id)
-        self.rebalances.request(group)  # 4
-
-    # ---- section 8
-
-    def disconnected(self, connection: int) -> None:
-        """A connection has ended."""
-        if (member := self.groups.by_connection.get(connection)) is not None:
-            self.handle_consumer_failure(member, "its connection ended", is_open=False)
-
-    def handle_consumer_failure(self, member: RegisteredConsumer, reason: str, *, is_open: bool = True) -> None:
-        """handleConsumerFailure."""
-        group = member.group
-        self._note(logging.WARNING, "consumer failed", group.group_id, member.consumer_id, reason=reason)
-        self.pings.remove(member)  # 1
-        if is_open:
-            self.context.close(member)  # 2
-        self.groups.remove_member(member)  # 3
-        self.rebalancer.removed(member)  # 4
-        if group.members:
-            self.rebalances.request(group)  # 5
-
-    def _drop_empty_groups(self) -> Procedure:
-        """Forget groups without consumers and without anything to do: ids from outside must not fill the memory. What
-        is known of such a group is in ZooKeeper."""
-        while True:
-            yield Sleep(self.context.settings.offset_commit_interval_ms)
-            empty = [group for group in self.groups.by_id.values() if not group.members and group.is_idle]
-            for group in [group for group in empty if not self.committer.is_behind(group)]:
-                del self.groups.by_id[group.group_id]
-                self.committer.forget(group)
-                self.context.least_generation = max(self.context.least_generation, group.generation)
-
-    # ---- section 11
-
-    def answered(self, connection: int, message: Any) -> None:
-        """Handle PingResponse, StopFetcherResponse or StartFetcherResponse; anything else is an error of the sender."""
-        member = self.groups.by_connection.get(connection)
-        handle = self._answers.get(type(message))
-        if member is None:
-            self.context.note(logging.WARNING, "unexpected message", message=type(message).__name__)
-            self.context.emit(Close(connection))
-        elif handle is None:
-            self.handle_consumer_failure(member, f"a {type(message).__name__}, which a consumer does not send")
-        elif message.error_code:
-            self.handle_consumer_failure(member, f"it answered with the error {message.error_code}")
-        elif message.consumer_id != member.consumer_id:
-            self.handle_consumer_failure(member, f"an answer in the name of {message.consumer_id[:255]!r}")
-        elif (answer := handle(member, message)) is Answer.UNASKED:
-            self.handle_consumer_failure(member, f"a {type(message).__name__} that was not asked for")
-        elif answer is Answer.LATE:
-            self._note(logging.INFO, "late answer", member.group.group_id, member.consumer_id)
-
-    def _pinged(self, member: RegisteredConsumer, message: m.PingResponse) -> Answer:
-        self._record(member, message.offset_info)  # 1
-        return self.pings.answered(member)  # 2
-
-    def _stopped(
-        self, fetchers: FetcherRebalancer, member: RegisteredConsumer, message: m.StopFetcherResponse
-    ) -> Answer:
-        self._record(member, message.offset_info)
-        return fetchers.answered(fetchers.stops, member)
-
-    def _record(self, member: RegisteredConsumer, offsets: Sequence[Any] | None) -> None:
-        if offsets and member.auto_commit:
-            positions = {Partition(entry.topic, entry.partition): entry.offset for entry in offsets}
-            if foreign := self.committer.record(member, positions):
-                self._note(
-                    logging.WARNING,
-                    "offsets of partitions of others",
-                    member.group.group_id,
-                    member.consumer_id,
-                    partitions=len(foreign),
-                    first=f"{foreign[0].topic} {foreign[0].name}"[:300],
-                )
-
-    def _unsure(self, group: Group) -> None:
-        """The group's nodes are not known: a rebalance reads them again."""
-        if group.members:
-            self.rebalances.request(group)
-
-    def _note(self, level: int, what: str, group_id: str, consumer_id: str, **facts: Any) -> None:
-        self.context.note(level, what, group=group_id, consumer=consumer_id, **facts)
-
-
 UNKNOWN_COORDINATOR = -1
+
+
+class Candidate:
+    """The election of the coordinator of one subset, as one broker takes part in it.
+
+    :param subset: its number
+    :param subsets: how many there are
+    :ivar leadership: the elector
+    :ivar term: what it does as the coordinator; None while it is not
+    """
+
+    def __init__(
+        self,
+        own: BrokerAddress,
+        subset: int,
+        subsets: int,
+        settings: CoordinatorSettings,
+        brokers: Brokers,
+        emit: Callable[[CoordinatorEffect], None],
+        tokens: Iterator[int],
+    ) -> None:
+        self.term: Term | None = None
+        self.now = 0
+        self._subset, self._subsets = subset, subsets
+        self._settings = settings
+        self._brokers = brokers
+        self._emit = emit
+        self._tokens = tokens
+        self._facts = {"broker": own.broker_id, **({"subset": subset} if subsets > 1 else {})}
+        paths = election_of(subset)
+        self.leadership = Leadership(own.broker_id, *paths, emit, tokens, self._elected, self.resigned, self._failed)
+
+    @property
+    def deadline(self) -> int | None:
+        """See `DraftCoordinator.deadline`."""
+        of_term = None if self.term is None else self.term.context.procedures.deadline
+        return earliest(self.leadership.deadline, of_term)
+
+    def epoch_at(self, now: int) -> int | None:
+        """Return the epoch in which this broker may act at that time; None if it may not."""
+        return self.leadership.epoch if now < self.leadership.lease_until else None
+
+    def is_ended_for(self, event: object, now: int) -> bool:
+        """Let the election take in an event; return whether that has closed the connection that the event is about."""
+        self.now = now
+        former = self.term
+        if former is not None:
+            former.context.now = now
+        self.leadership.handle(event, now)
+        return former is not None and former is not self.term and former.has_connection(event)
+
+    def handle(self, event: object) -> None:
+        """Let the term take in an event of ZooKeeper, or the end of a connection."""
+        if (term := self.term) is None:
+            return
+        if isinstance(event, Disconnected):
+            term.disconnected(event.connection)
+        elif isinstance(event, Replied):
+            term.replied(event)
+        elif isinstance(event, Fired):
+            term.fired(event)
+
+    def advance(self, now: int) -> None:
+        """Do what is due."""
+        if (term := self.term) is not None:
+            term.context.procedures.advance(now)
+            if term.context.is_fenced_off:
+                self.leadership.resign("another coordinator has been elected")
+
+    def resigned(self, reason: str) -> None:
+        """The term has ended, or a new session ends it."""
+        term, self.term = self.term, None
+        if term is not None:
+            self._note(logging.WARNING, "resigned", epoch=term.context.epoch, reason=reason)
+            term.end()
+
+    def _elected(self, epoch: int) -> None:
+        context = Context(
+            self._settings,
+            epoch,
+            self.now,
+            self._emit,
+            self.leadership.guarded,
+            lambda: list(self._brokers.known.values()),
+            lambda timers: ZooKeeperProcedures(self._emit, self._tokens, timers),
+        )
+        self._note(logging.INFO, "elected", epoch=epoch)
+        self.term = Term(context, lambda group_id: partition_of(group_id, self._subsets) == self._subset)
+        self.term.startup()
+
+    def _failed(self, text: str) -> None:
+        self._note(logging.WARNING, "request to ZooKeeper failed", reason=text)
+
+    def _note(self, level: int, what: str, **facts: Any) -> None:
+        self._emit(LogEvent(level, what, {**self._facts, **facts}))
 
 
 class DraftCoordinator:
     """The coordinator object that every broker has.
 
     :param own: this broker, as the others and the consumers reach it
-    :ivar leadership: the elector
-    :ivar term: its state as the coordinator; None while it is not
+    :ivar candidates: one for each subset of the groups; none before ZooKeeper has said how many there are
     """
 
     def __init__(self, own: BrokerAddress, settings: CoordinatorSettings | None = None) -> None:
         self.own = own
         self.settings = settings or CoordinatorSettings()
-        self.term: Term | None = None
+        self.candidates: list[Candidate] = []
         self._effects: list[CoordinatorEffect] = []
         self._now = 0
-        self._session_id = 0
+        self._session: SessionChanged | None = None
         self._tokens = count(1)
-        self.leadership = Leadership(
-            own.broker_id,
-            COORDINATOR,
-            COORDINATOR_EPOCH,
-            self._emit,
-            self._tokens,
-            self._elected,
-            self._resigned,
-            self._failed,
-        )
+        self._procedures = ZooKeeperProcedures(self._emit, self._tokens)
         self.brokers = Brokers(own, self._emit, self._tokens, self._failed)
 
     @property
     def deadline(self) -> int | None:
         """When the next `Tick` is due, in ms; None if nothing is."""
-        of_term = None if self.term is None else self.term.context.procedures.deadline
-        return earliest(self.leadership.deadline, self.brokers.deadline, of_term)
+        of_candidates = (candidate.deadline for candidate in self.candidates)
+        return earliest(self._procedures.deadline, self.brokers.deadline, *of_candidates)
 
-    @property
-    def coordinator_id(self) -> int:
-        """The broker id of the coordinator; -1 if it is not known."""
-        if self.term is not None:
+    def candidate_of(self, group_id: str) -> Candidate | None:
+        """Return the candidate for coordinating a group."""
+        return self.candidates[partition_of(group_id, len(self.candidates))] if self.candidates else None
+
+    def coordinator_id(self, group_id: str | None = None) -> int:
+        """Return the broker id of a group's coordinator, -1 if it is not known.
+
+        :param group_id: None for whichever group: this broker, if it coordinates any
+        """
+        candidates = self.candidates
+        if group_id is not None and candidates:
+            candidates = [candidates[partition_of(group_id, len(candidates))]]
+        if any(candidate.term is not None for candidate in candidates):
             return self.own.broker_id
-        leader = self.leadership.leader
-        return UNKNOWN_COORDINATOR if leader is None else leader.broker_id
+        leaders = (candidate.leadership.leader for candidate in candidates)
+        return next((leader.broker_id for leader in leaders if leader is not None), UNKNOWN_COORDINATOR)
 
-    def epoch_at(self, now: int) -> int | None:
-        """Return the epoch in which this broker may act at that time; None if it may not."""
-        return self.leadership.epoch if now < self.leadership.lease_until else None
+    def epochs_at(self, now: int) -> dict[int, int]:
+        """Return the subsets for which this broker may act at that time, each with the epoch."""
+        epochs = {subset: candidate.epoch_at(now) for subset, candidate in enumerate(self.candidates)}
+        return {subset: epoch for subset, epoch in epochs.items() if epoch is not None}
 
     def status(self, host_of: Callable[[int], str], now: int) -> m.CentralStatusResponse:
-        """Return what it knows as the coordinator; NOT_COORDINATOR if it may not act at that time.
+        """Return what it knows as a coordinator; NOT_COORDINATOR if it may not act at that time. Of several terms,
+        epoch and age are those of the first.
 
         :param host_of: see `group_status`
         """
-        term = self.term
-        if term is None or self.epoch_at(now) is None:
+        found = [candidate.term for candidate in self.candidates if candidate.epoch_at(now) is not None]
+        terms = [term for term in found if term is not None]
+        if not terms:
             return m.CentralStatusResponse(error_code=CentralError.NOT_COORDINATOR)
         return m.CentralStatusResponse(
-            epoch=term.context.epoch,
-            elected_ms=now - term.context.elected_at,
-            groups=[group_status(group, host_of) for group in term.groups.by_id.values()],
+            epoch=terms[0].context.epoch,
+            elected_ms=now - terms[0].context.elected_at,
+            groups=[group_status(group, host_of) for term in terms for group in term.groups.by_id.values()],
         )
 
     def handle(self, event: CoordinatorEvent, now: int) -> list[CoordinatorEffect]:
         """Return the effects of an event at a time (ms)."""
         self._now = now
-        if self.term is not None:
-            self.term.context.now = now
-        if isinstance(event, SessionChanged) and event.state is SessionState.CONNECTED:
-            self._connected(event)
-        former = self.term
-        self.leadership.handle(event, now)
+        if isinstance(event, SessionChanged):
+            self._session_changed(event)
+        ended = [candidate.is_ended_for(event, now) for candidate in self.candidates]
         self.brokers.handle(event, now)
-        self.leadership.bar(self.brokers.is_taken)
-        if former is not self.term and former is not None and former.has_connection(event):
-            pass  # the end of the term has closed it
+        if isinstance(event, Replied):
+            self._procedures.replied(event, now)
+        self._bar()
+        if any(ended):
+            pass  # the end of the term has closed its connection
         elif isinstance(event, Received):
             self._received(event)
-        elif (term := self.term) is not None:
-            if isinstance(event, Disconnected):
-                term.disconnected(event.connection)
-            elif isinstance(event, Replied):
-                term.replied(event)
-            elif isinstance(event, Fired):
-                term.fired(event)
-        self._advance(now)
+        else:
+            for candidate in self.candidates:
+                candidate.handle(event)
+        self._procedures.advance(now)
+        for candidate in self.candidates:
+            candidate.advance(now)
         effects, self._effects = self._effects, []
         return effects
-
-    def _advance(self, now: int) -> None:
-        if (term := self.term) is not None:
-            term.context.procedures.advance(now)
-            if term.context.is_fenced_off:
-                self.leadership.resign("another coordinator has been elected")
 
     def _emit(self, effect: CoordinatorEffect) -> None:
         self._effects.append(effect)
 
-    # ---- election
+    # ---- elections
 
-    def _connected(self, event: SessionChanged) -> None:
-        if self._session_id and event.session_id != self._session_id:
+    def _session_changed(self, event: SessionChanged) -> None:
+        self._procedures.cancel_all()
+        if event.state is not SessionState.CONNECTED:
+            return
+        if self._session is not None and event.session_id != self._session.session_id:
             self.handle_new_session()
-        self._session_id = event.session_id
+        self._session = event
+        if not self.candidates:
+            self._procedures.start(self._stand(), self._now)
 
     def handle_new_session(self) -> None:
         """handleNewSession. Step 2 needs nothing, because the end of a session reaches the machine as an event; step 3
         follows when `Leadership` gets the event."""
         self._note(logging.WARNING, "new session")
-        self._resigned("new session")  # 1
+        for candidate in self.candidates:
+            candidate.resigned("new session")  # 1
 
-    def _elected(self, epoch: int) -> None:
-        context = Context(
-            self.settings,
-            epoch,
-            self._now,
-            self._emit,
-            self.leadership.guarded,
-            lambda: list(self.brokers.known.values()),
-            lambda timers: ZooKeeperProcedures(self._emit, self._tokens, timers),
-        )
-        self._note(logging.INFO, "elected", epoch=epoch)
-        self.term = Term(context)
-        self.term.startup()
+    def _stand(self) -> Procedure:
+        """Learn into how many subsets the groups are divided, and begin the elections."""
+        asked = self.settings.coordinators
+        while True:
+            try:
+                yield from create_missing(*ancestors(COORDINATORS))
+                yield from create_missing(COORDINATORS, data=b"%d" % asked)
+                node: Node | None = yield Read(COORDINATORS)
+                subsets = parse_coordinators(b"" if node is None else node.data)
+                break
+            except (RegistryError, ValueError) as error:
+                self._failed(str(error))
+            yield Sleep(RETRY_MS)
+        if subsets != asked:
+            self._note(logging.WARNING, "number of coordinators stays", coordinators=subsets, asked=asked)
+        parts = (subsets, self.settings, self.brokers, self._emit, self._tokens)
+        self.candidates = [Candidate(self.own, subset, *parts) for subset in range(subsets)]
+        for candidate in self.candidates:
+            candidate.leadership.handle(self._session, self._now)
 
-    def _resigned(self, reason: str) -> None:
-        term, self.term = self.term, None
-        if term is not None:
-            self._note(logging.WARNING, "resigned", epoch=term.context.epoch, reason=reason)
-            term.end()
+    def _bar(self) -> None:
+        """Let the candidates stand that are to: none while another process has the broker's id."""
+        own, is_taken = self.own.broker_id, self.brokers.is_taken
+        turns: list[int | None] = [own] * len(self.candidates)
+        if len(turns) > 1:
+            leaders = [candidate.leadership.leader for candidate in self.candidates]
+            present = [None if leader is None else leader.broker_id for leader in leaders]
+            turns = spread(
+                [
+                    own if each.term is not None else leader
+                    for each, leader in zip(self.candidates, present, strict=True)
+                ],
+                self.brokers.known,
+            )
+        for candidate, turn in zip(self.candidates, turns, strict=True):
+            reason = "another broker has the id" if is_taken else "another broker coordinates fewer subsets"
+            candidate.leadership.bar(reason if is_taken or turn != own else "")
 
     def _failed(self, text: str) -> None:
         self._note(logging.WARNING, "request to ZooKeeper failed", reason=text)
@@ -475,23 +313,27 @@ class DraftCoordinator:
     # ---- messages
 
     def _received(self, event: Received) -> None:
-        message = event.message
+        message, connection = event.message, event.connection
+        terms = [candidate.term for candidate in self.candidates if candidate.term is not None]
+        term = next((term for term in terms if term.has_connection(event)), None)
         if isinstance(message, m.ClusterMetadataRequest):
-            self._emit(Send(event.connection, self._cluster_metadata()))
-        elif self.term is not None:
-            if isinstance(message, m.RegisterConsumerRequest):
-                self.term.register(event.connection, message)
-            else:
-                self.term.answered(event.connection, message)
+            self._emit(Send(connection, self._cluster_metadata(message)))
         elif isinstance(message, m.RegisterConsumerRequest):
-            self._emit(Send(event.connection, m.RegisterConsumerResponse(error_code=CentralError.NOT_COORDINATOR)))
+            candidate = self.candidate_of(message.group_id)
+            term = term or (None if candidate is None else candidate.term)
+            if term is None:
+                self._emit(Send(connection, m.RegisterConsumerResponse(error_code=CentralError.NOT_COORDINATOR)))
+            else:
+                term.register(connection, message)
+        elif term is not None:
+            term.answered(connection, message)
         else:
             self._note(logging.WARNING, "unexpected message", message=type(message).__name__)
-            self._emit(Close(event.connection))
+            self._emit(Close(connection))
 
-    def _cluster_metadata(self) -> m.ClusterMetadataResponse:
+    def _cluster_metadata(self, request: m.ClusterMetadataRequest) -> m.ClusterMetadataResponse:
         return m.ClusterMetadataResponse(
-            coordinator_id=self.coordinator_id,
+            coordinator_id=self.coordinator_id(request.groups[0].group_id if request.groups else None),
             brokers_info=[
                 m.ClusterMetadataResponseBroker(id=broker.broker_id, host=broker.host, port=broker.port)
                 for broker in self.brokers.known.values()

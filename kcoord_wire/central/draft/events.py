@@ -104,6 +104,8 @@ class CoordinatorSettings:
     :ivar max_rebalance_retries: of one rebalance
     :ivar rebalance_backoff_ms: before each retry
     :ivar rebalance_by: see `RebalanceBy`
+    :ivar coordinators: into so many subsets the groups are divided, each with a coordinator of its own ("every broker
+        will be the co-ordinator for a subset of consumer groups", section 1), if this is the first broker
     """
 
     min_session_timeout_ms: int = 1_000
@@ -113,6 +115,7 @@ class CoordinatorSettings:
     max_rebalance_retries: int = 4
     rebalance_backoff_ms: int = 2_000
     rebalance_by: RebalanceBy = RebalanceBy.FETCHERS
+    coordinators: int = 1
 
 
 CoordinatorEvent: TypeAlias = Received | Disconnected | Tick | RegistryEvent
@@ -132,7 +135,8 @@ class ConsumerSettings:
     :ivar bootstrap: the brokers to begin with; their ids need not be right
     :ivar topic_count: what it consumes, as RegisterConsumerRequest writes it (`draft.subscription`)
     :ivar auto_offset_reset: ``smallest`` or ``largest``
-    :ivar is_fenced: it sends and compares epochs, the extension; without it the bytes are those of the draft
+    :ivar is_fenced: it sends and compares epochs, and names its group when it asks for the coordinator, the
+        extensions; without it the bytes are those of the draft
     """
 
     group_id: str

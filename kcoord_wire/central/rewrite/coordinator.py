@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -62,7 +62,7 @@ from kcoord_wire.kernel.machines import BrokerAddress, Disconnected, Received
 from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep
 from kcoord_wire.kernel.timers import earliest
 from kcoord_wire.zookeeper.layout import BROKER_IDS, BROKER_TOPICS, ROOTS, Brokers, topic_path
-from kcoord_wire.zookeeper.leadership import Leadership, ancestors
+from kcoord_wire.zookeeper.leadership import Leadership, ancestors, spread
 from kcoord_wire.zookeeper.requests import (
     Create,
     Fired,
@@ -181,32 +181,6 @@ class Cluster:
 RETRY_MS: Final = 500
 
 
-def spread(owners: Sequence[int | None], live: Collection[int]) -> list[int | None]:
-    """Return the coordinator of each shard when these brokers live.
-
-    :param owners: those before
-    """
-    if not live:
-        return [None] * len(owners)
-    load = dict.fromkeys(sorted(live), 0)
-    for owner in owners:
-        if owner in load:
-            load[owner] += 1
-    after: list[int | None] = []
-    for owner in owners:
-        if owner not in load:
-            owner = min(load, key=load.__getitem__)
-            load[owner] += 1
-        after.append(owner)
-    for shard, owner in enumerate(after):
-        idlest = min(load, key=load.__getitem__)
-        if owner is not None and load[owner] - load[idlest] > 1:
-            load[owner] -= 1
-            load[idlest] += 1
-            after[shard] = idlest
-    return after
-
-
 class Controller:
     """A candidate for controller.
 
@@ -249,9 +223,9 @@ class Controller:
             reason, self._broken = self._broken, ""
             self._leadership.resign(reason)
 
-    def bar(self, is_barred: bool) -> None:
+    def bar(self, reason: str) -> None:
         """See `Leadership.bar`."""
-        self._leadership.bar(is_barred)
+        self._leadership.bar(reason)
 
     def _elected(self, epoch: int) -> None:
         self._outbox.note("controller elected", epoch=epoch)
@@ -339,8 +313,9 @@ class RewriteCoordinator:
             outbox.connections[event.connection] = event.message
         self._presence.handle(event, now)
         self.brokers.handle(event, now)
-        self._presence.bar(self.brokers.is_taken)
-        self._controller.bar(self.brokers.is_taken)
+        reason = "another broker has the id" if self.brokers.is_taken else ""
+        self._presence.bar(reason)
+        self._controller.bar(reason)
         self._controller.handle(event, now)
         if isinstance(event, Received):
             if event.connection in outbox.connections:  # else the end of the term has closed it

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from kcoord_wire.messages.central.cluster_metadata import (
         ClusterMetadataRequest,
+        ClusterMetadataRequestGroup,
         ClusterMetadataResponse,
         ClusterMetadataResponseBroker,
     )
@@ -66,6 +67,7 @@ __all__ = [
     "CentralStatusResponseConsumer",
     "CentralStatusResponseGroup",
     "ClusterMetadataRequest",
+    "ClusterMetadataRequestGroup",
     "ClusterMetadataResponse",
     "ClusterMetadataResponseBroker",
     "PingRequest",
@@ -107,6 +109,7 @@ if not TYPE_CHECKING:  # else a name that does not exist would have the type Any
             ),
             "cluster_metadata": (
                 "ClusterMetadataRequest",
+                "ClusterMetadataRequestGroup",
                 "ClusterMetadataResponse",
                 "ClusterMetadataResponseBroker",
             ),

@@ -12,15 +12,32 @@ from kcoord_wire.protocol.short_repr import short_repr
 
 __all__ = [
     "ClusterMetadataRequest",
+    "ClusterMetadataRequestGroup",
     "ClusterMetadataResponse",
     "ClusterMetadataResponseBroker",
 ]
 
 
 @dataclass(slots=True, kw_only=True)
+class ClusterMetadataRequestGroup:
+    """An extension of this project, null in the draft: an empty list or one entry, the group whose coordinator is
+    meant.
+
+    Versions 0 of ClusterMetadataRequest.
+    """
+
+    __repr__ = short_repr
+
+    group_id: str = ""
+    """The group."""
+
+
+@dataclass(slots=True, kw_only=True)
 class ClusterMetadataRequest:
     """The first thing a consumer sends, to any broker of its bootstrap list: which brokers exist, and which one is
-    the coordinator? The request consists of its type id only.
+    the coordinator? In the draft the request consists of its type id only, although the answer has "the location
+    of the co-ordinator for its group" (section 2): `Groups` is not in the draft, and lets several brokers
+    coordinate.
 
     The draft numbers no request type. 0.7, whose format it builds on, used 0 Produce, 1 Fetch, 2 MultiFetch, 3
     MultiProduce and 4 Offsets; the draft's own types follow in the order in which it draws them: 5
@@ -34,6 +51,11 @@ class ClusterMetadataRequest:
     """
 
     __repr__ = short_repr
+
+    groups: list[ClusterMetadataRequestGroup] | None = None
+    """An extension of this project, null in the draft: an empty list or one entry, the group whose coordinator is
+    meant.
+    """
 
 
 @dataclass(slots=True, kw_only=True)

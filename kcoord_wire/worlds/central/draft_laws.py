@@ -2,16 +2,16 @@
 
 The laws, by the name that a violation carries:
 
-``one writer``      a write about groups is executed only for the session that was elected last
-``one coordinator`` a broker asks consumers for something only while ZooKeeper has it as the coordinator; where others
-                    have ended its session or deleted its node, also for its lease after that
+``one writer``      a write about a group is executed only for the session that was elected last for its subset
+``one coordinator`` a broker asks consumers for something only while ZooKeeper has it as the coordinator of their group;
+                    where others have ended its session or deleted its node, also for its lease after that
 ``one owner``       once another consumer of its group was served a partition, a consumer that fetches it is refused
 ``offsets``         a committed offset never goes back; none is committed that was not consumed; a consumer starts at
                     the committed offset, which is not below what the last owner reported to the same coordinator
 ``no gap``          a consumer goes on where its group has consumed everything before, unless its offset was reset
 ``one handler``     a coordinator rebalances a group once at a time: what it sends belongs to the rebalance begun last
 ``settles``         (checked by the script) after the last fault every partition is owned, consumed and committed within
-                    a bound, and nothing is left waiting
+                    a bound, nothing is left waiting, and no broker coordinates two more subsets than another
 
 The checks see messages, fetches and writes; they do not look into a machine, so a mistake in it cannot hide itself.
 """
@@ -26,7 +26,8 @@ from kcoord_wire.central.draft.events import Partition
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.scripts import ViolationError
 from kcoord_wire.messages import central as m
-from kcoord_wire.zookeeper.layout import CONSUMERS, COORDINATOR, COORDINATOR_EPOCH, offset_path
+from kcoord_wire.protocol.key_partitions import partition_of
+from kcoord_wire.zookeeper.layout import CONSUMERS, COORDINATOR, COORDINATOR_EPOCH, election_of, offset_path
 from kcoord_wire.zookeeper.leadership import LEASE_PARTS
 from kcoord_wire.zookeeper.requests import Create, SetData, Write
 
@@ -66,41 +67,51 @@ class Invariants:
     """Checks the laws.
 
     :param zookeeper_timeout_ms: of the brokers' sessions
+    :param subsets: of the groups, each with a coordinator
     :ivar deposed_messages: number of requests to consumers that a broker has sent while another one, or none, was the
         coordinator, by the class of the message
     :ivar consumed_to: where each group has consumed everything before, by partition
     """
 
-    def __init__(self, clock: VirtualClock, zookeeper_timeout_ms: int) -> None:
+    def __init__(self, clock: VirtualClock, zookeeper_timeout_ms: int, subsets: int = 1) -> None:
         self.deposed_messages: Counter[str] = Counter()
         self.consumed_to: dict[Place, int] = {}
         self.zookeeper: VirtualZooKeeper
         self._clock = clock
         self._lease_ms = zookeeper_timeout_ms // LEASE_PARTS
         self._taken_at = 0
-        self._elected = 0
+        self._subsets = subsets
+        self._elections = {election_of(subset)[0]: subset for subset in range(subsets)}
+        self._elected: dict[int, int] = {}  # the session, by subset
         self._committed: dict[str, int] = {}
         self._served: dict[Place, Fetching] = {}
         self._ended: dict[Place, set[Fetching]] = {}
-        self._terms: dict[int, _Term] = {}
+        self._terms: dict[tuple[int, int], _Term] = {}  # by broker and subset
 
     # ---- ZooKeeper
 
     def written(self, writes: tuple[Write, ...], session_id: int) -> None:
         """ZooKeeper has executed the writes of one request."""
-        if any(write.path == COORDINATOR for write in writes if isinstance(write, Create)):
-            self._elected = session_id
-            return
-        changes = [write for write in writes if isinstance(write, Create | SetData) and _is_of_group(write.path)]
-        if not changes:
-            return
-        if session_id != self._elected:
-            who, elected = (self.zookeeper.clients.get(each) for each in (session_id, self._elected))
-            text = f"{who} has written {changes[0].path} with session {session_id:#x}; {elected} was elected last"
-            raise ViolationError("one writer", f"{text}, with session {self._elected:#x}")
-        for write in changes:
-            if "/offsets/" in write.path and write.data:
-                self._note_commit(write.path, int(write.data))
+        for write in writes:
+            if isinstance(write, Create) and write.path in self._elections:
+                self._elected[self._elections[write.path]] = session_id
+                return
+        for write in writes:
+            if isinstance(write, Create | SetData) and _is_of_group(write.path):
+                self._note_write(write, session_id)
+
+    def _note_write(self, write: Create | SetData, session_id: int) -> None:
+        last = self._elected.get(self.subset_of(write.path.split("/")[2]), 0)
+        if session_id != last:
+            who, elected = (self.zookeeper.clients.get(each) for each in (session_id, last))
+            text = f"{who} has written {write.path} with session {session_id:#x}; {elected} was elected last"
+            raise ViolationError("one writer", f"{text}, with session {last:#x}")
+        if "/offsets/" in write.path and write.data:
+            self._note_commit(write.path, int(write.data))
+
+    def subset_of(self, group: str) -> int:
+        """Return the subset that a group belongs to."""
+        return partition_of(group, self._subsets)
 
     def _note_commit(self, path: str, offset: int) -> None:
         before = self._committed.get(path, -1)
@@ -114,15 +125,23 @@ class Invariants:
 
     # ---- the brokers
 
-    def term_changed(self, broker_id: int) -> None:
-        """A broker has started, was elected or has resigned: it knows nothing."""
-        self._terms[broker_id] = _Term()
+    def started(self, broker_id: int) -> None:
+        """A broker has started."""
+        for subset in range(self._subsets):
+            self.term_changed(broker_id, subset)
+
+    def term_changed(self, broker_id: int, subset: int) -> None:
+        """A broker was elected or has resigned: it knows nothing."""
+        self._terms[broker_id, subset] = _Term()
+
+    def _term(self, broker_id: int, group: str) -> _Term:
+        return self._terms[broker_id, self.subset_of(group)]
 
     def takes_in(self, broker_id: int, connection: int, group: str, message: Any) -> None:
         """A coordinator takes in a consumer's answer with its offsets."""
         if not isinstance(message, _ANSWERS) or message.error_code:
             return
-        term = self._terms[broker_id]
+        term = self._term(broker_id, group)
         for entry in message.offset_info or ():
             place = Place(group, Partition(entry.topic, entry.partition))
             if term.given.get(place) == connection:
@@ -132,7 +151,7 @@ class Invariants:
         """A broker sends a message to a consumer."""
         if not is_leader and isinstance(message, ASKED_BY_COORDINATOR):
             self._note_deposed(broker_id, message)
-        term = self._terms[broker_id]
+        term = self._term(broker_id, group)
         if isinstance(message, _REBALANCES) and message.fence:
             self._check_generation(term, group, message)
         if not isinstance(message, _STARTS):
@@ -171,7 +190,7 @@ class Invariants:
 
     def noted(self, broker_id: int, what: str, group: str, generation: int) -> None:
         """A coordinator has begun or completed a rebalance."""
-        generations = self._terms[broker_id].generations
+        generations = self._term(broker_id, group).generations
         last = generations.get(group, 0)
         if generation < last or (what == "rebalance started" and generation == last):
             text = f"broker {broker_id}: {what}, group {group!r}, generation {generation}; {last} was begun before"

@@ -23,7 +23,7 @@ from kcoord_wire.kernel.machines import Disconnected, LogEvent, Received, Send
 from kcoord_wire.kernel.virtual.network import ProcessServer
 from kcoord_wire.messages import central as m
 from kcoord_wire.worlds.central.broker_world import BrokerProcess, ClientProcess, Link
-from kcoord_wire.zookeeper.layout import COORDINATOR
+from kcoord_wire.zookeeper.layout import election_of
 
 if TYPE_CHECKING:
     from kcoord_wire.worlds.central.draft_world import CentralCluster
@@ -78,10 +78,9 @@ class DraftBroker(BrokerProcess):
         self.coordinator = coordinator
         self._cluster = cluster
 
-    @property
-    def is_leader(self) -> bool:
-        """Whether ZooKeeper has it as the coordinator."""
-        node = self._cluster.zookeeper.leader.node(COORDINATOR)
+    def leads(self, subset: int) -> bool:
+        """Whether ZooKeeper has it as the coordinator of a subset of the groups."""
+        node = self._cluster.zookeeper.leader.node(election_of(subset)[0])
         return node is not None and node.ephemeral_owner == self.registry.session_id
 
     def carry_out(self, effect: Any) -> None:
@@ -97,13 +96,13 @@ class DraftBroker(BrokerProcess):
         link = self._network.answer(effect.connection, effect.message)
         if link is not None:
             group = self._cluster.group_of(link)
-            self._cluster.invariants.sends(
-                self.broker_id, effect.connection, group, effect.message, is_leader=self.is_leader
-            )
+            laws = self._cluster.invariants
+            is_leader = self.leads(laws.subset_of(group))
+            laws.sends(self.broker_id, effect.connection, group, effect.message, is_leader=is_leader)
 
     def _note(self, effect: LogEvent) -> None:
         if effect.what in _TERM_ENDS:
-            self._cluster.invariants.term_changed(self.broker_id)
+            self._cluster.invariants.term_changed(self.broker_id, effect.facts.get("subset", 0))
         elif effect.what in _REBALANCE:
             facts = effect.facts
             self._cluster.invariants.noted(self.broker_id, effect.what, facts["group"], facts["generation"])

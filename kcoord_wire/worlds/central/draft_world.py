@@ -42,7 +42,7 @@ from kcoord_wire.kernel.virtual.scripts import (
 from kcoord_wire.worlds.central.broker_world import BrokerDraw, BrokerNetwork, BrokerWorld, Link, address_of, broker
 from kcoord_wire.worlds.central.draft_laws import Invariants, Place
 from kcoord_wire.worlds.central.draft_processes import ConsumerProcess, DraftBroker
-from kcoord_wire.zookeeper.layout import COORDINATOR, ROOTS, owner_path, topic_path
+from kcoord_wire.zookeeper.layout import ROOTS, election_of, owner_path, topic_path, topic_switch
 from kcoord_wire.zookeeper.requests import Create, Delete, SetData
 
 RATE: Final = 10.0  # records a second of each partition
@@ -117,10 +117,11 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
     ) -> None:
         super().__init__(seed, DraftNetwork, brokers, zookeeper_timeout_ms, latency_ms, lag_ms)
         self.is_fenced = is_fenced
-        self.invariants = Invariants(self._clock, zookeeper_timeout_ms)
+        self.invariants = Invariants(self._clock, zookeeper_timeout_ms, settings.coordinators)
         self.invariants.zookeeper = self.zookeeper
         self._settings = settings
         self._kept = kept
+        self._fixed: set[str] = set()
         self._consumed: dict[Place, int] = {}  # when the cluster had settled
         self._topics: dict[int, dict[str, int]] = {server.number: {} for server in self.servers.values()}  # by broker
         self.zookeeper.write(*(Create(path) for path in ROOTS))
@@ -160,7 +161,7 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
 
     def _make_server(self, server: ProcessServer) -> DraftBroker:
         topics = GeneratedTopics(server.number, self._topics[server.number], EPOCH_MS, RATE, kept=self._kept)
-        self.invariants.term_changed(server.number)
+        self.invariants.started(server.number)
         return DraftBroker(self, server, DraftCoordinator(address_of(server), self._settings), topics)
 
     def expire(self, broker: str) -> None:
@@ -169,11 +170,23 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
             self.invariants.taken_away()
             super().expire(broker)
 
-    def depose(self) -> None:
-        """Delete the coordinator's node, as an operator does to get another one."""
-        self._clock.record("cluster", "deposes")
+    def depose(self, subset: int = 0) -> None:
+        """Delete the node of a subset's coordinator, as an operator does to get another one."""
+        self._clock.record("cluster", "deposes", subset)
         self.invariants.taken_away()
-        self.zookeeper.write(Delete(COORDINATOR))
+        self.zookeeper.write(Delete(election_of(subset)[0]))
+
+    def switch_rebalancing(self, topic: str, is_on: bool) -> None:
+        """Switch the rebalancing of a topic on or off, until the faults end."""
+        if topic in self.topics:
+            self._clock.record("cluster", "switches", (topic, is_on))
+            self.zookeeper.write(SetData(topic_path(topic), topic_switch(is_on)))
+            (self._fixed.discard if is_on else self._fixed.add)(topic)
+
+    def _end_faults(self) -> None:
+        super()._end_faults()
+        for topic in sorted(self._fixed):
+            self.switch_rebalancing(topic, True)
 
     # ---- consumers
 
@@ -213,9 +226,22 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
 
     @property
     def leader(self) -> DraftBroker | None:
-        """The process that ZooKeeper has as the coordinator."""
-        processes = [server.process for server in self.servers.values()]
-        return next((each for each in processes if isinstance(each, DraftBroker) and each.is_leader), None)
+        """The process that ZooKeeper has as the coordinator, of the first subset."""
+        return self.leaders()[0]
+
+    def _brokers(self) -> list[DraftBroker]:
+        return [each for server in self.servers.values() if isinstance(each := server.process, DraftBroker)]
+
+    def leaders(self) -> list[DraftBroker | None]:
+        """Return the process that ZooKeeper has as the coordinator of each subset of the groups."""
+        subsets = range(self._settings.coordinators)
+        return [next((each for each in self._brokers() if each.leads(subset)), None) for subset in subsets]
+
+    def _is_coordinated(self) -> bool:
+        """Whether each subset has a coordinator, and no broker two more than another."""
+        leaders = self.leaders()
+        counts = [sum(leader is each for leader in leaders) for each in self._brokers()]
+        return None not in leaders and (len(leaders) == 1 or max(counts) - min(counts) <= 1)
 
     def owners(self) -> dict[tuple[str, Partition], str]:
         """Return who fetches which partition, by group and partition; several names are joined."""
@@ -237,29 +263,32 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
         return wanted
 
     def is_settled(self) -> bool:
-        """Return whether there is a coordinator, with which all working consumers are registered, and each partition is
+        """Return whether there are coordinators, with which all working consumers are registered, and each partition is
         fetched by the one consumer that ZooKeeper has as its owner."""
-        if self.leader is None or any(each.machine.state is not ConsumerState.REGISTERED for each in self.working()):
+        if not self._is_coordinated() or any(
+            each.machine.state is not ConsumerState.REGISTERED for each in self.working()
+        ):
             return False
         owners = self.owners()
         return owners.keys() == self.wanted() and all(self._is_recorded(*each, owners[each]) for each in owners)
 
     def waiting(self) -> list[str]:
-        """Return what the coordinator waits for, besides the answers to its last pings: nothing once it has settled."""
-        if self.leader is None:
-            return ["a coordinator"]
-        term = self.leader.coordinator.term
-        if term is None:
-            return []
-        members = len(list(self.working()))
-        fetchers = term.fetchers
+        """Return what the coordinators wait for, besides the answers to the last pings: nothing once it has settled."""
+        if not self._is_coordinated():
+            return ["coordinators"]
+        terms = [
+            term
+            for subset, broker in enumerate(self.leaders())
+            if broker is not None and (term := broker.coordinator.candidates[subset].term) is not None
+        ]
+        fetchers = [term.fetchers for term in terms if term.fetchers is not None]
+        pings = sum(len(term.pings.purgatory) for term in terms)
         found = {
-            "answers to StopFetcher": 0 if fetchers is None else len(fetchers.stops),
-            "answers to StartFetcher": 0 if fetchers is None else len(fetchers.starts),
-            "answers to pings": max(
-                len(term.pings.purgatory) - 2 * members, 0
-            ),  # two thirds of a session, a third apart
-            "rebalances": sum(group.needs_rebalance for group in term.groups.by_id.values()),
+            "answers to StopFetcher": sum(len(each.stops) for each in fetchers),
+            "answers to StartFetcher": sum(len(each.starts) for each in fetchers),
+            # two thirds of a session, a third apart
+            "answers to pings": max(pings - 2 * len(list(self.working())), 0),
+            "rebalances": sum(group.needs_rebalance for term in terms for group in term.groups.by_id.values()),
         }
         return [f"{count} {what}" for what, count in found.items() if count]
 
@@ -311,10 +340,12 @@ class CentralCluster(BrokerWorld[ConsumerProcess]):
 class _Draw(BrokerDraw):
     """Draws of a script: what its actions have in common is drawn first."""
 
-    def __init__(self, random: Random, *, is_fenced: bool) -> None:
+    def __init__(self, random: Random, *, is_fenced: bool, coordinators: int) -> None:
+        self.coordinators = coordinators
         brokers = random.choice([2, 2, 3])
         topics = {f"t{number}": random.randint(1, 2) for number in range(1, random.randint(1, 3) + 1)}
-        groups = [f"g{number}" for number in range(1, random.choice([1, 1, 2, 3] if is_fenced else [1]) + 1)]
+        counts = [1] if not is_fenced else [1, 1, 2, 3] if coordinators == 1 else [2, 3, 4]
+        groups = [f"g{number}" for number in range(1, random.choice(counts) + 1)]
         self.groups = {f"c{number}": random.choice(groups) for number in range(1, random.randint(2, 6) + 1)}
         super().__init__(random, list(self.groups), brokers, topics)
 
@@ -366,6 +397,12 @@ ROWS: Final = (
     row(2, "depose"),
     row(4, "add_partitions", lambda draw: draw.random.choice([*sorted(draw.topics), "t9"]), between(1, 2), 1),
 )
+ROWS_OF_SEVERAL: Final = (
+    *ROWS,
+    row(4, "depose", lambda draw: draw.random.randrange(draw.coordinators)),
+    row(6, "switch_rebalancing", lambda draw: draw.random.choice(sorted(draw.topics)), one_of(True, False, False)),
+)
+"""With several coordinators."""
 ROWS_OF_DELAYS: Final = (
     row(25, "member", *_start),
     row(60, "delay", *_delay),
@@ -376,14 +413,19 @@ ROWS_OF_DELAYS: Final = (
 
 
 def random_script(
-    seed: int, *, rebalance_by: str = RebalanceBy.FETCHERS.value, is_fenced: bool = True, actions: int = 40
+    seed: int,
+    *,
+    rebalance_by: str = RebalanceBy.FETCHERS.value,
+    is_fenced: bool = True,
+    coordinators: int = 1,
+    actions: int = 40,
 ) -> Script[CentralCluster]:
-    """Return a run of up to three groups on two or three brokers; the arguments alone decide what happens in it.
+    """Return a run of up to four groups on two or three brokers; the arguments alone decide what happens in it.
 
     :param actions: at most so many, and at least half as many, besides the first consumers
     """
     random = Random(f"{seed}/central")
-    draw = _Draw(random, is_fenced=is_fenced)
+    draw = _Draw(random, is_fenced=is_fenced, coordinators=coordinators)
     first = [
         Do(random.choice([0, 0, 3_000]), "member", each, draw.groups[each], *draw_arguments(draw, _starts))
         for each in draw.names
@@ -391,12 +433,12 @@ def random_script(
     ]
     # So that in some runs actions meet in the middle of a rebalance, and in others late messages do their work.
     haste_ms = random.choice([100, 700, 3_000] if is_fenced else [3_000])
-    rows = ROWS if is_fenced else ROWS_OF_DELAYS
+    rows = ROWS_OF_DELAYS if not is_fenced else ROWS if coordinators == 1 else ROWS_OF_SEVERAL
     drawn = draw_actions(draw, rows, actions, haste_ms, start=random.choice([0, 5_000]))
     options: dict[str, Any] = {
         "topics": draw.topics,
         "brokers": draw.brokers,
-        "settings": replace(SETTINGS, rebalance_by=RebalanceBy(rebalance_by)),
+        "settings": replace(SETTINGS, rebalance_by=RebalanceBy(rebalance_by), coordinators=coordinators),
         "zookeeper_timeout_ms": ZOOKEEPER_MS,
         "is_fenced": is_fenced,
         "kept": 400,

@@ -20,6 +20,7 @@ A, B, C = BrokerAddress(1, "a", 9092), BrokerAddress(2, "b", 9092), BrokerAddres
 P0, P1 = Partition("orders", "1-0"), Partition("orders", "1-1")
 SETTINGS = events.ConsumerSettings("g", "c-1", '{"orders": 1}', (A, B))
 TIMEOUT, BACKOFF = SETTINGS.session_timeout_ms, SETTINGS.reconnect_backoff_ms
+ASKS = m.ClusterMetadataRequest(groups=[m.ClusterMetadataRequestGroup(group_id="g")])
 PING = m.PingRequest(consumer_id="c-1")
 STOP = m.StopFetcherRequest(consumer_id="c-1")
 
@@ -169,7 +170,7 @@ def test_consumer_startup_1_2_retries_until_it_is_shut_down() -> None:
 def test_consumer_startup_2_no_answer_leads_to_the_next_broker() -> None:
     host = Host()
     host.tick()
-    assert host.connect() == [machines.Send(host.connection, m.ClusterMetadataRequest())]
+    assert host.connect() == [machines.Send(host.connection, ASKS)]
     assert host.tick() == [machines.Close(host.connection)]
     assert host.tick() == [machines.Connect(host.connection, B)]
 

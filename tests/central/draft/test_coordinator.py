@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from kcoord_wire.central.draft.coordinator import DraftCoordinator
-from kcoord_wire.central.draft.events import CentralError, Fence, Partition
+from kcoord_wire.central.draft.events import CentralError, CoordinatorSettings, Fence, Partition
 from kcoord_wire.central.draft.subscription import format_topics, format_wildcard
 from kcoord_wire.kernel.machines import BrokerAddress, Close, Received, Send
 from kcoord_wire.messages import central as m
-from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH, GroupRecord, format_group
+from kcoord_wire.zookeeper.layout import COORDINATOR, COORDINATOR_EPOCH, COORDINATORS, GroupRecord, format_group
 from kcoord_wire.zookeeper.requests import Create, Delete, Fired, SessionChanged, SessionState, SetData
 from tests.support.draft_cluster import Consumer, DraftCluster
 
@@ -38,16 +38,16 @@ def test_coordinator_startup_watches_topics_and_partitions() -> None:
     cluster = DraftCluster(orders=2)
     cluster.add_topic("payments", 1, broker_id=2)
     broker = cluster.add_broker(2)
-    assert broker.machine.term is None
+    assert broker.machine.candidates[0].term is None
     cluster.zookeeper.write(Delete(COORDINATOR))
     cluster.brokers[1].is_paused = True
     cluster.run(0)
-    assert broker.machine.term is not None
+    assert broker.machine.candidates[0].term is not None
     watched = fetched(cluster, 2)
     assert {f"/brokers/topics{path}" for path in ("", "/orders", "/orders/1", "/payments", "/payments/2")} <= set(
         watched
     )
-    assert broker.machine.term.watches.partitions == {"orders": ("1-0", "1-1"), "payments": ("2-0",)}
+    assert broker.machine.candidates[0].term.watches.partitions == {"orders": ("1-0", "1-1"), "payments": ("2-0",)}
 
 
 def test_coordinator_startup_commits_and_pings() -> None:
@@ -91,7 +91,7 @@ def test_the_coordinators_end_elects_another() -> None:
     cluster.add_broker(2)
     cluster.brokers[1].is_paused = True
     cluster.run(7_000)
-    assert cluster.brokers[2].machine.epoch_at(cluster.now) == 2
+    assert cluster.brokers[2].machine.epochs_at(cluster.now) == {0: 2}
     assert cluster.data(COORDINATOR_EPOCH) == b"2"
     assert metadata(cluster, 2).coordinator_id == 2
     assert [broker.id for broker in metadata(cluster, 2).brokers_info] == [2]
@@ -134,8 +134,10 @@ def test_handle_new_session_resets_and_elects_again() -> None:
     assert not consumer.is_open
     assert [facts["epoch"] for facts in broker.noted("elected")] == [1, 2]
     assert len(broker.noted("new session")) == 1
-    assert broker.machine.term is not None
-    assert [(group.members, group.awaited) for group in broker.machine.term.groups.by_id.values()] == [({}, {"a"})]
+    assert broker.machine.candidates[0].term is not None
+    assert [(group.members, group.awaited) for group in broker.machine.candidates[0].term.groups.by_id.values()] == [
+        ({}, {"a"})
+    ]
     registration = cluster.zookeeper.node("/brokers/ids/1")
     assert registration is not None
     assert registration.ephemeral_owner == broker.link.registry.session_id
@@ -147,7 +149,7 @@ def test_handle_new_session_without_a_word_of_the_old_ones_end() -> None:
     broker = cluster.brokers[1]
     broker.handle(SessionChanged(SessionState.CONNECTED, 99, 6_000))
     assert not consumer.is_open
-    assert broker.machine.term is None
+    assert broker.machine.candidates[0].term is None
     assert broker.noted("resigned")[0]["reason"] == "new session"
 
 
@@ -159,7 +161,7 @@ def test_a_cut_connection_ends_the_term_at_once() -> None:
     cluster.brokers[1].link.heal()
     cluster.run(1_000)
     assert metadata(cluster, 1).coordinator_id == 1
-    assert cluster.brokers[1].machine.leadership.epoch == 2
+    assert cluster.brokers[1].machine.candidates[0].leadership.epoch == 2
 
 
 @pytest.mark.parametrize(
@@ -189,17 +191,117 @@ def test_two_brokers_with_one_id_do_not_depose_each_other() -> None:
     first = cluster.brokers[1]
     second = cluster.add_broker(1, "elsewhere", under=2)
     cluster.run(5_000)
-    epoch = first.machine.leadership.epoch
+    epoch = first.machine.candidates[0].leadership.epoch
     cluster.run(20_000)
-    assert (first.machine.leadership.epoch, second.machine.leadership.epoch) == (epoch, None)
+    assert (first.machine.candidates[0].leadership.epoch, second.machine.candidates[0].leadership.epoch) == (
+        epoch,
+        None,
+    )
     first.is_paused = True
     cluster.run(10_000)
-    assert second.machine.term is not None
+    assert second.machine.candidates[0].term is not None
     first.is_paused = False
     cluster.run(5_000)
-    epoch = second.machine.leadership.epoch
+    epoch = second.machine.candidates[0].leadership.epoch
     cluster.run(20_000)
-    assert (first.machine.leadership.epoch, second.machine.leadership.epoch) == (None, epoch)
+    assert (first.machine.candidates[0].leadership.epoch, second.machine.candidates[0].leadership.epoch) == (
+        None,
+        epoch,
+    )
+
+
+GROUPS = [f"g{number}" for number in range(8)]
+
+
+@pytest.fixture
+def several() -> DraftCluster:
+    """Two brokers, and four subsets of the groups."""
+    cluster = DraftCluster(orders=2, coordinators=4)
+    cluster.run(1_000)
+    cluster.add_broker(2)
+    cluster.run(3_000)
+    return cluster
+
+
+def coordinator_of(cluster: DraftCluster, group: str) -> int:
+    consumer = Consumer(cluster, cluster.brokers[1], "asks")
+    consumer.send(m.ClusterMetadataRequest(groups=[m.ClusterMetadataRequestGroup(group_id=group)]))
+    answer: m.ClusterMetadataResponse = consumer.inbox[0]
+    return answer.coordinator_id
+
+
+def test_every_broker_coordinates_a_subset_of_the_groups(several: DraftCluster) -> None:
+    """Section 1; and as many of them as the others."""
+    subsets = [set(broker.machine.epochs_at(several.now)) for broker in several.brokers.values()]
+    assert ([len(each) for each in subsets], subsets[0] | subsets[1]) == ([2, 2], {0, 1, 2, 3})
+    assert several.brokers[1].noted("resigned")[0]["reason"] == "another broker coordinates fewer subsets"
+    assert {coordinator_of(several, group) for group in GROUPS} == {1, 2}
+
+
+def test_a_group_has_one_coordinator(several: DraftCluster) -> None:
+    for group in GROUPS:
+        coordinator = coordinator_of(several, group)
+        other = several.consumer("a", broker_id=3 - coordinator, group=group)
+        assert other.inbox == [m.RegisterConsumerResponse(error_code=CentralError.NOT_COORDINATOR)]
+        assert len(several.consumer("a", broker_id=coordinator, group=group).started_with) == 2
+    for broker_id, broker in several.brokers.items():
+        groups = {group.group_id for group in broker.machine.status(str, several.now).groups}
+        assert groups == {group for group in GROUPS if coordinator_of(several, group) == broker_id}
+
+
+def test_who_names_no_group_finds_its_coordinator_by_going_round(several: DraftCluster) -> None:
+    """As the draft draws ClusterMetadata; a broker that coordinates nothing names one that does."""
+    assert [metadata(several, broker_id).coordinator_id for broker_id in (1, 2)] == [1, 2]
+    for number in range(3, 6):
+        several.add_broker(number)
+    several.run(3_000)
+    idle = [number for number, broker in several.brokers.items() if not broker.machine.epochs_at(several.now)]
+    assert len(idle) == 1
+    assert metadata(several, idle[0]).coordinator_id not in (-1, *idle)
+
+
+def test_the_groups_of_a_broker_that_ends_are_taken_over(several: DraftCluster) -> None:
+    group = next(group for group in GROUPS if coordinator_of(several, group) == 2)
+    several.consumer("a", broker_id=2, group=group)
+    several.brokers[2].is_paused = True
+    several.run(8_000)
+    assert set(several.brokers[1].machine.epochs_at(several.now)) == {0, 1, 2, 3}
+    assert coordinator_of(several, group) == 1
+    assert len(several.consumer("a", group=group).started_with) == 2
+    several.brokers[2].is_paused = False
+    several.run(5_000)
+    assert len(several.brokers[2].machine.epochs_at(several.now)) == 2
+
+
+def test_a_connection_belongs_to_one_group(several: DraftCluster) -> None:
+    """Also where the broker coordinates both, in different subsets."""
+    own = [group for group in GROUPS if coordinator_of(several, group) == 1]
+    machine = several.brokers[1].machine
+    other = next(group for group in own if machine.candidate_of(group) is not machine.candidate_of(own[0]))
+    consumer = several.consumer("a", group=own[0])
+    consumer.register(group=other)
+    assert not consumer.is_open
+    assert [len(group.consumers) for group in machine.status(str, several.now).groups] == [0]
+
+
+def test_the_number_of_coordinators_stays_that_of_the_first_broker() -> None:
+    """Else a group would have two coordinators."""
+    cluster = DraftCluster(coordinators=2)
+    cluster.settings = CoordinatorSettings()
+    second = cluster.add_broker(2)
+    cluster.run(3_000)
+    assert [len(broker.machine.epochs_at(cluster.now)) for broker in cluster.brokers.values()] == [1, 1]
+    assert second.noted("number of coordinators stays") == [{"broker": 2, "coordinators": 2, "asked": 1}]
+
+
+def test_what_is_no_number_of_coordinators_elects_none() -> None:
+    cluster = DraftCluster()
+    for data in (b"", b"0", b"-1", b"1001", b"99999"):
+        cluster.zookeeper.write(SetData(COORDINATORS, data))
+        broker = cluster.add_broker(2)
+        cluster.run(3_000)
+        assert broker.machine.candidates == []
+        assert "not a number of coordinators" in broker.noted("request to ZooKeeper failed")[0]["reason"]
 
 
 @pytest.fixture
@@ -401,7 +503,7 @@ def take_over(pair: DraftCluster) -> None:
     """The first broker is paused until its session has ended, and the second one elected."""
     pair.add_broker(2)
     pair.brokers[1].is_paused = True
-    while pair.brokers[2].machine.term is None:
+    while pair.brokers[2].machine.candidates[0].term is None:
         pair.run(100)
 
 
@@ -442,7 +544,7 @@ def test_takeover_reads_one_group_after_another(pair: DraftCluster) -> None:
     second = pair.add_broker(2)
     second.held = lambda ask: getattr(ask.request, "path", "") == "/consumers/g"
     pair.brokers[1].is_paused = True
-    while second.machine.term is None:
+    while second.machine.candidates[0].term is None:
         pair.run(100)
     consumer = pair.consumer("a", group="i", broker_id=2)
     assert len(consumer.started_with) == 4
@@ -452,13 +554,13 @@ def test_takeover_reads_one_group_after_another(pair: DraftCluster) -> None:
         "/consumers/i",
     ]
     second.release()
-    assert set(second.machine.term.groups.by_id) == {"g", "h", "i"}
+    assert set(second.machine.candidates[0].term.groups.by_id) == {"g", "h", "i"}
 
 
 def test_takeover_waits_a_session_timeout_at_most(pair: DraftCluster) -> None:
     pair.consumer("a", session_timeout_ms=9_000)
     take_over(pair)
-    elected_at = pair.brokers[2].machine.term.context.elected_at  # type: ignore[union-attr]  # it is elected
+    elected_at = pair.brokers[2].machine.candidates[0].term.context.elected_at  # type: ignore[union-attr]  # it is elected
     second = pair.consumer("b", broker_id=2)
     pair.run(elected_at + 8_999 - pair.now)
     assert second.got(m.StopFetcherRequest) == []
@@ -482,7 +584,7 @@ def test_takeover_reads_the_topics_before_it_rebalances(pair: DraftCluster) -> N
     """Without them the partitions that are owned would seem to be gone."""
     pair.consumer("a")
     take_over(pair)
-    term = pair.brokers[2].machine.term
+    term = pair.brokers[2].machine.candidates[0].term
     assert term is not None
     term.context.has_topics = False
     consumer = pair.consumer("a", broker_id=2)
@@ -572,4 +674,4 @@ def test_a_broker_that_is_not_the_coordinator_has_no_status() -> None:
     cluster = DraftCluster()
     machine = cluster.add_broker(2).machine
     assert machine.status(str, cluster.now) == m.CentralStatusResponse(error_code=CentralError.NOT_COORDINATOR)
-    assert machine.coordinator_id == 1
+    assert machine.coordinator_id() == 1
