@@ -69,7 +69,7 @@ MAY_IMPORT = {
     | MACHINES,
     "consumer": {"records"} | MACHINES,
     "zookeeper": {"kernel"} | GROUND,
-    "central": {"records", "zookeeper"} | MACHINES,
+    "central": {"records", "zookeeper", "consumer"} | MACHINES,
     "marshal": {"clients", "log", "records"} | MACHINES,
     "worlds": {"coordinator", "coordinator.core"} | VIRTUAL,
     "worlds.proposal": {"worlds.group", "consumer", "coordinator.core"} | VIRTUAL,

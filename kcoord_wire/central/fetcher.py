@@ -230,7 +230,7 @@ def parse_partition(name: str) -> tuple[int, int]:
     return int(broker), int(number)
 
 
-class _Tasks:
+class FetcherTasks:
     """Fetchers as tasks."""
 
     def __init__(self, settings: FetchSettings | None) -> None:
@@ -271,7 +271,7 @@ _FAILURES: Final = (OSError, EOFError, ValueError, OverflowError, BadAnswerError
 """Of a broker: after them it is tried again."""
 
 
-class BrokerFetcher(_Tasks):
+class BrokerFetcher(FetcherTasks):
     """Fetches by CentralFetchRequest.
 
     :param group_id: for the fences
@@ -393,7 +393,7 @@ _ELSEWHERE: Final = (
 _MOST_METADATA: Final = 16 << 20
 
 
-class LeaderFetcher(_Tasks):
+class LeaderFetcher(FetcherTasks):
     """Fetches from the leaders of partitions, as clients of Kafka 0.8 do.
 
     Each task has the partitions of one leader. After a failure it asks for the leaders anew, beginning with another

@@ -61,7 +61,7 @@ from kcoord_wire.kernel.net import address_text, parse_address
 if TYPE_CHECKING:
     from kcoord_wire.central.client import HostedConsumer
     from kcoord_wire.central.draft.events import ConsumerSettings, Partition
-    from kcoord_wire.central.fetcher import Record
+    from kcoord_wire.central.fetcher import Fetcher, Record
     from kcoord_wire.central.rewrite.events import MemberSettings
     from kcoord_wire.central.status import ClusterClient, ClusterStatus, GroupStatus
     from kcoord_wire.kernel.machines import BrokerAddress
@@ -263,6 +263,8 @@ class Consume(Command):
       kcoord central consume --kafka b1:9092,b2:9092 --group audit --whitelist 'ord.*' --format json
       kcoord central consume --kafka b1:9092 --group tools --blacklist 'test-.*' --reset largest --max-records 100
           topics that are created later and match a wildcard are consumed, too
+      kcoord central consume --kafka b1:9092 --group billing --topics orders --records-from kafka1:9092
+          partitions and offsets are the draft's, the records those of Kafka's topic "orders"
       kcoord central consume --kafka b1:9092 --design rewrite --group billing --topics orders --strategy roundrobin
 
     a line for each record: TOPIC PARTITION OFFSET VALUE; and, after "#", for each new assignment
@@ -292,6 +294,10 @@ class Consume(Command):
         Option("where to begin without a committed offset, or with one out of range"),
     ] = "smallest"
     no_auto_commit: Annotated[bool, Option("draft: report no offsets to the coordinator")] = False
+    records_from: Annotated[
+        Annotated[list[tuple[str, int]], _brokers] | None,
+        Option("draft: brokers of Kafka, whose records are read in place of generated ones", "HOST:PORT,..."),
+    ] = None
     no_epoch: Annotated[
         bool, Option("draft: send its own bytes: a coordinator that was replaced is not recognised")
     ] = False
@@ -324,7 +330,7 @@ class Consume(Command):
 
         log_to_stderr()
         make: Callable[..., HostedConsumer[Any]] = (
-            partial(CentralConsumer, _settings(self))
+            partial(CentralConsumer, _settings(self), fetcher=_fetcher(self))
             if self.design == "draft"
             else partial(RewriteConsumer, _member_settings(self), auto_offset_reset=self.reset)
         )
@@ -332,7 +338,7 @@ class Consume(Command):
             raise KeyboardInterrupt
 
 
-_OF_DRAFT: Final = ("consumer_id", "streams", "no_auto_commit", "no_epoch")
+_OF_DRAFT: Final = ("consumer_id", "streams", "no_auto_commit", "no_epoch", "records_from")
 _OF_REWRITE: Final = ("strategy", "refresh_ms", "stops_with_session")
 
 
@@ -387,6 +393,14 @@ def _settings(args: Consume) -> ConsumerSettings:
         session_timeout_ms=args.session_timeout_ms,
         is_fenced=not args.no_epoch,
     )
+
+
+def _fetcher(args: Consume) -> Fetcher | None:
+    if args.records_from is None:
+        return None
+    from kcoord_wire.central.kafka_fetcher import KafkaFetcher
+
+    return KafkaFetcher([address_text(*address) for address in args.records_from], args.group)
 
 
 def _topic_count(args: Consume) -> str:
