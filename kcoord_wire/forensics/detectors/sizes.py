@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import filterfalse, islice, pairwise
+from itertools import filterfalse, pairwise
 from typing import Final, NamedTuple
 
 from kcoord_wire.forensics.causes import Cause
@@ -32,13 +32,6 @@ _ORDERLY: Final = frozenset(
 def _begun_ns(history: GroupHistory) -> int:
     """When the group was complete: its first start was over, or the source had shown each member that was there."""
     return _calm_ns(history, course_of(history).start[-1:])
-
-
-def _at_work_ns(history: GroupHistory) -> int:
-    """When the group was first at work: its members went on for `SETTLED_NS` without another that joined."""
-    start = course_of(history).start
-    calm = (row for row, after in pairwise(start) if after.started_ns - (row.ended_ns or row.started_ns) >= SETTLED_NS)
-    return _calm_ns(history, list(islice(calm, 1)) or start[-1:])
 
 
 def _calm_ns(history: GroupHistory, last: Sequence[Rebalance]) -> int:
@@ -299,20 +292,24 @@ _ADVICE_ON_SWINGS: Final = (
 )
 
 
-class Step(NamedTuple):
-    """Members that came or left within `SETTLED_NS` of each other.
+class Wave(NamedTuple):
+    """Members that were added and left again in order, while others stayed that had been there before them.
 
-    :ivar size: of the group after it
+    :ivar before: size of the group without them
+    :ivar size: of the group with them
     """
 
-    at_ns: int
-    came: list[MemberLife]
-    left: list[MemberLife]
+    lives: list[MemberLife]
+    before: int
     size: int
 
     @property
-    def change(self) -> int:
-        return len(self.came) - len(self.left)
+    def from_ns(self) -> int:
+        return min(life.joined_ns for life in self.lives)
+
+    @property
+    def to_ns(self) -> int:
+        return max(life.left_ns or 0 for life in self.lives)
 
 
 @detector(37, basis="frames")
@@ -323,134 +320,136 @@ def swinging_size(seen: Seen) -> Iterator[DetectorResult]:
     they have done their work. Each change of size moves partitions, so that static members do not help. Normal is a
     size that stays, or is changed once.
 
-    Members that come or leave within ten seconds of each other are one step, so that one that is replaced is none; but
-    for one that stays away, or had been there, not much longer than that: there the size has changed twice. It is no
-    deploy, because those that leave had been added before, and no single process that is restarted, because the
-    size changes by two or the names are new.
-
-    Those that came last in the group's start, and left when others had not yet, were added, too, if they left sooner
-    after that than the next ones left after them.
+    What is added is a wave: members that come and leave within the life of another, and whose times in the group
+    overlap. Those that are away for a shorter time than half of what they had been there, and than ten seconds, were
+    replaced: the size has not changed. It is no deploy, because those that leave had been added before, and no single
+    process that is restarted, because the size changes by two or the names are new. Those that came last in the group's
+    start were added, too, if they left sooner after that than the next ones left after them; those that leave last, if
+    the others stay for longer than half of the time that they had been there.
 
     Threshold: twice up and down within the source; warning.
     """
-    steps = swings_of(seen.history)
-    if steps:
-        yield _swinging_found(seen.history, steps)
+    if waves := swings_of(seen.history):
+        yield _swinging_found(seen.history, waves)
 
 
-def _swinging_found(history: GroupHistory, steps: Sequence[Step]) -> DetectorResult:
-    times, sizes, span_ns = _times(steps), [step.size for step in steps], steps[-1].at_ns - steps[0].at_ns
-    ids = swinging_ids(history)
+def _swinging_found(history: GroupHistory, waves: Sequence[Wave]) -> DetectorResult:
+    from_ns, to_ns, ids = waves[0].from_ns, waves[-1].to_ns, swinging_ids(history)
     moving = sorted({client_of(life) for life in history.members if life.member_id in ids})
-    there = (life for life in history.members if life.joined_ns < steps[0].at_ns and life.member_id not in ids)
+    there = (life for life in history.members if life.joined_ns < from_ns and life.member_id not in ids)
     staying = sorted({client_of(life) for life in there if life.died_ns is None})
-    until_ns = min(steps[-1].at_ns + SETTLED_NS, _over_ns(history))
-    rows = _orderly(history, steps[0].at_ns, until_ns)
+    rows = _orderly(history, from_ns, to_ns)
     paused_ns = sum(row.paused_ms or 0.0 for row in rows) * NS_PER_MS
     is_known = bool(paused_ns or history.ownership)  # logs do not say what members own
     paused = f" and {lasting(paused_ns)} of partition time without an owner" if is_known else ""
     return DetectorResult(
         severity="warning",
-        from_ns=steps[0].at_ns,
-        to_ns=steps[-1].at_ns,
-        text=f"the group's size swings between {min(sizes)} and {max(sizes)}, {times} times within {lasting(span_ns)}: "
+        from_ns=from_ns,
+        to_ns=to_ns,
+        text=f"the group's size swings between {min(each.before for each in waves)} and "
+        f"{max(each.size for each in waves)}, {len(waves)} times within {lasting(to_ns - from_ns)}: "
         f"{first_of(moving)} were added and left again in order, {first_of(staying)} stayed; it cost {len(rows)} "
         f"{plural('rebalance', rows)}{paused}",
         advice=_ADVICE_ON_SWINGS,
-        value=times,
+        value=len(waves),
         threshold=SWINGING_SIZE_THRESHOLD,
         rebalances=[row.number for row in rows],
-        evidence=map(_step_evidence, steps),
+        evidence=(fact for wave in waves for fact in _wave_evidence(wave)),
     )
 
 
-def _times(steps: Sequence[Step]) -> int:
-    """Return how often the size went up and down."""
-    return min(sum(step.change > 0 for step in steps), sum(step.change < 0 for step in steps))
-
-
-def _step_evidence(step: Step) -> Evidence:
-    did = "join" if step.change > 0 else "leave"
-    names = first_of(sorted({client_of(life) for life in (step.came if step.change > 0 else step.left)}))
-    return Evidence(step.at_ns, "", -1, f"{names} {did}: {step.size} members")
+def _wave_evidence(wave: Wave) -> tuple[Evidence, Evidence]:
+    names = first_of(sorted({client_of(life) for life in wave.lives}))
+    return (
+        Evidence(wave.from_ns, "", -1, f"{names} join: {wave.size} members"),
+        Evidence(wave.to_ns, "", -1, f"{names} leave: {wave.before} members"),
+    )
 
 
 def swinging_ids(history: GroupHistory) -> set[str]:
     """Return the member ids that come and leave where the group's size swings."""
-    return {life.member_id for step in swings_of(history) for life in (*step.came, *step.left)}
+    return {life.member_id for wave in swings_of(history) for life in wave.lives}
 
 
-def swings_of(history: GroupHistory) -> list[Step]:
-    """Return the steps of a group whose size swings; none where it does not."""
-    found = _steps(history)
-    found = [*_added_at_the_start(history, found), *found]
-    steps = [step for step in found if step.change]
-    if _times(steps) < SWINGING_SIZE_THRESHOLD or min(step.size for step in steps) == 0:
-        return []
-    return steps if _leave_again(found) and not _is_one_process(steps, history.members) else []
+_HOSTS: Final = 16
+"""Lives, the longest ones, in which waves are looked for."""
 
 
-def _added_at_the_start(history: GroupHistory, steps: Sequence[Step]) -> Iterator[Step]:
-    """Yield the last step of the group's start, if those that came in it are the first that leave, and soon."""
-    leaves = [step for step in steps if step.change < 0]
-    if len(leaves) < SWINGING_SIZE_THRESHOLD or steps[0] is not leaves[0] or not course_of(history).start:
-        return
-    left, at_ns = steps[0].left, steps[0].at_ns
-    came_ns = min(life.joined_ns for life in left)
-    others = [life for life in history.members if life.joined_ns < at_ns and life not in left]
-    before = sum(_is_there(life, came_ns) for life in others)
-    is_last = all(life.joined_ns < came_ns for life in others)
-    if before and is_last and at_ns - came_ns <= leaves[1].at_ns - at_ns:
-        yield Step(came_ns, list(left), [], before + len(left))
-
-
-def _leave_again(steps: Sequence[Step]) -> bool:
-    """Whether most of those that leave had been added; the first that leave may have been there from the beginning."""
-    added: set[str] = set()
-    for step in steps:
-        is_in_place = added.issuperset(life.member_id for life in step.left)
-        if step.change > 0 or is_in_place:  # the one that replaces one of them is, too
-            added.update(life.member_id for life in step.came)
-    left = [life for step in [step for step in steps if step.change < 0][1:] for life in step.left]
-    return 2 * sum(life.member_id in added for life in left) > len(left)
-
-
-def _is_one_process(steps: Sequence[Step], members: Sequence[MemberLife]) -> bool:
-    """Whether a single process is stopped and started again, with its name."""
-    ups = [step for step in steps if step.change > 0]
-    returned = [life for step in ups[1:] for life in step.came if not _is_new(life, members)]
-    return max(abs(step.change) for step in steps) == 1 and len(returned) == len(ups) - 1
-
-
-def _steps(history: GroupHistory) -> list[Step]:
-    """Return the changes of the group's size between its start and its shutdown, but for members that died."""
-    begun_ns, over_ns = _at_work_ns(history), _over_ns(history)
+def swings_of(history: GroupHistory) -> list[Wave]:
+    """Return the waves of a group whose size swings; none where it does not."""
     lives = [life for life in history.members if life.died_ns is None and life.why_left in (None, "left")]
-    size = sum(_is_there(life, begun_ns) for life in lives)
-    steps: list[Step] = []
-    last_ns = 0
-    for at_ns, is_join, life in _moments(history, lives):
-        if not begun_ns < at_ns < over_ns:
-            continue
-        size += 1 if is_join else -1
-        if not steps or at_ns - last_ns > SETTLED_NS or _is_turn(steps[-1], is_join, life, at_ns - last_ns):
-            steps.append(Step(at_ns, [], [], size))
-        (steps[-1].came if is_join else steps[-1].left).append(life)
-        steps[-1] = steps[-1]._replace(size=size)
-        last_ns = at_ns
-    return steps
-
-
-def _is_turn(step: Step, is_join: bool, life: MemberLife, apart_ns: int) -> bool:
-    """Whether the size goes the other way for longer than half the life of who left: that is no replacement."""
-    leavers = step.left[-1:] if is_join else [life]
-    others = step.left if is_join else step.came
-    return bool(others) and any(2 * apart_ns > (each.left_ns or 0) - each.joined_ns for each in leavers)
-
-
-def _moments(history: GroupHistory, lives: Sequence[MemberLife]) -> list[tuple[int, bool, MemberLife]]:
-    """Return when each of these came, unless it came back from the dead, and when it left; in order of time."""
     revived = _revived_ids(sorted(history.members, key=lambda life: life.joined_ns))
-    moments = [(life.joined_ns, True, life) for life in lives if life.member_id not in revived]
-    moments += [(life.left_ns, False, life) for life in lives if life.left_ns is not None]
-    return sorted(moments, key=lambda moment: moment[0])
+    added = sorted((life for life in lives if life.member_id not in revived), key=lambda life: life.joined_ns)
+
+    def length(life: MemberLife) -> int:
+        return _left_ns(history, life) - life.joined_ns
+
+    found = [_waves(history, host, lives, added) for host in sorted(lives, key=length, reverse=True)[:_HOSTS]]
+    waves = max(found, key=len, default=[])
+    return waves if len(waves) >= SWINGING_SIZE_THRESHOLD and not _is_one_process(waves, history.members) else []
+
+
+def _left_ns(history: GroupHistory, life: MemberLife) -> int:
+    return history.group.last_ns + 1 if life.left_ns is None else life.left_ns
+
+
+def _waves(
+    history: GroupHistory, host: MemberLife, lives: Sequence[MemberLife], added: Sequence[MemberLife]
+) -> list[Wave]:
+    """Return the waves within one life.
+
+    :param lives: of members that did not die
+    :param added: those that did not come back from the dead, in order of time
+    """
+    runs: list[list[MemberLife]] = []
+    for life in added:
+        if life.left_ns is None or not (host.joined_ns < life.joined_ns and life.left_ns < _left_ns(history, host)):
+            continue
+        if runs and not _is_apart(runs[-1], life.joined_ns):
+            runs[-1].append(life)
+        else:
+            runs.append([life])
+    waves = [_wave(run, lives) for run in runs]
+    if waves and not _is_added(history, waves, lives):
+        del waves[0]
+    if waves and not _is_apart(waves[-1].lives, _next_leave(history, waves[-1], lives)):
+        del waves[-1]
+    return waves
+
+
+def _wave(run: list[MemberLife], lives: Sequence[MemberLife]) -> Wave:
+    others = [life for life in lives if not any(life is each for each in run)]
+    before = min(sum(_is_there(life, each.joined_ns) for life in others) for each in run)
+    return Wave(run, before, before + max(sum(_is_there(life, each.joined_ns) for life in run) for each in run))
+
+
+def _is_apart(run: Sequence[MemberLife], at_ns: int) -> bool:
+    """Whether a time is so long after the last of a run had left that it is not about replacing one of them."""
+    last = max(run, key=lambda life: life.left_ns or 0)
+    apart_ns = at_ns - (last.left_ns or 0)
+    return apart_ns > SETTLED_NS or 2 * apart_ns > (last.left_ns or 0) - last.joined_ns
+
+
+def _is_added(history: GroupHistory, waves: Sequence[Wave], lives: Sequence[MemberLife]) -> bool:
+    """Whether the first ones to leave had been added: to a group at work, or as the last ones of its start, and for
+    less time than the next ones left after them."""
+    first, start = waves[0], course_of(history).start
+    others = [life.joined_ns for life in lives if life.joined_ns < first.to_ns and life not in first.lives]
+    before = [at_ns for at_ns in others if at_ns < first.from_ns]
+    is_at_work = first.from_ns - max(before, default=0) > SETTLED_NS
+    if is_at_work or not start or first.from_ns > (start[-1].ended_ns or start[-1].started_ns):
+        return True
+    is_last = len(before) == len(others)
+    return is_last and len(waves) > 1 and first.to_ns - first.from_ns <= waves[1].to_ns - first.to_ns
+
+
+def _next_leave(history: GroupHistory, wave: Wave, lives: Sequence[MemberLife]) -> int:
+    """Return when the next member left after a wave, else the end of the source."""
+    left = (life.left_ns for life in lives if life.left_ns is not None and life.left_ns > wave.to_ns)
+    return min(left, default=history.group.last_ns + SETTLED_NS + 1)
+
+
+def _is_one_process(waves: Sequence[Wave], members: Sequence[MemberLife]) -> bool:
+    """Whether a single process is stopped and started again, with its name."""
+    returned = [life for wave in waves[1:] for life in wave.lives if not _is_new(life, members)]
+    return max(wave.size - wave.before for wave in waves) == 1 and len(returned) >= len(waves) - 1

@@ -217,6 +217,25 @@ def scaled(random: Random) -> tuple[list[Event], float]:
     return events, at + 20
 
 
+def scaled_at_once(random: Random) -> tuple[list[Event], float]:
+    """Members are added as soon as the group has started, and it is shut down while the last ones have just left."""
+    at = random.uniform(1, 3)
+    events: list[Event] = [(0.2, "joins", "w-0"), (at, "joins", "w-1")]
+    more, first, stays = random.choice((1, 2)), 2, random.uniform(3, 6)
+    for _ in range(random.choice((2, 3))):
+        at += random.uniform(0.1, 1)
+        names = [f"w-{first + number}" for number in range(more)]
+        first += more
+        events += [(at + 0.1 * number, "joins", name) for number, name in enumerate(names)]
+        at += stays + random.uniform(0.5, 3)
+        events += [(at - 0.1 * number, "leaves", name) for number, name in enumerate(names)]
+        at += stays
+    apart = random.choice((0.02, 1, 3))
+    if random.random() < 0.7:
+        events += [(at + apart * number, "leaves", f"w-{number}") for number in range(2)]
+    return events, at + 4
+
+
 def supervised(random: Random) -> tuple[list[Event], float]:
     events, at, down = started(random, random.randint(2, 5)), random.uniform(15, 40), random.uniform(0.5, 25)
     for _ in range(random.randint(4, 7)):
@@ -243,7 +262,7 @@ def killed(random: Random) -> tuple[list[Event], float]:
     ("play", "words"),
     [
         (rolling, "a deploy, one after another"), (restart_of_all, "a deploy that emptied the group"),
-        (scaled, "the group's size swings between"), (supervised, "w-0 at 10.0.0.1 came back"),
+        (scaled, "the group's size swings between"), (scaled_at_once, "the group's size swings between"), (supervised, "w-0 at 10.0.0.1 came back"),
         (shut_down, "nothing unusual"), (killed, "w-0 (10.0.0.1) died at"),
     ],
 )  # fmt: skip
