@@ -48,6 +48,7 @@ from kcoord_wire.forensics.wire.kip848 import Epochs, EpochTrace, read_epochs
 from kcoord_wire.forensics.wire.lag import commit_rows, note_growth, read_lag
 from kcoord_wire.forensics.wire.links import TopicSizes
 from kcoord_wire.forensics.wire.members import End, add_end, awaited_text, find_awaited, find_ends, member_rows
+from kcoord_wire.forensics.wire.mixed import Entry, count_both, one_by_epoch, start_with_what_came
 from kcoord_wire.forensics.wire.outages import find_outages, outage_rows
 from kcoord_wire.forensics.wire.ownership import HeldPartition, Owners, find_holdings, find_pauses, ownership_rows
 from kcoord_wire.forensics.wire.replay import Replay
@@ -113,6 +114,9 @@ class _WireGroup:
         self._replay.run()
         self._epochs = read_epochs(traffic)
         self._traces = self._replay.rebalances
+        self._is_mixed = bool(self._replay.traces and self._epochs.lives)
+        if self._is_mixed:
+            start_with_what_came(self._traces)
         finder = CauseFinder(traffic)
         explanations = [finder.explain(trace) for trace in self._traces]
         for member in self._replay.traces:
@@ -131,8 +135,8 @@ class _WireGroup:
     def history(self) -> GroupHistory:
         traffic, epochs, builder = self._traffic, self._epochs, self._builder
         rebalances = builder.rebalances
-        if self._replay.traces and epochs.lives:
-            _correct_outcomes(rebalances, self._lives)
+        if self._is_mixed:
+            count_both(rebalances, self._lives)
         holdings = self._holdings()
         coverage = Coverage(traffic, self._joins, () if epochs.lives else _skipped(self._traces), epochs)
         pauses, unknown = self._pauses(rebalances, holdings, coverage)
@@ -180,9 +184,12 @@ class _WireGroup:
         owners = Owners()
         following = [*(trace.started for trace in self._traces), None][1:]
         moves = [owners.count_assigned(trace) for trace in self._traces]
-        classic = zip(self._traces, explanations, following, moves, strict=True)
-        modern = ((trace, explanation, trace.following, trace.moved) for trace, explanation in self._epochs.rebalances)
-        for trace, explanation, until, moved in sorted([*classic, *modern], key=lambda each: each[0].started.time_ns):
+        classic = map(Entry, self._traces, explanations, following, moves)
+        modern = (Entry(trace, why, trace.following, trace.moved) for trace, why in self._epochs.rebalances)
+        entries = sorted([*classic, *modern], key=lambda each: each.trace.started.time_ns)
+        if self._is_mixed:
+            entries = one_by_epoch(entries, self._replay.traces, self._epochs.lives)
+        for trace, explanation, until, moved in entries:
             row = self._builder.add(trace.started.time_ns, **_columns(trace, explanation, until))
             row.moved, row.moved_needlessly = moved
             _add_last_joiner(trace, row)
@@ -290,19 +297,6 @@ def _while_topics_were(pauses: Sequence[Pause], sizes: TopicSizes) -> Iterator[P
             yield pause
         elif pause.from_ns < gone_ns:
             yield replace(pause, to_ns=gone_ns)
-
-
-def _correct_outcomes(rebalances: Sequence[Rebalance], lives: Sequence[MemberTrace]) -> None:
-    """A group of both protocols is not empty when the last member of one has left.
-
-    :param lives: of both
-    """
-    for rebalance in rebalances:
-        at_ns = rebalance.ended_ns or rebalance.started_ns
-        if rebalance.outcome == "empty" and any(
-            life.since.time_ns <= at_ns and (life.left is None or life.left.time_ns > at_ns) for life in lives
-        ):
-            rebalance.outcome = "interrupted"
 
 
 def _stable_ns(trace: RebalanceTrace, join: Join) -> int | None:
