@@ -33,6 +33,7 @@ from kcoord_wire.forensics.detectors.brokers import clients_of, history_of_clien
 from kcoord_wire.forensics.detectors.finding import (
     DETECTORS,
     Detector,
+    DetectorResult,
     Seen,
     by_importance,
     finding_of,
@@ -76,12 +77,12 @@ def findings_of(detector: str, history: GroupHistory, exchanges: pa.Table | None
     :param exchanges: rows of `Exchange` of the group; None where the source is a log
     :raises KeyError: there is no such detector
     """
-    return list(_found(DETECTORS[detector], Seen(history, exchanges)))
+    return [finding for finding, _ in _found(DETECTORS[detector], Seen(history, exchanges))]
 
 
-def _found(detector: Detector, seen: Seen) -> Iterator[Finding]:
+def _found(detector: Detector, seen: Seen) -> Iterator[tuple[Finding, DetectorResult]]:
     if detector.origin in (None, seen.history.group.origin):
-        yield from (finding_of(detector.name, each, seen.history) for each in detector.find(seen))
+        yield from ((finding_of(detector.name, each, seen.history), each) for each in detector.find(seen))
 
 
 def detect(

@@ -101,7 +101,23 @@ def _found(history: GroupHistory, lives: list[MemberLife]) -> DetectorResult:
             for life in lives
         ),
         cost_ms=unclaimed,
+        rests_on=frozenset(life.member_id for life in lives if not _outlived(life, rows)),
     )
+
+
+def _outlived(life: MemberLife, rows: Sequence[Rebalance]) -> bool:
+    """Whether the coordinator kept a member for half of its session after its end, or let others wait for it.
+
+    It lets one go at once that has sent LeaveGroup, also where that is missing in the source.
+    """
+    half_ns = (life.session_timeout_ms or 0) * NS_PER_MS // 2
+    for row in (row for row in rows if row.outcome == "stable"):
+        if any(wait.member_id == life.member_id and wait.died_ns for wait in row.waited_for):
+            return True
+        gone = any(gone.member_id == life.member_id and gone.why == "session timeout" for gone in row.removed)
+        if gone and row.started_ns - _died_ns(life) >= half_ns > 0:
+            return True
+    return False
 
 
 def _how(lives: Sequence[MemberLife]) -> str:

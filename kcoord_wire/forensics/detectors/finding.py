@@ -37,10 +37,12 @@ from kcoord_wire.forensics.model import (
     Evidence,
     Finding,
     GroupHistory,
+    Hole,
     LogLine,
     MemberLife,
     Rebalance,
     Sighting,
+    client_host,
 )
 from kcoord_wire.protocol.error_codes import describe_error
 
@@ -135,6 +137,8 @@ class DetectorResult(NamedTuple):
     :ivar suspects: member ids of those whose client may have the bug; see `known_bugs`
     :ivar traits: what else is known of the damage; see `ClientBug.requires`
     :ivar cost_ms: partition time that it explains beyond the pauses of its rebalances, in milliseconds
+    :ivar rests_on: member ids without whose frames it would not hold: what is missing of others makes it no less. Empty
+        where other frames prove it; None: those of any member
     """
 
     severity: str
@@ -150,6 +154,7 @@ class DetectorResult(NamedTuple):
     suspects: tuple[str, ...] = ()
     traits: frozenset[str] = frozenset()
     cost_ms: float = 0.0
+    rests_on: frozenset[str] | None = None
 
 
 Find = Callable[[Seen], Iterator[DetectorResult]]
@@ -263,11 +268,16 @@ def known_bugs(detector: str, result: DetectorResult, history: GroupHistory) -> 
     return named
 
 
-def weigh(findings: Iterable[Finding], history: GroupHistory) -> Iterator[Finding]:
-    """Yield the findings of a group as far as its holes leave them."""
-    for finding in findings:
+def weigh(findings: Iterable[tuple[Finding, DetectorResult]], history: GroupHistory) -> Iterator[Finding]:
+    """Yield the findings of a group as far as its holes leave them.
+
+    What a detector concludes from frames is less certain where a hole may have hidden another frame; what it concludes
+    from their absence, where holes take up half of that time, for what is sent steadily is seen again behind each.
+    """
+    for finding, result in findings:
         basis = DETECTORS[finding.detector].basis
-        if basis == "frames" or not _has_hole(finding, history):
+        holes = [] if basis == "frames" else _holes_of(finding, result.rests_on, history)
+        if not holes or (basis == "absence" and not _take_up_half(holes, finding, history)):
             yield finding
         elif finding.severity == "critical" or (finding.severity in _WEAKER and basis != "absence"):
             finding.severity = _WEAKER[finding.severity]
@@ -275,9 +285,30 @@ def weigh(findings: Iterable[Finding], history: GroupHistory) -> Iterator[Findin
             yield finding
 
 
-def _has_hole(finding: Finding, history: GroupHistory) -> bool:
-    until_ns = history.group.last_ns if finding.to_ns is None else finding.to_ns
-    return any(hole.to_ns >= finding.from_ns - NEAR_NS and hole.from_ns <= until_ns for hole in history.holes)
+def _holes_of(finding: Finding, rests_on: frozenset[str] | None, history: GroupHistory) -> list[Hole]:
+    """Return the holes near a finding, of the members that it rests on or of connections that may be theirs."""
+    until_ns = _until_ns(finding, history)
+    near = (hole for hole in history.holes if hole.to_ns >= finding.from_ns - NEAR_NS and hole.from_ns <= until_ns)
+    if rests_on is None:
+        return list(near)
+    hosts = {life.client_host for life in history.members if life.member_id in rests_on}
+
+    def may_be_theirs(hole: Hole) -> bool:
+        return not hole.connection or client_host(hole.connection) in hosts or not rests_on.isdisjoint(hole.members)
+
+    return [hole for hole in near if rests_on and may_be_theirs(hole)]
+
+
+def _until_ns(finding: Finding, history: GroupHistory) -> int:
+    return history.group.last_ns if finding.to_ns is None else finding.to_ns
+
+
+def _take_up_half(holes: Sequence[Hole], finding: Finding, history: GroupHistory) -> bool:
+    """Whether holes take up half of the time of a finding, or nobody knows how much of it."""
+    until_ns = _until_ns(finding, history)
+    spans = [(max(hole.from_ns, finding.from_ns), min(hole.to_ns, until_ns)) for hole in holes]
+    is_unknown = any(hole.from_ns == hole.to_ns for hole in holes)
+    return is_unknown or 2 * covered_ns(spans) >= until_ns - finding.from_ns
 
 
 def client_at(row: MemberLife | Rebalance) -> tuple[str, str]:

@@ -47,7 +47,7 @@ class Handled(NamedTuple):
     removed: str
 
 
-@detector(34)
+@detector(34, basis="frames")
 def slow_handler(seen: Seen) -> Iterator[DetectorResult]:
     """Slow handler: a member heard of a rebalance and did not join it for long, since its handler went on.
 

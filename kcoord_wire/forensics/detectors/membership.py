@@ -635,6 +635,7 @@ def _finding(history: GroupHistory, gaps: list[_Gap], severity: str) -> Detector
         evidence=(
             Evidence(gap.to_ns, "", -1, f"{client_of(gap.life)} goes on after {lasting(gap.ns)}") for gap in gaps
         ),
+        rests_on=frozenset(gap.life.member_id for gap in gaps),
     )
 
 
@@ -689,6 +690,7 @@ def _slow_polls_found(history: GroupHistory, late: list[_Late]) -> DetectorResul
         value=len(late),
         rebalances=[row.number for row in history.rebalances if row.cause == Cause.POLL_TIMEOUT],
         evidence=(Evidence(left_ns, "", -1, f"{each.name} leaves") for each, left_ns in zip(late, lefts, strict=False)),
+        rests_on=frozenset(each.life.member_id for each in late),
     )
 
 

@@ -542,6 +542,7 @@ def _finding(history: GroupHistory, member_id: str, found: list[Stuck], reads_ot
         value=longest.ns / SECOND_NS,
         threshold=STUCK_NS / SECOND_NS,
         evidence=(_evidence(each) for each in found),
+        rests_on=frozenset({member_id}),
         suspects=(member_id,),
         cost_ms=sum(each.ns for each in found) / NS_PER_MS,
     )

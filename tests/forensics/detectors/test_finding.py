@@ -14,7 +14,7 @@ import pytest
 
 from kcoord_wire.forensics.causes import Cause
 from kcoord_wire.forensics.detectors import DETECTORS, detect
-from kcoord_wire.forensics.detectors.finding import NEAR_NS, by_importance, share_costs, weigh
+from kcoord_wire.forensics.detectors.finding import NEAR_NS, DetectorResult, by_importance, share_costs, weigh
 from kcoord_wire.forensics.model import Exchange, Finding, GroupHistory, Hole, table_of
 from tests.support.detector_groups import SECOND, generation, group, life, of, rebalance
 
@@ -76,7 +76,14 @@ def left(detector: str, severity: str, hole_s: float) -> list[str]:
         "billing", detector, severity, 100 * SECOND, 110 * SECOND, None, "it is so", "do it", 1.0, 1.0, [], []
     )
     hole = Hole("billing", int(hole_s * SECOND), int(hole_s * SECOND), "", None, [], "")
-    return [each.severity for each in weigh([finding], group(holes=[hole]))]
+    return weighed(finding, hole)
+
+
+def weighed(finding: Finding, *holes: Hole, rests_on: frozenset[str] | None = None) -> list[str]:
+    """The severities that these holes leave of a finding that rests on frames of some members; None: of any."""
+    result = DetectorResult(finding.severity, finding.from_ns, "", "", 1, (), rests_on=rests_on)
+    history = group(holes=list(holes), members=[life("c1"), life("c2", client_host="10.0.0.2")])
+    return [each.severity for each in weigh([(finding, result)], history)]
 
 
 @pytest.mark.parametrize(("severity", "weaker"), [("critical", ["warning"]), ("warning", ["info"]), ("info", [])])
@@ -98,6 +105,27 @@ def test_what_frames_show_stays(detector: str) -> None:
 def test_what_only_was_not_seen_is_dropped() -> None:
     assert left("frozen_member", "warning", 105) == []
     assert left("frozen_member", "critical", 105) == ["warning"]
+
+
+def hole(connection: str, from_s: float, to_s: float, *members: str) -> Hole:
+    return Hole("billing", int(from_s * SECOND), int(to_s * SECOND), connection, "client", list(members), "")
+
+
+def test_only_what_is_missing_of_its_members_weakens_a_finding() -> None:
+    seen = Finding("billing", "dead_member", "warning", 100 * SECOND, 110 * SECOND, None, "", "", 1.0, 1.0, [], [])
+    other = hole("10.0.0.2:5-10.0.0.9:9092#2", 104, 105, "c2-id")
+    own = hole("10.0.0.1:9-10.0.0.9:9092#3", 104, 105)
+    assert weighed(seen, other, rests_on=frozenset({"c1-id"})) == ["warning"]
+    assert weighed(seen, own, rests_on=frozenset()) == ["warning"], "other frames prove it"
+    assert weighed(seen, own, rests_on=frozenset({"c1-id"})) == ["info"], "of its host"
+
+
+def test_what_was_not_seen_for_long_is_weakened_by_holes_that_take_up_half_of_it() -> None:
+    for to_s, left in [(104.0, ["warning"]), (106.0, [])]:
+        silent = Finding(
+            "billing", "frozen_member", "warning", 100 * SECOND, 110 * SECOND, None, "", "", 1.0, 1.0, [], []
+        )
+        assert weighed(silent, hole("", 100, to_s, "c1-id"), rests_on=frozenset({"c1-id"})) == left
 
 
 def test_detect_returns_the_worst_first() -> None:
