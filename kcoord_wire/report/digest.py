@@ -252,6 +252,7 @@ _LONG_MS: Final = 10_000  # from which a rebalance is unusual, whatever its caus
 _OFTEN: Final = 3  # rebalances within a minute that are unusual, whatever their causes
 _MINUTE_NS: Final = 60_000_000_000
 _LEAST_MS: Final = 1_000  # partition time from which on a rebalance without a finding may go before one
+_CHANGED_NS: Final = 5_000_000_000  # around a change of the group, in which members may commit for the last time
 _OUTAGES: Final = ("outage", "host_cut_off", "coordinator_move")
 NAMELESS_GROUP: Final = "(group without a name)"
 NO_GROUP: Final = "(clients outside groups)"
@@ -574,9 +575,24 @@ def _of_lag(history: GroupHistory, fault: Headline | None) -> Headline | None:
     """Partitions that are not committed any more, unless a costly fault comes first: it may be why."""
     if fault is not None and fault.severity == "warning":
         return None
-    if not any(row.lag and row.status in (LagStatus.STOPPED, LagStatus.STALLED) for row in history.partitions):
+    bad = [row for row in history.partitions if row.lag and row.status in (LagStatus.STOPPED, LagStatus.STALLED)]
+    if not bad:
         return None
-    return Headline("warning", lag_sentence(history) or "")
+    why = _change_before(history, bad)
+    return Headline("warning", (f"{why}; since then " if why else "") + (lag_sentence(history) or ""))
+
+
+_CHANGES: Final = ("deploy", "new_topics", "protocol_change")
+
+
+def _change_before(history: GroupHistory, bad: Sequence[PartitionState]) -> str:
+    """The change of the group in which the first of these partitions stopped; empty where there is none."""
+    since_ns = min(history.group.last_ns if row.since_ns is None else row.since_ns for row in bad)
+    for finding in _in_order(history.findings):
+        until_ns = history.group.last_ns if finding.to_ns is None else finding.to_ns
+        if finding.detector in _CHANGES and finding.from_ns - _CHANGED_NS <= since_ns <= until_ns + _CHANGED_NS:
+            return _text_of(finding)
+    return ""
 
 
 def _of_course(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mapping[int, float | None]) -> Headline:

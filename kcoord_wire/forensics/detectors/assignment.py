@@ -23,6 +23,7 @@ from kcoord_wire.forensics.detectors.finding import (
     together_ns,
 )
 from kcoord_wire.forensics.detectors.rounds import Partition, Round, label
+from kcoord_wire.forensics.detectors.topics import came_later
 from kcoord_wire.forensics.model import Evidence, Generation, GroupHistory, MemberLife
 from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.protocol.wording import first_of, only
@@ -52,7 +53,8 @@ def uneven_assignment(seen: Seen) -> Iterator[DetectorResult]:
     alphabet.
 
     Threshold: the busiest member has at least 1.5 times its fair share and 2 partitions more than the least busy one;
-    or a member has nothing while another has 2 or more.
+    or a member has nothing while another has 2 or more. Warning; info where topics are part of it that came while the
+    members stayed, for then `new_topics` says why.
     """
     stable = [row for row in seen.history.generations if row.stable_ns is not None and row.members > 1]
     if not stable:
@@ -78,7 +80,7 @@ def _uneven(
     most, least, share = load[busy[0]], load[busy[-1]], total / len(load)
     idle = [names.get(member_id, member_id) for member_id in busy if not load[member_id]]
     return DetectorResult(
-        severity="warning",
+        severity="warning" if came_later(seen.history).keys().isdisjoint(topics) else "info",
         from_ns=generation.joined_ns,
         to_ns=generation.ended_ns,
         subject=busiest,

@@ -23,7 +23,7 @@ def new_topics(seen: Seen) -> Iterator[DetectorResult]:
     Threshold: one topic that all members subscribe to, and that those who got it first had joined before; info.
     """
     history = seen.history
-    came = _came(history)
+    came = came_later(history)
     if not came:
         return
     since_ns = min(came.values())
@@ -54,7 +54,7 @@ def new_topics(seen: Seen) -> Iterator[DetectorResult]:
     )
 
 
-def _came(history: GroupHistory) -> dict[str, int]:
+def came_later(history: GroupHistory) -> dict[str, int]:
     """Return the topics that came while members stayed, each with when it was assigned first."""
     owned = sorted(history.ownership, key=lambda row: row.from_ns)
     firsts: dict[str, list[Ownership]] = {}
