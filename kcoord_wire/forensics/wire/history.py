@@ -50,7 +50,14 @@ from kcoord_wire.forensics.wire.links import TopicSizes
 from kcoord_wire.forensics.wire.members import End, add_end, awaited_text, find_awaited, find_ends, member_rows
 from kcoord_wire.forensics.wire.mixed import Entry, count_both, one_by_epoch, start_with_what_came
 from kcoord_wire.forensics.wire.outages import find_outages, outage_rows
-from kcoord_wire.forensics.wire.ownership import HeldPartition, Owners, find_holdings, find_pauses, ownership_rows
+from kcoord_wire.forensics.wire.ownership import (
+    HeldPartition,
+    Owners,
+    find_holdings,
+    find_pauses,
+    find_readings,
+    ownership_rows,
+)
 from kcoord_wire.forensics.wire.replay import Replay
 from kcoord_wire.forensics.wire.revocations import awaited_owners
 from kcoord_wire.forensics.wire.rules import CauseFinder, Explanation
@@ -219,7 +226,10 @@ class _WireGroup:
         return awaited_owners(before, trace.joins, (trace.started, trace.until), self._ends, self._traffic.seen_until)
 
     def _holdings(self) -> list[HeldPartition]:
-        holdings = [*find_holdings(self._replay.traces, self._traffic.requests), *self._epochs.holdings]
+        traces, requests = self._replay.traces, self._traffic.requests
+        holdings = find_holdings(traces, requests)
+        holdings += find_readings(traces, requests, self._traffic.fetched, holdings)
+        holdings += self._epochs.holdings
         for holding in holdings:
             end = self._ends.get(holding.member)
             holding.end_with(None if end is None else end.died_ns)

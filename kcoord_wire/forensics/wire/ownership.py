@@ -4,7 +4,8 @@ Laws:
 
 * A member holds what the response to its SyncGroup assigned to it, from that response on. An eager member gives
   everything up with its next JoinGroup; a cooperative one what its next assignment leaves out, or its next join no
-  longer names (KIP-429).
+  longer names (KIP-429). Where its assignment is missing, it holds what its client reads until it joins again, and no
+  other member is known to hold.
 * A member that leaves, is removed, or is rejected (22, 25, 82) holds nothing from then on.
 * A pause begins when the last holder lets go, or is dead (`members`), and ends when the next one begins; a partition
   that was never held has none. Where members that the source does not show may have held it meanwhile, there is no row.
@@ -14,13 +15,17 @@ Laws:
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
-from kcoord_wire.forensics.model import Ownership, Pause
-from kcoord_wire.forensics.wire.signs import NEVER_NS, Moment
+import pyarrow.compute as pc
+
+from kcoord_wire.forensics.model import Ownership, Pause, client_host
+from kcoord_wire.forensics.wire.links import Fetched
+from kcoord_wire.forensics.wire.signs import END, NEVER_NS, NS_PER_S, Moment
 from kcoord_wire.forensics.wire.trace import MemberTrace, RebalanceTrace, is_cooperative
 from kcoord_wire.forensics.wire.traffic import GroupRequest, Partition
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -126,6 +131,79 @@ def find_holdings(members: Sequence[MemberTrace], requests: Sequence[GroupReques
             for name in {request.member_id, request.given_id} - {""}:
                 by_member[name].append(request)
     return [holding for member in members for holding in _follow(member, by_member[member.member_id])]
+
+
+# ---- where the assignment is missing
+
+_IN_FLIGHT_NS: Final = NS_PER_S
+"""After the answer to a join, in which a Fetch may bring what was asked for before it (fetch.max.wait.ms: 500)."""
+
+
+class _Unassigned(NamedTuple):
+    """A member that joined, and of which the source has no assignment until it joins again, or leaves."""
+
+    member: MemberTrace
+    join: GroupRequest
+    from_ns: int
+    until_ns: int
+
+
+def find_readings(
+    members: Sequence[MemberTrace], requests: Sequence[GroupRequest], fetched: Fetched, known: Sequence[HeldPartition]
+) -> list[HeldPartition]:
+    """Find what members held whose assignments are missing, by what their clients fetched.
+
+    :param known: what members held by their assignments
+    """
+    found = []
+    for each in _unassigned(members, requests):
+        name = (each.member.client_id, each.member.host)
+        alike = [other for other in members if (other.client_id, other.host) == name and _overlaps(other, each)]
+        if len(alike) > 1:
+            continue
+        for partition in sorted(_read_by(name, each, fetched)):
+            if not any(held.partition == partition and _is_held(held, each) for held in known):
+                to_ns = None if each.until_ns == NEVER_NS else each.until_ns
+                found.append(HeldPartition(partition, each.member, each.join.new_generation, each.from_ns, to_ns))
+    return found
+
+
+def _unassigned(members: Sequence[MemberTrace], requests: Sequence[GroupRequest]) -> Iterator[_Unassigned]:
+    by_member = defaultdict(list)
+    for request in requests:
+        if request.api in ("JoinGroup", "SyncGroup"):
+            by_member[request.member_id or request.given_id].append(request)
+    for member in members:
+        own = sorted(by_member[member.member_id], key=lambda request: request.asked)
+        joins = [request for request in own if request.api == "JoinGroup" and request.asked >= member.since]
+        for join, after in zip_longest(joins, joins[1:]):
+            until = min(END if after is None else after.asked, member.left or END)
+            if join.answered is None or join.error or join.answered >= until:
+                continue
+            syncs = (each for each in own if each.api == "SyncGroup" and join.answered <= each.asked <= until)
+            if all(each.granted is None for each in syncs):
+                yield _Unassigned(member, join, join.answered.time_ns, until.time_ns)
+
+
+def _overlaps(other: MemberTrace, each: _Unassigned) -> bool:
+    return other.since.time_ns < each.until_ns and (other.left is None or other.left.time_ns > each.from_ns)
+
+
+def _is_held(held: HeldPartition, each: _Unassigned) -> bool:
+    return held.from_ns < each.until_ns and (held.to_ns is None or held.to_ns > each.from_ns + _IN_FLIGHT_NS)
+
+
+def _read_by(name: tuple[str | None, str], each: _Unassigned, fetched: Fetched) -> set[Partition]:
+    """Return the partitions that a client fetches."""
+    rows = fetched.of_topics(each.join.subscribed)
+    asked = pc.and_(pc.equal(rows["api"], "Fetch"), pc.equal(rows["client_id"], name[0]))
+    asked = pc.and_(asked, pc.greater(rows["time_ns"], each.from_ns + _IN_FLIGHT_NS))
+    rows = rows.filter(pc.and_(asked, pc.less(rows["time_ns"], each.until_ns)))
+    return {
+        (row["topic"], row["partition"])
+        for row in rows.select(["topic", "partition", "connection"]).to_pylist()
+        if client_host(row["connection"]) == name[1]
+    }
 
 
 def _moments(requests: list[GroupRequest]) -> list[tuple[Moment, GroupRequest]]:
