@@ -356,7 +356,7 @@ class UnseenStarts:
     def find(self, at: Moment, fallback: Start | None) -> Start:
         """Find what may have started a rebalance that shows at a moment; else the fallback, else a hidden start."""
         found = self._expired_session(at) or self._missing_sync(at) or self._unanswered_request(at)
-        found = found or fallback or self._vanished_member(at)
+        found = found or fallback or self._lost_join(at) or self._vanished_member(at)
         return found or self._expired_session(at, self._last_failover()) or self._hidden(at)
 
     def late_for_sync(self, join: Join, at: Moment) -> list[MemberTrace]:
@@ -433,6 +433,18 @@ class UnseenStarts:
         if request.member_id not in self.pending and (request.member_id or needs_id):
             return None  # the coordinator refused it
         return Start(StartKind.JOINED, request.due, None, request, inferred=True)
+
+    def _lost_join(self, at: Moment) -> Start | None:
+        """A member that was given an id, and goes on with it: only its JoinGroup is missing."""
+        heartbeats = self._responses.traffic.heartbeats
+        for member_id, request in self.pending.items():
+            given = request.answered
+            if given is None or given > at or self._group.was_member(member_id):
+                continue
+            if self._responses.last_alive(member_id) > at.time_ns:
+                is_calm = heartbeats.is_calm(given.time_ns + CALM_NS, at.time_ns)
+                return Start(StartKind.JOINED, at if is_calm else given, None, request, inferred=True)
+        return None
 
     def _vanished_member(self, at: Moment) -> Start | None:
         join = self._responses.next_join(at)
