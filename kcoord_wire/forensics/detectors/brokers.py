@@ -87,6 +87,10 @@ _ADVICE: Final = MappingProxyType(
 )
 
 
+_UNANSWERED: Final = ("silence",)
+"""Kinds of outages that only missing answers show; connections that end, and errors, are frames."""
+
+
 @detector(10)
 def outage(seen: Seen) -> Iterator[DetectorResult]:
     """Outage: a time in which no coordinator answered the members of the group, other than a move."""
@@ -130,6 +134,7 @@ def _outage(outage: Outage, history: GroupHistory) -> DetectorResult:
         rebalances=[*rebalances, *_that_follow(outage, history)],
         evidence=outage.evidence,
         cost_ms=ms,
+        rests_on=None if outage.kind in _UNANSWERED else frozenset(),
     )
 
 

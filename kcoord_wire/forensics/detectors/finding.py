@@ -63,6 +63,9 @@ _LEAST_MS: Final = 1_000  # partition time from which on a cost decides the orde
 OF_HOSTS: Final = ("host blocked", "connection forgotten")
 """Kinds of outages of single hosts."""
 
+OF_BROKERS: Final = ("broker down", "silence")
+"""Kinds of outages in which a broker answers nobody."""
+
 _WEAKER: Final = {"critical": "warning", "warning": "info"}
 
 T = TypeVar("T")
@@ -317,12 +320,12 @@ def client_at(row: MemberLife | Rebalance) -> tuple[str, str]:
 
 
 def was_cut_off(history: GroupHistory, member_id: str | None, from_ns: int, to_ns: int) -> bool:
-    """Whether an outage of a member's host takes up half of a time: it sends and reads nothing then because of that."""
+    """Whether an outage of a member's host or of its broker takes up half of a time: that is why it sends nothing."""
     return any(
         2 * (min(to_ns, to_ns if outage.to_ns is None else outage.to_ns) - max(from_ns, outage.from_ns))
         >= to_ns - from_ns
         for outage in history.outages
-        if outage.kind in OF_HOSTS and member_id in outage.members
+        if member_id in outage.members and outage.kind in (*OF_HOSTS, *OF_BROKERS)
     )
 
 

@@ -503,6 +503,7 @@ def frozen_member(seen: Seen) -> Iterator[DetectorResult]:
         return
     gaps = _not_busy(_silences(seen.history, seen.exchanges), handled(seen))
     gaps = [gap for gap in gaps if not was_cut_off(seen.history, gap.life.member_id, gap.from_ns, gap.to_ns)]
+    gaps = [gap for gap in gaps if not _has_hole(seen.history, gap)]
     for is_long in (True, False):
         if chosen := [gap for gap in gaps if gap.is_long is is_long]:
             yield _finding(seen.history, chosen, "warning" if is_long else "info")
@@ -516,6 +517,15 @@ def _not_busy(gaps: Iterable[_Gap], busy: Sequence[Handled]) -> list[_Gap]:
         for gap in gaps
         if not any(gap.life.member_id == name and gap.from_ns < end and gap.to_ns > begin for name, begin, end in spans)
     ]
+
+
+def _has_hole(history: GroupHistory, gap: _Gap) -> bool:
+    """Whether something of the member is missing there: it may wait for the answer to a join that is, or have that."""
+    name = gap.life.member_id
+    return any(
+        (name in hole.members or not hole.connection) and hole.from_ns <= gap.to_ns and hole.to_ns >= gap.from_ns
+        for hole in history.holes
+    )
 
 
 def _silences(history: GroupHistory, exchanges: pa.Table) -> list[_Gap]:

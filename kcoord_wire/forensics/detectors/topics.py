@@ -13,7 +13,7 @@ from kcoord_wire.protocol.wording import first_of
 _BY_TOPICS: Final = (Cause.SUBSCRIPTION_CHANGED, Cause.TOPICS_CHANGED)
 
 
-@detector(58)
+@detector(58, basis="frames")
 def new_topics(seen: Seen) -> Iterator[DetectorResult]:
     """New topics: all members share topics that no member had before, and none of them came for it.
 

@@ -262,7 +262,8 @@ def killed(random: Random) -> tuple[list[Event], float]:
     ("play", "words"),
     [
         (rolling, "a deploy, one after another"), (restart_of_all, "a deploy that emptied the group"),
-        (scaled, "the group's size swings between"), (scaled_at_once, "the group's size swings between"), (supervised, "w-0 at 10.0.0.1 came back"),
+        (scaled, "the group's size swings between"), (scaled_at_once, "the group's size swings between"),
+        (supervised, "w-0 at 10.0.0.1 came back"),
         (shut_down, "nothing unusual"), (killed, "w-0 (10.0.0.1) died at"),
     ],
 )  # fmt: skip
