@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
-from kcoord_wire.central.status import ClusterStatus, ClusterClient
+from kcoord_wire.central.status import ClusterClient, ClusterStatus
 from kcoord_wire.messages import FindCoordinatorRequest
 from kcoord_wire.zookeeper.ensemble import Ensemble, free_ports
 from tests.support.central_account import Account, ConsumerProcess
