@@ -61,7 +61,8 @@ def test_answers_of_a_broker_have_no_type_id() -> None:
         (b"\0\x08", "truncated"),
         (b"\0\x02", "api"),
         (b"\xff\xff", "api"),
-        (b"\0\x05\0", "trailing"),
+        (b"\0\x05\0", "truncated"),
+        (b"\0\x05\0\0\0", "trailing"),
         (b"\0\x06\x7f\xff", "truncated"),
     ],
 )

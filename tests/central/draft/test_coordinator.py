@@ -284,7 +284,7 @@ def test_a_connection_belongs_to_one_group(several: DraftCluster) -> None:
     assert [len(group.consumers) for group in machine.status(str, several.now).groups] == [0]
 
 
-def test_the_number_of_coordinators_stays_that_of_the_first_broker() -> None:
+def test_the_first_broker_sets_the_number_of_coordinators() -> None:
     """Else a group would have two coordinators."""
     cluster = DraftCluster(coordinators=2)
     cluster.settings = CoordinatorSettings()

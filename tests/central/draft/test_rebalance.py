@@ -101,12 +101,12 @@ def test_only_the_topic_that_is_switched_off_stays(cluster: DraftCluster) -> Non
     assert len(cluster.term.groups.by_id["g"].members["a"].owned) == 2
 
 
-def test_a_group_without_owners_is_assigned_a_topic_that_is_switched_off(cluster: DraftCluster) -> None:
+def test_a_first_group_gets_a_topic_that_is_switched_off(cluster: DraftCluster) -> None:
     cluster.switch_rebalancing("orders", is_on=False)
     assert len(cluster.consumer("a").started_with) == 4
 
 
-def test_a_coordinator_that_takes_over_knows_what_is_switched_off(cluster: DraftCluster) -> None:
+def test_who_takes_over_knows_what_is_switched_off(cluster: DraftCluster) -> None:
     cluster.consumer("a")
     cluster.switch_rebalancing("orders", is_on=False)
     cluster.zookeeper.expire(cluster.brokers[1].link.registry.session_id)
