@@ -146,7 +146,7 @@ GARBAGE = {
     "a string of -2": (b"\0\0\0\4\0\6\xff\xfe", "RegisterConsumerRequest"),
     "a list of 32,767, no data": (b"\0\0\0\7\0\x07\0\0\0\0\x7f", "PingResponse"),
     "not UTF-8": (b"\0\0\0\6\0\6\0\2\xc3\x28", "RegisterConsumerRequest"),
-    "bytes left over": (b"\0\0\0\4\0\5xy", "2 bytes are left"),
+    "bytes left over": (b"\0\0\0\6\0\5\0\0xy", "2 bytes are left"),
 }
 
 
