@@ -393,7 +393,7 @@ class Consume(ClusterCommand):
           --kafka-config security.protocol=SASL_SSL --kafka-config sasl.mechanism=SCRAM-SHA-256
 
     a line for each record: TOPIC PARTITION OFFSET TOKEN VALUE; after "#", one for each partition that is gained or lost
-    TOKEN is a fencing token: it grows with every holder of the partition
+    TOKEN is a fencing token: it grows with every holder of the partition, or of the offset with --ranges
     all members of a topic must have the same --heartbeat-interval; the Go library has 60
     """
 
@@ -407,6 +407,8 @@ class Consume(ClusterCommand):
     greedy: Annotated[bool, Option("claim all free partitions at once, not one by one")] = False
     presence: Annotated[bool, Option("be visible to others before anything is held (an extension)")] = False
     balance: Annotated[bool, Option("hand partitions over to members with fewer; needs --presence")] = False
+    ranges: Annotated[bool, Option("claim ranges of offsets, not partitions: all members alike (an extension)")] = False
+    range_size: Annotated[Positive | None, Option("offsets of a range, at most (default: 1000)", "N")] = None
     keep_claims: Annotated[bool, Option("at the end, keep the claims for a restart")] = False
     create_topic: Annotated[
         Positive | None,
@@ -421,11 +423,26 @@ class Consume(ClusterCommand):
     def __post_init__(self) -> None:
         if self.balance and not self.presence:
             raise UsageError("--balance needs --presence")
+        self._check_ranges()
         if not self.topics.strip(","):
             raise UsageError("--topics names no topic")
         if self.coordination_topic in self.topics.split(","):
             topic = self.coordination_topic
             raise UsageError(f"--topics: {topic} is the coordination topic, which members read anyway")
+
+    def _check_ranges(self) -> None:
+        if self.range_size and not self.ranges:
+            raise UsageError("--range-size needs --ranges")
+        others = {
+            "--rules library": self.rules == "library",
+            "--at-most-once": self.at_most_once,
+            "--max-claims": self.max_claims,
+            "--greedy": self.greedy,
+            "--presence": self.presence,
+            "--keep-claims": self.keep_claims,
+        }
+        if self.ranges and (wrong := next(filter(others.get, others), "")):
+            raise UsageError(f"{wrong} does not go with --ranges")
 
     def run(self) -> None:
         """Consume until a signal comes, or the records are enough.
@@ -491,6 +508,7 @@ def _consumer(args: Consume, printer: _Printer) -> MarshalConsumer:
         greedy=args.greedy,
         presence=args.presence,
         balance=events.Balance() if args.balance else None,
+        ranges=events.RangeClaims(size=args.range_size or events.RANGE_SIZE) if args.ranges else None,
     )
 
 

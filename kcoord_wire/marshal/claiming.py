@@ -73,11 +73,13 @@ class Claiming:
     :param barred: returns why this member may claim nothing at all; empty if it may
     :ivar holdings: the tenures
     :ivar counts: partitions of each topic, where they are known
+    :ivar ids: of the topics, likewise
     """
 
     def __init__(self, context: Context, barred: Callable[[], str]) -> None:
         self.holdings: dict[TopicPartition, Holding] = {}
         self.counts: Mapping[str, int] = {}
+        self.ids: Mapping[str, str] = {}
         self._context = context
         self._barred = barred
         self._under_way: set[TopicPartition] = set()
@@ -90,6 +92,15 @@ class Claiming:
     def is_idle(self) -> bool:
         """Whether nothing is held, claimed or released."""
         return not (self.holdings or self._under_way or self._letting_go)
+
+    def all(self) -> list[Holding]:
+        """Return the tenures."""
+        return list(self.holdings.values())
+
+    def of(self, tenure: Tenure) -> Holding | None:
+        """Return a tenure that is not over."""
+        found = self.holdings.get(TopicPartition(tenure.topic, tenure.partition))
+        return found if found is not None and found.tenure == tenure else None
 
     # ---- "Consuming a New Partition"
 

@@ -42,9 +42,10 @@ from kcoord_wire.kernel.driver import monotonic_ms
 from kcoord_wire.kernel.machines import LogEvent, Shutdown, Tick
 from kcoord_wire.marshal import member_events as events
 from kcoord_wire.marshal.hosting import LogHost
-from kcoord_wire.marshal.inbox import DataRecord, DataTopics, Gained, Inbox, Lost
+from kcoord_wire.marshal.inbox import Covered, DataRecord, DataTopics, Gained, Inbox, Lost
 from kcoord_wire.marshal.log import Log, coordination_partition
 from kcoord_wire.marshal.member import MarshalMember
+from kcoord_wire.marshal.range_topics import RangeTopics
 from kcoord_wire.marshal.values import check_id
 
 WAIT_SECONDS: Final = 0.05
@@ -86,7 +87,7 @@ class MemberHost:
         self.has_ended = False
         self.failure: Exception | None = None
         self._log = log
-        self._data = data
+        self._data = data if settings.ranges is None else RangeTopics(data)
         self._max_poll_interval_ms = max_poll_interval_ms
         self._reported_at = 0
         self._is_abandoned = self._is_leaving = False
@@ -180,6 +181,8 @@ class MemberHost:
         for event in fetched:
             if isinstance(event, DataRecord):
                 self.inbox.put(event)
+            elif isinstance(event, Covered):
+                self.inbox.cover(event)
             elif isinstance(event, LogEvent):
                 self._log_host.note(event)
             else:
@@ -234,7 +237,11 @@ class MemberHost:
 
     def _start_fetching(self, effect: events.StartFetching) -> None:
         self.inbox.open(effect.tenure, effect.offset)
-        self._data.start(effect.tenure, effect.offset)
+        if isinstance(self._data, RangeTopics):
+            assert effect.end is not None
+            self._data.start(effect.tenure, effect.offset, effect.end)
+        else:
+            self._data.start(effect.tenure, effect.offset)
 
     def _deliver(self, effect: events.Deliver) -> None:
         self.inbox.committed(effect.tenure)

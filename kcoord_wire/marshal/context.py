@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import zlib
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -30,7 +30,8 @@ from kcoord_wire.kernel.machines import Ended, LogEvent, Machine, Shutdown, Tick
 from kcoord_wire.kernel.procedures import Procedure, Procedures
 from kcoord_wire.kernel.timers import Timers
 from kcoord_wire.marshal.log import Appended, AppendFailed, coordination_partition
-from kcoord_wire.marshal.member_events import CaughtUp, Entries, MemberSettings, WallClock
+from kcoord_wire.marshal.member_events import CaughtUp, Delivery, Entries, MemberSettings, WallClock
+from kcoord_wire.marshal.ranges import RangeState
 from kcoord_wire.marshal.world_state import Certainty, Claim, Entry, Outcome, Place, Rules, WorldState
 from kcoord_wire.messages.marshal import Presence
 
@@ -110,8 +111,9 @@ class Context:
     :ivar ahead_ms: of the wall clock before `now`
     :ivar fences: of the tenures; they are run before anything else
     :ivar effects: of the present event
-    :raises ValueError: the heartbeat interval is not a number of whole seconds, which times in messages are; or the
-        member balances without presence
+    :ivar ranges: of a member that claims ranges
+    :raises ValueError: the heartbeat interval is not a number of whole seconds, which times in messages are; the member
+        balances without presence; or it claims ranges, and other settings do not go with that
     """
 
     def __init__(self, settings: MemberSettings) -> None:
@@ -120,10 +122,12 @@ class Context:
             raise ValueError(f"a heartbeat interval has whole seconds, not {settings.heartbeat_interval_ms} ms")
         if settings.balance is not None and not settings.presence:
             raise ValueError("a member that balances sends Presence, or no other gives to it")
+        _check_ranges(settings)
         self.settings = settings
         self.interval_ms = settings.heartbeat_interval_ms
         self.retry_ms = self.interval_ms // _RETRIES_PER_INTERVAL
         self.state = WorldState(settings.rules, interval_s, settings.partitions)
+        self.ranges = None if settings.ranges is None else RangeState(self.state)
         self.clocks = Clocks(settings.skew_ms)
         self.now = 0
         self.ahead_ms = 0
@@ -132,7 +136,7 @@ class Context:
         self.procedures = Procedures(self._ask)
         self.read_at: dict[int, int] = {}
         self._coordinating: dict[str, int] = {}
-        self._stamps: dict[TopicPartition, int] = {}
+        self._stamps: dict[Hashable, int] = {}
         self._drawn = 0
 
     # ---- the ways out
@@ -193,17 +197,25 @@ class Context:
             found = self._coordinating[topic] = coordination_partition(topic, self.settings.partitions)
         return found
 
-    def can_claim_now(self, place: TopicPartition) -> bool:
-        """Return whether a claim would be stamped later than what this member has sent about the partition."""
-        return self.wall_ms // 1_000 > self._stamps.get(place, -1)
+    def can_claim_now(self, about: Hashable) -> bool:
+        """Return whether a claim would be stamped later than what this member has sent about a partition or range."""
+        return self.wall_ms // 1_000 > self._stamps.get(about, -1)
 
-    def message(self, kind: type, place: TopicPartition, *, not_before: int = 0, **fields: Any) -> Any:
+    def forget(self, about: Hashable) -> None:
+        """A range is claimed never again."""
+        self._stamps.pop(about, None)
+
+    def message(
+        self, kind: type, place: TopicPartition, *, not_before: int = 0, about: Hashable = None, **fields: Any
+    ) -> Any:
         """Return a message about a partition, stamped now.
 
         :param not_before: stamp of the tenure's claim
+        :param about: what `can_claim_now` asks for; None for the partition
         """
         time = max(self.wall_ms // 1_000, not_before)
-        self._stamps[place] = max(time, self._stamps.get(place, time))
+        about = place if about is None else about
+        self._stamps[about] = max(time, self._stamps.get(about, time))
         return kind(time=time, **self._who(), topic=place.topic, partition=place.partition, **fields)
 
     def presence(self, topic: str, max_claims: int) -> Presence:
@@ -259,6 +271,19 @@ class Context:
         """Return whether the group is paused (ReleaseGroup)."""
         coordinating = self.coordinating(topic)
         return self.state.is_paused(self.settings.group_id, coordinating, self.log_now(coordinating))
+
+
+def _check_ranges(settings: MemberSettings) -> None:
+    """Raise ValueError if a member that claims ranges has settings that do not go with that."""
+    ranges = settings.ranges
+    if ranges is None:
+        return
+    if ranges.size < 1 or ranges.ahead < 1:
+        raise ValueError("a range has an offset or more, and a member a range or more")
+    if settings.rules is not Rules.DOCUMENT or settings.delivery is not Delivery.AT_LEAST_ONCE:
+        raise ValueError("ranges are judged by the rules of the document, and delivered at least once")
+    if settings.presence or settings.max_claims or settings.greedy:
+        raise ValueError("presence, balance, max_claims and greedy are of claims of partitions, not of ranges")
 
 
 class LogMachine(Machine):
@@ -333,6 +358,8 @@ class LogMachine(Machine):
         """Apply an entry to the world state."""
         context = self._context
         outcome = context.state.apply(entry, context.wall_ms // 1_000)
+        if context.ranges is not None:
+            context.ranges.apply(entry)
         context.read_at[entry.partition] = context.now
         return outcome
 

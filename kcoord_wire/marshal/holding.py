@@ -47,7 +47,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from kcoord_wire.kernel.procedures import Latch, Latched, Procedure, Sleep, Until
 from kcoord_wire.marshal.context import Context, TopicPartition
@@ -199,6 +199,8 @@ _SECOND_MS: Final = 1_000  # the unit of times in messages
 _UNFIT: Final = (LossReason.FETCH_FAILED, LossReason.TOPIC_REPLACED)
 """The position may be none that the partition has."""
 _DRAINED: Final = (LossReason.RELEASED, LossReason.KEPT, LossReason.HANDED_OVER, LossReason.PAUSED)
+_RENEWED: Final = (LossReason.KEPT, LossReason.DONE)
+"""Ends with a last heartbeat, and not with a release."""
 
 
 class Phase(enum.Enum):
@@ -219,7 +221,12 @@ class Holding:
     :param sent_at: when that was sent, ms
     :param over: called once, with the reason, when the tenure is over
     :ivar fence: ms; from then on the tenure is over, whatever the log says
+    :ivar end_offset: behind the last offset of a range; None for a partition
     """
+
+    renews: ClassVar[type] = Heartbeat
+    releases: ClassVar[type] = ReleasingPartition
+    end_offset: int | None = None
 
     def __init__(
         self,
@@ -418,7 +425,7 @@ class Holding:
         """ "Consumption", until the tenure is to end."""
         self.prefix = AckTracker(self._offset)
         self.phase = Phase.HELD
-        self._context.emit(StartFetching(self.tenure, self._offset))
+        self._context.emit(StartFetching(self.tenure, self._offset, self.end_offset))
         self._beat(self._identify())
         yield Latched(self._leave)
         drain_ms = self._drain_ms if self._why in _DRAINED else 0
@@ -436,11 +443,16 @@ class Holding:
         """Release the claim in the log, or prolong it if it is kept, until that has landed or the fence is there."""
         self._stop_heartbeats()
         self.phase = Phase.LEAVING
-        kind = Heartbeat if self._why is LossReason.KEPT else ReleasingPartition
+        kind = self.renews if self._why in _RENEWED else self.releases
         while isinstance((yield self._append(kind, self.position)), AppendFailed):
             yield Sleep(self._context.retry_ms)
-        self._commit(self.position)
+        yield from self._said_goodbye()
         self._finish(self._why)
+
+    def _said_goodbye(self) -> Procedure:
+        """The last message has landed."""
+        self._commit(self.position)
+        yield from ()
 
     def _stop(self, why: LossReason, deadline: int) -> None:
         self._context.emit(StopFetching(self.tenure, why, deadline))
@@ -485,7 +497,7 @@ class Holding:
     def heartbeat(self, offset: int) -> Generator[Any, Any, Appended | AppendFailed]:
         """Append a heartbeat that commits an offset; the fence moves once it has landed."""
         sent_at = self._context.now
-        answer: Appended | AppendFailed = yield self._append(Heartbeat, offset)
+        answer: Appended | AppendFailed = yield self._append(self.renews, offset)
         if isinstance(answer, AppendFailed):
             if not self._is_failing:
                 self._note(logging.WARNING, "heartbeat failed", reason=answer.reason)
@@ -526,6 +538,8 @@ class Holding:
             change(self.prefix)
         except PrefixError as error:
             self._note(logging.ERROR, "records not tracked", reason=str(error))
+        if self.phase is Phase.HELD and self.position == self.end_offset:
+            self.release(LossReason.DONE)
 
     def _note(self, level: int, what: str, **facts: object) -> None:
         self._context.note(level, what, **self.tenure._asdict(), **facts)

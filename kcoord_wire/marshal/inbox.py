@@ -91,7 +91,14 @@ class DataRecord(NamedTuple):
         return self.offset + 1
 
 
-DataEvent = DataRecord | StartFound | StartFailed | FetchFailed | TopicPartitions | LogEvent
+class Covered(NamedTuple):
+    """A range has no record more below its end."""
+
+    tenure: Tenure
+    end: int
+
+
+DataEvent = DataRecord | Covered | StartFound | StartFailed | FetchFailed | TopicPartitions | LogEvent
 """What `DataTopics.poll` returns: records for the application, `LogEvent` for the log, the others for the machine."""
 
 
@@ -205,7 +212,8 @@ class _Open:
     :ivar in_hand: at least once: offsets that were handed out and not yet processed
     :ivar handed: offsets that were handed out since the last `Inbox.news`
     :ivar processed: likewise, that were processed
-    :ivar end: offset behind the last one that was handed out
+    :ivar end: offset behind the last one that was handed out, or of the range
+    :ivar is_covered: the end of the range is to be reported, though no record was handed out
     """
 
     waiting: int = 0
@@ -215,6 +223,7 @@ class _Open:
     handed: list[int] = field(default_factory=list)
     processed: list[int] = field(default_factory=list)
     end: int = 0
+    is_covered: bool = False
 
 
 class Inbox:
@@ -227,7 +236,7 @@ class Inbox:
     def __init__(self, delivery: Delivery, batch_records: int) -> None:
         self.is_at_most_once = delivery is Delivery.AT_MOST_ONCE
         self._batch_records = batch_records
-        self._queue: deque[DataRecord | Gained | Lost] = deque()
+        self._queue: deque[DataRecord | Covered | Gained | Lost] = deque()
         self._open: dict[Tenure, _Open] = {}
         self._draining: dict[Tenure, tuple[_Open, int]] = {}
         self._waiting = 0
@@ -261,6 +270,11 @@ class Inbox:
         else:
             tenure.waiting += 1
             self._queue.append(record)
+
+    def cover(self, covered: Covered) -> None:
+        """A range has no further record: it ends behind those that wait."""
+        if covered.tenure in self._open:
+            self._queue.append(covered)
 
     def committed(self, tenure: Tenure) -> None:
         """At most once: the batch of this tenure that was proposed may be handed out."""
@@ -302,10 +316,12 @@ class Inbox:
         """Hand out the next record or notice; None if none waits."""
         while self._queue:
             item = self._queue.popleft()
-            if not isinstance(item, DataRecord):
+            if isinstance(item, Gained | Lost):
                 return item
             held = self._open.get(item.tenure)
-            if held is not None:
+            if held is not None and isinstance(item, Covered):
+                held.end, held.is_covered = item.end, True
+            elif held is not None and isinstance(item, DataRecord):
                 self._waiting -= 1
                 held.waiting -= 1
                 if not self.is_at_most_once:
@@ -336,8 +352,8 @@ class Inbox:
 
 
 def _handed_and_processed(tenure: Tenure, held: _Open) -> Iterator[Delivered | Processed]:
-    if held.handed:
-        handed, held.handed = held.handed, []
+    if held.handed or held.is_covered:
+        handed, held.handed, held.is_covered = held.handed, [], False
         yield Delivered(tenure, handed, held.end)
     if held.processed:
         processed, held.processed = held.processed, []

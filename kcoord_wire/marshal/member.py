@@ -34,6 +34,7 @@ from kcoord_wire.marshal.claiming import Claiming, Handoffs
 from kcoord_wire.marshal.context import LogMachine, TopicPartition
 from kcoord_wire.marshal.holding import Holding
 from kcoord_wire.marshal.member_events import LossReason, MemberSettings, ReadToEnd, Tenure
+from kcoord_wire.marshal.range_claiming import RangeClaiming
 from kcoord_wire.marshal.world_state import Entry, Outcome, Unreadable
 from kcoord_wire.messages.marshal import Heartbeat, Presence, ReleaseGroup, ReleasingPartition
 
@@ -131,8 +132,10 @@ class MarshalMember(LogMachine):
     def __init__(self, settings: MemberSettings) -> None:
         super().__init__(settings)
         self.settings = settings
-        self._claiming = Claiming(self._context, self._barred)
-        self._handoffs = Handoffs(self._context, self._claiming)
+        self._partitions = Claiming(self._context, self._barred)
+        self._ranges = None if settings.ranges is None else RangeClaiming(self._context, settings.ranges, self._barred)
+        self._claiming = self._ranges or self._partitions
+        self._handoffs = Handoffs(self._context, self._partitions)
         self._sharing: list[Procedure] = []
         self._reuse = ClientIdReuse(
             settings.group_id, settings.client_id, settings.instance_id, settings.heartbeat_interval_ms
@@ -148,12 +151,12 @@ class MarshalMember(LogMachine):
 
         :param now: ms; it may be later than that of the last event
         """
-        holding = self._claiming.holdings.get(TopicPartition(tenure.topic, tenure.partition))
-        return holding is not None and holding.tenure == tenure and holding.is_open(now)
+        holding = self._claiming.of(tenure)
+        return holding is not None and holding.is_open(now)
 
     def tenures(self) -> list[Tenure]:
         """Return what is held, also while it is being released."""
-        return sorted(holding.tenure for holding in self._claiming.holdings.values())
+        return sorted(holding.tenure for holding in self._claiming.all())
 
     def describe(self) -> dict[TopicPartition, str]:
         """Return for each partition of the topics how this member holds it, or why it does not."""
@@ -161,8 +164,8 @@ class MarshalMember(LogMachine):
         for topic in self.settings.topics:
             for partition in range(self._claiming.counts.get(topic, 0)):
                 place = TopicPartition(topic, partition)
-                holding = self._claiming.holdings.get(place)
-                found[place] = self._claiming.obstacle(place) or "free" if holding is None else holding.phase.value
+                phases = [each.phase.value for each in self._claiming.all() if each.place == place]
+                found[place] = ", ".join(phases) or self._claiming.obstacle(place) or "free"
         return found
 
     # ---- the life of a member
@@ -176,7 +179,7 @@ class MarshalMember(LogMachine):
         yield [ReadToEnd(each) for each in sorted({self._context.coordinating(topic) for topic in settings.topics})]
         self._is_current = True
         for topic in settings.topics:
-            self._launch(self._passes(topic))
+            self._launch(self._passes(topic) if self._ranges is None else self._ranges.claim_all(topic))
             self._share(topic)
 
     def _share(self, topic: str) -> None:
@@ -188,7 +191,7 @@ class MarshalMember(LogMachine):
             self._sharing.append(self._launch(self._handoffs.rounds(topic, settings.balance)))
 
     def _passes(self, topic: str) -> Procedure:
-        settings, claiming = self.settings, self._claiming
+        settings, claiming = self.settings, self._partitions
         yield Until(lambda: topic in claiming.counts)
         if settings.fast_reclaim:
             yield from self._limited(claiming.recover(topic))
@@ -224,7 +227,7 @@ class MarshalMember(LogMachine):
             return
         self._leaving = why
         self._leave_balance()
-        for holding in self._claiming.holdings.values():
+        for holding in self._claiming.all():
             holding.release(why)
         self._launch(self._end_when_idle())
 
@@ -263,10 +266,10 @@ class MarshalMember(LogMachine):
         elif message.topic in self.settings.topics:
             place = TopicPartition(message.topic, message.partition)
             self._claiming.check(place)
-            if outcome is Outcome.HEARTBEAT_REFUSED and place in self._claiming.holdings:
+            if outcome is Outcome.HEARTBEAT_REFUSED and place in self._partitions.holdings:
                 self._warn_of(place, message)
             if outcome is Outcome.RELEASED and self._handoffs.is_successor(place):
-                claim = self._claiming.consume_new_partition(place.topic, [place])
+                claim = self._partitions.consume_new_partition(place.topic, [place])
                 self._launch(self._limited(claim))
         return outcome
 
@@ -301,15 +304,15 @@ class MarshalMember(LogMachine):
         if paused:
             until = {"by": message.client_id, "until": message.msg_expire_time}
             self._context.note(logging.WARNING, "group paused", **until, topics=", ".join(sorted(paused)))
-        for place, holding in self._claiming.holdings.items():
-            if place.topic in paused:
+        for holding in self._claiming.all():
+            if holding.place.topic in paused:
                 holding.release(LossReason.PAUSED)
 
     def _yield_to(self, rival: str) -> None:
         if rival not in self._reported:
             self._reported.add(rival)
             self._context.note(logging.ERROR, "client id reused", instance=rival)
-        for holding in list(self._claiming.holdings.values()):
+        for holding in self._claiming.all():
             holding.end(LossReason.CLIENT_ID_REUSED)
 
     def _answer(self, event: events.StartFound | events.StartFailed) -> None:
@@ -318,25 +321,26 @@ class MarshalMember(LogMachine):
     # ---- the application, and the topics
 
     def _topic_partitions(self, event: events.TopicPartitions) -> None:
-        self._claiming.counts = dict(event.counts)
-        for place, holding in self._claiming.holdings.items():
-            if place.partition >= event.counts.get(place.topic, 0):
+        self._claiming.counts, self._claiming.ids = dict(event.counts), dict(event.ids)
+        for holding in self._claiming.all():
+            topic, partition = holding.place
+            if partition >= event.counts.get(topic, 0):
                 holding.fetch_failed(events.FetchFailed(holding.tenure, "the partition does not exist any more"))
             else:
-                holding.topic_is(event.ids.get(place.topic, ""))
+                holding.topic_is(event.ids.get(topic, ""))
 
     def _release(self, event: events.Release) -> None:
-        holding = self._claiming.holdings.get(TopicPartition(event.topic, event.partition))
-        if holding is not None:
-            holding.release(LossReason.RELEASED)
+        for holding in self._claiming.all():
+            if holding.place == (event.topic, event.partition):
+                holding.release(LossReason.RELEASED)
 
 
 def _of_tenure(handle: Callable[[Holding, Any], None]) -> Callable[[MarshalMember, Any], None]:
     """Return the handler of an event of a tenure, which is dropped if that is over."""
 
     def handler(member: MarshalMember, event: Any) -> None:
-        holding = member._claiming.holdings.get(TopicPartition(event.tenure.topic, event.tenure.partition))
-        if holding is not None and holding.tenure == event.tenure:
+        holding = member._claiming.of(event.tenure)
+        if holding is not None:
             handle(holding, event)
 
     return handler

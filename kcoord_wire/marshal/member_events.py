@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kcoord_wire.marshal.world_state import Entry, Rules
 
@@ -47,6 +47,23 @@ class Balance:
     handoff_ms: int = 30_000
 
 
+RANGE_SIZE: Final = 1_000
+"""Offsets: enough that a claim and its heartbeats cost little of a record, and few are repeated by a takeover."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeClaims:
+    """How a member claims ranges of offsets.
+
+    :ivar size: offsets of a range, at most
+    :ivar ahead: how many ranges of a partition are held at once: the one that is processed, and those claimed in
+        advance; as many more, if others leave some behind below them
+    """
+
+    size: int = RANGE_SIZE
+    ahead: int = 2
+
+
 @dataclass(frozen=True, slots=True)
 class MemberSettings:
     """Of a member. Ids were checked (`values.check_id`).
@@ -65,6 +82,7 @@ class MemberSettings:
     :ivar drain_ms: how long the application may take, once a tenure is to end, to process what it was given
     :ivar presence: send Presence, so that others see this member before it holds anything
     :ivar balance: hand over partitions to members with fewer; needs `presence`
+    :ivar ranges: claim ranges of offsets and no partition (`range_claiming`); all members of the group alike
     :ivar skew_ms: from this difference of a sender's clock to the log's on, a member's clock is reported
     """
 
@@ -86,11 +104,12 @@ class MemberSettings:
     drain_ms: int = 5_000
     presence: bool = False
     balance: Balance | None = None
+    ranges: RangeClaims | None = None
     skew_ms: int = 5_000
 
 
 class Tenure(NamedTuple):
-    """One time of holding a partition, from the entry that won it to the loss.
+    """One time of holding a partition, or a range of its offsets, from the entry that won it to the loss.
 
     :ivar token: offset of that entry in its coordination partition. It grows from holder to holder, so a sink that
         remembers the largest one can refuse writes of former holders
@@ -113,6 +132,7 @@ class LossReason(enum.StrEnum):
     PAUSED = "paused"  # ReleaseGroup
     FETCH_FAILED = "fetch failed"
     TOPIC_REPLACED = "topic created again"  # its name is that of another topic now
+    DONE = "done"  # the whole range was processed
 
 
 # ---- events, beside machines.Tick, machines.Shutdown, log.Appended and log.AppendFailed
@@ -282,10 +302,14 @@ class FindStart:
 
 @dataclass(slots=True)
 class StartFetching:
-    """The partition is held: its records from this offset on go to the application (at most once: after `Deliver`)."""
+    """The partition is held: its records from this offset on go to the application (at most once: after `Deliver`).
+
+    :ivar end: behind the last offset of a range; None for a partition
+    """
 
     tenure: Tenure
     offset: int
+    end: int | None = None
 
 
 @dataclass(slots=True)

@@ -174,6 +174,9 @@ def test_a_signal_releases_and_the_next_goes_on(cluster: str, number: int, statu
     [
         (["--client-id", "a/b"], 2, 'holds a "/"'),
         (["--balance"], 2, "--balance needs --presence"),
+        (["--range-size", "5"], 2, "--range-size needs --ranges"),
+        (["--ranges", "--at-most-once"], 2, "--at-most-once does not go with --ranges"),
+        (["--ranges", "--keep-claims"], 2, "--keep-claims does not go with --ranges"),
         (["--topics", ","], 2, "names no topic"),
         (["--topics", "orders,__marshal"], 2, "__marshal is the coordination topic"),
         (["--kafka", ""], 2, "no address of a broker"),

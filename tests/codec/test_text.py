@@ -24,6 +24,7 @@ EXTENSIONS = ("ClaimingRange", "HandingOver", "IdentifyingTopic", "Presence", "R
 BY_TYPE = {codec.schema.text_type: codec for codec in registry.values() if codec.family == "marshal"}
 
 BASE: dict[str, Any] = {"time": 2, "instance_id": "ii", "client_id": "cl", "group_id": "gr", "topic": "t"}
+RANGE = {"version": 1, "partition": 3, "topic_id": "Kq-_", "first_offset": 5}
 EXAMPLES = [
     ("Heartbeat/4/2/ii/cl/gr/t/3/5", {"version": 4, "partition": 3}, 5),
     ("ClaimingPartition/4/2/ii/cl/gr/t/3", {"version": 4, "partition": 3}, None),
@@ -33,9 +34,21 @@ EXAMPLES = [
     ("Presence/1/2/ii/cl/gr/t/0/8", {"version": 1, "partition": 0}, 8),
     ("HandingOver/1/2/ii/cl/gr/t/3/jj/12", {"version": 1, "partition": 3, "to_instance_id": "jj"}, 12),
     ("IdentifyingTopic/1/2/ii/cl/gr/t/3/Kq-_/0", {"version": 1, "partition": 3, "topic_id": "Kq-_"}, 0),
-    ("ClaimingRange/1/2/ii/cl/gr/t/3/5/9", {"version": 1, "partition": 3, "first_offset": 5}, 9),
-    ("RangeHeartbeat/1/2/ii/cl/gr/t/3/5/7", {"version": 1, "partition": 3, "first_offset": 5}, 7),
-    ("ReleasingRange/1/2/ii/cl/gr/t/3/5/7", {"version": 1, "partition": 3, "first_offset": 5}, 7),
+    (
+        "ClaimingRange/1/2/ii/cl/gr/t/3/Kq-_/5/9",
+        RANGE,
+        9,
+    ),
+    (
+        "RangeHeartbeat/1/2/ii/cl/gr/t/3/Kq-_/5/7",
+        RANGE,
+        7,
+    ),
+    (
+        "ReleasingRange/1/2/ii/cl/gr/t/3/Kq-_/5/7",
+        RANGE,
+        7,
+    ),
     (
         "ReleasingPartition/1/1795224460/3879dfdf/cl-one/gr.live/test1/0/3",
         {

@@ -15,6 +15,8 @@ from kcoord_wire.marshal.kafka_log import create_topic
 from kcoord_wire.marshal.member_events import Delivery
 from tests.support.kafka_broker import KafkaBroker, make_topics, wait_for_producer_ids
 from tests.support.marshal_group import ConsumerGroup, feeding
+from tests.support.marshal_ranges import PARTITIONS as RANGED_PARTITIONS
+from tests.support.marshal_ranges import check_takeover
 
 PARTITIONS = 64
 PROCESSES = 8
@@ -30,6 +32,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with KafkaBroker(tmp_path_factory.mktemp("marshal") / "delivery") as broker:
         assert create_topic(broker.address, "__marshal", 8, heartbeat_interval_ms=INTERVAL_S * 1000)
         make_topics(broker.address, {f"{kind}.{each}": count for each in Delivery for kind, count in COUNTS.items()})
+        make_topics(broker.address, {"ranged": RANGED_PARTITIONS})
         wait_for_producer_ids(broker.address)
         yield broker.address
 
@@ -70,6 +73,10 @@ def test_eight_processes_keep_their_promise(brokers: str, delivery: Delivery, tm
         assert judge.repeated_of(released) == dict.fromkeys(released, 0)
         if delivery is Delivery.AT_LEAST_ONCE:
             pause_and_rewind(group, tmp_path)
+
+
+def test_the_ranges_of_a_killed_process_are_taken_over(brokers: str) -> None:
+    check_takeover(brokers, "ranged", INTERVAL_S)
 
 
 def pause_and_rewind(group: ConsumerGroup, folder: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 from kcoord_wire.coordinator import Coordinator
 from kcoord_wire.marshal.member_events import Delivery
 from tests.support.marshal_group import ConsumerGroup, feeding
+from tests.support.marshal_ranges import PARTITIONS as RANGED_PARTITIONS
+from tests.support.marshal_ranges import check_takeover
 
 PARTITIONS = 6
 INTERVAL_MS = 1_000
@@ -51,3 +53,9 @@ def test_faults_lose_and_repeat_no_more_than_promised(delivery: Delivery, tmp_pa
             print(delivery, judge.summary())
             group.check(judge)
             assert judge.repeated_of(released) == dict.fromkeys(released, 0)
+
+
+@pytest.mark.slow
+def test_the_ranges_of_a_killed_process_are_taken_over() -> None:
+    with Coordinator(topics={"__marshal": 4, "orders": RANGED_PARTITIONS}) as coordinator:
+        check_takeover(coordinator.address, "orders", interval_s=1)

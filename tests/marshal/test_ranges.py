@@ -13,15 +13,13 @@ import pytest
 
 from kcoord_wire.kernel.machines import Shutdown
 from kcoord_wire.marshal import member_events as events
-from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.log import coordination_partition
+from kcoord_wire.marshal.member import MarshalMember
+from kcoord_wire.marshal.member_events import LossReason, RangeClaims, Tenure
 from kcoord_wire.marshal.ranges import (
     UNKNOWN_END,
-    RangeClaimer,
-    RangeHeld,
-    RangeLost,
     RangeOutcome,
-    RangeProcessed,
+    RangePlace,
     Ranges,
     RangeState,
 )
@@ -32,19 +30,20 @@ from tests.support.marshal_script import LOST, Fate, ScriptedProcess, ScriptedWo
 from tests.support.marshal_world import GROUP, TOPIC, beat, say
 
 INTERVAL_MS = 60_000
-PLACE = Place(GROUP, TOPIC, 0)
+ID = "Kq-_"
+PLACE = RangePlace(Place(GROUP, TOPIC, 0), ID)
 
 
 def take(who: str, first: int, end: int) -> m.ClaimingRange:
-    return say(m.ClaimingRange, who, first_offset=first, end_offset=end)
+    return say(m.ClaimingRange, who, topic_id=ID, first_offset=first, end_offset=end)
 
 
 def at(who: str, first: int, current: int) -> m.RangeHeartbeat:
-    return say(m.RangeHeartbeat, who, first_offset=first, current_offset=current)
+    return say(m.RangeHeartbeat, who, topic_id=ID, first_offset=first, current_offset=current)
 
 
 def leave(who: str, first: int, current: int) -> m.ReleasingRange:
-    return say(m.ReleasingRange, who, first_offset=first, current_offset=current)
+    return say(m.ReleasingRange, who, topic_id=ID, first_offset=first, current_offset=current)
 
 
 class Log:
@@ -137,6 +136,29 @@ def test_the_rest_of_a_released_range_is_free() -> None:
     assert log.tell(take("b1", 4, 10)) is RangeOutcome.CLAIMED
 
 
+def test_a_topic_that_is_created_again_has_other_ranges() -> None:
+    log = Log()
+    log.tell(take("a1", 0, 10))
+    log.tell(at("a1", 0, 10))
+    again = say(m.ClaimingRange, "b1", topic_id="Zz", first_offset=0, end_offset=10)
+    assert log.tell(again) is RangeOutcome.CLAIMED
+    assert (log.live(), log.done()) == ({}, [(0, 10)])
+    assert list(log.state.of(RangePlace(PLACE.place, "Zz"), 0).held) == [0]
+
+
+def test_a_message_of_a_former_tenure_that_lands_late_does_not_count() -> None:
+    log = Log()
+    log.tell(say(m.ClaimingRange, "a1", 7, topic_id=ID, first_offset=0, end_offset=10))
+    late = say(m.ReleasingRange, "a1", 6, topic_id=ID, first_offset=0, current_offset=0)
+    assert log.tell(late) is RangeOutcome.REFUSED
+    assert log.live() == {0: ("a1", 0, 10)}
+
+
+def test_up_to_where_all_is_done() -> None:
+    ranges = Ranges(done=[(0, 10), (15, 20)])
+    assert [ranges.prefix(start) for start in (0, 9, 10, 12, 15, 20)] == [10, 10, 10, 12, 20, 20]
+
+
 def test_neighbouring_done_ranges_become_one() -> None:
     ranges = Ranges()
     for first, end in ((0, 5), (10, 15), (20, 25), (5, 10), (14, 20), (40, 50), (3, 3)):
@@ -163,7 +185,7 @@ def test_messages_of_other_places_and_kinds_have_no_effect() -> None:
     assert log.tell(beat("a1")) is RangeOutcome.SKIPPED
     assert log.tell("no message") is RangeOutcome.SKIPPED
     log.tell(take("a1", 0, 10))
-    other = say(m.ClaimingRange, "b1", partition=1, first_offset=0, end_offset=10)
+    other = say(m.ClaimingRange, "b1", partition=1, topic_id=ID, first_offset=0, end_offset=10)
     assert log.tell(other) is RangeOutcome.CLAIMED
     assert log.world.apply(Entry(0, 99, log.now, True, other), 0) is Outcome.SKIPPED
     wrong = WorldState(Rules.DOCUMENT, partitions=2)
@@ -229,70 +251,86 @@ def test_a_reader_of_a_trimmed_log_claims_nothing_that_is_live() -> None:
 
 
 INTERVAL = 6_000
+FIRST = RangeClaims(size=50)
 
 
 class Member(ScriptedProcess):
-    """A process with a claimer, whose application processes ten offsets every 100 ms."""
+    """A process that claims ranges; its application processes ten offsets of the lowest one every 100 ms."""
 
-    def __init__(self, script: Script, name: str, start: int, size: int, ahead: int) -> None:
+    def __init__(self, script: Script, name: str, committed: int, ranges: RangeClaims) -> None:
         ids = {"group_id": "g", "client_id": name, "instance_id": f"i-{name}"}
-        settings = events.MemberSettings(**ids, topics=("t",), partitions=1, heartbeat_interval_ms=INTERVAL)
-        self.claimer = RangeClaimer(settings, TopicPartition("t", 0), start, size, ahead)
-        self.held: dict[int, RangeHeld] = {}
+        settings = events.MemberSettings(
+            **ids, topics=("t",), partitions=1, heartbeat_interval_ms=INTERVAL, ranges=ranges
+        )
+        self.member = MarshalMember(settings)
+        self.held: dict[Tenure, tuple[int, int]] = {}
         self.script = script
-        super().__init__(script, name, self.claimer, Member._application, origin_ms=script.now)
+        self.committed = committed
+        super().__init__(script, name, self.member, Member._application, origin_ms=script.now)
+        self.deliver(events.TopicPartitions({"t": 1}, {"t": script.topic_id}))
         self._clock.after(100, self._work)
 
-    @property
-    def lost(self) -> list[RangeLost]:
-        return self.done(RangeLost)
+    def losses(self, *reasons: LossReason) -> list[events.StopFetching]:
+        return [each for each in self.done(events.StopFetching) if each.why in reasons]
 
-    def _application(self, effect: RangeHeld | RangeLost) -> None:
-        if isinstance(effect, RangeHeld):
-            self.held[effect.first] = effect
-        else:
-            self.held.pop(effect.first, None)
+    def _application(self, effect: Any) -> None:
+        if isinstance(effect, events.FindStart):
+            found = events.StartFound(
+                effect.request, self.script.low, self.script.end, self.committed, self.script.topic_id
+            )
+            self.later(5, found)
+        elif isinstance(effect, events.StartFetching):
+            assert effect.end is not None
+            self.held[effect.tenure] = effect.offset, effect.end
+        elif isinstance(effect, events.StopFetching):
+            self.held.pop(effect.tenure, None)
 
     def _work(self) -> None:
         if not self.is_alive:
             return
-        for first, held in sorted(self.held.items())[:1]:
-            if self.claimer.is_held(first, self.script.now):
-                position = self.claimer.position(first)
-                stop = min(position + 10, held.end, self.script.end)
+        for tenure, (position, end) in sorted(self.held.items(), key=lambda each: each[1])[:1]:
+            stop = min(position + 10, end, self.script.end)
+            if self.member.is_held(tenure, self.local.monotonic(self.script.now)) and position < stop:
                 for offset in range(position, stop):
                     self.script.processed.setdefault(offset, []).append(self.name)
-                self.deliver(RangeProcessed(first, stop))
-                if stop == held.end:
-                    del self.held[first]
+                self.held[tenure] = stop, end
+                self.deliver(events.Delivered(tenure, range(position, stop), stop))
+                self.deliver(events.Processed(tenure, range(position, stop)))
         self._clock.after(100, self._work)
 
 
 class Script(ScriptedWorld):
     """One log, and members on it.
 
-    :ivar end: of the partition
+    :ivar low: the first offset that the partition has
+    :ivar end: behind its last one
     :ivar processed: who has processed each offset
     """
 
-    def __init__(self, end: int = 10**9) -> None:
+    def __init__(self, end: int = 10**9, topic_id: str = ID) -> None:
         super().__init__(1, timeout_ms=10)
-        self.end = end
+        self.low, self.end = 0, end
+        self.topic_id = topic_id
         self.processed: dict[int, list[str]] = {}
 
-    def start(self, name: str, start: int = 0, size: int = 50, ahead: int = 2) -> Member:
-        return Member(self, name, start, size, ahead)
+    def start(self, name: str, committed: int = 0, ranges: RangeClaims = FIRST) -> Member:
+        return Member(self, name, committed, ranges)
 
 
 def test_one_member_goes_on_from_range_to_range() -> None:
     script = Script()
-    a = script.start("a", start=7)
+    a = script.start("a", committed=7)
     script.run(15_000)
     assert min(script.processed) == 7
     assert sorted(script.processed) == list(range(7, 7 + len(script.processed)))
     assert len(script.processed) > 1_000
     assert all(who == ["a"] for who in script.processed.values())
-    assert a.lost == []
+    assert {each.why for each in a.done(events.StopFetching)} == {LossReason.DONE}
+    tokens = [each.tenure.token for each in a.done(events.StartFetching)]
+    assert tokens == sorted(set(tokens))
+    commits = [each.offset for each in a.done(events.CommitOffset)]
+    assert commits == sorted(commits)
+    assert len(script.processed) - 150 < commits[-1] - 7 <= len(script.processed)
 
 
 def test_members_that_race_share_the_offsets_once() -> None:
@@ -304,13 +342,13 @@ def test_members_that_race_share_the_offsets_once() -> None:
     for (who,) in script.processed.values():
         shares[who] += 1
     assert all(share > 300 for share in shares.values())
-    assert all(member.lost == [] for member in members)
+    assert all({each.why for each in member.done(events.StopFetching)} == {LossReason.DONE} for member in members)
 
 
 def test_the_next_range_is_claimed_before_it_is_needed() -> None:
     script = Script()
-    script.start("a", ahead=3)
-    script.run(200)
+    script.start("a", ranges=RangeClaims(50, 3))
+    script.run(300)
     claims = [entry.message for entry in script.entries(ClaimingRange)]
     assert [(claim.first_offset, claim.end_offset) for claim in claims] == [(0, 50), (50, 100), (100, 150)]
 
@@ -330,13 +368,15 @@ def test_the_rest_of_a_dead_members_range_is_processed() -> None:
 
 def test_without_heartbeats_a_range_is_lost_after_one_interval() -> None:
     script = Script(end=60)
-    a = script.start("a", ahead=1)
+    a = script.start("a", ranges=RangeClaims(50, 1))
     script.run(INTERVAL)
-    sent = max(entry.time_ms for entry in script.entries())
+    sent = max(entry.time_ms for entry in script.entries(RangeHeartbeat))
+    [tenure] = a.held
     script.log.fate = lambda _, message: LOST if isinstance(message, RangeHeartbeat) else Fate()
-    script.run(INTERVAL + 100)
-    assert [each.first for each in a.lost] == [50]
-    assert not a.claimer.is_held(50, sent + INTERVAL + 1)
+    assert script.run_until(lambda: a.losses(LossReason.EXPIRED) != [], INTERVAL + 100)
+    assert [each.tenure for each in a.losses(LossReason.EXPIRED)] == [tenure]
+    assert sent + INTERVAL - 100 <= script.now <= sent + INTERVAL
+    assert not a.member.is_held(tenure, a.local.monotonic(script.now))
 
 
 def test_a_member_that_ends_releases_the_rest() -> None:
@@ -346,6 +386,7 @@ def test_a_member_that_ends_releases_the_rest() -> None:
     a.deliver(Shutdown())
     script.run(100)
     assert not a.is_working
+    assert a.done(events.CommitOffset)[-1].offset == 20
     script.end = 10**9
     script.start("b")
     script.run(3_000)
@@ -358,13 +399,75 @@ def test_a_claim_under_way_at_the_end_is_released() -> None:
     a = script.start("a")
     assert script.run_until(lambda: a.done(events.Append) != [], 100)
     a.deliver(Shutdown())
-    script.run(200)
+    script.run(1_000)
     assert not a.is_working
     assert a.held == {}
     assert [type(entry.message) for entry in script.entries()] == [ClaimingRange, ReleasingRange]
 
 
-def test_wrong_settings_are_refused() -> None:
-    for start, size, ahead in ((-1, 1, 1), (0, 0, 1), (0, 1, 0)):
-        with pytest.raises(ValueError, match="a range"):
-            Script().start("a", start, size, ahead)
+def test_offsets_that_the_partition_has_lost_count_as_processed() -> None:
+    script = Script(end=60)
+    a = script.start("a", ranges=RangeClaims(50, 1))
+    script.run(1_000)
+    [tenure] = a.held  # from 50 on
+    script.low, script.end = 75, 90
+    a.deliver(events.FetchFailed(tenure, "out of range"))
+    script.run(2 * INTERVAL)
+    released = [entry.message for entry in script.entries(ReleasingRange)]
+    assert [(each.first_offset, each.current_offset) for each in released] == [(50, 75)]
+    assert [entry.message.first_offset for entry in script.entries(ClaimingRange)] == [0, 50, 75]
+
+
+def test_a_topic_that_is_created_again_is_claimed_from_its_beginning() -> None:
+    script = Script(end=500)
+    a = script.start("a")
+    script.run(INTERVAL)
+    script.end, script.topic_id, a.committed = 30, "again", 0
+    script.processed.clear()
+    a.deliver(events.TopicPartitions({"t": 1}, {"t": "again"}))
+    script.run(2 * INTERVAL)
+    assert a.losses(LossReason.TOPIC_REPLACED) != []
+    assert sorted(script.processed) == list(range(30))
+
+
+def test_without_a_topic_id_nothing_is_claimed() -> None:
+    script = Script(topic_id="")
+    a = script.start("a")
+    script.run(3 * INTERVAL)
+    assert script.entries() == []
+    assert "no ids" in a.noted("no ranges")[0].facts["reason"]
+
+
+def test_a_paused_group_claims_no_ranges() -> None:
+    script = Script()
+    a = script.start("a")
+    script.run(1_000)
+    pause = m.ReleaseGroup(time=script.now // 1_000, instance_id="x", client_id="x", group_id="g")
+    pause.msg_expire_time = script.now // 1_000 + 30
+    script.land(0, pause)
+    script.run(1_000)
+    processed = len(script.processed)
+    script.run(20_000)
+    assert a.losses(LossReason.PAUSED) != []
+    assert (a.held, len(script.processed)) == ({}, processed)
+    script.run(15_000)
+    assert len(script.processed) > processed + 100
+    assert all(len(who) == 1 for who in script.processed.values())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ranges": RangeClaims(size=0)},
+        {"ranges": RangeClaims(ahead=0)},
+        {"rules": Rules.LIBRARY},
+        {"delivery": events.Delivery.AT_MOST_ONCE},
+        {"presence": True},
+        {"max_claims": 1},
+        {"greedy": True},
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {"ranges": RangeClaims()} | wrong
+    with pytest.raises(ValueError, match="range"):
+        MarshalMember(events.MemberSettings("g", "c", "i", ("t",), 1, **settings))

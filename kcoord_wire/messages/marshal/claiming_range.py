@@ -49,6 +49,9 @@ class ClaimingRange:
     partition: int = 0
     """The partition of the topic."""
 
+    topic_id: str = ""
+    """The topic's id, 22 characters as Kafka's tools print it: a topic that is created again has other ranges."""
+
     first_offset: int = 0
     """The first offset of the range."""
 

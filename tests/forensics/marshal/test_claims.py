@@ -97,7 +97,7 @@ def test_without_append_times_the_median_clock_is_right() -> None:
 
 def test_the_log_says_what_it_does_not_show() -> None:
     rows = [*log_rows([(0, CLAIM), (1, BEAT)], first=40), *log_rows([(0, CLAIM)], partition=2)]
-    rows += log_rows([(2, "RangeHeartbeat/1/{}/i1/c1/g/t/0/5/7")], partition=3)
+    rows += log_rows([(2, "RangeHeartbeat/1/{}/i1/c1/g/t/0/Kq-_/5/7")], partition=3)
     [history], _ = marshal_histories(table(rows), ClaimRules())
     blind = " ".join(history.group.blind)
     for part in ("beginning of the log is gone", "Messages about t lie in several", "offset ranges"):
