@@ -341,13 +341,19 @@ class Marshal(World):
         decimal("a number from 0 up", lambda skew: 0 <= skew < 1e9),
         Option("with --create-time: by how much two members' clocks differ, in heartbeat intervals", "INTERVALS"),
     ] = 0.0
+    ranges: Annotated[bool, Option("members claim ranges of offsets, and no partitions")] = False
+
+    def __post_init__(self) -> None:
+        if self.ranges and (self.rules == "library" or self.create_time):
+            raise UsageError("--ranges needs the rules of the document, and the log's own times")
 
     @property
     def options(self) -> dict[str, Any]:
         """Who judges, and by which clock."""
         from kcoord_wire.marshal.world_state import Rules
 
-        return {"rules": Rules(self.rules), "is_append_time": not self.create_time, "skew": self.skew}
+        clock = {"is_append_time": not self.create_time, "skew": self.skew}
+        return {"rules": Rules(self.rules), **clock, "ranges": self.ranges}
 
     def conclude(self, totals: Totals, make_script: Callable[[int], Any]) -> None:
         """Print how often what went wrong, with a short script of each kind."""

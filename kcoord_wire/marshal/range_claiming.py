@@ -53,7 +53,7 @@ class RangeHolding(Holding):
     """A tenure of a range.
 
     :param held: as the log has it
-    :param committed: returns up to where the group has processed all offsets
+    :param committed: returns up to where the group has processed all offsets; None for a topic that is not there now
     :ivar at: partition and topic
     :ivar first: its first offset
     """
@@ -69,7 +69,7 @@ class RangeHolding(Holding):
         held: Range,
         sent_at: int,
         over: Callable[[Holding, LossReason], None],
-        committed: Callable[[], int],
+        committed: Callable[[RangePlace], int | None],
     ) -> None:
         super().__init__(context, tenure, held.current, held.claimed_at, sent_at, over)
         self.at = at
@@ -101,8 +101,8 @@ class RangeHolding(Holding):
         self._commit(self.position)
 
     def _commit(self, position: int) -> None:
-        if self.phase is Phase.LEAVING:
-            self._context.emit(CommitOffset(self.tenure, self._committed()))
+        if self.phase is Phase.LEAVING and (committed := self._committed(self.at)) is not None:
+            self._context.emit(CommitOffset(self.tenure, committed))
 
     def message(self, kind: type, **fields: Any) -> Any:
         """Return a message about the range."""
@@ -190,18 +190,20 @@ class RangeClaiming:
                 continue
             yield ReadToEnd(on)
             free = self._free(place)
-            if self.obstacle(place) or free is None or not self._wants(place, free[0]):
+            if self._is_barred(place) or free is None or not self._wants(place, free[0]):
                 yield Sleep(context.retry_ms if has_room else 0)
             elif not (yield from self._claim(place, *free)):  # somebody else won the race, or the claim was lost
                 yield Sleep(context.jitter(1, context.retry_ms))
+
+    def _is_barred(self, place: TopicPartition) -> bool:
+        return bool(self.obstacle(place)) or not self._is_of_topic(place)
 
     def _lacks(self, place: TopicPartition) -> bool:
         return len(self._held[place]) < self._claims.ahead
 
     def _find_start(self, place: TopicPartition) -> Generator[Any, Any, bool]:
         """Find the first offset that may be claimed, of a topic that has not been looked at; False if that fails."""
-        known = self._starts.get(place)
-        if known is not None and self.ids.get(place.topic, known[0]) == known[0]:
+        if self._is_of_topic(place):
             return True
         context = self._context
         found = yield FindStart(Tenure(*place, -1), is_unknown=True)
@@ -218,6 +220,11 @@ class RangeClaiming:
         self._starts[place] = found.topic_id, start.offset
         return True
 
+    def _is_of_topic(self, place: TopicPartition) -> bool:
+        """Return whether what is known of a partition is known of the topic that is there now."""
+        known = self._starts.get(place)
+        return known is not None and self.ids.get(place.topic, known[0]) == known[0]
+
     def _at(self, place: TopicPartition) -> RangePlace:
         return RangePlace(Place(self._context.settings.group_id, *place), self._starts[place][0])
 
@@ -231,7 +238,9 @@ class RangeClaiming:
         if not context.state.is_warm(on, context.log_ms(on)):
             return None
         free = self._ranges(place).next_free(self._starts[place][1], self._claims.size)
-        return free if free is not None and context.can_claim_now((place, free[0])) else None
+        if free is None or (place, free[0]) in self._letting_go or not context.can_claim_now((place, free[0])):
+            return None
+        return free
 
     def _wants(self, place: TopicPartition, first: int) -> bool:
         """Return whether to claim a free range. What somebody has left behind goes before ranges held in advance."""
@@ -244,15 +253,15 @@ class RangeClaiming:
         at, sent_at = self._at(place), context.now
         self._under_way.add(about)
         try:
-            yield Append(on, _message(context, ClaimingRange, at, first, end_offset=end))
+            message = _message(context, ClaimingRange, at, first, end_offset=end)
+            yield Append(on, message)
             yield ReadToEnd(on)
             own = _own(context, at, first)
-            is_late = context.now >= sent_at + context.interval_ms or self.obstacle(place)
-            if own is None or is_late or first in self._held[place]:
+            is_late = context.now >= sent_at + context.interval_ms or self._is_barred(place)
+            if own is None or own.claimed_at != message.time or is_late or first in self._held[place]:
                 return False
             tenure = Tenure(*place, own.token)
-            committed = partial(self._committed, place)
-            holding = RangeHolding(context, tenure, at, own, sent_at, self._over, committed)
+            holding = RangeHolding(context, tenure, at, own, sent_at, self._over, self._committed)
             self._held[place][first] = holding
             context.note(logging.INFO, "tenure began", **tenure._asdict(), offset=own.current, end=own.end)
             holding.begin()
@@ -261,8 +270,10 @@ class RangeClaiming:
             self._under_way.discard(about)
             self.check(place)
 
-    def _committed(self, place: TopicPartition) -> int:
-        return self._ranges(place).prefix(self._starts[place][1])
+    def _committed(self, at: RangePlace) -> int | None:
+        place = TopicPartition(at.place.topic, at.place.partition)
+        is_there = self._is_of_topic(place) and at == self._at(place)
+        return self._ranges(place).prefix(self._starts[place][1]) if is_there else None
 
     # ---- the end of tenures
 

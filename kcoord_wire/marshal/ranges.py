@@ -82,17 +82,28 @@ class Ranges:
 
     :ivar held: by first offset; none overlap, but the stale ones of them that no claim has met yet
     :ivar done: disjoint pairs of first offset and end, ascending, neighbours joined
+    :ivar ended: instance and first offset of ranges that have ended with nothing processed: a late heartbeat of one is
+        of no range whose claim was trimmed
     :ivar doubted: log time of claims of these offsets that were refused but may count, in a trimmed log
     """
 
     held: dict[int, Range] = field(default_factory=dict)
     done: list[tuple[int, int]] = field(default_factory=list)
+    ended: set[tuple[str, int]] = field(default_factory=set)
     doubted: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def over(self, held: Range) -> None:
+        """A range has ended: what was processed of it is done."""
+        del self.held[held.first]
+        if held.current == held.first:
+            self.ended.add((held.instance_id, held.first))
+        self.finish(held.first, held.current)
 
     def finish(self, first: int, end: int) -> None:
         """Offsets are done."""
         if first >= end:
             return
+        self.ended = {each for each in self.ended if not first <= each[1] < end}
         low = bisect_left(self.done, first, key=lambda pair: pair[1])
         high = bisect_right(self.done, end, key=lambda pair: pair[0])
         if low < high:
@@ -102,8 +113,7 @@ class Ranges:
     def drop_stale(self, oldest_ms: int) -> None:
         """Free the rest of ranges whose last heartbeat is older."""
         for held in [held for held in self.held.values() if held.heartbeat_ms < oldest_ms]:
-            del self.held[held.first]
-            self.finish(held.first, held.current)
+            self.over(held)
         for pair in [pair for pair, claimed_ms in self.doubted.items() if claimed_ms < oldest_ms]:
             del self.doubted[pair]
 
@@ -143,7 +153,7 @@ class RangeState:
         """
         found = self.places.get(place) or Ranges()
         now_ms = max(now_ms, self._world.log_time_ms(partition))
-        shown = Ranges(dict(found.held), list(found.done), dict(found.doubted))
+        shown = Ranges(dict(found.held), list(found.done), set(found.ended), dict(found.doubted))
         shown.drop_stale(now_ms - 2 * self._world.interval_ms)
         return shown
 
@@ -162,7 +172,7 @@ class RangeState:
         ranges = self.places.get(place) or Ranges()
         ranges.drop_stale(self._world.log_time_ms(entry.partition) - 2 * self._world.interval_ms)
         outcome = handle(self, ranges, entry.message, entry)
-        if ranges.held or ranges.done or ranges.doubted:
+        if ranges.held or ranges.done or ranges.ended or ranges.doubted:
             self.places[place] = ranges
         return outcome
 
@@ -172,6 +182,7 @@ class RangeState:
         if not is_free or not self._world.is_warm(entry.partition):
             if first < end and not self._world.sees_all(entry.partition):
                 ranges.doubted[first, end] = self._world.log_time_ms(entry.partition)
+                ranges.ended.discard((message.instance_id, first))  # its heartbeats show whether it counts
             return RangeOutcome.REFUSED
         ranges.held[first] = self._held(message, entry, end, first, entry.offset)
         return RangeOutcome.CLAIMED
@@ -184,14 +195,14 @@ class RangeState:
         held.heartbeat_ms = self._world.log_time_ms(entry.partition)
         if held.current < held.end:
             return RangeOutcome.RENEWED
-        del ranges.held[held.first]
-        ranges.finish(held.first, held.end)
+        ranges.over(held)
         return RangeOutcome.DONE
 
     def _infer(self, ranges: Ranges, message: RangeHeartbeat, entry: Entry) -> RangeOutcome:
         """A heartbeat for no range that is known: it is refused, if all claims that count were seen."""
         first = message.first_offset
-        is_new = first not in ranges.held and first <= message.current_offset
+        is_over = (message.instance_id, first) in ranges.ended
+        is_new = first not in ranges.held and first <= message.current_offset and not is_over
         if self._world.sees_all(entry.partition) or not is_new or _covers(ranges.done, first):
             return RangeOutcome.REFUSED
         ranges.held[first] = self._held(message, entry, UNKNOWN_END, message.current_offset, -1)
@@ -206,8 +217,8 @@ class RangeState:
         held = _own(ranges, message)
         if held is None:
             return RangeOutcome.REFUSED
-        del ranges.held[held.first]
-        ranges.finish(held.first, message.current_offset)
+        held.current = message.current_offset
+        ranges.over(held)
         return RangeOutcome.RELEASED
 
 

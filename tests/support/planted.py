@@ -41,7 +41,7 @@ Patch = pytest.MonkeyPatch
 class Planted(NamedTuple):
     """A bug that is planted in the code that a world runs.
 
-    :ivar world: a key of `kcoord_wire.worlds.WORLDS`
+    :ivar world: a key of `kcoord_wire.worlds.WORLDS`, with what else runs in it
     :ivar name: of the bug
     :ivar plant: plants it
     :ivar laws: it breaks one of these
@@ -113,6 +113,10 @@ BUGS: Final = (
     *(
         _planted("marshal", bug.plant, "|".join(bug.laws), delivery=bug.delivery, rows=bug.rows)
         for bug in planted_marshal_bugs.PLANTED
+    ),
+    *(
+        _planted("marshal", bug.plant, "|".join(bug.laws), ranges=True)._replace(world="marshal ranges")
+        for bug in planted_marshal_bugs.RANGES
     ),
     *(_planted("proposal", plant, law, variant) for plant, law, variant in planted_proposal_bugs.PLANTED),
 )

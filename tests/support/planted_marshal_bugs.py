@@ -11,6 +11,8 @@ from kcoord_wire.marshal.claiming import Claiming
 from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.holding import AckTracker, AtMostOnce, Holding
 from kcoord_wire.marshal.member_events import Delivery, Fetched, LossReason, StartFetching, StopFetching
+from kcoord_wire.marshal.range_claiming import RangeClaiming, RangeHolding
+from kcoord_wire.marshal.ranges import Range, Ranges, RangeState
 from kcoord_wire.marshal.world_state import Claim, Entry, Freshness, Outcome, WorldState
 from kcoord_wire.worlds.marshal.marshal_world import ROWS, WRITERS
 from tests.support.planting import Patch, replaces
@@ -151,6 +153,58 @@ def keeps_the_position_of_the_former_topic(_right: Any, self: Holding, start: An
     yield from ()
 
 
+# ---- ranges
+
+
+@replaces(RangeHolding, "end")
+def holds_a_range_after_its_fence(correct: Any, self: RangeHolding, why: LossReason) -> None:
+    """The fence of a range is not looked at."""
+    if why is not LossReason.EXPIRED:
+        correct(self, why)
+
+
+@replaces(Ranges, "drop_stale")
+def ranges_are_stale_after_one_interval(correct: Any, self: Ranges, oldest_ms: int) -> None:
+    """Half of the time: the interval is not known here, so each range loses a second."""
+    correct(self, oldest_ms + 1_000)
+
+
+@replaces(Ranges, "next_free")
+def what_is_done_is_claimed_again(correct: Any, self: Ranges, start: int, size: int) -> tuple[int, int] | None:
+    """Only what is held is in the way of a claim."""
+    return correct(Ranges(self.held, doubted=self.doubted), start, size)
+
+
+@replaces(Context, "emit")
+def a_range_begins_below_its_offsets(correct: Any, self: Context, effect: Any) -> None:
+    """A member reads what others have done."""
+    if isinstance(effect, StartFetching) and effect.offset >= 60:
+        effect.offset -= 60
+    correct(self, effect)
+
+
+@replaces(WorldState, "sees_all")
+def late_heartbeats_count(_right: Any, self: WorldState, partition: int) -> bool:
+    """A heartbeat of a range that is over is taken for one whose claim was trimmed."""
+    return False
+
+
+@replaces(RangeState, "_held")
+def tokens_of_ranges_fall(correct: Any, self: RangeState, *arguments: Any) -> Range:
+    """The token is not the offset of the entry that won the claim."""
+    held: Range = correct(self, *arguments)
+    held.token = 1_000_000 - held.token
+    return held
+
+
+@replaces(RangeClaiming, "_wants")
+def what_others_leave_behind_is_left(_right: Any, self: RangeClaiming, place: TopicPartition, first: int) -> bool:
+    """A member claims behind everything that was claimed."""
+    at = self._at(place)
+    ranges = self._state.places.get(at)
+    return first >= max((end for _, end in ranges.done), default=0) if ranges is not None else True
+
+
 class Planted(NamedTuple):
     """A bug.
 
@@ -183,3 +237,15 @@ PLANTED: Final = (
     Planted(("nothing lost",), keeps_the_position_of_the_former_topic, RECREATES),
     Planted(("garbage",), looks_at_misplaced_entries, WRITERS),
 )
+
+RANGES: Final = (
+    Planted(("one range",), holds_a_range_after_its_fence),
+    Planted(("claims",), ranges_are_stale_after_one_interval),
+    Planted(("claims",), what_is_done_is_claimed_again),
+    Planted(("done is processed",), counts_gaps_of_the_prefix),
+    Planted(("done once",), a_range_begins_below_its_offsets),
+    Planted(("same ranges",), late_heartbeats_count),
+    Planted(("range tokens",), tokens_of_ranges_fall),
+    Planted(("settles",), what_others_leave_behind_is_left),
+)
+"""Of members that claim ranges."""

@@ -65,6 +65,9 @@ DRAWN = {
         partial(rewrite_world.random_script, stops_with_session=True), rewrite_world.ROWS, counted="rebalances"
     ),
     "marshal": Drawn(marshal_world.random_script, marshal_world.ROWS, counted="tenures"),
+    "marshal ranges": Drawn(
+        partial(marshal_world.random_script, ranges=True), marshal_world.RANGE_ROWS, 0.1, counted="tenures"
+    ),
     "marshal without members": Drawn(
         partial(marshal_world.random_script, rows=marshal_world.WRITERS), marshal_world.WRITERS, 0.05
     ),

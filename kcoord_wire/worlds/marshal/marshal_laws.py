@@ -53,8 +53,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kcoord_wire.kernel.virtual.clock import VirtualClock
 from kcoord_wire.kernel.virtual.scripts import ViolationError
+from kcoord_wire.marshal.log import coordination_partition
 from kcoord_wire.marshal.member_events import Delivery, Tenure
+from kcoord_wire.marshal.ranges import RangeOutcome, RangeState, range_place
 from kcoord_wire.marshal.world_state import Certainty, Claim, Entry, Outcome, Place, Rules, WorldState
+from kcoord_wire.messages.marshal import ClaimingRange
 from kcoord_wire.worlds.marshal.virtual_log import Reader, VirtualLog, VirtualTopics
 
 if TYPE_CHECKING:
@@ -78,11 +81,13 @@ class Fetching:
     :ivar processed: offsets behind it
     :ivar asked: end of the batch that was fetched last (at most once)
     :ivar drains_until: until when records that were given may still be processed; 0 for not at all
+    :ivar end: behind the last offset of a range; None for a partition
     """
 
     __slots__ = (
         "asked",
         "drains_until",
+        "end",
         "is_known",
         "is_running",
         "last_ms",
@@ -96,8 +101,16 @@ class Fetching:
     )
 
     def __init__(
-        self, process: MemberProcess, tenure: Tenure, topic_id: str, is_known: bool, position: int, now: int
+        self,
+        process: MemberProcess,
+        tenure: Tenure,
+        topic_id: str,
+        is_known: bool,
+        position: int,
+        end: int | None,
+        now: int,
     ) -> None:
+        self.end = end
         self.process = process
         self.tenure = tenure
         self.topic_id = topic_id
@@ -385,6 +398,17 @@ class Truth:
         self._clock = clock
         self.anomalies = anomalies
         self._verdicts: dict[tuple[int, int], Verdict] = {}
+        self._ranges = RangeState(world)
+        self._range_outcomes: dict[tuple[int, int], RangeOutcome] = {}
+
+    def range_outcome(self, entry: Entry) -> RangeOutcome:
+        """Return what an entry has done to the ranges."""
+        return self._range_outcomes[entry.partition, entry.offset]
+
+    def was_done(self, claim: ClaimingRange) -> bool:
+        """Return whether any offset of a range is done: a reader of a trimmed log may not know it."""
+        done = self._ranges.of(range_place(claim), coordination_partition(claim.topic, self.world.partitions or 1)).done
+        return any(first < claim.end_offset and claim.first_offset < end for first, end in done)
 
     def apply(self, entry: Entry) -> tuple[Claim | None, Verdict]:
         """Take in an entry that has landed; return the claim of its place before it, and what became of it."""
@@ -392,6 +416,7 @@ class Truth:
         before = None if place is None else copy(world.claims.get(place))
         was_live = before is not None and world.is_claimed(before, self._now(entry))
         outcome = world.apply(entry, self._clock.time_ms // 1000)
+        self._range_outcomes[entry.partition, entry.offset] = self._ranges.apply(entry)
         verdict = _verdict(world, entry, outcome, self._clock.time_ms)
         self._verdicts[entry.partition, entry.offset] = verdict
         is_garbage = isinstance(entry.message, str) or (world.rules is Rules.DOCUMENT and world.is_misplaced(entry))
@@ -459,6 +484,7 @@ class Observer:
     ) -> None:
         world = truth.world
         self.world = WorldState(world.rules, world.heartbeat_interval_s, world.partitions)
+        self.ranges = RangeState(self.world)
         self.ahead_ms = ahead_ms
         self.read = 0
         self._clock = clock
@@ -478,6 +504,7 @@ class Observer:
         for entry in entries:
             self.read += 1
             outcome = self.world.apply(entry, now)
+            self._check_ranges(entry, self.ranges.apply(entry))
             found = _verdict(self.world, entry, outcome, self._clock.time_ms)
             if self.world.rules is Rules.LIBRARY:
                 self._count(entry, found)
@@ -485,6 +512,13 @@ class Observer:
                 self._compare(entry, found)
 
     # ---- by the document
+
+    def _check_ranges(self, entry: Entry, found: RangeOutcome) -> None:
+        true = self._truth.range_outcome(entry)
+        is_trimmed = self._is_trimmed[entry.partition]
+        is_free = is_trimmed and (found is not RangeOutcome.CLAIMED or self._truth.was_done(entry.message))
+        if found is not true and not is_free:
+            raise ViolationError("same ranges", f"{entry}: {found}; at the landing {true}")
 
     def _compare(self, entry: Entry, found: Verdict) -> None:
         true = self._truth.verdict(entry)

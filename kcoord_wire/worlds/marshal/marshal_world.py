@@ -29,16 +29,27 @@ from kcoord_wire.kernel.virtual.scripts import (
     process_name,
     row,
     spread,
+    with_odds,
 )
 from kcoord_wire.kernel.virtual.world import World
 from kcoord_wire.marshal.admin import Admin, AdminSettings, GroupPauser, PositionSetter
 from kcoord_wire.marshal.context import TopicPartition
 from kcoord_wire.marshal.log import coordination_partition
-from kcoord_wire.marshal.member_events import Balance, Delivery, FetchFailed, MemberSettings, Release, Suspend
-from kcoord_wire.marshal.world_state import Entry, Rules, WorldState
+from kcoord_wire.marshal.member_events import (
+    Balance,
+    Delivery,
+    FetchFailed,
+    MemberSettings,
+    RangeClaims,
+    Release,
+    Suspend,
+)
+from kcoord_wire.marshal.ranges import RangePlace
+from kcoord_wire.marshal.world_state import Entry, Place, Rules, WorldState
 from kcoord_wire.messages import marshal as messages
 from kcoord_wire.worlds.marshal.marshal_laws import Anomalies, Anomaly, Invariants, Observer, Truth
 from kcoord_wire.worlds.marshal.processes import LAG_MS, AdminProcess, LocalClock, MemberProcess
+from kcoord_wire.worlds.marshal.range_laws import RangeInvariants
 from kcoord_wire.worlds.marshal.virtual_log import Trouble, VirtualLog, VirtualTopics
 
 SETTLE: Final = 25
@@ -50,6 +61,7 @@ _RATE: Final = 5.0  # offsets a second of each partition
 _KEPT: Final = 12  # heartbeat intervals that retention leaves in the log
 _FASTEST_PPM: Final = 500
 _METADATA_MS: Final = (0, 2_000)  # until a member sees that a topic has grown
+_RANGE: Final = 12  # offsets of a range: some begin or end where there is no record
 _PARTITIONS: Final = 3  # of the coordination topic
 _TIMEOUT: Final = 0.5  # of an append, in heartbeat intervals
 JUNK: Final[Sequence[bytes | None]] = (
@@ -81,6 +93,7 @@ class MarshalCluster(World[MemberProcess]):
     :param has_holes: whether some offsets of the topics have no record
     :param presence: whether members announce themselves
     :param balance: whether they hand over partitions, too
+    :param ranges: whether they claim ranges, and no partitions; the laws are those of `range_laws` then
     :param looks_for: an anomaly that ends the run
     :ivar is_lenient: two holders are counted, and no broken law
     :ivar observers: that were started
@@ -104,6 +117,7 @@ class MarshalCluster(World[MemberProcess]):
         has_holes: bool = False,
         presence: bool = False,
         balance: bool = False,
+        ranges: bool = False,
         looks_for: Anomaly | None = None,
     ) -> None:
         super().__init__(seed)
@@ -115,9 +129,6 @@ class MarshalCluster(World[MemberProcess]):
         self.truth = Truth(self._clock, world, self.anomalies)
         self.topics = VirtualTopics(self._clock, topics, _RATE, has_holes=has_holes)
         self.is_lenient = rules is Rules.LIBRARY or not is_append_time
-        self.invariants = Invariants(
-            self._clock, self.topics, delivery, interval_ms, self.anomalies, is_lenient=self.is_lenient
-        )
         self.log = VirtualLog(
             self._clock,
             Random(f"{seed}/log"),
@@ -127,11 +138,20 @@ class MarshalCluster(World[MemberProcess]):
             self._appended,
             is_append_time=is_append_time,
         )
+        self.invariants: Invariants | RangeInvariants
+        if ranges:
+            self.invariants = RangeInvariants(self._clock, self.topics, self.truth, interval_ms)
+        else:
+            self.invariants = Invariants(
+                self._clock, self.topics, delivery, interval_ms, self.anomalies, is_lenient=self.is_lenient
+            )
         self.observers: list[Observer] = []
         self.admins: list[AdminProcess] = []
         self.set_back_ms = 0
         self._presence = presence
         self._balance = balance
+        self._ranges = ranges
+        self._wanted_ends: dict[tuple[str, int], int] = {}
         self._boots = 0
         self._clock.after(interval_ms, self._trim)
         for number in range(1, members + 1):
@@ -251,9 +271,10 @@ class MarshalCluster(World[MemberProcess]):
             heartbeat_interval_ms=self.interval_ms,
             pass_ms=self.interval_ms // 4,
             claim_timeout_ms=self.interval_ms,
-            greedy=random.random() < 0.5,
+            greedy=random.random() < 0.5 and not self._ranges,
             presence=has_presence,
             balance=Balance(round_ms=self.interval_ms, handoff_ms=2 * self.interval_ms) if self._balance else None,
+            ranges=RangeClaims(size=_RANGE, ahead=2) if self._ranges else None,
         )
         self._clock.record(name, "starts", (settings.client_id, settings.instance_id))
         self.invariants.is_member(settings.instance_id)
@@ -328,6 +349,7 @@ class MarshalCluster(World[MemberProcess]):
 
     def _end_faults(self) -> None:
         self.log.trouble = Trouble()
+        self._wanted_ends = {place: self.topics.end(*place) for place in self.wanted()}
         for process in self.working():
             process.reader.lag_ms = LAG_MS
             process.reader.cut_until = 0
@@ -347,7 +369,10 @@ class MarshalCluster(World[MemberProcess]):
         return {(topic, number) for topic, count in self.topics.counts.items() for number in range(count)}
 
     def is_settled(self) -> bool:
-        """Return whether each wanted partition is fetched by one member."""
+        """Return whether each wanted partition is fetched by one member; of ranges, whether each record that was there
+        at the end of the faults was processed."""
+        if isinstance(self.invariants, RangeInvariants):
+            return not any(self.working()) or not self._behind()
         owners = self.owners()
         return owners.keys() == self.wanted() and all(len(names) == 1 for names in owners.values())
 
@@ -356,8 +381,18 @@ class MarshalCluster(World[MemberProcess]):
         return SETTLE * self.interval_ms + self.set_back_ms
 
     def unsettled(self) -> object:
-        """Return who fetches which partition."""
-        return self.owners()
+        """Return who fetches which partition; of ranges, which partitions have records that were not processed."""
+        return self._behind() or self.owners()
+
+    def _behind(self) -> list[tuple[str, int]]:
+        if not isinstance(self.invariants, RangeInvariants):
+            return []
+        found = []
+        for (topic, partition), end in self._wanted_ends.items():
+            place = RangePlace(Place(GROUP, topic, partition), self.topics.ids[topic])
+            if not self.invariants.has_processed(place, end):
+                found.append((topic, partition))
+        return found
 
     def _await_settled(self) -> int:
         try:
@@ -458,6 +493,26 @@ ROWS: Final = (
     row(2, "set_position", spread(_partition), between(0, 60)),
     row(1, "crash_admin"),
 )
+RANGE_ROWS: Final = with_odds(
+    ROWS,
+    member=16,
+    crash=14,
+    pause=12,
+    shut_down=3,
+    suspend=3,
+    set_clock=8,
+    lag=5,
+    trouble=14,
+    lead=6,
+    observe=5,
+    junk=2,
+    release=3,
+    fail_fetch=2,
+    grow=2,
+    recreate=3,
+    pause_group=2,
+)
+"""The same for members that claim ranges."""
 WRITERS: Final = (
     row(55, "say", spread(_message)),
     row(5, "say", spread(_message), 0, True),
@@ -478,6 +533,7 @@ def random_script(
     is_append_time: bool = True,
     skew: float = 0.0,
     rows: Sequence[Row] = ROWS,
+    ranges: bool = False,
 ) -> Script[MarshalCluster]:
     """Return a run of a group with up to five members; the seed decides what happens in it.
 
@@ -485,7 +541,9 @@ def random_script(
     :param is_append_time: False: CreateTime, and `skew` is looked at
     :param skew: with CreateTime, the most that a member's clock is ahead of another's, in heartbeat intervals
     :param rows: like `ROWS`
+    :param ranges: members claim ranges; their rows are `RANGE_ROWS`
     """
+    rows = RANGE_ROWS if ranges else rows
     random = Random(f"{seed}/marshal")
     interval_ms = random.choice([1_000, 2_000, 3_000])
     topics = {f"t{number}": random.randint(1, 4) for number in range(1, random.randint(1, 2) + 1)}
@@ -508,4 +566,6 @@ def random_script(
         "presence": random.random() < 0.5,
         "balance": random.random() < 0.4,
     }
+    if ranges:
+        options |= {"ranges": True, "delivery": Delivery.AT_LEAST_ONCE, "presence": False, "balance": False}
     return Script(MarshalCluster, seed, options, drawn)

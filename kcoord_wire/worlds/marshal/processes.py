@@ -195,6 +195,7 @@ class MemberProcess(LogProcess):
 
     :ivar settings: of its machine
     :ivar fetching: what it fetches
+    :ivar reads_all: nothing of the log was trimmed when it began
     """
 
     def __init__(
@@ -208,6 +209,7 @@ class MemberProcess(LogProcess):
         self._open = 0
         self._found: dict[TopicPartition, _Found] = {}
         reads = {coordination_partition(topic, world.log.partitions) for topic in settings.topics}
+        self.reads_all = not any(world.log.first(partition) for partition in reads)
         self._member = MarshalMember(settings)
         super().__init__(world.log, name, self._member, local, random, LAG_MS, reads)
         self.learn_topics()
@@ -225,7 +227,7 @@ class MemberProcess(LogProcess):
             case events.FindStart():
                 self._clock.after(self.random.randint(*LATENCY_MS), self._find_start, effect)
             case events.StartFetching():
-                self._start(effect.tenure, effect.offset)
+                self._start(effect.tenure, effect.offset, effect.end)
             case events.Deliver():
                 self._give_batch(effect)
             case events.StopFetching():
@@ -258,12 +260,23 @@ class MemberProcess(LogProcess):
 
     # ---- the application
 
-    def _start(self, tenure: Tenure, offset: int) -> None:
-        self._clock.record(self.name, "fetches", (tenure, offset))
-        fetching = Fetching(self, tenure, *self._found[TopicPartition(*tenure[:2])], offset, self._clock.time_ms)
+    def _start(self, tenure: Tenure, offset: int, end: int | None) -> None:
+        self._clock.record(self.name, "fetches", (tenure, offset, end))
+        found = self._found[TopicPartition(*tenure[:2])]
+        if end is not None:
+            found = found._replace(topic_id=self._topic_of(tenure))
+        fetching = Fetching(self, tenure, *found, offset, end, self._clock.time_ms)
         self.fetching[tenure] = fetching
         self._invariants.started(fetching)
         self._plan(fetching)
+
+    def _topic_of(self, tenure: Tenure) -> str:
+        """Return the id of the topic of which a range is."""
+        state = self._member.context.ranges
+        assert state is not None
+        places = ((at, found) for at, found in state.places.items() if at.place[1:] == tenure[:2])
+        claimed = ((at, held) for at, found in places for held in found.held.values())
+        return next(at.topic_id for at, held in claimed if held.token == tenure.token)
 
     def _finish(self, fetching: Fetching) -> None:
         fetching.is_running = False
@@ -294,11 +307,21 @@ class MemberProcess(LogProcess):
             return
         most = self.random.randint(1, _BATCH)
         offsets = list(self._topics.records(topic, partition, fetching.position, most))
+        if fetching.end is not None:
+            offsets = self._of_range(fetching, offsets, fetching.end)
         if self.settings.delivery is Delivery.AT_LEAST_ONCE:
             self._give(fetching, offsets)
         elif offsets and fetching.position >= fetching.asked:
             fetching.asked = offsets[-1] + 1
             self.deliver(events.Fetched(fetching.tenure, offsets[0], fetching.asked))
+
+    def _of_range(self, fetching: Fetching, offsets: Sequence[int], end: int) -> list[int]:
+        """Return those below the end of a range; if there will be none, say so."""
+        below = [offset for offset in offsets if offset < end]
+        if not below and fetching.position < end <= self._topics.end(*fetching.tenure[:2]):
+            fetching.position = end
+            self.deliver(events.Delivered(fetching.tenure, [], end))
+        return below
 
     def _give(self, fetching: Fetching, offsets: Sequence[int]) -> None:
         if not offsets:
