@@ -119,6 +119,8 @@ STATE_MACHINES = (
     "coordinator.fault_injection",
     "coordinator.security.authorization",
     "consumer.classic_member",
+    "consumer.group_client",
+    "consumer.kip848_client",
     "marshal.holding",
     "marshal.claiming",
     "marshal.admin",

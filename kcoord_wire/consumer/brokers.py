@@ -29,6 +29,7 @@ from kcoord_wire.assignors import Racks, TopicPartition
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.consumer.connection import BrokerConnection, ConnectionSettings
 from kcoord_wire.consumer.errors import BrokerError, ConnectionLostError, TopicError
+from kcoord_wire.consumer.metrics import Metrics
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.kernel.net import address_text
 from kcoord_wire.protocol.api_keys import ApiKey
@@ -60,12 +61,14 @@ class Metadata:
     :ivar counts: topic to its number of partitions; internal topics are in `internal`, too
     :ivar topic_ids: topic to its id; topics without one have no entry
     :ivar internal: the brokers' own topics
+    :ivar refused: topic to the error that does not go away: it may not be read, or its name is not valid
     """
 
     addresses: dict[int, tuple[str, int]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, uuid.UUID] = field(default_factory=dict)
     internal: set[str] = field(default_factory=set)
+    refused: dict[str, TopicError] = field(default_factory=dict)
     _racks: dict[int, str] = field(default_factory=dict)
     _replicas: dict[str, list[list[int]]] = field(default_factory=dict)
     _leaders: dict[TopicPartition, Leader] = field(default_factory=dict)
@@ -88,7 +91,8 @@ class Metadata:
             if topic.name is None:
                 continue
             if error in _FATAL:
-                failures.append(TopicError(topic.name, ErrorCode(error)))
+                self.refused[topic.name] = TopicError(topic.name, ErrorCode(error))
+                failures.append(self.refused[topic.name])
             elif error in _UNKNOWN:
                 self._forget(topic.name)
             elif not error:
@@ -102,6 +106,7 @@ class Metadata:
         self._racks = {broker.node_id: broker.rack for broker in usable if broker.rack is not None}
 
     def _take(self, name: str, topic: m.MetadataResponseTopic) -> bool:
+        self.refused.pop(name, None)
         if topic.topic_id != NO_ID:
             if self.topic_ids.get(name, topic.topic_id) != topic.topic_id:
                 self._forget(name)  # deleted and created again: leader epochs begin anew
@@ -211,20 +216,24 @@ class Brokers:
     """Opens and keeps connections.
 
     :ivar metadata: what is known of the cluster
+    :ivar metrics: of all connections, and of what else the consumer does
     """
 
     def __init__(self, settings: ConsumerSettings) -> None:
         self.metadata = Metadata()
+        self.metrics = Metrics()
         self._bootstrap = settings.addresses
         self._options = ConnectionSettings(
             client_id=settings.client_id,
             tls=settings.tls,
             sasl=settings.sasl,
             request_timeout_ms=settings.request_timeout_ms,
+            metrics=self.metrics,
             # The first batch of a response may be larger than the limits of its request (KIP-74).
             max_response_bytes=max(DEFAULT_MAX_FRAME_SIZE, 2 * settings.fetch_max_bytes),
         )
         self._by_node: dict[int, tuple[tuple[str, int], BrokerConnection]] = {}
+        self._opening: dict[int, asyncio.Lock] = {}
         self._any: BrokerConnection | None = None
         self._finding = asyncio.Lock()
         self._tries = 0
@@ -261,19 +270,22 @@ class Brokers:
             raise failure
 
     async def to(self, node_id: int) -> BrokerConnection:
-        """Return the connection for fetching from a broker. One caller at a time may ask for a broker's.
+        """Return the connection for fetching from a broker, and for asking it for offsets.
 
         :raises BrokerError: it cannot be made
         """
-        address = self.metadata.addresses[node_id]
-        known_address, connection = self._by_node.get(node_id, (None, None))
-        if connection is not None and (known_address != address or connection.lost.done()):
-            await connection.close()
-            connection = None
-        if connection is None:
-            connection = await self.open(*address)
-            self._by_node[node_id] = (address, connection)
-        return connection
+        async with self._opening.setdefault(node_id, asyncio.Lock()):
+            address = self.metadata.addresses.get(node_id)
+            if address is None:  # since the caller has looked
+                raise ConnectionLostError(f"broker {node_id}", "its address is not known any more")
+            known_address, connection = self._by_node.get(node_id, (None, None))
+            if connection is not None and (known_address != address or connection.lost.done()):
+                await connection.close()
+                connection = None
+            if connection is None:
+                connection = await self.open(*address)
+                self._by_node[node_id] = (address, connection)
+            return connection
 
     async def drop_any(self) -> None:
         """Close the connection for Metadata, and begin with another broker next time."""
@@ -325,16 +337,18 @@ class MetadataKeeper:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="consumer metadata")
 
-    async def answer(self, deadline: float) -> None:
+    async def answer(self, deadline: float | None) -> None:
         """Ask, and wait for an answer to a request that has not been sent yet.
 
-        :param deadline: of the loop's clock, in seconds; it passes without an error
+        :param deadline: of the loop's clock, in seconds; it passes without an error. None for none
+        :raises BrokerError: the brokers refuse this client for good
         """
         self._asked_for += 1
         number = self._asked_for
         self.request()
         while self._answered_for < number and await self._signal.wait(deadline):
-            pass
+            if self.failure is not None and not self.failure.retriable:
+                raise self.failure
 
     async def close(self) -> None:
         """End."""
@@ -374,6 +388,7 @@ class MetadataKeeper:
             self._note(error)
             await self._brokers.drop_any()
             self._updated([])
+            self._signal.set()
             return False
         self._note(None)
         complete, failures = self._brokers.metadata.update(response, is_all=wanted is None)

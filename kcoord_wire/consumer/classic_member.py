@@ -1,14 +1,11 @@
-"""A consumer's side of the classic group protocol: join, sync, heartbeat, commit, fetch offsets, leave.
+"""A consumer's side of the classic group protocol: join, sync, heartbeat, leave.
 
 `MemberMachine` is a `machines.Machine`: it has no socket, clock or codec. An `EmbeddedProtocol` turns subscriptions and
 assignments into bytes. It reacts as Kafka's Java consumer does (AbstractCoordinator, ConsumerCoordinator), eager and
 cooperative (KIP-429), dynamic and static (KIP-345).
 
-Laws:
+Laws, besides those of `group_client`:
 
-* ``now`` is milliseconds and never decreases from one call to the next.
-* Requests are numbered 1, 2, 3 ... An answer is accepted once, and only while the connection lasts on which its request
-  was sent: `Close` and `Disconnected` end everything in flight.
 * A partition is in `owned` from its `Assigned` until the application has answered its `Revoking` with `Released`, or
   until its `Lost`.
 * An eager member sends JoinGroup only when it owns no partition.
@@ -18,7 +15,7 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from kcoord_wire import messages as m
@@ -36,22 +33,19 @@ from kcoord_wire.assignors import (
 from kcoord_wire.consumer import member_events as events
 from kcoord_wire.consumer import requests
 from kcoord_wire.consumer.errors import AssignorHookError
-from kcoord_wire.consumer.requests import NEVER, InFlight, Kind, assign, is_static
+from kcoord_wire.consumer.group_client import NO_COORDINATOR, NONE, OVER, GroupClient
+from kcoord_wire.consumer.requests import NEVER, Kind, assign, is_static
 from kcoord_wire.errors import DecodeError
-from kcoord_wire.kernel.machines import Close, Disconnected, Tick
+from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
 
-_NO_COORDINATOR: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
-_FETCH_AGAIN: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT)
 _MAY_JOIN: Final = (events.MemberState.UNJOINED, events.MemberState.STABLE)
 _IN_GENERATION: Final = (events.MemberState.STABLE, events.MemberState.REVOKING, events.MemberState.SYNCING)
-_OVER: Final = (events.MemberState.LEFT, events.MemberState.FAILED)
-_NONE: Final[frozenset[TopicPartition]] = frozenset()
 _EXTRA_MS: Final = 5_000
 """How much longer than the rebalance timeout JoinGroup and SyncGroup may take (Kafka's JOIN_GROUP_TIMEOUT_LAPSE)."""
 
 
-class MemberMachine:
+class MemberMachine(GroupClient):
     """One consumer of a group.
 
     :param settings: its configuration
@@ -59,12 +53,7 @@ class MemberMachine:
     :param embedded: encodes and decodes subscriptions and assignments
     :param host_assigns: as leader, emit `Assigning` and wait for `Distribute` instead of calling the assignor: the host
         may need newer metadata first, or another thread
-    :ivar settings: as given
-    :ivar state: see `MemberState`
     :ivar member_id: as the coordinator gave it; empty before that
-    :ivar generation_id: -1 outside any generation
-    :ivar is_leader: whether it computed the assignment of its generation
-    :ivar owned: the partitions that it holds
     :ivar owned_generation: the generation of its last assignment; -1 before the first
     :ivar joined_for: why it sent its last JoinGroup, whether or not its version has the field (KIP-800)
     :ivar assigned_for: the partition counts for which it, as leader, computed the assignment of its generation
@@ -73,41 +62,28 @@ class MemberMachine:
     __slots__ = (
         "_all_assignors",
         "_assignors",
-        "_coordinator_known",
-        "_effects",
         "_embedded",
-        "_failures",
-        "_fetches_with_poll",
         "_host_assigns",
-        "_in_flight",
         "_is_cooperative",
         "_is_stalled",
         "_is_subscribed",
         "_last_assignment",
         "_next_heartbeat",
-        "_now",
         "_partition_counts",
         "_poll_until",
         "_protocol",
         "_racks",
         "_rejoin_for",
         "_releasing",
-        "_retry_at",
         "_session_ends",
         "_tickets",
         "_topics",
-        "_unfetched",
         "_watched",
         "assigned_for",
-        "generation_id",
-        "is_leader",
         "joined_for",
-        "member_id",
-        "owned",
         "owned_generation",
-        "settings",
-        "state",
     )
+    kinds = (Kind.JOIN, Kind.SYNC, Kind.HEARTBEAT, Kind.LEAVE, *GroupClient.kinds)
 
     def __init__(
         self,
@@ -117,19 +93,13 @@ class MemberMachine:
         *,
         host_assigns: bool = False,
     ) -> None:
-        self.settings = settings
+        super().__init__(settings)
         self.state = events.MemberState.UNJOINED
-        self.member_id = ""
-        self.generation_id = -1
-        self.is_leader = False
-        self.owned = _NONE
         self.owned_generation = -1
         self.joined_for: str | None = None
         self.assigned_for: Mapping[str, int] | None = None
         self._embedded = embedded
         self._host_assigns = host_assigns
-        self._now = 0
-        self._effects: list[events.MemberEffect] = []
         # What the application wants.
         self._topics: tuple[str, ...] = ()
         self._is_subscribed = False  # it is with a pattern that matches nothing, too
@@ -138,21 +108,14 @@ class MemberMachine:
         self._is_cooperative = _are_cooperative(assignors)
         self._is_stalled = False
         self._poll_until = NEVER
-        # The coordinator, and what waits for it.
-        self._coordinator_known = False
-        self._in_flight = InFlight()
-        self._retry_at = 0
-        self._failures = 0  # since the last successful FindCoordinator
         self._next_heartbeat = NEVER
         self._session_ends = NEVER
         # The rebalance.
         self._rejoin_for: str | None = None  # why the next JoinGroup is due; None if it is not
         self._protocol: str | None = None
         self._tickets = 0
-        self._releasing = _NONE
+        self._releasing = NONE
         self._last_assignment: Partitions = {}  # an assignor may report it in its user data
-        self._unfetched = _NONE
-        self._fetches_with_poll = False  # the last OffsetFetch was refused: the application polls before the next
         # What a leader watches.
         self._partition_counts: Mapping[str, int] = {}
         self._racks: Racks = {}
@@ -161,59 +124,16 @@ class MemberMachine:
     # ---- what a host asks
 
     @property
-    def deadline(self) -> int | None:
-        """When the next `Tick` is wanted, in ms; None for never."""
-        if self.state in _OVER or not self._is_subscribed:
-            return None
-        when = self._in_flight.deadline
-        if self._wants_coordinator() or self._wants_join() or self._wants_offsets():
-            when = min(when, self._retry_at)
-        if self.state in _IN_GENERATION:
-            when = min(when, self._poll_until)
-            if not self._in_flight.has(Kind.SYNC):
-                when = min(when, self._session_ends)
-            if self._wants_heartbeat():
-                when = min(when, self._next_heartbeat)
-        return None if when == NEVER else when
-
-    @property
     def topics(self) -> tuple[str, ...]:
         """The subscription."""
         return self._topics
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a request waits for its answer."""
-        return bool(self._in_flight)
-
-    def waits_for(self, request_id: int) -> bool:
-        """Whether the answer to this request would still be accepted."""
-        return request_id in self._in_flight
 
     @property
     def is_at_rest(self) -> bool:
         """Whether it is in a generation with its assignment, and has no reason to rejoin."""
         return self.state is events.MemberState.STABLE and self._rejoin_for is None
 
-    @property
-    def has_offsets(self) -> bool:
-        """Whether the committed offsets of all its partitions are known."""
-        return not self._unfetched
-
-    def handle(self, event: events.MemberEvent, now: int) -> list[events.MemberEffect]:
-        """Take in one event, do what is due, and return the effects; see `machines.Machine`."""
-        self._now = now
-        effects: list[events.MemberEffect] = []
-        self._effects = effects
-        if self.state not in _OVER:
-            _HANDLE[type(event)](self, event)
-            self._proceed()
-        return effects
-
     # ---- what is due
-
-    def _wants_coordinator(self) -> bool:
-        return not self._coordinator_known and not self._in_flight.has(Kind.FIND)
 
     def _wants_join(self) -> bool:
         return (
@@ -223,28 +143,30 @@ class MemberMachine:
             and self.state in _MAY_JOIN
         )
 
-    def _wants_offsets(self) -> bool:
-        return (
-            bool(self._unfetched)
-            and self._coordinator_known
-            and not self._fetches_with_poll
-            and not self._in_flight.has(Kind.FETCH)
-        )
-
     def _wants_heartbeat(self) -> bool:
         return self._coordinator_known and not self._in_flight.has(Kind.HEARTBEAT)
 
-    def _proceed(self) -> None:
-        """Send what is due."""
-        if self.state in _OVER or not self._is_subscribed:
-            return
-        may_retry = self._now >= self._retry_at
-        if may_retry and self._wants_coordinator():
-            self._send(Kind.FIND, requests.find_coordinator(self.settings))
-        if may_retry and self._wants_join():
+    def _is_active(self) -> bool:
+        return self._is_subscribed and self.state not in OVER
+
+    def _next_deadline(self) -> int:
+        when = super()._next_deadline()
+        if self._wants_join():
+            when = min(when, self._retry_at)
+        if self.state in _IN_GENERATION:
+            when = min(when, self._poll_until)
+            if not self._in_flight.has(Kind.SYNC):
+                when = min(when, self._session_ends)
+            if self._wants_heartbeat():
+                when = min(when, self._next_heartbeat)
+        return when
+
+    def _join_if_due(self) -> None:
+        if self._wants_join():
             self._prepare_join()
-        if may_retry and self._wants_offsets():
-            self._send(Kind.FETCH, requests.fetch_offsets(self.settings, self._unfetched), self._unfetched)
+
+    def _proceed(self) -> None:
+        super()._proceed()
         if self.state in _IN_GENERATION and self._now >= self._next_heartbeat and self._wants_heartbeat():
             self._next_heartbeat = self._now + self.settings.heartbeat_interval_ms
             request = requests.heartbeat(self.settings, self.generation_id, self.member_id)
@@ -252,11 +174,6 @@ class MemberMachine:
             # there would end every rebalance whose leader takes longer than the request timeout.
             timeout_ms = self._sync_timeout_ms if self._in_flight.has(Kind.SYNC) else None
             self._send(Kind.HEARTBEAT, request, self.generation_id, timeout_ms)
-
-    def _send(self, kind: Kind, message: Any, context: Any = None, timeout_ms: int | None = None) -> None:
-        wait = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        request_id = self._in_flight.add(kind, context, self._now + wait)
-        self._effects.append(events.SendRequest(request_id, message, getattr(self.settings.versions, kind.value)))
 
     def _tick(self, _event: Tick) -> None:
         now = self._now
@@ -271,50 +188,17 @@ class MemberMachine:
     # ---- the connection and the coordinator
 
     def _arrived(self, event: events.Arrived) -> None:
-        pending = self._in_flight.pop(event.request_id)
-        if pending is None:
-            return
         try:
-            _ANSWERED[pending.kind](self, event.message, pending.context)
+            super()._arrived(event)
         except DecodeError as error:  # of the bytes that other members have sent through the coordinator
             self._effects.append(events.Unreadable(self._protocol or "", str(error)))
             self._leave_until_polled("the embedded protocol cannot be read")
 
-    def _disconnected(self, _event: Disconnected) -> None:
-        self._lose_connection()
-
-    def _lose_connection(self) -> None:
-        self._coordinator_known = False
-        self._back_off()
-        for request in self._in_flight.take_all():
-            if request.kind is Kind.COMMIT:
-                _, offsets, number = request.context
-                self._effects.append(events.NotCommitted(offsets, ErrorCode.NETWORK_EXCEPTION, number))
-            elif request.kind is Kind.JOIN or (request.kind is Kind.SYNC and self.state is events.MemberState.SYNCING):
-                self._unjoin("the connection was lost while joining")
-
-    def _lose_coordinator(self) -> None:
-        self._effects.append(Close())
-        self._lose_connection()
-
-    def _back_off(self) -> None:
-        """Wait before the next try, twice as long as before the last one (KIP-580)."""
-        settings = self.settings
-        # The shift is bounded because a coordinator may be away for days.
-        wait = min(settings.retry_backoff_ms << min(self._failures, 20), settings.retry_backoff_max_ms)
-        self._failures += 1
-        self._retry_at = self._now + wait
-
-    def _found(self, response: Any, _context: Any) -> None:
-        error = requests.found_coordinator(self.settings, response).error_code
-        if error == ErrorCode.NONE:
-            self._coordinator_known = True
-            self._retry_at = self._now
-            self._failures = 0
-        elif error == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-            self._fail(error)
+    def _unanswered(self, request: requests.Pending) -> None:
+        if request.kind is Kind.JOIN or (request.kind is Kind.SYNC and self.state is events.MemberState.SYNCING):
+            self._unjoin("the connection was lost while joining")
         else:
-            self._back_off()
+            super()._unanswered(request)
 
     # ---- joining
 
@@ -334,15 +218,8 @@ class MemberMachine:
         self._unjoin(reason)
 
     def _lose_owned(self) -> None:
-        if self.owned:
-            self._effects.append(events.Lost(self.owned))
-        self.owned = self._releasing = self._unfetched = _NONE
-
-    def _fail(self, error: int) -> None:
-        self._lose_owned()
-        self.state = events.MemberState.FAILED
-        self.generation_id = -1
-        self._effects.append(events.Failed(_named(error)))
+        super()._lose_owned()
+        self._releasing = NONE
 
     def _prepare_join(self) -> None:
         """Revoke what the member may not hold while it joins, then join."""
@@ -367,7 +244,7 @@ class MemberMachine:
             self._commit(event.offsets)
         self.owned -= self._releasing
         self._unfetched -= self._releasing
-        self._releasing = _NONE
+        self._releasing = NONE
         self.state = events.MemberState.STABLE
         if self._rejoin_for is None:
             self._rejoin_for = "partitions were given up"
@@ -409,7 +286,7 @@ class MemberMachine:
         elif error == ErrorCode.UNKNOWN_MEMBER_ID:
             self._reset("the member id was not known to JoinGroup", keep_id=False)
             self._back_off()
-        elif error in _NO_COORDINATOR:
+        elif error in NO_COORDINATOR:
             self._unjoin("the coordinator has moved while joining")
             self._lose_coordinator()
         elif error in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS):
@@ -498,7 +375,7 @@ class MemberMachine:
         elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._reset("SyncGroup was refused", keep_id=error == ErrorCode.ILLEGAL_GENERATION)
             self._back_off()
-        elif error in _NO_COORDINATOR:
+        elif error in NO_COORDINATOR:
             self._unjoin("the coordinator has moved during SyncGroup")
             self._lose_coordinator()
         elif error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -551,7 +428,7 @@ class MemberMachine:
 
     def _react(self, error: int, generation_id: int, request: str) -> None:
         """React to an error about the member's place in the group. One for a past generation is ignored."""
-        if error in _NO_COORDINATOR:
+        if error in NO_COORDINATOR:
             self._lose_coordinator()
         elif generation_id != self.generation_id or self.state not in _IN_GENERATION:
             return
@@ -567,77 +444,10 @@ class MemberMachine:
 
     # ---- offsets
 
-    def _commit_wanted(self, event: events.Commit) -> None:
-        self._commit(event.offsets, event.number)
-
-    def _commit(self, offsets: events.Offsets, number: int = 0) -> None:
+    def _why_not_commit(self) -> ErrorCode | None:
         if self.state not in (events.MemberState.STABLE, events.MemberState.REVOKING):
-            self._effects.append(events.NotCommitted(offsets, ErrorCode.REBALANCE_IN_PROGRESS, number))
-        elif not self._coordinator_known:
-            self._effects.append(events.NotCommitted(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE, number))
-        else:
-            request = requests.commit(self.settings, self.generation_id, self.member_id, offsets)
-            self._send(Kind.COMMIT, request, (self.generation_id, offsets, number))
-
-    def _commit_answered(self, response: Any, context: tuple[int, events.Offsets, int]) -> None:
-        generation_id, offsets, number = context
-        # A partition that the answer leaves out was not committed, as far as the member can know.
-        refused = dict.fromkeys(offsets, int(ErrorCode.UNKNOWN_SERVER_ERROR))
-        for topic in response.topics:
-            for partition in topic.partitions:
-                key = TopicPartition(topic.name, partition.partition_index)
-                if not partition.error_code:
-                    refused.pop(key, None)
-                elif key in refused:
-                    refused[key] = partition.error_code
-        if not refused:
-            self._effects.append(events.Committed(offsets, number))
-            return
-        error = next(iter(refused.values()))
-        taken = {partition: offset for partition, offset in offsets.items() if partition not in refused}
-        if taken:
-            self._effects.append(events.Committed(taken, number))
-        left = {partition: offsets[partition] for partition in refused}
-        self._effects.append(events.NotCommitted(left, _named(error), number))
-        if error == ErrorCode.REQUEST_TIMED_OUT:  # of the coordinator's replication: another may lead by now
-            self._lose_coordinator()
-        else:
-            self._react(error, generation_id, "OffsetCommit")
-
-    def _fetched(self, response: m.OffsetFetchResponse, asked: frozenset[TopicPartition]) -> None:
-        answer = requests.fetched_group(self.settings, response)
-        offsets: dict[TopicPartition, int] = {}
-        refused = dict.fromkeys(sorted(self._unfetched & asked), answer.error_code) if answer.error_code else {}
-        errors = {answer.error_code}
-        for topic in answer.topics:
-            for partition in topic.partitions:
-                key = TopicPartition(topic.name, partition.partition_index)
-                errors.add(partition.error_code)
-                if key not in self._unfetched:
-                    continue
-                if partition.error_code:
-                    refused[key] = partition.error_code
-                else:
-                    offsets[key] = partition.committed_offset
-        if offsets:
-            self._unfetched -= offsets.keys()
-            self._effects.append(events.Fetched(offsets))
-        self._react_to_fetch(errors, {key: _named(error) for key, error in refused.items()}, asked)
-
-    def _react_to_fetch(
-        self, errors: set[int], refused: Mapping[TopicPartition, ErrorCode], asked: frozenset[TopicPartition]
-    ) -> None:
-        """React to the errors of OffsetFetch, which have refused the offsets of these partitions."""
-        lasting = {partition: error for partition, error in refused.items() if error not in _FETCH_AGAIN}
-        if errors.intersection(_NO_COORDINATOR):
-            self._lose_coordinator()
-        elif ErrorCode.GROUP_AUTHORIZATION_FAILED in errors:
-            self._fail(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        elif lasting:
-            self._fetches_with_poll = True
-            self._effects.append(events.NotFetched(lasting))
-        elif self._unfetched & asked:
-            self._back_off()  # the errors pass, or the answer leaves some out
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return super()._why_not_commit()
 
     # ---- what the application wants
 
@@ -669,18 +479,18 @@ class MemberMachine:
         self._reset("", keep_id=False)
         self._rejoin_for = None
 
-    def _polled(self, _event: events.Polled) -> None:
-        self._is_stalled = self._fetches_with_poll = False
+    def _polled(self, event: events.Polled) -> None:
+        super()._polled(event)
+        self._is_stalled = False
         self._poll_until = NEVER
         if self.state is events.MemberState.UNJOINED and self._rejoin_for is None and not self.member_id:
             self._rejoin_for = "the application polls again"
 
     def _leave(self, event: events.Leave) -> None:
         self._send_leave(event.reason)
-        self.owned = self._releasing = self._unfetched = _NONE
+        self._releasing = NONE
         self.generation_id = -1
-        self.state = events.MemberState.LEFT
-        self._effects.append(events.Left())
+        super()._leave(event)
 
     def _send_leave(self, reason: str | None) -> None:
         """Send LeaveGroup, unless the member is static: it comes back, or its session ends (KIP-345)."""
@@ -690,13 +500,27 @@ class MemberMachine:
     def _left(self, _response: Any, _context: Any) -> None:
         """Ignore the answer to LeaveGroup: the member no longer depends on it."""
 
-
-def _named(error: int) -> ErrorCode:
-    """Return the error of this number; UNKNOWN_SERVER_ERROR for one that is newer than `ErrorCode`."""
-    try:
-        return ErrorCode(error)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+    _handlers = {  # noqa: RUF012
+        **GroupClient._handlers,
+        events.Arrived: _arrived,
+        Tick: _tick,
+        events.TopicsKnown: _topics_known,
+        events.Distribute: _distribute,
+        events.Subscribe: _subscribe,
+        events.Offer: _offer,
+        events.Released: _released,
+        events.Rejoin: _enforce_rebalance,
+        events.Stalled: _stall,
+        events.Polled: _polled,
+        events.Leave: _leave,
+    }
+    _answers = {  # noqa: RUF012
+        **GroupClient._answers,
+        Kind.JOIN: _joined,
+        Kind.SYNC: _synced,
+        Kind.HEARTBEAT: _heartbeat_answered,
+        Kind.LEAVE: _left,
+    }
 
 
 def _run_hook(assignor: Assignor, name: Literal["on_join", "on_assignment"], *arguments: Any) -> Any:
@@ -713,30 +537,3 @@ def _run_hook(assignor: Assignor, name: Literal["on_join", "on_assignment"], *ar
 
 def _are_cooperative(assignors: Sequence[Assignor]) -> bool:
     return all(assignor.protocol is RebalanceProtocol.COOPERATIVE for assignor in assignors)
-
-
-_HANDLE: Final[Mapping[type, Callable[[MemberMachine, Any], None]]] = {
-    events.Arrived: MemberMachine._arrived,
-    Disconnected: MemberMachine._disconnected,
-    Tick: MemberMachine._tick,
-    events.TopicsKnown: MemberMachine._topics_known,
-    events.Distribute: MemberMachine._distribute,
-    events.Subscribe: MemberMachine._subscribe,
-    events.Offer: MemberMachine._offer,
-    events.Released: MemberMachine._released,
-    events.Commit: MemberMachine._commit_wanted,
-    events.Rejoin: MemberMachine._enforce_rebalance,
-    events.Stalled: MemberMachine._stall,
-    events.Polled: MemberMachine._polled,
-    events.Leave: MemberMachine._leave,
-}
-
-_ANSWERED: Final[Mapping[Kind, Callable[[MemberMachine, Any, Any], None]]] = {
-    Kind.FIND: MemberMachine._found,
-    Kind.JOIN: MemberMachine._joined,
-    Kind.SYNC: MemberMachine._synced,
-    Kind.HEARTBEAT: MemberMachine._heartbeat_answered,
-    Kind.COMMIT: MemberMachine._commit_answered,
-    Kind.FETCH: MemberMachine._fetched,
-    Kind.LEAVE: MemberMachine._left,
-}

@@ -33,12 +33,12 @@ import asyncio
 import inspect
 import logging
 import re
-from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import member_events as events
@@ -52,13 +52,14 @@ from kcoord_wire.consumer.errors import (
     ListenerError,
     TopicError,
 )
-from kcoord_wire.consumer.fetching import Fetcher
-from kcoord_wire.consumer.member_events import Assigned, Lost, Revoking
-from kcoord_wire.consumer.membership import Membership
+from kcoord_wire.consumer.fetching import Fetcher, OffsetAndTimestamp
+from kcoord_wire.consumer.member_events import Assigned, Lost, OffsetAndMetadata, Revoking
+from kcoord_wire.consumer.membership import Membership, machine_of
 from kcoord_wire.consumer.positions import EARLIEST, LATEST, ConsumerRecord, Positions
 from kcoord_wire.consumer.settings import ConsumerSettings
 
 Partitions = frozenset[TopicPartition]
+_T = TypeVar("_T")
 
 _NONE: Final[Partitions] = frozenset()
 
@@ -203,8 +204,25 @@ _LOG: Final = logging.getLogger(__name__)
 _NO_OFFSET: Final = 1 << 63
 
 
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadata:
+    """Who commits, for a producer that commits offsets in a transaction (KIP-447): the coordinator refuses them if the
+    group has moved on.
+
+    :ivar generation_id: the member's epoch, in a group of KIP-848; -1 outside of a generation
+    :ivar member_id: empty for none
+    """
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+
+
 class Consumer:
-    """A member of a consumer group. One task at a time may use it, on one event loop; other threads may not.
+    """A member of a consumer group, or a reader of partitions that it assigns itself.
+
+    One task at a time may use it, on one event loop; other threads may not.
 
     :param settings: see there
     """
@@ -215,6 +233,8 @@ class Consumer:
         self._callbacks = Callbacks(self._positions, self._before_revocation, self._released)
         self._signal = Signal()
         self._topics: frozenset[str] = frozenset()
+        self._asked: Counter[str] = Counter()  # topics that the application asks about
+        self._is_manual = False  # the application assigns
         self._pattern: re.Pattern[str] | None = None
         self._brokers = Brokers(settings)
         self._metadata = MetadataKeeper(settings, self._brokers, self._wanted_topics, self._metadata_updated)
@@ -225,6 +245,8 @@ class Consumer:
         self._in_hand: dict[TopicPartition, int] = {}  # the first offsets that the last poll has returned
         self._is_closed = False
         self._next_commit = 0.0
+        self._polled_at: float | None = None
+        self._rebalancing_since: float | None = None
 
     # ---- life
 
@@ -276,6 +298,7 @@ class Consumer:
         """
         membership = self._membership
         if membership is None:
+            self._forget_assignment()
             return
         deadline = _now() + timeout_ms / 1000
         async with AsyncExitStack() as stack:
@@ -283,7 +306,17 @@ class Consumer:
             stack.push_async_callback(membership.leave, reason, deadline)
             if self.settings.enable_auto_commit:
                 await self._commit_at_the_end(deadline, is_finished=is_finished)
-            await self._callbacks.revoke_all()
+            if self._is_manual:
+                self._forget_assignment()
+            else:
+                await self._callbacks.revoke_all()
+
+    def _forget_assignment(self) -> None:
+        """Drop what the application has assigned itself; it needs no call of its listener."""
+        if self._is_manual:
+            self._is_manual = False
+            self._topics = frozenset()
+            self._positions.drop(self._positions.announced)
 
     async def _commit_at_the_end(self, deadline: float, *, is_finished: bool) -> None:
         offsets = self._positions.consumed()
@@ -305,8 +338,11 @@ class Consumer:
         :raises TypeError: `topics` is a single string, or has something else in it
         :raises ValueError: there are no topics
         :raises ConsumerClosedError: it is closed
+        :raises ConsumerError: there is no ``group_id``, or the application assigns partitions itself
         """
         self._check_open()
+        if self._is_manual:
+            raise ConsumerError("the application assigns partitions itself; `unsubscribe` ends that")
         names = frozenset([topics.pattern] if isinstance(topics, re.Pattern) else topics)
         if isinstance(topics, str) or not all(isinstance(name, str) for name in names):
             raise TypeError(f"topics are a list of names or a compiled pattern, not {topics!r}")
@@ -318,14 +354,51 @@ class Consumer:
             self._pattern, self._topics = None, names
         if listener is not None:
             self._callbacks.listener = listener
+        self._begin_membership(is_member=True)
+        self._metadata.request()
+
+    def _begin_membership(self, *, is_member: bool) -> None:
         if self._membership is None:
-            self._membership = Membership(self.settings, self._brokers, self._metadata, self._notified, self._reported)
+            machine = machine_of(self.settings, is_member=is_member)
+            self._membership = Membership(
+                self.settings, machine, self._brokers, self._metadata, self._notified, self._reported
+            )
             self._membership.deliver(events.Stalled())
             self._next_commit = _now() + self.settings.auto_commit_interval_ms / 1000
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions, and no others from now on, without being a member of a group. No listener is called.
+
+        With a ``group_id`` the positions begin at the group's committed offsets, and can be committed; the coordinator
+        refuses commits while the group has members. A partition that stays keeps its position.
+
+        :raises ValueError: there are no partitions
+        :raises ConsumerClosedError: it is closed
+        :raises ConsumerError: there is a subscription
+        """
+        self._check_open()
+        wanted = frozenset(partitions)
+        if not wanted:
+            raise ValueError("an assignment needs a partition; `unsubscribe` ends one")
+        if self._membership is not None and not self._is_manual:
+            raise ConsumerError("there is a subscription; `unsubscribe` ends it")
+        if self.settings.group_id is not None:
+            self._begin_membership(is_member=False)
+        self._is_manual = True
+        new = wanted - self._positions.announced
+        self._positions.drop(self._positions.announced - wanted)
+        self._positions.assign(new)
+        self._positions.announce(new)
+        self._topics = frozenset(partition.topic for partition in wanted)
+        if self._membership is None:
+            self._positions.start(dict.fromkeys(new, -1))
+        self._tell(events.Assign(wanted))
         self._metadata.request()
 
     async def unsubscribe(self) -> None:
         """Give up the partitions, as `close` does, and leave the group. Subscribing again joins as a new member.
+
+        Also ends what `assign` has begun.
 
         :raises ListenerError: the listener has failed; the group is left all the same
         """
@@ -336,11 +409,11 @@ class Consumer:
 
     @property
     def subscription(self) -> frozenset[str]:
-        """The topics; of a pattern, those that match at present."""
-        return self._topics
+        """The topics; of a pattern, those that match at present. There are none beside `assign`."""
+        return frozenset() if self._is_manual else self._topics
 
     def _wanted_topics(self) -> Collection[str] | None:
-        return None if self._pattern is not None else self._topics
+        return None if self._pattern is not None else self._topics | self._asked.keys()
 
     def _metadata_updated(self, failures: list[TopicError]) -> None:
         """Take in new metadata: subscribe to what the pattern matches, and let the leader compare the topics."""
@@ -355,8 +428,12 @@ class Consumer:
             matching = metadata.matching(self._pattern, exclude_internal=self.settings.exclude_internal_topics)
             self._topics = frozenset(matching)
         if self._membership is not None and metadata.addresses:
-            self._membership.deliver(events.TopicsKnown(dict(metadata.counts), metadata.racks_of(metadata.counts)))
-            self._membership.deliver(events.Subscribe(tuple(sorted(self._topics))))
+            known = events.TopicsKnown(
+                dict(metadata.counts), metadata.racks_of(metadata.counts), dict(metadata.topic_ids)
+            )
+            self._membership.deliver(known)
+            if not self._is_manual:
+                self._membership.deliver(events.Subscribe(tuple(sorted(self._topics))))
         self._fetcher.start()
         self._signal.set()
 
@@ -365,6 +442,7 @@ class Consumer:
     def _notified(self, effect: events.MemberEffect) -> None:
         match effect:
             case events.Assigned() | events.Revoking() | events.Lost():
+                self._note_rebalance(effect)
                 self._callbacks.add(effect)
             case events.Fetched():
                 self._positions.start(effect.offsets)
@@ -376,6 +454,17 @@ class Consumer:
             case _:
                 pass
         self._signal.set()
+
+    def _note_rebalance(self, effect: Assigned | Revoking | Lost) -> None:
+        """Count a rebalance, from the first partition that is given up to the assignment."""
+        metrics = self._brokers.metrics
+        if isinstance(effect, Lost):
+            metrics.count("lost_partitions_total", len(effect.partitions))
+        if not isinstance(effect, Assigned):
+            self._rebalancing_since = self._rebalancing_since or _now()
+            return
+        since, self._rebalancing_since = self._rebalancing_since, None
+        metrics.took("rebalance", 0 if since is None else _now() - since)
 
     def _reported(self, error: ConsumerError) -> None:
         self._positions.fail(error)
@@ -416,17 +505,20 @@ class Consumer:
             raise ValueError(f"max_records must be 1 or more, not {max_records}")
         if self._poller is not None:
             raise ConcurrentPollError("another task is polling")
-        if self._membership is None:
+        if self._membership is None and not self._is_manual:
             raise ConsumerError("there is no subscription")
         most = min(max_records or self.settings.max_poll_records, self.settings.max_poll_records)
         deadline = None if timeout_ms is None else _now() + timeout_ms / 1000
         self._poller = asyncio.current_task()
+        if self._polled_at is not None:
+            self._brokers.metrics.took("poll", _now() - self._polled_at)
         try:
             await asyncio.sleep(0)  # for the background, if the application polls without ever waiting
             self._commit_at_intervals()
             return await self._poll(most, deadline)
         finally:
             self._poller = None
+            self._polled_at = _now()
             self._tell(events.Stalled())
             self._signal.set()
 
@@ -445,6 +537,7 @@ class Consumer:
                 self._in_hand.setdefault(TopicPartition(record.topic, record.partition), record.offset)
             self._fetcher.start()
             if records:
+                self._brokers.metrics.count("records_consumed_total", len(records))
                 return records
             if not self._positions.failures and not await self._signal.wait(deadline):
                 return []
@@ -473,10 +566,11 @@ class Consumer:
 
     # ---- commits
 
-    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+    async def commit(self, offsets: events.Offsets | None = None) -> None:
         """Commit offsets, and wait for the coordinator. What may succeed later is tried again.
 
-        :param offsets: by default the positions: the offsets after the last records that `poll` has returned
+        :param offsets: numbers, or `OffsetAndMetadata`; by default the positions: the offsets after the last records
+            that `poll` has returned
         :raises CommitFailedError: they were refused; `PollIntervalExceededError` if for want of a poll
         :raises ValueError: an offset is negative, or does not fit into 64 bits
         :raises TypeError: an offset is no int
@@ -488,7 +582,7 @@ class Consumer:
             async with asyncio.timeout(self.settings.default_api_timeout_ms / 1000):
                 while left:
                     try:
-                        return await self._member().commit(left)
+                        return await self._committing(left)
                     except CommitFailedError as error:
                         if not error.error.retriable:
                             raise
@@ -499,19 +593,32 @@ class Consumer:
             detail = f"{len(left)} offsets were not committed in {self.settings.default_api_timeout_ms} ms"
             raise ConsumerTimeoutError(detail) from None
 
-    def commit_async(self, offsets: Mapping[TopicPartition, int] | None = None) -> asyncio.Future[None]:
+    def commit_async(self, offsets: events.Offsets | None = None) -> asyncio.Future[None]:
         """Commit offsets without waiting; the future raises `CommitFailedError`. Nothing is tried again.
 
         :param offsets: as in `commit`
         """
-        future = self._member().commit(self._offsets(offsets))
+        future = self._committing(self._offsets(offsets))
         future.add_done_callback(_retrieve)
         return future
 
-    def _offsets(self, given: Mapping[TopicPartition, int] | None) -> Mapping[TopicPartition, int]:
+    def _committing(self, offsets: events.Offsets) -> asyncio.Future[None]:
+        began = _now()
+
+        def note(future: asyncio.Future[None]) -> None:
+            if not future.cancelled():
+                self._brokers.metrics.took("commit", _now() - began)
+                self._brokers.metrics.count("failed_commits_total", future.exception() is not None)
+
+        future = self._member().commit(offsets)
+        future.add_done_callback(note)
+        return future
+
+    def _offsets(self, given: events.Offsets | None) -> events.Offsets:
         if given is None:
             return self._positions.consumed()
-        for partition, offset in given.items():
+        for partition, each in given.items():
+            offset = each.offset if isinstance(each, OffsetAndMetadata) else each
             if not isinstance(offset, int):
                 raise TypeError(f"{partition} cannot be at offset {offset!r}: an offset is an int")
             if not 0 <= offset < _NO_OFFSET:
@@ -519,17 +626,53 @@ class Consumer:
         return given
 
     def _commit_at_intervals(self) -> None:
-        if self.settings.enable_auto_commit and _now() >= self._next_commit:
+        if self.settings.enable_auto_commit and self._membership is not None and _now() >= self._next_commit:
             self._next_commit = _now() + self.settings.auto_commit_interval_ms / 1000
             self._commit_in_the_background(self._positions.consumed())
 
     def _commit_in_the_background(self, offsets: Mapping[TopicPartition, int]) -> None:
         if offsets:
-            self._member().commit(offsets).add_done_callback(_note_result)
+            self._committing(offsets).add_done_callback(_note_result)
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return what the group has committed for these partitions, its own or others; None where that is nothing.
+
+        :raises TopicError: a topic may not be read, or is not known
+        :raises GroupError: the group may not be read
+        :raises ConsumerError: there is neither a subscription nor an assignment, or no ``group_id``
+        :raises ConsumerTimeoutError: there was no answer within ``default_api_timeout_ms``
+        """
+        wanted = frozenset(partitions)
+        return await self._within_timeout("the committed offsets are not known", self._committed(wanted))
+
+    async def _committed(self, wanted: frozenset[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        failures = 0
+        while left := wanted - found.keys():
+            known = await self._member().committed(left)
+            if known is not None:
+                found |= {each: offset if offset.offset >= 0 else None for each, offset in known.offsets.items()}
+                for partition, error in known.errors.items():
+                    if error and not error.retriable:
+                        raise TopicError(partition.topic, error)
+            if self._failure is not None:
+                raise self._failure
+            if wanted - found.keys():
+                failures += 1
+                await asyncio.sleep(backoff_seconds(self.settings, failures))
+        return found
+
+    async def _within_timeout(self, what: str, doing: Coroutine[Any, Any, _T]) -> _T:
+        limit = self.settings.default_api_timeout_ms
+        try:
+            async with asyncio.timeout(limit / 1000):
+                return await doing
+        except TimeoutError:
+            raise ConsumerTimeoutError(f"{what} within {limit} ms") from None
 
     def _member(self) -> Membership:
         if self._membership is None:
-            raise ConsumerError("there is no subscription")
+            raise ConsumerError("there is no group_id" if self._is_manual else "there is no subscription")
         return self._membership
 
     # ---- positions
@@ -596,20 +739,125 @@ class Consumer:
         """The partitions that are paused."""
         return frozenset(state.partition for state in self._positions if state.is_paused)
 
+    # ---- what the brokers have
+
+    async def partitions_for(self, topic: str) -> frozenset[TopicPartition]:
+        """Return the partitions of a topic, of any.
+
+        :raises TopicError: it may not be read, or its name is not valid
+        :raises ConsumerTimeoutError: it is not known within ``default_api_timeout_ms``
+        """
+        metadata = self._brokers.metadata
+
+        async def wait() -> frozenset[TopicPartition]:
+            while topic not in metadata.counts:
+                if topic in metadata.refused:
+                    raise metadata.refused[topic]
+                await self._metadata.answer(None)
+            return frozenset(TopicPartition(topic, index) for index in range(metadata.counts[topic]))
+
+        return await self._asking([topic], f"the topic {topic!r} is not known", wait())
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offsets that the brokers have, of any partitions.
+
+        :raises TopicError: a topic may not be read, or its name is not valid
+        :raises ConsumerTimeoutError: they are not known within ``default_api_timeout_ms``
+        """
+        return await self._ends(EARLIEST, partitions)
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offsets after the last records, of any partitions; with ``read_committed`` the last stable ones.
+
+        :raises TopicError, ConsumerTimeoutError: as of `beginning_offsets`
+        """
+        return await self._ends(LATEST, partitions)
+
+    async def _ends(self, timestamp: int, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        found = await self._look_for(dict.fromkeys(partitions, timestamp))
+        return {partition: place.offset for partition, place in found.items() if place is not None}
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first records from these times on, of any partitions; None where there is none.
+
+        :param timestamps: ms since 1970 UTC
+        :raises ValueError: a time is negative
+        :raises TopicError, ConsumerTimeoutError: as of `beginning_offsets`
+        """
+        for partition, timestamp in timestamps.items():
+            if timestamp < 0:
+                raise ValueError(f"{partition} cannot be looked up at time {timestamp}")
+        return await self._look_for(timestamps)
+
+    async def _look_for(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        async def look() -> dict[TopicPartition, OffsetAndTimestamp | None]:
+            if any(self._brokers.metadata.leader(partition) is None for partition in timestamps):
+                await self._metadata.answer(None)
+            return await self._fetcher.look_up(timestamps)
+
+        topics = {partition.topic for partition in timestamps}
+        return await self._asking(topics, f"{len(timestamps)} offsets are not known", look())
+
+    async def _asking(self, topics: Collection[str], what: str, doing: Coroutine[Any, Any, _T]) -> _T:
+        """Do something for which the metadata of these topics is needed."""
+        self._asked.update(topics)
+        try:
+            return await self._within_timeout(what, doing)
+        finally:
+            self._asked -= Counter(topics)
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """Return how many records of a partition are still to come, by what the last fetch of it said; None before the
+        first one, and while the position is not known. With ``read_committed`` only what is stable counts.
+
+        :raises NotAssignedError: the partition is not assigned
+        """
+        return self._positions.state(partition).lag
+
+    def metrics(self) -> dict[str, float]:
+        """Return what this consumer has done: counts, and milliseconds of what takes time.
+
+        The time of a poll is that between two of them, of a rebalance that from the first partition given up to the
+        assignment. At present: ``assigned_partitions``, and ``records_lag_max``, the largest `current_lag`.
+        """
+        lags = [state.lag for state in self._positions if state.lag is not None]
+        now: dict[str, float] = {"assigned_partitions": len(self.assignment), "records_lag_max": max(lags, default=0)}
+        return self._brokers.metrics.values() | now
+
     # ---- the group
 
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return what a producer passes on to commit offsets in a transaction.
+
+        :raises ConsumerError: there is no ``group_id``
+        """
+        settings = self.settings
+        if settings.group_id is None:
+            raise ConsumerError("there is no group_id")
+        return ConsumerGroupMetadata(settings.group_id, self.generation_id, self.member_id, settings.group_instance_id)
+
     def enforce_rebalance(self, reason: str | None = None) -> None:
-        """Rejoin with the next `poll`, so that the group rebalances (KIP-568). Nothing happens during a rebalance."""
+        """Rejoin with the next `poll`, so that the group rebalances (KIP-568). Nothing happens during a rebalance, nor,
+        as in Java, in a group of KIP-848.
+
+        :raises ConsumerError: there is no subscription
+        """
+        if self._is_manual:
+            raise ConsumerError("there is no subscription")
         self._member().deliver(events.Rejoin(reason))
 
     @property
     def member_id(self) -> str:
-        """As the coordinator gave it; empty outside the group."""
+        """As the coordinator gave it, or, in a group of KIP-848, as this member chose it; empty outside the group."""
         return self._membership.machine.member_id if self._membership is not None else ""
 
     @property
     def generation_id(self) -> int:
-        """Of the group; -1 outside of one."""
+        """Of the group; in one of KIP-848 the member's epoch; -1 outside of one."""
         return self._membership.machine.generation_id if self._membership is not None else -1
 
     def _check_open(self) -> None:

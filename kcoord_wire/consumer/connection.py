@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Self, cast
 
@@ -26,6 +26,7 @@ import kcoord_wire as kw
 from kcoord_wire import messages as m
 from kcoord_wire.codec.framing import DEFAULT_MAX_FRAME_SIZE
 from kcoord_wire.consumer import errors
+from kcoord_wire.consumer.metrics import Metrics
 from kcoord_wire.consumer.settings import Sasl, SaslError, sasl_tokens
 from kcoord_wire.kernel.net import address_text, guess_protocol
 from kcoord_wire.protocol.api_keys import ApiKey, api_name
@@ -50,6 +51,7 @@ class ConnectionSettings:
     :ivar sasl: authenticate
     :ivar connect_timeout_ms: for TCP and TLS (``socket.connection.setup.timeout.ms``)
     :ivar request_timeout_ms: for each response, unless the request has its own
+    :ivar metrics: where requests are counted
     :ivar max_response_bytes: the largest response accepted, without its four bytes of size
     """
 
@@ -59,6 +61,7 @@ class ConnectionSettings:
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
     max_response_bytes: int = DEFAULT_MAX_FRAME_SIZE
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 @dataclass(slots=True)
@@ -66,6 +69,7 @@ class _Waiting:
     """Who waits for a response, and when the connection is given up for lack of it."""
 
     future: asyncio.Future[Any]
+    since: float
     timer: asyncio.TimerHandle | None = None
 
     def end(self) -> None:
@@ -146,6 +150,7 @@ class BrokerConnection(asyncio.Protocol):
         self.lost.set_result(error)
         for waiting in (*self._waiting(), *(waiting for _, waiting in self._held or ())):
             waiting.end()
+            self._settings.metrics.count("failed_requests_total")
             if not waiting.future.done():
                 waiting.future.set_exception(error)
         self._held = None
@@ -195,7 +200,7 @@ class BrokerConnection(asyncio.Protocol):
         if self.lost.done():
             raise self.lost.result()
         settings = self._settings
-        waiting = _Waiting(self._loop.create_future())
+        waiting = _Waiting(self._loop.create_future(), self._loop.time())
         if self._held is None or at_once:
             self._write(self._wire.send(message, version, context=waiting))
         else:
@@ -249,6 +254,7 @@ class BrokerConnection(asyncio.Protocol):
         if isinstance(event, kw.Response):
             waiting: _Waiting = event.request.context
             waiting.end()
+            self._settings.metrics.took("request", self._loop.time() - waiting.since)
             if not waiting.future.done():
                 if event.error is None:
                     waiting.future.set_result(event.message)

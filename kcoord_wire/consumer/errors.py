@@ -13,10 +13,11 @@ Source: the exceptions of Kafka's Java consumer (org.apache.kafka.clients.consum
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import ClassVar
 
 from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.consumer.member_events import Offsets
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 
@@ -118,7 +119,7 @@ class CommitFailedError(ConsumerError):
     :ivar error: why
     """
 
-    def __init__(self, offsets: Mapping[TopicPartition, int], error: ErrorCode) -> None:
+    def __init__(self, offsets: Offsets, error: ErrorCode) -> None:
         super().__init__(f"{error.name}: {error.meaning}")
         self.offsets = dict(offsets)
         self.error = error

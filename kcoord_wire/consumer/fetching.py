@@ -20,7 +20,7 @@ Source: kafka/clients `AbstractFetch.java`, `FetchCollector.java`, `OffsetFetche
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -114,6 +114,9 @@ def take_records(asked: Asked, response: m.FetchResponse, positions: Positions, 
             if state is None or not positions.is_current(state) or state.offset != offset or state.fetched is not None:
                 continue
             stale |= _take_partition(state, offset, partition, positions, settings)
+            end = partition.last_stable_offset if _isolation(settings) else partition.high_watermark
+            if not partition.error_code and end >= 0:
+                state.end_offset = end
     return stale
 
 
@@ -137,43 +140,68 @@ def _take_partition(
     return bool(error) and error != ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def ask_for_offsets(states: Iterable[PartitionState], metadata: Metadata, settings: ConsumerSettings) -> Asked:
-    """Return a ListOffsets request for partitions with a ``reset_to``."""
-    asked: dict[TopicPartition, tuple[PartitionState, int]] = {}
+def list_offsets(
+    timestamps: Mapping[TopicPartition, int], metadata: Metadata, settings: ConsumerSettings
+) -> m.ListOffsetsRequest:
+    """Return the request for the offsets of these timestamps, in ms, or `EARLIEST` or `LATEST`."""
     topics: dict[str, m.ListOffsetsRequestListOffsetsTopic] = {}
-    for state in states:
-        name, index = state.partition
-        timestamp, leader = state.reset_to, metadata.leader(state.partition)
-        assert timestamp is not None  # the caller has chosen such partitions
-        assert leader is not None
-        asked[state.partition] = state, timestamp
+    for partition, timestamp in timestamps.items():
+        name, index = partition
+        leader = metadata.leader(partition)
+        assert leader is not None  # the caller has chosen such partitions
         topics.setdefault(name, m.ListOffsetsRequestListOffsetsTopic(name=name)).partitions.append(
             m.ListOffsetsRequestListOffsetsPartition(
                 partition_index=index, current_leader_epoch=leader.epoch, timestamp=timestamp
             )
         )
-    request = m.ListOffsetsRequest(replica_id=-1, isolation_level=_isolation(settings), topics=list(topics.values()))
-    return Asked(request, asked, {})
+    return m.ListOffsetsRequest(replica_id=-1, isolation_level=_isolation(settings), topics=list(topics.values()))
+
+
+def listed_offsets(
+    response: m.ListOffsetsResponse,
+) -> Iterator[tuple[TopicPartition, m.ListOffsetsResponseListOffsetsPartitionResponse]]:
+    """Yield the partitions of the response, each with its answer."""
+    for topic in response.topics:
+        for partition in topic.partitions:
+            yield TopicPartition(topic.name, partition.partition_index), partition
+
+
+def ask_for_offsets(states: Iterable[PartitionState], metadata: Metadata, settings: ConsumerSettings) -> Asked:
+    """Return a ListOffsets request for partitions with a ``reset_to``."""
+    asked = {state.partition: (state, state.reset_to) for state in states if state.reset_to is not None}
+    timestamps = {partition: timestamp for partition, (_, timestamp) in asked.items()}
+    return Asked(list_offsets(timestamps, metadata, settings), asked, {})
 
 
 def take_offsets(asked: Asked, response: m.ListOffsetsResponse, positions: Positions) -> bool:
     """Take in the response to ListOffsets; return whether some partitions have to be asked for again."""
     left = dict(asked.states)
     stale = False
-    for topic in response.topics:
-        for partition in topic.partitions:
-            key = TopicPartition(topic.name, partition.partition_index)
-            state, timestamp = left.pop(key, (None, 0))
-            if state is None or not positions.is_current(state) or state.reset_to != timestamp:
-                continue
-            if partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                positions.fail(TopicError(key.topic, ErrorCode(partition.error_code)))
-                stale = True
-            elif partition.error_code or partition.offset < 0:
-                stale = True
-            else:
-                state.move(partition.offset, partition.leader_epoch)
+    for key, answer in listed_offsets(response):
+        state, timestamp = left.pop(key, (None, 0))
+        if state is None or not positions.is_current(state) or state.reset_to != timestamp:
+            continue
+        if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            positions.fail(TopicError(key.topic, ErrorCode(answer.error_code)))
+            stale = True
+        elif answer.error_code or answer.offset < 0:
+            stale = True
+        else:
+            state.move(answer.offset, answer.leader_epoch)
     return stale or bool(left)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndTimestamp:
+    """A record's place in its partition.
+
+    :ivar timestamp: its time, ms since 1970 UTC; -1 where it is the end that was asked for
+    :ivar leader_epoch: -1 for unknown
+    """
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
 
 
 class Fetcher:
@@ -203,6 +231,58 @@ class Fetcher:
         for node_id in self._work().keys() - self._tasks.keys():
             task = asyncio.get_running_loop().create_task(self._serve(node_id), name=f"consumer fetches from {node_id}")
             self._tasks[node_id] = task
+
+    async def look_up(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Ask the leaders for the first records from these times on, again until all of them have answered.
+
+        :param timestamps: in ms, or `EARLIEST` or `LATEST`
+        :returns: None for a partition without such a record
+        :raises TopicError: a topic may not be read, or its name is not valid
+        :raises BrokerError: a broker refuses this client for good
+        """
+        found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
+        failures = 0
+        while left := timestamps.keys() - found.keys():
+            metadata = self._brokers.metadata
+            by_leader: dict[int, dict[TopicPartition, int]] = {}
+            for partition in sorted(left):
+                if partition.topic in metadata.refused:
+                    raise metadata.refused[partition.topic]
+                leader = metadata.leader(partition)
+                if leader is not None:
+                    by_leader.setdefault(leader.node_id, {})[partition] = timestamps[partition]
+            answers = await asyncio.gather(*(self._look_up_at(*each) for each in by_leader.items()))
+            found |= {partition: offset for answer in answers for partition, offset in answer.items()}
+            if timestamps.keys() - found.keys():
+                failures += 1
+                self._refresh()
+                await asyncio.sleep(backoff_seconds(self._settings, failures))
+        return found
+
+    async def _look_up_at(
+        self, node_id: int, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Ask one leader; return what it knows."""
+        try:
+            connection = await self._brokers.to(node_id)
+            version = connection.highest_version(ApiKey.LIST_OFFSETS, NEWEST_LIST_OFFSETS)
+            metadata = self._brokers.metadata
+            asked = {each: time for each, time in timestamps.items() if metadata.leader(each) is not None}
+            response = await connection.request(list_offsets(asked, metadata, self._settings), version)
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            return {}
+        found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
+        for partition, answer in listed_offsets(response):
+            if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise TopicError(partition.topic, ErrorCode(answer.error_code))
+            if not answer.error_code and partition in timestamps:
+                place = OffsetAndTimestamp(answer.offset, answer.timestamp, answer.leader_epoch)
+                found[partition] = place if answer.offset >= 0 else None
+        return found
 
     async def close(self) -> None:
         """End; requests in flight are given up."""
@@ -275,8 +355,13 @@ class Fetcher:
             return stale
         version = connection.highest_version(ApiKey.FETCH, newest_fetch(wanted, metadata))
         asked = ask_for_records(wanted, metadata, self._settings, version, room)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         response = await connection.request(asked.message, version)
-        return take_records(asked, response, self._positions, self._settings) or stale
+        is_stale = take_records(asked, response, self._positions, self._settings)
+        self._brokers.metrics.took("fetch", loop.time() - began)
+        self._brokers.metrics.count("bytes_fetched_total", sum(each.fetched.size for each in wanted if each.fetched))
+        return is_stale or stale
 
     def _may_fetch(self, state: PartitionState) -> bool:
         """Whether the partition is still assigned, wants records and has a leader: it may have changed meanwhile."""

@@ -15,7 +15,8 @@ Laws:
 * A member that is fenced or unknown loses all partitions at once, and joins again.
 * The state is a value: two members with equal `state_key` behave alike from then on.
 
-It is for the simulation: it fetches no records, and its partitions have ids of topics, not names.
+It knows no names of topics, fetches nothing, and takes its coordinator for known: `kip848_client` adds that for the
+consumer; in the simulation it runs alone.
 
 Source: KIP-848 "Client State Machine"; Kafka's `AbstractMembershipManager.java`,
 `ConsumerHeartbeatRequestManager.java`.
@@ -27,10 +28,11 @@ import enum
 import uuid
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kcoord_wire import messages as m
 from kcoord_wire.consumer.member_events import Arrived, SendRequest
+from kcoord_wire.consumer.requests import commit_of
 from kcoord_wire.kernel.machines import Close, Disconnected, Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
 
@@ -70,6 +72,7 @@ class MemberSettings:
 
     :ivar member_id: chosen by itself, and never used again by another process
     :ivar instance_id: of a static member; None for a dynamic one
+    :ivar rack: ``client.rack``
     :ivar assignor: the server assignor that it asks for; None leaves the choice to the coordinator
     :ivar rebalance_timeout_ms: what it may take to give partitions up
     :ivar request_timeout_ms: after which a heartbeat that is not answered is sent again
@@ -80,6 +83,7 @@ class MemberSettings:
     client_id: str
     member_id: str
     instance_id: str | None = None
+    rack: str | None = None
     assignor: str | None = None
     rebalance_timeout_ms: int = 60_000
     request_timeout_ms: int = 5_000
@@ -320,18 +324,9 @@ class ConsumerGroupMember:
         self._reconcile(now)
 
     def _commit(self, event: Commit) -> None:
-        parts: dict[str, list[Any]] = {}
-        for (topic, number), offset in event.offsets.items():
-            part = m.OffsetCommitRequestPartition(
-                partition_index=number, committed_offset=offset, committed_metadata=""
-            )
-            parts.setdefault(topic, []).append(part)
-        request = m.OffsetCommitRequest(
-            group_id=self.settings.group_id,
-            generation_id_or_member_epoch=self.epoch,
-            member_id=self.settings.member_id,
-            group_instance_id=self.settings.instance_id,
-            topics=[m.OffsetCommitRequestTopic(name=name, partitions=found) for name, found in parts.items()],
+        known = self.settings
+        request = commit_of(
+            known.group_id, self.epoch, known.member_id, known.instance_id, event.offsets.items(), has_epochs=True
         )
         self._requests += 1
         self._effects.append(SendRequest(self._requests, request, _COMMIT_VERSION))
@@ -366,6 +361,7 @@ class ConsumerGroupMember:
         if is_complete:
             request.rebalance_timeout_ms = settings.rebalance_timeout_ms
             request.server_assignor = settings.assignor
+            request.rack_id = settings.rack
         if is_complete or "subscribed_topic_names" in self._changes:
             request.subscribed_topic_names = list(self.topics)
         if self.regex if is_complete else "subscribed_topic_regex" in self._changes:

@@ -7,6 +7,7 @@ A member has one connection at a time, to its coordinator: `Disconnected` and `C
 from __future__ import annotations
 
 import enum
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -16,11 +17,28 @@ from kcoord_wire.assignors import Assignor, MemberAssignment, MemberSubscription
 from kcoord_wire.kernel.machines import Close, Disconnected, Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
 
-Offsets = Mapping[TopicPartition, int]
+
+class OffsetAndMetadata(NamedTuple):
+    """An offset as it is committed.
+
+    :ivar offset: of the next record to read
+    :ivar metadata: a text of the application's; brokers take 4,096 bytes (``offset.metadata.max.bytes``)
+    :ivar leader_epoch: of the last record that was read; -1 for unknown
+    """
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 class Versions(NamedTuple):
-    """The versions in which a client library sends its requests about groups, and Metadata."""
+    """The versions in which a client library sends its requests about groups, and Metadata.
+
+    :ivar consumer_heartbeat: of ConsumerGroupHeartbeat (KIP-848); of those with ids that members choose
+    """
 
     find_coordinator: int = 6
     join: int = 9
@@ -30,6 +48,7 @@ class Versions(NamedTuple):
     commit: int = 9
     fetch: int = 9
     metadata: int = 12
+    consumer_heartbeat: int = 1
 
 
 CLIENT_VERSIONS: Final[Mapping[str, Versions]] = MappingProxyType(
@@ -119,10 +138,11 @@ class Subscribe:
 
 @dataclass(slots=True)
 class TopicsKnown:
-    """The number of partitions of each topic and the racks of their replicas, from Metadata."""
+    """The number of partitions of each topic, the racks of their replicas and the topics' ids, from Metadata."""
 
     partitions: Mapping[str, int]
     racks: Racks = field(default_factory=dict)
+    ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -145,6 +165,24 @@ class Commit:
 
     offsets: Offsets
     number: int = 0
+
+
+@dataclass(slots=True)
+class AskCommitted:
+    """The application asks for committed offsets, of any partitions.
+
+    :ivar number: the host's, 1 or more, returned in `CommittedKnown`
+    """
+
+    partitions: frozenset[TopicPartition]
+    number: int
+
+
+@dataclass(slots=True)
+class Assign:
+    """The application assigns itself these partitions, and no others from now on; it is no member of its group."""
+
+    partitions: frozenset[TopicPartition]
 
 
 @dataclass(slots=True)
@@ -193,7 +231,7 @@ class Distribute:
     assignments: Mapping[str, MemberAssignment] | None
 
 
-_FromApplication = Subscribe | Released | Commit | Leave | Offer | Rejoin | Stalled | Polled
+_FromApplication = Subscribe | Released | Commit | AskCommitted | Assign | Leave | Offer | Rejoin | Stalled | Polled
 MemberEvent = Arrived | Disconnected | TopicsKnown | Distribute | Tick | _FromApplication
 
 
@@ -273,6 +311,24 @@ class NotFetched:
 
 
 @dataclass(slots=True)
+class CommittedKnown:
+    """What `AskCommitted` with this number asked for.
+
+    :ivar offsets: the offset is negative for a partition without one
+    :ivar errors: of the other partitions; `ErrorCode.NONE` where the answer has none of both
+    """
+
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    errors: Mapping[TopicPartition, ErrorCode]
+    number: int
+
+
+@dataclass(slots=True)
+class MetadataWanted:
+    """Topics are assigned whose names are not known: `TopicsKnown` is to say more."""
+
+
+@dataclass(slots=True)
 class Committed:
     """The coordinator has acknowledged these offsets, of the `Commit` with this number."""
 
@@ -306,6 +362,6 @@ class Failed:
     error: ErrorCode
 
 
-_OfOffsets = Fetched | NotFetched | Committed | NotCommitted
-_News = Assigned | Revoking | Lost | Unreadable | PollExpired | Left | Failed
+_OfOffsets = Fetched | NotFetched | CommittedKnown | Committed | NotCommitted
+_News = MetadataWanted | Assigned | Revoking | Lost | Unreadable | PollExpired | Left | Failed
 MemberEffect = SendRequest | Close | Assigning | _OfOffsets | _News

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
@@ -25,7 +26,7 @@ from functools import partial
 from typing import Any, Final
 
 from kcoord_wire import messages as m
-from kcoord_wire.assignors import ASSIGNORS
+from kcoord_wire.assignors import ASSIGNORS, TopicPartition
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.consumer import member_events as events
 from kcoord_wire.consumer import requests
@@ -39,8 +40,11 @@ from kcoord_wire.consumer.errors import (
     ConsumerError,
     GroupError,
     PollIntervalExceededError,
+    UnsupportedVersionError,
 )
-from kcoord_wire.consumer.requests import assign_checked
+from kcoord_wire.consumer.group_client import GroupClient
+from kcoord_wire.consumer.kip848_client import ServerAssignedMember
+from kcoord_wire.consumer.requests import Kind, assign_checked
 from kcoord_wire.consumer.settings import ConsumerSettings
 from kcoord_wire.errors import EncodeError
 from kcoord_wire.kernel.driver import Driver
@@ -59,6 +63,7 @@ _API_KEYS: Final = events.Versions(
     commit=ApiKey.OFFSET_COMMIT,
     fetch=ApiKey.OFFSET_FETCH,
     metadata=ApiKey.METADATA,
+    consumer_heartbeat=ApiKey.CONSUMER_GROUP_HEARTBEAT,
 )
 _LARGEST_PORT: Final = 0xFFFF
 _QUICK: Final = 10_000
@@ -67,27 +72,40 @@ _SPARE_MS: Final = 10_000
 """By how much a connection waits longer for a response than the machine does: the machine decides what to do."""
 
 
-class Membership:
-    """One member of the group, from the subscription to its end.
+def machine_of(settings: ConsumerSettings, *, is_member: bool) -> GroupClient:
+    """Return the machine of a consumer.
 
+    :param is_member: whether its group assigns; otherwise the application does
+    """
+    of_member = settings.of_member(_NEWEST)
+    if not is_member:
+        return GroupClient(of_member)
+    if settings.group_protocol == "consumer":
+        return ServerAssignedMember(of_member, str(uuid.uuid4()), settings.group_remote_assignor)
+    return MemberMachine(of_member, settings.assignors, ConsumerProtocol(), host_assigns=True)
+
+
+class Membership:
+    """One client of the group, from the subscription or the assignment to its end.
+
+    :param machine: see `machine_of`
     :param metadata: kept up to date
     :param notify: called with every effect that is not about the network
     :param report: called with errors for the application that leave the member able to rejoin
-    :ivar machine: the member
+    :ivar machine: as given
     :ivar failure: the error that has ended the membership; None if there is none
     """
 
     def __init__(
         self,
         settings: ConsumerSettings,
+        machine: GroupClient,
         brokers: Brokers,
         metadata: MetadataKeeper,
         notify: Callable[[events.MemberEffect], None],
         report: Callable[[ConsumerError], None],
     ) -> None:
-        self.machine = MemberMachine(
-            settings.of_member(_NEWEST), settings.assignors, ConsumerProtocol(), host_assigns=True
-        )
+        self.machine = machine
         self.failure: Exception | None = None
         self._loop = asyncio.get_running_loop()
         self._settings = settings
@@ -106,7 +124,8 @@ class Membership:
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Future[Any]] = set()
         self._commits: dict[int, _Pending] = {}
-        self._last_commit = 0
+        self._questions: dict[int, asyncio.Future[events.CommittedKnown | None]] = {}
+        self._last_number = 0  # of a commit or question
         self._has_expired = False  # for want of a poll
 
     # ---- events and effects
@@ -129,9 +148,16 @@ class Membership:
                 self._settle(effect.number, effect.offsets, None)
             case events.NotCommitted():
                 self._settle(effect.number, effect.offsets, effect.error)
-            case events.Assigned() if not self.machine.is_leader:
-                self._metadata.group_topics = frozenset()
-                self._notify(effect)
+            case events.CommittedKnown():
+                self._answer(effect.number, effect)
+            case events.MetadataWanted():
+                self._metadata.request()
+            case _:
+                self._take_news(effect)
+
+    def _take_news(self, effect: events.MemberEffect) -> None:
+        """Take in what is not about the network, and pass on what the application may want to know."""
+        match effect:
             case events.PollExpired():
                 self._has_expired = True
                 interval_ms = self._settings.max_poll_interval_ms
@@ -141,6 +167,8 @@ class Membership:
             case events.Failed():
                 self._fail(GroupError(effect.error))
             case _:
+                if isinstance(effect, events.Assigned) and not self.machine.is_leader:
+                    self._metadata.group_topics = frozenset()
                 self._notify(effect)
 
     def _fail(self, error: Exception, _cause: None = None) -> None:
@@ -246,10 +274,12 @@ class Membership:
         """
         settings = self.machine.settings
         agreed = {
-            name: connection.highest_version(api_key, getattr(_NEWEST, name))
-            for name, api_key in _API_KEYS._asdict().items()
-            if name != "find_coordinator"
+            kind.value: connection.highest_version(getattr(_API_KEYS, kind.value), getattr(_NEWEST, kind.value))
+            for kind in self.machine.kinds
         }
+        if agreed.get(Kind.BEAT.value, _NEWEST.consumer_heartbeat) < _NEWEST.consumer_heartbeat:
+            detail = "group_protocol 'consumer' needs ConsumerGroupHeartbeat 1, of Kafka 4.0"
+            raise UnsupportedVersionError(connection.address, detail)
         self.machine.settings = replace(settings, versions=settings.versions._replace(**agreed))
         self._coordinator = connection
         connection.lost.add_done_callback(lambda _: self._lost(connection))
@@ -275,7 +305,8 @@ class Membership:
         self._metadata.group_topics = topics
         metadata = self._brokers.metadata
         if topics - metadata.counts.keys():
-            await self._metadata.answer(self._loop.time() + self._settings.request_timeout_ms / 1000)
+            with suppress(BrokerError):  # `poll` raises it
+                await self._metadata.answer(self._loop.time() + self._settings.request_timeout_ms / 1000)
         task = replace(task, partitions=metadata.counts_of(topics), racks=metadata.racks_of(topics))
         assignments = None
         try:
@@ -292,13 +323,27 @@ class Membership:
 
     def commit(self, offsets: events.Offsets) -> asyncio.Future[None]:
         """Commit offsets; the future raises `CommitFailedError`."""
-        self._last_commit += 1
+        self._last_number += 1
         pending = _Pending(dict(offsets), self._loop.create_future())
-        self._commits[self._last_commit] = pending
+        self._commits[self._last_number] = pending
         if self.failure is not None:
-            self._settle(self._last_commit, offsets, ErrorCode.UNKNOWN_MEMBER_ID)
-        self.deliver(events.Commit(dict(offsets), self._last_commit))
+            self._settle(self._last_number, offsets, ErrorCode.UNKNOWN_MEMBER_ID)
+        self.deliver(events.Commit(dict(offsets), self._last_number))
         return pending.future
+
+    def committed(self, partitions: frozenset[TopicPartition]) -> asyncio.Future[events.CommittedKnown | None]:
+        """Ask what is committed for these partitions; the future has None if the connection is given up."""
+        self._last_number += 1
+        future = self._questions[self._last_number] = self._loop.create_future()
+        if self.failure is not None:
+            self._answer(self._last_number, None)
+        self.deliver(events.AskCommitted(partitions, self._last_number))
+        return future
+
+    def _answer(self, number: int, known: events.CommittedKnown | None) -> None:
+        question = self._questions.pop(number, None)
+        if question is not None and not question.done():
+            question.set_result(known)
 
     def _settle(self, number: int, offsets: events.Offsets, error: ErrorCode | None) -> None:
         pending = self._commits.get(number)
@@ -326,8 +371,9 @@ class Membership:
         :param deadline: of the loop's clock, in seconds
         """
         self.deliver(events.Leave(reason))
-        if left := self._waiting - {self._parked}:
-            await asyncio.wait(left, timeout=max(deadline - self._loop.time(), 0))
+        # A member of KIP-848 says farewell when its last heartbeat is answered.
+        while (left := self._waiting - {self._parked}) and (seconds := deadline - self._loop.time()) > 0:
+            await asyncio.wait(left, timeout=seconds)
 
     async def close(self) -> None:
         """Close the connection and end everything."""
@@ -343,6 +389,8 @@ class Membership:
     def _give_up_commits(self) -> None:
         for number in list(self._commits):
             self._settle(number, self._commits[number].left, ErrorCode.NETWORK_EXCEPTION)
+        for number in list(self._questions):
+            self._answer(number, None)
 
 
 class _Pending:
@@ -350,6 +398,6 @@ class _Pending:
 
     __slots__ = ("future", "left")
 
-    def __init__(self, left: dict[Any, int], future: asyncio.Future[None]) -> None:
+    def __init__(self, left: dict[TopicPartition, Any], future: asyncio.Future[None]) -> None:
         self.left = left
         self.future = future

@@ -175,6 +175,8 @@ class PartitionState:
     :ivar is_announced: whether the listener knows of it; nothing is fetched before
     :ivar is_paused: whether the application has paused it
     :ivar fetched: records that wait for the application
+    :ivar end_offset: where the leader's log ended for this consumer when it last said so: the last stable offset if
+        only committed records are read, else the high watermark; None before
     """
 
     partition: TopicPartition
@@ -185,6 +187,14 @@ class PartitionState:
     is_announced: bool = False
     is_paused: bool = False
     fetched: FetchedRecords | None = None
+    end_offset: int | None = None
+
+    @property
+    def lag(self) -> int | None:
+        """Records between the position and the end; None while one of both is not known."""
+        if self.offset is None or self.end_offset is None:
+            return None
+        return max(self.end_offset - self.offset, 0)
 
     @property
     def is_fetchable(self) -> bool:

@@ -20,7 +20,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.assignors import MemberAssignment, TopicPartition
 from kcoord_wire.assignors.rules import check_assignment
 from kcoord_wire.consumer.errors import AssignmentError
-from kcoord_wire.consumer.member_events import Assigning, MemberSettings, Offsets
+from kcoord_wire.consumer.member_events import Assigning, MemberSettings, OffsetAndMetadata, Offsets
 from kcoord_wire.protocol.error_codes import ErrorCode
 
 NEVER: Final = 1 << 62
@@ -39,6 +39,7 @@ class Kind(enum.Enum):
     COMMIT = "commit"
     FETCH = "fetch"
     LEAVE = "leave"
+    BEAT = "consumer_heartbeat"
 
 
 # ---- requests that wait for their answers
@@ -64,33 +65,33 @@ class InFlight:
 
     def __init__(self) -> None:
         self._pending: dict[int, Pending] = {}
-        self._kinds: set[Kind] = set()
+        self._kinds: dict[Kind, int] = dict.fromkeys(Kind, 0)
         self._last = 0
 
     def add(self, kind: Kind, context: Any, deadline: int) -> int:
         """Add a request and return its number: 1, 2, 3 ..."""
         self._last += 1
         self._pending[self._last] = Pending(kind, context, deadline)
-        self._kinds.add(kind)
+        self._kinds[kind] += 1
         return self._last
 
     def pop(self, request_id: int) -> Pending | None:
         """Remove and return a request; None if it does not wait (any more)."""
         pending = self._pending.pop(request_id, None)
         if pending is not None:
-            self._kinds.discard(pending.kind)
+            self._kinds[pending.kind] -= 1
         return pending
 
     def take_all(self) -> list[Pending]:
         """Remove and return all requests, oldest first."""
         pending = list(self._pending.values())
         self._pending.clear()
-        self._kinds.clear()
+        self._kinds = dict.fromkeys(Kind, 0)
         return pending
 
     def has(self, kind: Kind) -> bool:
-        """Whether a request of this kind waits. Only commits may be sent while an earlier one waits."""
-        return kind in self._kinds
+        """Whether a request of this kind waits."""
+        return self._kinds[kind] > 0
 
     def __contains__(self, request_id: int) -> bool:
         return request_id in self._pending
@@ -186,22 +187,48 @@ def heartbeat(settings: MemberSettings, generation_id: int, member_id: str) -> m
 
 
 def commit(settings: MemberSettings, generation_id: int, member_id: str, offsets: Offsets) -> m.OffsetCommitRequest:
-    """OffsetCommit of a member."""
+    """OffsetCommit of a member; without a group's generation, of a client that is none. The leader epoch goes with it
+    since version 6."""
+    version = settings.versions.commit
+    instance_id = _instance_id(settings, is_field=version >= 7)
+    group_id = settings.group_id
+    return commit_of(group_id, generation_id, member_id, instance_id, offsets.items(), has_epochs=version >= 6)
+
+
+def commit_of(
+    group_id: str,
+    generation_id: int,
+    member_id: str,
+    instance_id: str | None,
+    offsets: Iterable[tuple[tuple[str, int], int | OffsetAndMetadata]],
+    *,
+    has_epochs: bool,
+) -> m.OffsetCommitRequest:
+    """OffsetCommit, of whatever kind of member."""
     topics: dict[str, m.OffsetCommitRequestTopic] = {}
-    for (name, partition), offset in offsets.items():
-        topic = topics.setdefault(name, m.OffsetCommitRequestTopic(name=name))
-        topic.partitions.append(m.OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset))
+    for (name, partition), given in offsets:
+        part = m.OffsetCommitRequestPartition(partition_index=partition)
+        if isinstance(given, OffsetAndMetadata):
+            part.committed_offset, part.committed_metadata = given.offset, given.metadata
+            if has_epochs:
+                part.committed_leader_epoch = given.leader_epoch
+        else:
+            part.committed_offset = given
+        topics.setdefault(name, m.OffsetCommitRequestTopic(name=name)).partitions.append(part)
     return m.OffsetCommitRequest(
-        group_id=settings.group_id,
+        group_id=group_id,
         generation_id_or_member_epoch=generation_id,
         member_id=member_id,
-        group_instance_id=_instance_id(settings, is_field=settings.versions.commit >= 7),
+        group_instance_id=instance_id,
         topics=list(topics.values()),
     )
 
 
-def fetch_offsets(settings: MemberSettings, partitions: Iterable[TopicPartition]) -> m.OffsetFetchRequest:
-    """OffsetFetch; it waits for transactions since version 7, and is batched since version 8."""
+def fetch_offsets(
+    settings: MemberSettings, partitions: Iterable[TopicPartition], member: tuple[str | None, int] = (None, -1)
+) -> m.OffsetFetchRequest:
+    """OffsetFetch; it waits for transactions since version 7, is batched since version 8, and has id and epoch of a
+    member of KIP-848 since version 9."""
     version = settings.versions.fetch
     topics: dict[str, list[int]] = {}
     for name, partition in sorted(partitions):
@@ -209,7 +236,10 @@ def fetch_offsets(settings: MemberSettings, partitions: Iterable[TopicPartition]
     request = m.OffsetFetchRequest(require_stable=version >= 7)
     if version >= 8:
         batched = [m.OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
-        request.groups = [m.OffsetFetchRequestGroup(group_id=settings.group_id, topics=batched)]
+        group = m.OffsetFetchRequestGroup(group_id=settings.group_id, topics=batched)
+        if version >= 9:
+            group.member_id, group.member_epoch = member
+        request.groups = [group]
     else:
         request.group_id = settings.group_id
         request.topics = [
@@ -218,10 +248,28 @@ def fetch_offsets(settings: MemberSettings, partitions: Iterable[TopicPartition]
     return request
 
 
-def fetched_group(settings: MemberSettings, response: m.OffsetFetchResponse) -> Any:
-    """Return the part of OffsetFetch's response that is about the group: its error_code and topics; nothing of either
-    if the response has no such part."""
-    return next(iter(response.groups), m.OffsetFetchResponseGroup()) if settings.versions.fetch >= 8 else response
+def fetched_offsets(
+    settings: MemberSettings, response: m.OffsetFetchResponse, asked: frozenset[TopicPartition]
+) -> tuple[int, dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, int]]:
+    """Return what OffsetFetch's response has for the group: its error; the committed offsets, negative for none; and
+    the errors of the others that were asked for, which is 0 for those that the answer leaves out."""
+    batched = settings.versions.fetch >= 8
+    answer: Any = next(iter(response.groups), m.OffsetFetchResponseGroup()) if batched else response
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    refused = dict.fromkeys(sorted(asked), answer.error_code)
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            key = TopicPartition(topic.name, partition.partition_index)
+            if key not in asked:
+                continue
+            if partition.error_code:
+                refused[key] = partition.error_code
+            else:
+                refused.pop(key, None)
+                offsets[key] = OffsetAndMetadata(
+                    partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
+                )
+    return answer.error_code, offsets, refused
 
 
 def leave(settings: MemberSettings, member_id: str, reason: str | None) -> m.LeaveGroupRequest:

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
 from kcoord_wire.assignors import Assignor
 from kcoord_wire.assignors.plugins import find_assignor
+from kcoord_wire.consumer.errors import ConsumerError
 from kcoord_wire.consumer.member_events import MemberSettings, Versions
 from kcoord_wire.extras import require
 from kcoord_wire.kernel.net import parse_address
@@ -106,6 +107,7 @@ def sasl_tokens(sasl: Sasl) -> Generator[bytes, bytes, None]:
 
 
 _positive: Final = partial(setting, least=1)
+_CLASSIC: Final = ("partition_assignment_strategy", "session_timeout_ms", "heartbeat_interval_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,9 @@ class ConsumerSettings:
     """A consumer's configuration.
 
     :ivar bootstrap_servers: ``HOST:PORT``, several separated by commas or as a list
+    :ivar group_id: may be missing where the application assigns partitions itself and commits nothing
+    :ivar group_protocol: ``consumer`` is KIP-848, of Kafka 4.0: the coordinator assigns, and decides on sessions and
+        heartbeats
     :ivar partition_assignment_strategy: names or `Assignor` objects, most preferred first. The member rebalances
         cooperatively if all of them do
     :ivar auto_offset_reset: where to begin in a partition whose committed offset is missing or out of range; with
@@ -126,9 +131,13 @@ class ConsumerSettings:
     """
 
     bootstrap_servers: str | Sequence[str]
-    group_id: str
+    group_id: str | None = None
     client_id: str = setting("kcoord-consumer", "in the header of each request")
     group_instance_id: str | None = setting(None, "makes the member static (KIP-345); None for a dynamic one")
+    group_protocol: Literal["classic", "consumer"] = "classic"
+    group_remote_assignor: str | None = setting(
+        None, "the coordinator's assignor that the member asks for; None leaves the choice to the coordinator"
+    )
     partition_assignment_strategy: Sequence[str | Assignor] = ("range", "cooperative-sticky")
     client_rack: str | None = setting(
         None, "where the consumer runs, for assignors that look at racks (KIP-881), not for fetching"
@@ -168,8 +177,10 @@ class ConsumerSettings:
 
     def __post_init__(self) -> None:
         check_values(self)
-        if not self.group_id or self.group_instance_id == "":
-            raise ValueError(f"group_{'instance_' if self.group_id else ''}id must not be empty")
+        for name in ("group_id", "group_instance_id", "group_remote_assignor"):
+            if getattr(self, name) == "":
+                raise ValueError(f"{name} must not be empty")
+        self._check_protocol()
         if not 0 <= self.fetch_max_wait_ms < self.request_timeout_ms:
             raise ValueError("fetch_max_wait_ms must be from 0 to less than request_timeout_ms")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
@@ -178,6 +189,17 @@ class ConsumerSettings:
             raise ValueError("bootstrap_servers names no server")
         if not self.assignors:
             raise ValueError("partition_assignment_strategy names no assignor")
+
+    def _check_protocol(self) -> None:
+        """Refuse what the group's protocol has no use for, as Java's ConsumerConfig does."""
+        if self.group_protocol == "classic":
+            if self.group_remote_assignor is not None:
+                raise ValueError("group_remote_assignor is for group_protocol 'consumer'")
+            return
+        defaults = {each.name: each.default for each in fields(self)}
+        for name in _CLASSIC:
+            if getattr(self, name) != defaults[name]:
+                raise ValueError(f"{name} is for group_protocol 'classic': of others the coordinator decides it")
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -203,7 +225,12 @@ class ConsumerSettings:
         return found
 
     def of_member(self, versions: Versions) -> MemberSettings:
-        """Return the settings of the member machine."""
+        """Return the settings of the member machine.
+
+        :raises ConsumerError: there is no group
+        """
+        if self.group_id is None:
+            raise ConsumerError("this needs a group_id")
         return MemberSettings(
             group_id=self.group_id,
             client_id=self.client_id,

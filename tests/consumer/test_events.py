@@ -17,6 +17,7 @@ APIS = {
     "commit": ApiKey.OFFSET_COMMIT,
     "fetch": ApiKey.OFFSET_FETCH,
     "metadata": ApiKey.METADATA,
+    "consumer_heartbeat": ApiKey.CONSUMER_GROUP_HEARTBEAT,
 }
 
 

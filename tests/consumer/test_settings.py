@@ -64,7 +64,7 @@ def test_a_strategy_is_a_list() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"group_id": None}, "group_id must be of type str, not None"),
+        ({"group_id": 7}, "group_id must be of type str or None"),
         ({"session_timeout_ms": "5000"}, "session_timeout_ms must be of type int, not '5000'"),
         ({"fetch_max_wait_ms": 0.5}, "fetch_max_wait_ms must be of type int"),
         ({"enable_auto_commit": "false"}, "enable_auto_commit must be of type bool, not 'false'"),
