@@ -87,6 +87,12 @@ class Case:
         existing = {topic for topic, count in self.partitions_per_topic.items() if count}
         return len({frozenset(existing.intersection(member.topics)) for member in self.members.values()}) == 1
 
+    def racks_of(self, partition: tuple[str, int]) -> list[str]:
+        """Return the racks of a partition's replicas; none if they are unknown."""
+        topic, number = partition
+        listed = self.racks.get(topic, [])
+        return listed[number] if number < len(listed) else []
+
     def has_racks(self) -> bool:
         return any(member.rack is not None for member in self.members.values()) and bool(self.racks)
 

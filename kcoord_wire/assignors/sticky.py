@@ -7,8 +7,8 @@ Laws:
 
 * A balanced, complete assignment does not change.
 * After a cooperative rebalance that withholds partitions, the next one hands them out and takes nothing away.
-* Of the members that may get a partition, one in the rack of a replica gets it where balance and moves leave the choice
-  (KIP-881); nothing moves for a rack.
+* As many partitions are in the rack of their member as balance and moves leave room for (KIP-881, `exchanges`);
+  nothing moves for a rack.
 * A partition has at most one holder. Of several claimants it is the one with the highest generation; if two claim it in
   that generation, it has no holder, because both may be working on it (Kafka's AbstractStickyAssignor,
   `allSubscriptionsEqual`).
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kcoord_wire.assignors.equal import deal_in_turn, share_out
+from kcoord_wire.assignors.exchanges import bring_near, lost_by
 from kcoord_wire.assignors.leveling import level
 from kcoord_wire.assignors.subscriptions import (
     NO_RACKS,
@@ -288,6 +289,9 @@ def _balance(
         given, in_use = share_out(counts, found.held, found.free, near)
     else:
         given = [*deal_in_turn(counts, len(order))]
+    if near is not None:
+        given = bring_near(given, found.held, kinds, near)
+        in_use = lost_by(found.held, given)
     for topic, numbers in found.claimed.items():
         in_use.setdefault(topic, set()).update(numbers)
     by_member = dict(zip(order, given, strict=True))

@@ -1,7 +1,8 @@
 """Our assignors against Kafka's own classes, on generated groups: the same result, or one that is no worse.
 
 Range and round-robin are determined, so every assignment is compared. The sticky ones choose among equals; there the
-loads and the number of moves are compared: ours are never less balanced and, where they are as balanced, never more.
+loads, the number of moves and the partitions in the rack of their member are compared: ours are never less balanced;
+where they are as balanced, the moves are never more; and where they are as many, never fewer partitions are near.
 The figures of a run are in the properties of the tests (`--junit-xml`) and, with `-s`, on standard output.
 """
 
@@ -79,12 +80,14 @@ class Outcome:
     :ivar follow_ups: the rebalances after the first
     :ivar unbalance: the sum of the squared loads
     :ivar moves: the partitions that had a holder and end with another
+    :ivar near: the partitions with a replica in the rack of their member (KIP-881)
     """
 
     final: Given
     follow_ups: int
     unbalance: int
     moves: int
+    near: int
 
 
 def settle(case: Case, assign: Callable[[Case], Given], protocol: RebalanceProtocol) -> Outcome:
@@ -103,7 +106,8 @@ def settle(case: Case, assign: Callable[[Case], Given], protocol: RebalanceProto
     now = members_of(given)
     loads = [sum(map(len, has.values())) for has in given.values()]
     moves = sum(now.get(each) != member_id for each, member_id in holders(case).items())
-    return Outcome(given, follow_ups, sum(load * load for load in loads), moves)
+    near = sum(case.members[member_id].rack in case.racks_of(each) for each, member_id in now.items())
+    return Outcome(given, follow_ups, sum(load * load for load in loads), moves, near)
 
 
 def keeps_all(case: Case, given: Given) -> bool:
@@ -164,9 +168,7 @@ def as_target(case: Case) -> Case:
 
 
 def is_worse(mine: Outcome, theirs: Outcome) -> bool:
-    if mine.unbalance != theirs.unbalance:
-        return mine.unbalance > theirs.unbalance
-    return mine.moves > theirs.moves
+    return (mine.unbalance, mine.moves, -mine.near) > (theirs.unbalance, theirs.moves, -theirs.near)
 
 
 def compare(mine: Outcome, theirs: Outcome) -> Iterator[str]:
@@ -174,6 +176,8 @@ def compare(mine: Outcome, theirs: Outcome) -> Iterator[str]:
     moves = mine.moves - theirs.moves
     yield "compared"
     yield f"{comparison(balance, 'better', 'worse')} balance, {comparison(moves, 'fewer', 'more')} moves"
+    if not balance and not moves:
+        yield f"as balanced and with as many moves: {comparison(mine.near - theirs.near, 'less near', 'nearer')}"
     yield f"{mine.follow_ups} follow-ups of ours"
     yield f"{theirs.follow_ups} follow-ups of Kafka's"
 
