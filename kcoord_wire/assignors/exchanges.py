@@ -10,7 +10,7 @@ Laws:
 Method: a circulation of minimum cost. Members give to kinds of partitions (those of a topic with replicas in the same
 racks), these to kinds of members (of a subscription in a rack). A move away from the holder costs more than all
 nearness together, a move back brings that much. A cycle of negative cost is an exchange that pays: Bellman and Ford's
-search finds some at once, which have no member in common.
+search finds some at once, which have no member in common; each is repeated among members that are alike.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 
 from kcoord_wire.assignors.subscriptions import Kind, Nearness, Partitions, TopicPartition, group_partitions
 
-MOST_STEPS: Final = 1_000_000
+MOST_STEPS: Final = 300_000
 """Edges that are looked at, which takes half a second. Groups of 100 members and 1,000 partitions need a tenth."""
 
 _MOVE: Final = 1 << 40
@@ -63,6 +63,9 @@ class _Group:
             for member in kind.members:
                 self._classes.setdefault((number, near.rack_of[member]), []).append(member)
         self._wanted = [frozenset(kind.topics) for kind in kinds]
+        self._class_of = {member: each for each, members in self._classes.items() for member in members}
+        # By class of members and kind of partitions: what such members have, and did not hold.
+        self._gained: dict[tuple[object, object], list[tuple[int, TopicPartition]]] = {}
 
     def is_near(self, partition: TopicPartition, member: int) -> bool:
         """Whether a member is in the rack of a replica."""
@@ -84,6 +87,7 @@ class _Group:
             return nodes.setdefault(key, len(nodes))
 
         edges: list[_Edge] = []
+        self._gained.clear()
         kinds: dict[tuple[str, frozenset[str]], int] = {}
         for member, mine in enumerate(self.has):
             cheapest: dict[int, _Edge] = {}
@@ -92,6 +96,8 @@ class _Group:
                 key = each.topic, self._racks[each]
                 kinds[key] = kind = node(*key)
                 cost = near + (_MOVE if holder == member else 0)
+                if holder != member:
+                    self._gained.setdefault(self._place(member, each), []).append((member, each))
                 if kind not in cheapest or cost < cheapest[kind].cost:
                     cheapest[kind] = _Edge(member, kind, cost, each)
                 if holder is not None and holder != member:
@@ -109,19 +115,43 @@ class _Group:
             edges += [_Edge(place, member, 0) for member in members]
         return len(nodes), edges
 
+    def _place(self, member: int, partition: TopicPartition) -> tuple[object, object]:
+        return self._class_of[member], (partition.topic, self._racks[partition])
+
     def carry_out(self, cycle: Sequence[_Edge]) -> None:
-        """Move what the steps of a cycle move."""
-        first = next(place for place, edge in enumerate(cycle) if edge.start < len(self.has))
-        carried: TopicPartition | None = None
-        for edge in [*cycle[first:], *cycle[:first]]:
+        """Move what the steps of a cycle move; and as often as it goes what equal members have of equal partitions."""
+        members = len(self.has)
+        first = next(place for place, edge in enumerate(cycle) if edge.start < members)
+        cycle = [*cycle[first:], *cycle[:first]]
+        gives: list[tuple[int, TopicPartition]] = []
+        takers: list[int] = []
+        for edge in cycle:
             if edge.takes is not None:
-                carried = edge.takes
-                self.has[edge.start].remove(carried)
-                self.changed.add(edge.start)
-            if edge.end < len(self.has) and carried is not None:
-                self.has[edge.end].add(carried)
-                self.changed.add(edge.end)
-                carried = None
+                gives.append((edge.start, edge.takes))
+            if edge.end < members and len(takers) < len(gives):
+                takers.append(edge.end)
+        self._move(gives, takers)
+        if all(edge.takes is not None and 0 <= edge.cost < _MOVE for edge in cycle if edge.start < members):
+            places = [self._place(*each) for each in gives]
+            while len(again := self._pop_each(places)) == len(places):
+                self._move(again, [member for member, _ in again[1:] + again[:1]])
+
+    def _move(self, gives: Sequence[tuple[int, TopicPartition]], takers: Sequence[int]) -> None:
+        for (giver, partition), taker in zip(gives, takers, strict=True):
+            self.has[giver].remove(partition)
+            self.has[taker].add(partition)
+            self.changed |= {giver, taker}
+
+    def _pop_each(self, places: Sequence[tuple[object, object]]) -> list[tuple[int, TopicPartition]]:
+        """Return a partition of each place that is still there; fewer if one has none."""
+        found = []
+        for place in places:
+            left = self._gained[place]
+            while left and left[-1][1] not in self.has[left[-1][0]]:
+                left.pop()
+            if left:
+                found.append(left.pop())
+        return found
 
 
 def bring_near(
