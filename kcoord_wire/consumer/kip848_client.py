@@ -164,7 +164,7 @@ class ServerAssignedMember(GroupClient):
             self._carry_out(effect)
         has_news = member.target != target or state is kip848.State.RECONCILING
         is_through = member.state in (kip848.State.STABLE, kip848.State.ACKNOWLEDGING)
-        if has_news and is_through and not any(isinstance(effect, kip848.Assigned) for effect in effects):
+        if has_news and is_through and not any(isinstance(each, kip848.Assigned | kip848.Revoking) for each in effects):
             self._effects.append(events.Assigned(self.generation_id, NONE))
 
     def _carry_out(self, effect: kip848.Effect) -> None:
