@@ -4,11 +4,9 @@ itself; what a producer needs of it for a transaction; and its metrics."""
 from __future__ import annotations
 
 import asyncio
-import struct
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka import TopicPartition as Place
 
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import (
@@ -30,7 +28,7 @@ from kcoord_wire.consumer.errors import (
 from kcoord_wire.consumer.settings import Sasl
 from kcoord_wire.coordinator import Fault, Faults
 from kcoord_wire.protocol.error_codes import ErrorCode
-from tests.support.consumers import NotingListener, drive, partitions, produce, settings, take
+from tests.support.consumers import NotingListener, drive, partitions, produce, send_offset, settings, take
 from tests.support.fixtures import StartCoordinator
 
 ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
@@ -252,14 +250,6 @@ def test_what_is_committed_is_asked_for_again(coordinator: StartCoordinator, err
 # ---- transactions
 
 
-def as_librdkafka_has_it(metadata: ConsumerGroupMetadata) -> bytes:
-    """What confluent-kafka takes for a consumer's group metadata (`rd_kafka_consumer_group_metadata_write`)."""
-    texts = (metadata.group_id, metadata.member_id, metadata.group_instance_id)
-    group, name, instance = (b"" if text is None else text.encode() + b"\0" for text in texts)
-    is_dynamic = bytes([metadata.group_instance_id is None])
-    return b"CGMDv2:" + struct.pack("=i", metadata.generation_id) + group + name + is_dynamic + instance
-
-
 @PROTOCOLS
 def test_a_producer_commits_for_the_group(coordinator: StartCoordinator, protocol: str) -> None:
     """A real one (librdkafka): TxnOffsetCommit of the present generation is accepted, of another one refused."""
@@ -272,22 +262,14 @@ def test_a_producer_commits_for_the_group(coordinator: StartCoordinator, protoco
             metadata = consumer.group_metadata()
             assert (metadata.group_id, metadata.member_id) == ("billing", consumer.member_id)
             assert metadata.generation_id == consumer.generation_id > 0
-            await asyncio.to_thread(send, address, metadata, 5)
+            await asyncio.to_thread(send_offset, address, metadata, ZERO, 5)
             assert await consumer.committed([ZERO]) == {ZERO: OffsetAndMetadata(5)}
             stale = ConsumerGroupMetadata("billing", metadata.generation_id + 1, metadata.member_id, None)
             with pytest.raises(KafkaException) as refused:
-                await asyncio.to_thread(send, address, stale, 6)
+                await asyncio.to_thread(send_offset, address, stale, ZERO, 6)
             assert refused.value.args[0].code() in (KafkaError.ILLEGAL_GENERATION, KafkaError.STALE_MEMBER_EPOCH)
 
     asyncio.run(run())
-
-
-def send(address: str, metadata: ConsumerGroupMetadata, offset: int) -> None:
-    producer = Producer({"bootstrap.servers": address, "transactional.id": "tx"})
-    producer.init_transactions(SECONDS)
-    producer.begin_transaction()
-    producer.send_offsets_to_transaction([Place("orders", 0, offset)], as_librdkafka_has_it(metadata), SECONDS)
-    producer.commit_transaction(SECONDS)
 
 
 # ---- metrics

@@ -12,6 +12,7 @@ import pytest
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer, ConsumerRecord, ConsumerSettings, RebalanceListener
 from kcoord_wire.consumer.errors import BrokerError
+from kcoord_wire.coordinator import GroupConfig
 from kcoord_wire.kernel.virtual.loop import VirtualWorld
 from kcoord_wire.worlds.group.broker import VirtualBroker
 from tests.support.consumers import produce
@@ -106,12 +107,15 @@ def test_an_outage_of_five_minutes_and_the_same_run_again() -> None:
     assert outage(7) == seen
 
 
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+SERVER_ASSIGNED = "KIP-848"
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky", SERVER_ASSIGNED])
 @pytest.mark.parametrize("seed", range(5))
 def test_no_schedule_makes_two_owners_or_loses_records(seed: int, assignor: str) -> None:
     """Members come, go, pause, are cut off and killed; the broker loses power."""
     world = VirtualWorld(seed=seed)
-    broker = VirtualBroker(world, TOPIC)
+    broker = VirtualBroker(world, TOPIC, config=GroupConfig(consumer_session_timeout_ms=10_000))
     random = Random(f"{seed}/{assignor}")
     held: dict[str, tuple[int, set[TopicPartition]]] = {}
     seen: set[tuple[int, int]] = set()
@@ -120,13 +124,9 @@ def test_no_schedule_makes_two_owners_or_loses_records(seed: int, assignor: str)
     names = [f"app-{number}" for number in range(4)]
 
     def begin(name: str) -> None:
-        options = settings(
-            broker.address,
-            client_id=name,
-            session_timeout_ms=10_000,
-            max_poll_interval_ms=30_000,
-            partition_assignment_strategy=[assignor],
-        )
+        classic = {"session_timeout_ms": 10_000, "partition_assignment_strategy": [assignor]}
+        protocol = {"group_protocol": "consumer"} if assignor == SERVER_ASSIGNED else classic
+        options = settings(broker.address, client_id=name, max_poll_interval_ms=30_000, **protocol)
         alive.add(name)
         worker = work(options, Ledger(name, held), lambda record: seen.add((record.partition, record.offset)))
         world.host(name).start(worker)

@@ -11,21 +11,26 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 import trustme
+from confluent_kafka import KafkaException, Producer
 
 import kcoord_wire as kw
+from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.consumer import Consumer, ConsumerSettings, OffsetAndMetadata, OffsetAndTimestamp
 from kcoord_wire.consumer.connection import BrokerConnection, ConnectionSettings
 from kcoord_wire.consumer.errors import AuthenticationError
 from kcoord_wire.consumer.settings import MECHANISMS, Sasl, tls_context
 from kcoord_wire.kernel.net import parse_address
 from tests.support.clients.java import java_client
 from tests.support.clients.life_cycle import Figures, Place, at_once, life_cycle, mixed, static
-from tests.support.clients.members import CONFLUENT, KCOORD, Client
+from tests.support.clients.members import CONFLUENT, KCOORD, KCOORD_848, KIP_848, Client
+from tests.support.consumers import drive, send_offset, take
 from tests.support.kafka_broker import KAFKA, KafkaBroker, create_topics, pem, wait_for_producer_ids
 
 VERSIONS: Final = (KAFKA, "4.1.0")
@@ -38,6 +43,10 @@ PROPERTIES: Final = {
     "num.partitions": "6",
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "200",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": str(Place.session_timeout_ms),
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
 }
 
 
@@ -98,6 +107,9 @@ def test_life_on_kafka(brokers: dict[str, KafkaBroker], java: dict[str, Client])
     }
     scripts[old]["static-leader"] = partial(static, client=KCOORD, assignor=COOPERATIVE, leads=True)
     scripts[new]["static-follower"] = partial(static, client=KCOORD, assignor=RANGE, leads=False)
+    newer = [replace(client, options=KIP_848) for client in (java[new], CONFLUENT)]
+    scripts[new]["server-assigned"] = partial(life_cycle, client=KCOORD_848, assignor=RANGE)
+    scripts[new]["mixed-server-assigned"] = partial(mixed, clients=(newer[0], KCOORD_848, newer[1]), assignor=RANGE)
     playing: dict[str, Callable[[], Figures]] = {}
     for version, played in scripts.items():
         address = brokers[version].address
@@ -106,6 +118,66 @@ def test_life_on_kafka(brokers: dict[str, KafkaBroker], java: dict[str, Client])
         for name, script in played.items():
             playing[f"{name} on {version}"] = partial(script, Place(address, topic=name, group=f"{name}-readers"))
     print(at_once(playing))
+
+
+@pytest.mark.parametrize(("version", "protocol"), [(KAFKA, "classic"), ("4.1.0", "classic"), ("4.1.0", "consumer")])
+def test_kafka_takes_offsets_of_a_transaction_for_the_group(
+    version: str, protocol: str, brokers: dict[str, KafkaBroker]
+) -> None:
+    """With the group metadata of our consumer and a producer of librdkafka; those of another generation are refused."""
+    address, topic = brokers[version].address, f"offsets-{protocol}"
+    create_topics(address, [topic])
+    wait_for_producer_ids(address)
+    first = TopicPartition(topic, 0)
+
+    async def run() -> None:
+        settings = ConsumerSettings(
+            bootstrap_servers=address, group_id=topic, group_protocol=protocol, enable_auto_commit=False
+        )
+        async with Consumer(settings) as consumer:
+            consumer.subscribe([topic])
+            await drive(lambda: len(consumer.assignment) == 6, consumer)
+            metadata = consumer.group_metadata()
+            await asyncio.to_thread(send_offset, address, metadata, first, 5)
+            await consumer.commit({TopicPartition(topic, 1): OffsetAndMetadata(7, "text", 0)})
+            assert await consumer.committed([first, TopicPartition(topic, 1), TopicPartition(topic, 2)]) == {
+                first: OffsetAndMetadata(5),
+                TopicPartition(topic, 1): OffsetAndMetadata(7, "text", 0),
+                TopicPartition(topic, 2): None,
+            }
+            stale = replace(metadata, generation_id=metadata.generation_id + 1)
+            with pytest.raises(KafkaException):
+                await asyncio.to_thread(send_offset, address, stale, first, 6)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kafka_answers_about_offsets(version: str, brokers: dict[str, KafkaBroker]) -> None:
+    address = brokers[version].address
+    create_topics(address, ["timed"])
+    producer = Producer({"bootstrap.servers": address})
+    for number in range(4):
+        producer.produce("timed", b"x", partition=1, timestamp=1_000 + 10 * number)
+    assert producer.flush(30) == 0
+    first, second = (TopicPartition("timed", number) for number in range(2))
+
+    async def run() -> None:
+        settings = ConsumerSettings(bootstrap_servers=address, group_id="timed", auto_offset_reset="earliest")
+        async with Consumer(settings) as consumer:
+            assert await consumer.beginning_offsets([first, second]) == {first: 0, second: 0}
+            assert await consumer.end_offsets([first, second]) == {first: 0, second: 4}
+            assert await consumer.offsets_for_times({first: 0, second: 1_011}) == {
+                first: None,
+                second: OffsetAndTimestamp(2, 1_020, 0),
+            }
+            consumer.assign([second])
+            assert len(await take(consumer, 4)) == 4
+            assert consumer.current_lag(second) == 0
+            await consumer.commit()
+            assert await consumer.committed([first, second]) == {first: None, second: OffsetAndMetadata(4)}
+
+    asyncio.run(run())
 
 
 # ---- security

@@ -1,4 +1,4 @@
-"""Clients with ``group.protocol=consumer`` (KIP-848) on the coordinator: the Java client, librdkafka, franz-go.
+"""Clients with ``group.protocol=consumer`` (KIP-848) on the coordinator: Java, librdkafka, franz-go, and our own.
 
 The life of a group is that of all client libraries (tests/support/clients/life_cycle.py); what static members do, and
 rolling restarts from one protocol to the other and back, are here. A session is long, because it is the coordinator's
@@ -16,8 +16,8 @@ import pytest
 
 from kcoord_wire.coordinator import Coordinator, GroupConfig
 from tests.support.clients.java import java_client
-from tests.support.clients.life_cycle import Figures, Place, at_once, expect_shares, life_cycle
-from tests.support.clients.members import CONFLUENT, KIP_848, Client
+from tests.support.clients.life_cycle import Figures, Place, at_once, expect_shares, life_cycle, mixed
+from tests.support.clients.members import CONFLUENT, KCOORD, KCOORD_848, KIP_848, Client
 from tests.support.go_programs import build_go_programs
 
 SESSION_MS: Final = 20_000
@@ -115,7 +115,11 @@ def test_life_cycle_and_static_members(
     java: Client, franz_go: Client, coordinator: Coordinator, record_property: Callable[[str, object], None]
 ) -> None:
     clients = {"java": (new(java), RANGE), "librdkafka": (new(CONFLUENT), RANGE), "franz-go": (franz_go, UNIFORM)}
-    scripts: dict[str, Callable[[], Figures]] = {}
+    clients["kcoord-wire"] = (KCOORD_848, RANGE)
+    together = (new(java), KCOORD_848, new(CONFLUENT))
+    scripts: dict[str, Callable[[], Figures]] = {
+        "mixed": partial(mixed, place_on(coordinator, "mixed"), together, RANGE)
+    }
     for name, (client, assignor) in clients.items():
         scripts[name] = partial(life_cycle, place_on(coordinator, name), client, assignor)
         if name == "franz-go":
@@ -129,8 +133,8 @@ def test_rolling_restarts_between_the_protocols(java: Client, coordinator: Coord
     at_once(
         {
             client.name: partial(
-                rolling_restart, place_on(coordinator, client.name.split()[0]), client, new(client), (RANGE, RANGE)
+                rolling_restart, place_on(coordinator, client.name.split()[0]), client, newer, (RANGE, RANGE)
             )
-            for client in (java, CONFLUENT)
+            for client, newer in ((java, new(java)), (CONFLUENT, new(CONFLUENT)), (KCOORD, KCOORD_848))
         }
     )

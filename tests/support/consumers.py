@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Place
+
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.consumer import Consumer, ConsumerRecord, ConsumerSettings, RebalanceListener
+from kcoord_wire.consumer import Consumer, ConsumerGroupMetadata, ConsumerRecord, ConsumerSettings, RebalanceListener
 from tests.support.clients import producing
 
 PATIENCE = 60.0
@@ -76,3 +80,26 @@ async def take(consumer: Consumer, count: int) -> list[ConsumerRecord]:
         while len(records) < count:
             records += await consumer.poll(50)
     return records
+
+
+# ---- a producer that commits for the group
+
+
+def _as_librdkafka_has_it(metadata: ConsumerGroupMetadata) -> bytes:
+    """What confluent-kafka takes for a consumer's group metadata (`rd_kafka_consumer_group_metadata_write`)."""
+    texts = (metadata.group_id, metadata.member_id, metadata.group_instance_id)
+    group, name, instance = (b"" if text is None else text.encode() + b"\0" for text in texts)
+    is_dynamic = bytes([metadata.group_instance_id is None])
+    return b"CGMDv2:" + struct.pack("=i", metadata.generation_id) + group + name + is_dynamic + instance
+
+
+def send_offset(
+    address: str, metadata: ConsumerGroupMetadata, partition: TopicPartition, offset: int, seconds: int = 30
+) -> None:
+    """Commit an offset in a transaction of librdkafka's producer; a KafkaException says that it was refused."""
+    producer = Producer({"bootstrap.servers": address, "transactional.id": f"tx-{metadata.group_id}"})
+    producer.init_transactions(seconds)
+    producer.begin_transaction()
+    places = [Place(partition.topic, partition.partition, offset)]
+    producer.send_offsets_to_transaction(places, _as_librdkafka_has_it(metadata), seconds)
+    producer.commit_transaction(seconds)

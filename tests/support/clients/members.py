@@ -12,7 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.support.clients.heard import PATIENCE, Heard
@@ -69,6 +69,16 @@ AIOKAFKA = _python(
     },
 )
 KCOORD = _python("kcoord-wire", "kcoord_member")
+KCOORD_848 = replace(
+    KCOORD,
+    name="kcoord-wire (KIP-848)",
+    options={
+        "group_protocol": "consumer",
+        "partition_assignment_strategy": None,
+        "session_timeout_ms": None,
+        "heartbeat_interval_ms": None,
+    },
+)
 
 KIP_848: Mapping[str, Any] = {
     "group.protocol": "consumer",
