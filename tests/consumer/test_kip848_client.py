@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer
 from kcoord_wire.consumer import member_events as events
+from kcoord_wire.consumer.brokers import Brokers, MetadataKeeper
 from kcoord_wire.consumer.errors import (
     CommitFailedError,
     GroupError,
@@ -21,7 +23,8 @@ from kcoord_wire.consumer.errors import (
 )
 from kcoord_wire.consumer.kip848_client import ServerAssignedMember
 from kcoord_wire.consumer.member_events import Assigned, Failed, Fetched, Lost, PollExpired, Revoking
-from kcoord_wire.coordinator import Coordinator, Fault, GroupConfig
+from kcoord_wire.consumer.membership import Membership, machine_of
+from kcoord_wire.coordinator import Coordinator, Fault, Faults, GroupConfig
 from kcoord_wire.kernel.machines import Close, Disconnected, Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.consumers import NotingListener, drive, partitions, produce, settings, take
@@ -141,7 +144,7 @@ def test_a_partition_without_a_name_is_given_up_unseen() -> None:
     assert host.handle(known(orders=ID)) == []
 
 
-def test_what_is_given_up_comes_first_and_each_reconciliation_is_announced() -> None:
+def test_each_reconciliation_is_announced() -> None:
     host = joined(0, 1)
     host.wait(500)
     (revoking,) = host.beat(4, 0)
@@ -206,7 +209,7 @@ def committed(error: int = 0) -> m.OffsetCommitResponse:
     return m.OffsetCommitResponse(topics=[m.OffsetCommitResponseTopic(name="orders", partitions=[part])])
 
 
-def test_a_commit_of_a_stale_epoch_is_sent_again_with_the_newer_one() -> None:
+def test_a_commit_of_a_stale_epoch_is_sent_again() -> None:
     host = joined(0)
     offsets = {TopicPartition("orders", 0): 7}
     host.handle(events.Commit(offsets, 1))
@@ -223,7 +226,7 @@ def test_a_commit_of_a_stale_epoch_is_sent_again_with_the_newer_one() -> None:
     ]
 
 
-def test_offsets_that_were_refused_for_the_epoch_are_asked_for_again() -> None:
+def test_offsets_refused_for_the_epoch_are_asked_for_again() -> None:
     host = joined(0)
     host.wait(500)
     host.beat(4, 0, 1)
@@ -300,6 +303,36 @@ def test_one_that_is_not_polled_leaves_and_comes_back(coordinator: StartCoordina
     asyncio.run(run())
 
 
+TRANSIENT = [
+    *(
+        Fault("error", api="ConsumerGroupHeartbeat", error=ErrorCode[name], count=2)
+        for name in ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
+    ),
+    Fault("error", api="OffsetFetch", error=ErrorCode.STALE_MEMBER_EPOCH, count=2),
+    Fault("error", api="OffsetFetch", error=ErrorCode.NOT_COORDINATOR, count=2),
+    Fault("disconnect", api="ConsumerGroupHeartbeat", count=1),
+    Fault("disconnect", on="response", api="ConsumerGroupHeartbeat", count=1),
+]
+
+
+@pytest.mark.parametrize("fault", TRANSIENT, ids=lambda fault: f"{fault.api}-{fault.error or fault.action}-{fault.on}")
+def test_what_passes_is_not_noticed(coordinator: StartCoordinator, fault: Fault) -> None:
+    async def run() -> None:
+        server = coordinator(topics={"orders": 4}, config=CONFIG, faults=Faults([fault]))
+        listener = NotingListener()
+        async with Consumer(options(server)) as consumer:
+            consumer.subscribe(["orders"], listener)
+            await drive(lambda: consumer.assignment == ALL, consumer)
+            await produce(server.address, {each: ["a"] for each in ALL})
+            assert len(await take(consumer, 4)) == 4
+            for _ in range(4):  # heartbeats, and what they lead to
+                await consumer.poll(50)
+            await consumer.commit()
+            assert listener.calls == [("assigned", (0, 1, 2, 3))]
+
+    asyncio.run(run())
+
+
 def test_a_fenced_one_loses_all_and_joins_again(coordinator: StartCoordinator) -> None:
     async def run() -> None:
         server = coordinator(topics={"orders": 4}, config=CONFIG)
@@ -347,6 +380,21 @@ def test_the_second_of_an_instance_is_refused(coordinator: StartCoordinator) -> 
             assert refused.value.error is ErrorCode.UNRELEASED_INSTANCE_ID
             with pytest.raises(CommitFailedError):
                 await newer.commit({TopicPartition("orders", 0): 1})
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_chooses_the_ids_is_an_error() -> None:
+    """Version 0 of the heartbeat, of the early access in Kafka 3.7 to 3.9."""
+
+    async def run() -> None:
+        mine = settings("localhost:1", group_protocol="consumer", heartbeat_interval_ms=3_000)
+        brokers = Brokers(mine)
+        keeper = MetadataKeeper(mine, brokers, list, list)
+        membership = Membership(mine, machine_of(mine, is_member=True), brokers, keeper, list, list)
+        broker: Any = SimpleNamespace(address="localhost:1", highest_version=lambda api, newest: 0)
+        with pytest.raises(UnsupportedVersionError, match=r"Kafka 4\.0"):
+            membership._take_coordinator(broker)
 
     asyncio.run(run())
 

@@ -121,7 +121,7 @@ def test_lag_is_what_is_still_to_come(coordinator: StartCoordinator) -> None:
     asyncio.run(run())
 
 
-def test_open_transactions_are_no_lag_of_who_reads_committed(coordinator: StartCoordinator) -> None:
+def test_open_transactions_are_no_lag(coordinator: StartCoordinator) -> None:
     async def run() -> None:
         address = coordinator(topics={"orders": 1}).address
         await produce(address, {ZERO: ["a"]})
@@ -180,7 +180,7 @@ def test_the_application_assigns_partitions_itself(coordinator: StartCoordinator
     asyncio.run(run())
 
 
-def test_one_who_assigns_calls_no_listener_and_may_subscribe_afterwards(coordinator: StartCoordinator) -> None:
+def test_one_who_assigns_calls_no_listener(coordinator: StartCoordinator) -> None:
     async def run() -> None:
         server = coordinator(topics={"orders": 3})
         listener = NotingListener()

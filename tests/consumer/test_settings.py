@@ -79,9 +79,24 @@ def test_values_of_another_type_are_rejected(changes: dict[str, Any], text: str)
         made(**changes)
 
 
-def test_an_empty_instance_id_is_rejected() -> None:
-    with pytest.raises(ValueError, match="group_instance_id must not be empty"):
-        made(group_instance_id="")
+@pytest.mark.parametrize("name", ["group_id", "group_instance_id"])
+def test_an_empty_id_is_rejected(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must not be empty"):
+        made(**{name: ""})
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"group_protocol": "newest"}, "group_protocol"),
+        ({"group_remote_assignor": "range"}, "group_remote_assignor is for group_protocol 'consumer'"),
+        ({"group_protocol": "consumer", "session_timeout_ms": 9_000}, "session_timeout_ms is for group_protocol"),
+        ({"group_protocol": "consumer", "partition_assignment_strategy": ["range"]}, "partition_assignment_strategy is"),
+    ],
+)
+def test_a_protocol_refuses_the_settings_of_the_other(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        made(**changes)
 
 
 def test_addresses_and_assignors() -> None:
