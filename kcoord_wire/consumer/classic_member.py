@@ -33,7 +33,7 @@ from kcoord_wire.assignors import (
 from kcoord_wire.consumer import member_events as events
 from kcoord_wire.consumer import requests
 from kcoord_wire.consumer.errors import AssignorHookError
-from kcoord_wire.consumer.group_client import NO_COORDINATOR, NONE, OVER, GroupClient
+from kcoord_wire.consumer.group_client import NO_COORDINATOR, NONE, GroupMember
 from kcoord_wire.consumer.requests import NEVER, Kind, assign, is_static
 from kcoord_wire.errors import DecodeError
 from kcoord_wire.kernel.machines import Tick
@@ -45,7 +45,7 @@ _EXTRA_MS: Final = 5_000
 """How much longer than the rebalance timeout JoinGroup and SyncGroup may take (Kafka's JOIN_GROUP_TIMEOUT_LAPSE)."""
 
 
-class MemberMachine(GroupClient):
+class MemberMachine(GroupMember):
     """One consumer of a group.
 
     :param settings: its configuration
@@ -65,25 +65,21 @@ class MemberMachine(GroupClient):
         "_embedded",
         "_host_assigns",
         "_is_cooperative",
-        "_is_stalled",
-        "_is_subscribed",
         "_last_assignment",
         "_next_heartbeat",
         "_partition_counts",
-        "_poll_until",
         "_protocol",
         "_racks",
         "_rejoin_for",
         "_releasing",
         "_session_ends",
         "_tickets",
-        "_topics",
         "_watched",
         "assigned_for",
         "joined_for",
         "owned_generation",
     )
-    kinds = (Kind.JOIN, Kind.SYNC, Kind.HEARTBEAT, Kind.LEAVE, *GroupClient.kinds)
+    kinds = (Kind.JOIN, Kind.SYNC, Kind.HEARTBEAT, Kind.LEAVE, *GroupMember.kinds)
 
     def __init__(
         self,
@@ -94,20 +90,15 @@ class MemberMachine(GroupClient):
         host_assigns: bool = False,
     ) -> None:
         super().__init__(settings)
-        self.state = events.MemberState.UNJOINED
         self.owned_generation = -1
         self.joined_for: str | None = None
         self.assigned_for: Mapping[str, int] | None = None
         self._embedded = embedded
         self._host_assigns = host_assigns
         # What the application wants.
-        self._topics: tuple[str, ...] = ()
-        self._is_subscribed = False  # it is with a pattern that matches nothing, too
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._all_assignors = dict(self._assignors)  # and those offered before: a join under way may still choose one
         self._is_cooperative = _are_cooperative(assignors)
-        self._is_stalled = False
-        self._poll_until = NEVER
         self._next_heartbeat = NEVER
         self._session_ends = NEVER
         # The rebalance.
@@ -122,11 +113,6 @@ class MemberMachine(GroupClient):
         self._watched: set[str] = set()
 
     # ---- what a host asks
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The subscription."""
-        return self._topics
 
     @property
     def is_at_rest(self) -> bool:
@@ -146,13 +132,8 @@ class MemberMachine(GroupClient):
     def _wants_heartbeat(self) -> bool:
         return self._coordinator_known and not self._in_flight.has(Kind.HEARTBEAT)
 
-    def _is_active(self) -> bool:
-        return self._is_subscribed and self.state not in OVER
-
     def _next_deadline(self) -> int:
         when = super()._next_deadline()
-        if self._wants_join():
-            when = min(when, self._retry_at)
         if self.state in _IN_GENERATION:
             when = min(when, self._poll_until)
             if not self._in_flight.has(Kind.SYNC):
@@ -160,10 +141,6 @@ class MemberMachine(GroupClient):
             if self._wants_heartbeat():
                 when = min(when, self._next_heartbeat)
         return when
-
-    def _join_if_due(self) -> None:
-        if self._wants_join():
-            self._prepare_join()
 
     def _proceed(self) -> None:
         super()._proceed()
@@ -221,11 +198,11 @@ class MemberMachine(GroupClient):
         super()._lose_owned()
         self._releasing = NONE
 
-    def _prepare_join(self) -> None:
+    def _begin_join(self) -> None:
         """Revoke what the member may not hold while it joins, then join."""
         revoked = self.owned
         if self._is_cooperative:
-            revoked = frozenset(partition for partition in self.owned if partition.topic not in self._topics)
+            revoked = frozenset(partition for partition in self.owned if partition.topic not in self.topics)
         if revoked:
             self._revoke(revoked)
         else:
@@ -261,7 +238,7 @@ class MemberMachine(GroupClient):
 
     def _subscriptions(self) -> list[m.JoinGroupRequestProtocol]:
         """The subscription as each assignor wants it."""
-        topics, owned, generation = sorted(self._topics), group_partitions(self.owned), self.owned_generation
+        topics, owned, generation = sorted(self.topics), group_partitions(self.owned), self.owned_generation
         protocols = []
         for assignor in self._assignors.values():
             user_data = _run_hook(assignor, "on_join", topics, self._last_assignment, generation) or b""
@@ -452,9 +429,7 @@ class MemberMachine(GroupClient):
     # ---- what the application wants
 
     def _subscribe(self, event: events.Subscribe) -> None:
-        if not self._is_subscribed or self._topics != tuple(event.topics):
-            self._is_subscribed = True
-            self._topics = tuple(event.topics)
+        if self._takes_topics(event.topics):
             self._rejoin_for = "the subscription has changed"
 
     def _offer(self, event: events.Offer) -> None:
@@ -468,10 +443,6 @@ class MemberMachine(GroupClient):
         if self.is_at_rest:
             self._rejoin_for = event.reason or "rebalance enforced by user"
 
-    def _stall(self, _event: events.Stalled) -> None:
-        self._is_stalled = True
-        self._poll_until = self._now + self.settings.rebalance_timeout_ms
-
     def _leave_until_polled(self, reason: str) -> None:
         """Leave the group; rejoin when the application polls again."""
         self._poll_until = NEVER
@@ -481,8 +452,6 @@ class MemberMachine(GroupClient):
 
     def _polled(self, event: events.Polled) -> None:
         super()._polled(event)
-        self._is_stalled = False
-        self._poll_until = NEVER
         if self.state is events.MemberState.UNJOINED and self._rejoin_for is None and not self.member_id:
             self._rejoin_for = "the application polls again"
 
@@ -501,7 +470,7 @@ class MemberMachine(GroupClient):
         """Ignore the answer to LeaveGroup: the member no longer depends on it."""
 
     _handlers = {  # noqa: RUF012
-        **GroupClient._handlers,
+        **GroupMember._handlers,
         events.Arrived: _arrived,
         Tick: _tick,
         events.TopicsKnown: _topics_known,
@@ -510,12 +479,11 @@ class MemberMachine(GroupClient):
         events.Offer: _offer,
         events.Released: _released,
         events.Rejoin: _enforce_rebalance,
-        events.Stalled: _stall,
         events.Polled: _polled,
         events.Leave: _leave,
     }
     _answers = {  # noqa: RUF012
-        **GroupClient._answers,
+        **GroupMember._answers,
         Kind.JOIN: _joined,
         Kind.SYNC: _synced,
         Kind.HEARTBEAT: _heartbeat_answered,

@@ -1,8 +1,8 @@
 """What every consumer does at its group's coordinator: find it, commit offsets, ask for committed ones.
 
 `GroupClient` is a `machines.Machine`. As it is, it is no member: it serves an application that assigns partitions
-itself, and commits in no generation. `classic_member.MemberMachine` and `kip848_client.ServerAssignedMember` add
-membership.
+itself, and commits in no generation. A `GroupMember` subscribes, and heeds polls: `classic_member.MemberMachine`,
+`kip848_client.ServerAssignedMember`.
 
 Laws:
 
@@ -17,7 +17,7 @@ Source: kafka/clients `AbstractCoordinator.java`, `ConsumerCoordinator.java`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from kcoord_wire import messages as m
@@ -128,9 +128,12 @@ class GroupClient:
 
     def _next_deadline(self) -> int:
         when = self._in_flight.deadline
-        if self._wants_coordinator() or self._wants_offsets():
+        if self._wants_coordinator() or self._wants_join() or self._wants_offsets():
             when = min(when, self._retry_at)
         return when
+
+    def _wants_join(self) -> bool:
+        return False
 
     def _wants_coordinator(self) -> bool:
         return not self._coordinator_known and not self._in_flight.has(Kind.FIND)
@@ -149,12 +152,13 @@ class GroupClient:
             return
         if self._wants_coordinator():
             self._send(Kind.FIND, requests.find_coordinator(self.settings))
-        self._join_if_due()
+        if self._wants_join():
+            self._begin_join()
         if self._wants_offsets():
             self._fetch(self._unfetched, 0)
 
-    def _join_if_due(self) -> None:
-        """Join the group, which a member does."""
+    def _begin_join(self) -> None:
+        """Join the group, which only members want."""
 
     def _send(self, kind: Kind, message: Any, context: Any = None, timeout_ms: int | None = None) -> None:
         wait = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
@@ -355,6 +359,44 @@ class GroupClient:
         Kind.COMMIT: _commit_answered,
         Kind.FETCH: _fetched,
     }
+
+
+class GroupMember(GroupClient):
+    """A client that becomes a member of the group when its application has subscribed and polls.
+
+    :ivar topics: the subscription
+    """
+
+    __slots__ = ("_is_stalled", "_is_subscribed", "_poll_until", "topics")
+
+    def __init__(self, settings: events.MemberSettings) -> None:
+        super().__init__(settings)
+        self.state = events.MemberState.UNJOINED
+        self.topics: tuple[str, ...] = ()
+        self._is_subscribed = False  # it is with a pattern that matches nothing, too
+        self._is_stalled = False
+        self._poll_until = NEVER
+
+    def _is_active(self) -> bool:
+        return self._is_subscribed and super()._is_active()
+
+    def _takes_topics(self, topics: Sequence[str]) -> bool:
+        """Subscribe to these topics; return whether that is a change."""
+        is_new = not self._is_subscribed or self.topics != tuple(topics)
+        self._is_subscribed = True
+        self.topics = tuple(topics)
+        return is_new
+
+    def _stall(self, _event: events.Stalled) -> None:
+        self._is_stalled = True
+        self._poll_until = self._now + self.settings.rebalance_timeout_ms
+
+    def _polled(self, event: events.Polled) -> None:
+        super()._polled(event)
+        self._is_stalled = False
+        self._poll_until = NEVER
+
+    _handlers = {**GroupClient._handlers, events.Stalled: _stall, events.Polled: _polled}  # noqa: RUF012
 
 
 def named(error: int) -> ErrorCode:

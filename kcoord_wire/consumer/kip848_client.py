@@ -26,7 +26,7 @@ from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import kip848_member as kip848
 from kcoord_wire.consumer import member_events as events
 from kcoord_wire.consumer import requests
-from kcoord_wire.consumer.group_client import NONE, OVER, GroupClient, named
+from kcoord_wire.consumer.group_client import NONE, GroupMember, named
 from kcoord_wire.consumer.kip848_member import ConsumerGroupMember, Partition
 from kcoord_wire.consumer.requests import NEVER, Kind
 from kcoord_wire.kernel.machines import Close, Disconnected, Tick
@@ -59,7 +59,7 @@ class _Releasing(NamedTuple):
     partitions: frozenset[TopicPartition]
 
 
-class ServerAssignedMember(GroupClient):
+class ServerAssignedMember(GroupMember):
     """One member whose coordinator assigns.
 
     :param settings: its configuration
@@ -70,29 +70,20 @@ class ServerAssignedMember(GroupClient):
     __slots__ = (
         "_assignor",
         "_is_closing",
-        "_is_stalled",
-        "_is_subscribed",
         "_member",
         "_nameless",
         "_names",
-        "_poll_until",
         "_releasing",
         "_tickets",
-        "_topics",
     )
-    kinds = (Kind.BEAT, *GroupClient.kinds)
+    kinds = (Kind.BEAT, *GroupMember.kinds)
 
     def __init__(self, settings: events.MemberSettings, member_id: str, assignor: str | None = None) -> None:
         super().__init__(settings)
-        self.state = events.MemberState.UNJOINED
         self.member_id = member_id
         self._assignor = assignor
         self._member: ConsumerGroupMember | None = None  # None outside the group
-        self._topics: tuple[str, ...] = ()
-        self._is_subscribed = False
-        self._is_stalled = False
         self._is_closing = False
-        self._poll_until = NEVER
         self._names: dict[uuid.UUID, str] = {}
         self._nameless: frozenset[Partition] = frozenset()  # owned, and not yet given to the application
         self._releasing: _Releasing | None = None
@@ -100,13 +91,8 @@ class ServerAssignedMember(GroupClient):
 
     # ---- what is due
 
-    def _is_active(self) -> bool:
-        return self._is_subscribed and self.state not in OVER
-
     def _next_deadline(self) -> int:
         when = super()._next_deadline()
-        if self._wants_join():
-            when = min(when, self._retry_at)
         if self._member is not None:
             when = min(when, self._poll_until)
             beat_at = self._member.deadline
@@ -117,23 +103,22 @@ class ServerAssignedMember(GroupClient):
     def _wants_join(self) -> bool:
         return self._member is None and self._coordinator_known and not self._is_stalled
 
-    def _join_if_due(self) -> None:
-        if self._wants_join():
-            settings = self.settings
-            self._member = ConsumerGroupMember(
-                kip848.MemberSettings(
-                    group_id=settings.group_id,
-                    client_id=settings.client_id,
-                    member_id=self.member_id,
-                    instance_id=settings.group_instance_id,
-                    rack=settings.rack,
-                    assignor=self._assignor,
-                    rebalance_timeout_ms=settings.rebalance_timeout_ms,
-                    request_timeout_ms=settings.request_timeout_ms,
-                    retry_ms=settings.retry_backoff_ms,
-                )
+    def _begin_join(self) -> None:
+        settings = self.settings
+        self._member = ConsumerGroupMember(
+            kip848.MemberSettings(
+                group_id=settings.group_id,
+                client_id=settings.client_id,
+                member_id=self.member_id,
+                instance_id=settings.group_instance_id,
+                rack=settings.rack,
+                assignor=self._assignor,
+                rebalance_timeout_ms=settings.rebalance_timeout_ms,
+                request_timeout_ms=settings.request_timeout_ms,
+                retry_ms=settings.retry_backoff_ms,
             )
-            self._run(kip848.Subscribe(self._topics))
+        )
+        self._run(kip848.Subscribe(self.topics))
 
     def _proceed(self) -> None:
         super()._proceed()
@@ -274,21 +259,8 @@ class ServerAssignedMember(GroupClient):
     # ---- what the application wants
 
     def _subscribe(self, event: events.Subscribe) -> None:
-        topics = tuple(event.topics)
-        if not self._is_subscribed or topics != self._topics:
-            self._is_subscribed = True
-            self._topics = topics
-            if self._member is not None:
-                self._run(kip848.Subscribe(topics))
-
-    def _stall(self, _event: events.Stalled) -> None:
-        self._is_stalled = True
-        self._poll_until = self._now + self.settings.rebalance_timeout_ms
-
-    def _polled(self, event: events.Polled) -> None:
-        super()._polled(event)
-        self._is_stalled = False
-        self._poll_until = NEVER
+        if self._takes_topics(event.topics) and self._member is not None:
+            self._run(kip848.Subscribe(self.topics))
 
     def _leave(self, event: events.Leave) -> None:
         """Leave; a static member for a while, as in Java. The end comes when that is answered."""
@@ -300,13 +272,11 @@ class ServerAssignedMember(GroupClient):
             self._run(kip848.Leave(for_a_while=True))
 
     _handlers = {  # noqa: RUF012
-        **GroupClient._handlers,
+        **GroupMember._handlers,
         Tick: _tick,
         events.TopicsKnown: _topics_known,
         events.Subscribe: _subscribe,
         events.Released: _released,
-        events.Stalled: _stall,
-        events.Polled: _polled,
         events.Leave: _leave,
     }
-    _answers = {**GroupClient._answers, Kind.BEAT: _beat_answered}  # noqa: RUF012
+    _answers = {**GroupMember._answers, Kind.BEAT: _beat_answered}  # noqa: RUF012

@@ -28,6 +28,7 @@ from kcoord_wire.consumer.kip848_member import (
 from kcoord_wire.consumer.member_events import Arrived, SendRequest
 from kcoord_wire.kernel.machines import Disconnected, Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
+from tests.support.consumers import heartbeat_answer
 
 TOPIC = uuid.UUID(int=7)
 
@@ -59,14 +60,7 @@ class Host:
         return self.handle(Subscribe(["orders"]))
 
     def answer(self, epoch: int, *given: int, error: int = 0, silent: bool = False) -> list[Any]:
-        topics = [m.ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=TOPIC, partitions=list(given))]
-        assignment = m.ConsumerGroupHeartbeatResponseAssignment(topic_partitions=topics if given else [])
-        response = m.ConsumerGroupHeartbeatResponse(
-            error_code=error,
-            member_epoch=epoch,
-            heartbeat_interval_ms=500,
-            assignment=None if silent or error else assignment,
-        )
+        response = heartbeat_answer(TOPIC, epoch, given, error, silent=silent)
         self.sent = None
         return self.handle(Arrived(self.request_id, response))
 

@@ -12,13 +12,12 @@ import pytest
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
-from kcoord_wire.consumer import Consumer
+from kcoord_wire.consumer import Consumer, ConsumerSettings
 from kcoord_wire.consumer import member_events as events
 from kcoord_wire.consumer.brokers import Brokers, MetadataKeeper
 from kcoord_wire.consumer.errors import (
     CommitFailedError,
     GroupError,
-    PollIntervalExceededError,
     UnsupportedVersionError,
 )
 from kcoord_wire.consumer.kip848_client import ServerAssignedMember
@@ -27,7 +26,7 @@ from kcoord_wire.consumer.membership import Membership, machine_of
 from kcoord_wire.coordinator import Coordinator, Fault, Faults, GroupConfig
 from kcoord_wire.kernel.machines import Close, Disconnected, Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
-from tests.support.consumers import NotingListener, drive, partitions, produce, settings, take
+from tests.support.consumers import NotingListener, drive, heartbeat_answer, member_settings, partitions, produce, take
 from tests.support.fixtures import StartCoordinator
 
 ID = uuid.UUID(int=7)
@@ -64,14 +63,7 @@ class Host:
         return self.answer(m.FindCoordinatorRequest, m.FindCoordinatorResponse(coordinators=[found]))
 
     def beat(self, epoch: int, *given: int, error: int = 0, silent: bool = False) -> list[Any]:
-        topics = [m.ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=ID, partitions=list(given))]
-        assignment = m.ConsumerGroupHeartbeatResponseAssignment(topic_partitions=topics if given else [])
-        response = m.ConsumerGroupHeartbeatResponse(
-            error_code=error,
-            member_epoch=epoch,
-            heartbeat_interval_ms=500,
-            assignment=None if silent or error else assignment,
-        )
+        response = heartbeat_answer(ID, epoch, given, error, silent=silent)
         return self.answer(m.ConsumerGroupHeartbeatRequest, response)
 
     def fetched(self, *numbers: int, error: int = 0) -> list[Any]:
@@ -254,8 +246,8 @@ CONFIG = GroupConfig(
 )
 
 
-def options(server: Coordinator, **changes: Any) -> Any:
-    return settings(server.address, group_protocol="consumer", heartbeat_interval_ms=3_000, **changes)
+def options(server: Coordinator, **changes: Any) -> ConsumerSettings:
+    return member_settings(server.address, "consumer", **changes)
 
 
 def test_two_members_share_and_go_on(coordinator: StartCoordinator) -> None:
@@ -280,25 +272,6 @@ def test_two_members_share_and_go_on(coordinator: StartCoordinator) -> None:
         assert [method for method, _ in one.calls[:4]] == ["assigned", "revoked", "assigned", "assigned"]
         assert (one.calls[-1], other.calls[-1][0]) == (("revoked", (0, 1, 2, 3)), "revoked")
         assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(run())
-
-
-def test_one_that_is_not_polled_leaves_and_comes_back(coordinator: StartCoordinator) -> None:
-    async def run() -> None:
-        server = coordinator(topics={"orders": 4}, config=CONFIG)
-        listener = NotingListener()
-        limited = options(server, max_poll_interval_ms=300)
-        async with Consumer(limited) as first, Consumer(options(server)) as second:
-            first.subscribe(["orders"], listener)
-            second.subscribe(["orders"])
-            await drive(lambda: len(first.assignment) == len(second.assignment) == 2, first, second)
-            await drive(lambda: second.assignment == ALL, second)  # the first is not polled meanwhile
-            with pytest.raises(PollIntervalExceededError):
-                await first.commit(dict.fromkeys(partitions(0), 1))
-            await drive(lambda: len(first.assignment) == len(second.assignment) == 2, first, second)
-            assert not first.assignment & second.assignment
-        assert "lost" in [method for method, _ in listener.calls]
 
     asyncio.run(run())
 
@@ -388,7 +361,7 @@ def test_a_broker_that_chooses_the_ids_is_an_error() -> None:
     """Version 0 of the heartbeat, of the early access in Kafka 3.7 to 3.9."""
 
     async def run() -> None:
-        mine = settings("localhost:1", group_protocol="consumer", heartbeat_interval_ms=3_000)
+        mine = member_settings("localhost:1", "consumer")
         brokers = Brokers(mine)
         keeper = MetadataKeeper(mine, brokers, list, list)
         membership = Membership(mine, machine_of(mine, is_member=True), brokers, keeper, list, list)

@@ -12,7 +12,6 @@ from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import (
     Consumer,
     ConsumerGroupMetadata,
-    ConsumerSettings,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     RebalanceListener,
@@ -28,19 +27,21 @@ from kcoord_wire.consumer.errors import (
 from kcoord_wire.consumer.settings import Sasl
 from kcoord_wire.coordinator import Fault, Faults
 from kcoord_wire.protocol.error_codes import ErrorCode
-from tests.support.consumers import NotingListener, drive, partitions, produce, send_offset, settings, take
+from tests.support.consumers import (
+    NotingListener,
+    drive,
+    member_settings,
+    partitions,
+    produce,
+    send_offset,
+    settings,
+    take,
+)
 from tests.support.fixtures import StartCoordinator
 
 ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
 SECONDS = 30
 PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
-
-
-def member(address: str, protocol: str, **changes: object) -> ConsumerSettings:
-    """Settings for a member by this protocol; of the newer one the coordinator decides on heartbeats."""
-    if protocol == "consumer":
-        changes |= {"group_protocol": protocol, "heartbeat_interval_ms": 3_000}
-    return settings(address, **changes)
 
 
 # ---- what the brokers have
@@ -256,7 +257,7 @@ def test_a_producer_commits_for_the_group(coordinator: StartCoordinator, protoco
 
     async def run() -> None:
         address = coordinator(topics={"orders": 1}).address
-        async with Consumer(member(address, protocol, enable_auto_commit=False)) as consumer:
+        async with Consumer(member_settings(address, protocol, enable_auto_commit=False)) as consumer:
             consumer.subscribe(["orders"])
             await drive(lambda: consumer.assignment == {ZERO}, consumer)
             metadata = consumer.group_metadata()

@@ -91,7 +91,10 @@ def test_an_empty_id_is_rejected(name: str) -> None:
         ({"group_protocol": "newest"}, "group_protocol"),
         ({"group_remote_assignor": "range"}, "group_remote_assignor is for group_protocol 'consumer'"),
         ({"group_protocol": "consumer", "session_timeout_ms": 9_000}, "session_timeout_ms is for group_protocol"),
-        ({"group_protocol": "consumer", "partition_assignment_strategy": ["range"]}, "partition_assignment_strategy is"),
+        (
+            {"group_protocol": "consumer", "partition_assignment_strategy": ["range"]},
+            "partition_assignment_strategy is",
+        ),
     ],
 )
 def test_a_protocol_refuses_the_settings_of_the_other(changes: dict[str, Any], text: str) -> None:

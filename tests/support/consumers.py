@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Place
 
+from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer, ConsumerGroupMetadata, ConsumerRecord, ConsumerSettings, RebalanceListener
 from tests.support.clients import producing
@@ -39,6 +41,27 @@ async def produce(address: str, values: Mapping[TopicPartition, Sequence[str]]) 
     for topic in {partition.topic for partition in values}:
         records = [(p.partition, text.encode()) for p, texts in values.items() if p.topic == topic for text in texts]
         await producing.produce(address, topic, records)
+
+
+def member_settings(address: str, protocol: str, **changes: Any) -> ConsumerSettings:
+    """Settings of a member by ``classic`` or ``consumer``, KIP-848, of which the coordinator decides on heartbeats."""
+    if protocol == "consumer":
+        changes |= {"group_protocol": protocol, "heartbeat_interval_ms": 3_000}
+    return settings(address, **changes)
+
+
+def heartbeat_answer(
+    topic_id: uuid.UUID, epoch: int, given: Sequence[int], error: int = 0, *, silent: bool = False
+) -> m.ConsumerGroupHeartbeatResponse:
+    """A coordinator's answer to a member of KIP-848 that has these partitions; of which it says nothing if `silent`."""
+    topics = [m.ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=list(given))]
+    assignment = m.ConsumerGroupHeartbeatResponseAssignment(topic_partitions=topics if given else [])
+    return m.ConsumerGroupHeartbeatResponse(
+        error_code=error,
+        member_epoch=epoch,
+        heartbeat_interval_ms=500,
+        assignment=None if silent or error else assignment,
+    )
 
 
 class NotingListener(RebalanceListener):

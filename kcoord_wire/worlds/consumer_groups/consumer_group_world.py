@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, Unpack
 
-from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS, TopicPartition
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.consumer import kip848_member as events
@@ -35,6 +34,7 @@ from kcoord_wire.consumer import member_events as classic_events
 from kcoord_wire.consumer.classic_member import MemberMachine
 from kcoord_wire.consumer.kip848_member import ConsumerGroupMember, MemberSettings, Partition
 from kcoord_wire.consumer.member_events import SendRequest
+from kcoord_wire.consumer.requests import commit_of
 from kcoord_wire.coordinator.consumer_groups.group import ConsumerGroup
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.groups import BaseGroup, TopicNames
@@ -462,15 +462,13 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
         process = self._working(name)
         if process is None or process.client.epoch <= 0 or not self._coordinator.is_up:
             return
-        part = m.OffsetCommitRequestPartition(
-            partition_index=number, committed_offset=self._members.fresh_offset(), committed_metadata=""
-        )
-        request = m.OffsetCommitRequest(
-            group_id=GROUP,
-            generation_id_or_member_epoch=max(process.client.epoch + ahead, 1),
-            member_id=process.client.member_id,
-            group_instance_id=process.options.instance_id,
-            topics=[m.OffsetCommitRequestTopic(name=topic, partitions=[part])],
+        request = commit_of(
+            GROUP,
+            max(process.client.epoch + ahead, 1),
+            process.client.member_id,
+            process.options.instance_id,
+            [((topic, number), self._members.fresh_offset())],
+            has_epochs=True,
         )
         self.network.probe(request, 9, f"late {name}")
 

@@ -69,11 +69,11 @@ class _KeepsClaims(MemberMachine):
 class _CommitsFirst(MemberMachine):
     """KAFKA-14024: it rejoins when its commit is done, and commits again before that. The application commits here."""
 
-    def _prepare_join(self) -> None:
+    def _begin_join(self) -> None:
         if self.owned and self._is_cooperative:
             self._retry_at = self._now + self.settings.retry_backoff_ms
         else:
-            super()._prepare_join()
+            super()._begin_join()
 
 
 class _RejoinsAsLeader(MemberMachine):
