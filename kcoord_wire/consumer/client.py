@@ -348,13 +348,13 @@ class Consumer:
             raise TypeError(f"topics are a list of names or a compiled pattern, not {topics!r}")
         if not names:
             raise ValueError("a subscription needs a topic; `unsubscribe` ends one")
+        self._begin_membership(is_member=True)
         if isinstance(topics, re.Pattern):
             self._pattern, self._topics = topics, frozenset()
         else:
             self._pattern, self._topics = None, names
         if listener is not None:
             self._callbacks.listener = listener
-        self._begin_membership(is_member=True)
         self._metadata.request()
 
     def _begin_membership(self, *, is_member: bool) -> None:
@@ -364,6 +364,7 @@ class Consumer:
                 self.settings, machine, self._brokers, self._metadata, self._notified, self._reported
             )
             self._membership.deliver(events.Stalled())
+            self._rebalancing_since = _now()
             self._next_commit = _now() + self.settings.auto_commit_interval_ms / 1000
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -821,8 +822,9 @@ class Consumer:
     def metrics(self) -> dict[str, float]:
         """Return what this consumer has done: counts, and milliseconds of what takes time.
 
-        The time of a poll is that between two of them, of a rebalance that from the first partition given up to the
-        assignment. At present: ``assigned_partitions``, and ``records_lag_max``, the largest `current_lag`.
+        The time of a poll is that between two of them, of a rebalance that from the subscription, or the first
+        partition that is given up, to the assignment. At present: ``assigned_partitions``, and ``records_lag_max``, the
+        largest `current_lag`.
         """
         lags = [state.lag for state in self._positions if state.lag is not None]
         now: dict[str, float] = {"assigned_partitions": len(self.assignment), "records_lag_max": max(lags, default=0)}

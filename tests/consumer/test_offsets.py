@@ -223,6 +223,7 @@ def test_one_without_a_group_reads_and_commits_nothing(coordinator: StartCoordin
         async with Consumer(settings(address, group_id=None)) as consumer:
             with pytest.raises(ConsumerError, match="needs a group_id"):
                 consumer.subscribe(["orders"])
+            assert consumer.subscription == frozenset()
             consumer.assign([ZERO])
             assert len(await take(consumer, 1)) == 1
             for using in (consumer.commit, lambda: consumer.committed([ZERO])):
@@ -298,6 +299,7 @@ def test_metrics_count_what_happens(coordinator: StartCoordinator) -> None:
                 0,
             )
             assert first["bytes_fetched_total"] >= 4 * 61
+            assert first["rebalance_ms_max"] > 0
             assert (first["rebalance_total"], first["commit_total"], first["failed_commits_total"]) == (1, 1, 0)
             assert first["request_total"] > first["fetch_total"] > 0
             assert first["request_ms_total"] >= first["request_ms_max"] > 0
