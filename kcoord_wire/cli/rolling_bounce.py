@@ -65,6 +65,8 @@ class RollingBounce(Command):
           all protocols beside each other
       kcoord simulate rolling-bounce --partitions orders=120 --partitions clicks=60 --assign-ms 500 --aside
           state stores of half a second each, restored beside the work as Kafka Streams does
+      kcoord simulate rolling-bounce --aside --restore-ms 5000 --store memory --standbys 1 --warm-up
+          stores that have to be restored after a restart, with copies that are kept or made beside the work
       kcoord simulate rolling-bounce --protocol cooperative --format json --plot deploy.svg
           one protocol, as JSON, and its throughput over time as a plot
       kcoord simulate rolling-bounce --from trace.pcap --group billing --down-ms 8000
@@ -95,6 +97,20 @@ class RollingBounce(Command):
     assign_ms: Annotated[
         Millis | None, Option("time to open one that was assigned: open and restore its store (default: 150)", "MS")
     ] = None
+    restore_ms: Annotated[
+        Millis | None,
+        Option("time to restore its state besides, where the instance has no copy of it (default: 0)", "MS"),
+    ] = None
+    store: Annotated[
+        Literal["disk", "memory"] | None,
+        Option("where copies are: on disk they outlive the process, in memory they end with it (default: disk)"),
+    ] = None
+    standbys: Annotated[
+        Millis | None, Option("so many other instances keep a copy of each partition's state (default: 0)", "N")
+    ] = None
+    warm_up: Annotated[
+        bool, Option("partitions move only to instances that have restored their state beside their work (KIP-441)")
+    ] = False
     down_ms: Annotated[
         Millis | None, Option("how long an instance is down between its consumers (default: 5000)", "MS")
     ] = None
@@ -153,6 +169,7 @@ class RollingBounce(Command):
             "rate_per_s": self.rate,
             "capacity_per_s": self.capacity,
             "opens_aside": self.aside or None,
+            "warms_up": self.warm_up or None,
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -161,6 +178,9 @@ _WORKLOAD: Final = (
     "members",
     "revoke_ms",
     "assign_ms",
+    "restore_ms",
+    "store",
+    "standbys",
     "down_ms",
     "interval_ms",
     "poll_ms",
@@ -244,6 +264,9 @@ _COLUMNS: Final[Sequence[tuple[str, Callable[[BounceResult], str]]]] = (
 )
 
 
+_WHERE: Final = {"disk": "on disk", "memory": "in memory"}
+
+
 def _print_results(workload: BounceWorkload, results: Sequence[BounceResult], now: str) -> None:
     topics = ", ".join(f"{topic} ({count})" for topic, count in workload.topics.items())
     aside = "beside the work" if workload.opens_aside else "in the listener"
@@ -252,6 +275,10 @@ def _print_results(workload: BounceWorkload, results: Sequence[BounceResult], no
         f"{workload.revoke_ms} ms to close one and {workload.assign_ms} ms to open one {aside}, "
         f"{workload.down_ms / 1_000:g} s down"
     )
+    if workload.restore_ms:
+        copies = f", {workload.standbys} standbys" if workload.standbys else ""
+        copies += ", warm-up" if workload.warms_up else ""
+        title += f"; {workload.restore_ms} ms to restore state without a copy, stores {_WHERE[workload.store]}{copies}"
     made = table(title, *(name for name, _ in _COLUMNS), "against eager")
     eager = next((each.pause_partition_ms for each in results if each.label == "eager"), None)
     for result in results:

@@ -50,6 +50,21 @@ def test_the_table_has_a_line_for_each_protocol(kcoord: Run) -> None:
     assert static.split()[-3:-1] == ["1", "/"], "against eager"
 
 
+def test_state_that_is_restored_has_its_options(kcoord: Run) -> None:
+    stores = ("--aside", "--restore-ms", "1000", "--store", "memory", "--standbys", "1", "--warm-up")
+    command = (*SMALL[:-1], "9000", *stores, "--protocol", "cooperative")
+    _, out, _ = kcoord(*command)
+    assert "1000 ms to restore state without a copy, stores in memory, 1 standbys, warm-up" in " ".join(out.split())
+    _, out, _ = kcoord(*command, "--format", "json")
+    found = json.loads(out)
+    chosen = {name: found["workload"][name] for name in ("restore_ms", "store", "standbys", "warms_up")}
+    assert chosen == {"restore_ms": 1_000, "store": "memory", "standbys": 1, "warms_up": True}
+    [result] = found["results"]
+    assert result["rebalances"] > 3 * 3, "one more at least for each restart"
+    status, _, err = kcoord(*SMALL, "--standbys", "1")
+    assert (status, "need a restore_ms above 0" in err) == (1, True)
+
+
 def test_one_protocol_may_be_chosen(kcoord: Run) -> None:
     _, out, _ = kcoord(*SMALL, "--protocol", "cooperative")
     assert [line.split()[0] for line in out.splitlines()[2:] if line] == ["cooperative"]

@@ -105,6 +105,68 @@ def test_the_seed_decides_everything(protocol: str) -> None:
     assert bounce(protocol, seed=3) != bounce(protocol, seed=4)
 
 
+def restored(protocol: str, **changes: Any) -> BounceResult:
+    """Three instances with four stores each, which take 3 s to restore and no time to open, and 10 s down: longer than
+    a heartbeat interval, so that the group rebalances before an instance is back."""
+    stores = {"topics": {"orders": 12}, "assign_ms": 0, "revoke_ms": 0, "opens_aside": True, "restore_ms": 3_000}
+    stores |= {"down_ms": 10_000}
+    return bounce(protocol, **stores | changes)
+
+
+def test_a_store_on_disk_is_not_restored_where_it_was() -> None:
+    """In memory an instance restores its four stores after its restart, 3 s each, one after the other."""
+    disk, memory = (restored("static", store=store) for store in ("disk", "memory"))
+    assert disk.pause_partition_ms == pytest.approx(12 * 10_000, rel=0.05)
+    assert memory.pause_partition_ms - disk.pause_partition_ms == 3 * (3_000 + 6_000 + 9_000 + 12_000)
+    moved = restored("cooperative")
+    back = restored("cooperative", store="memory")
+    assert (moved.moves, back.moves) == (24, 24), "away and back; on disk only the way there has something to restore"
+    assert back.pause_partition_ms - moved.pause_partition_ms > 80_000, "the same, less what they overlap"
+
+
+def test_a_standby_takes_over_without_restoring() -> None:
+    alone, standby = (restored("cooperative", standbys=standbys) for standbys in (0, 1))
+    assert alone.longest_pause_ms > 6_000 > 5_000 > standby.longest_pause_ms, "two of its stores go to each other one"
+    assert (standby.opened, standby.moves, standby.rebalances) == (alone.opened, alone.moves, alone.rebalances)
+    both = restored("cooperative", standbys=2, store="memory", warms_up=True)
+    assert both.longest_pause_ms < 5_000
+
+
+def test_a_partition_moves_when_its_new_instance_is_warm() -> None:
+    cold, warm = (restored("cooperative", standbys=1, store="memory", warms_up=warms) for warms in (False, True))
+    assert cold.longest_pause_ms > 4 * 3_000
+    assert warm.longest_pause_ms < 5_000
+    assert warm.pause_instance_ms >= 3 * 4 * 3_000, "the restarted instance does not work meanwhile"
+    assert (warm.rebalances, cold.rebalances) == (3 * 4, 3 * 3), "one more for each restart"
+    assert warm.moves == cold.moves
+
+
+def test_eager_members_open_stores_that_they_have_in_no_time() -> None:
+    """Those that come back to an instance within its life; the others are restored in memory."""
+    disk, memory = (restored("eager", store=store, standbys=1) for store in ("disk", "memory"))
+    assert disk.longest_pause_ms < 5_000 + 3_000
+    assert memory.longest_pause_ms >= 4 * 3_000
+
+
+@pytest.mark.parametrize("protocol", ["sticky", "consumer"])
+def test_members_with_an_assignor_of_their_own_restore_what_they_have_no_copy_of(protocol: str) -> None:
+    with_copies, without = (restored(protocol, restore_ms=restore_ms) for restore_ms in (1, 3_000))
+    assert without.pause_partition_ms > with_copies.pause_partition_ms + 12_000
+    assert restored(protocol, standbys=1).pause_partition_ms == without.pause_partition_ms, "it knows no standbys"
+
+
+def test_stores_that_make_no_sense_are_refused() -> None:
+    for changes in ({"standbys": 1}, {"warms_up": True}, {"store": "memory"}):
+        with pytest.raises(ValueError, match="need a restore_ms above 0"):
+            bounce("eager", **changes)
+    with pytest.raises(ValueError, match="3 standbys need more than 3 members"):
+        restored("eager", standbys=3)
+    with pytest.raises(ValueError, match="no store is called 'tape'"):
+        restored("eager", store="tape")
+    with pytest.raises(ValueError, match=r"a member of 4 partitions needs .* 240000 ms to open them"):
+        restored("eager", restore_ms=60_000, opens_aside=False, rebalance_timeout_ms=10_000)
+
+
 def test_stops_at_intervals_do_not_wait_for_the_group() -> None:
     slow, fast = (bounce("eager", interval_ms=interval) for interval in (20_000, 1_000))
     assert slow.took_ms > 40_000

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final, Unpack
 
-from kcoord_wire.assignors import ASSIGNORS, TopicPartition
+from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.consumer import kip848_member as events
 from kcoord_wire.consumer import member_events as classic_events
@@ -322,8 +322,9 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
             session_timeout_ms=self.config.consumer_session_timeout_ms,
             heartbeat_interval_ms=self.config.consumer_heartbeat_interval_ms,
         )
-        assignors = [ASSIGNORS[assignor] for assignor in options.assignors or ()]
-        client = ClassicClient(MemberMachine(options.settings(name), assignors, ConsumerProtocol()), self._topics)
+        client = ClassicClient(
+            MemberMachine(options.settings(name), options.offered(), ConsumerProtocol()), self._topics
+        )
         host = self.network.host_of(name)
         process = ClassicProcess(self, self._clock, self._members, name, host, client, random, options)
         self.processes[name] = self._classic[name] = process
@@ -427,7 +428,7 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
             process.opening.add(self._named(effect.partitions))
         elif isinstance(effect, events.Assigned):
             named = self._named(effect.partitions)
-            process.listen(options.restore_ms * len(named), self._enter, "opens", "opened", named, None)
+            process.listen(options.opening_ms(named), self._enter, "opens", "opened", named, None)
         elif isinstance(effect, events.Left):
             self.network.hang_up_all(process)
 

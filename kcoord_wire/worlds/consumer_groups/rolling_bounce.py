@@ -30,13 +30,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.assignors import Assignor, RebalanceProtocol, TopicPartition
 from kcoord_wire.consumer.member_events import CLIENT_VERSIONS
 from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.kernel.virtual.clock import EPOCH_MS
 from kcoord_wire.worlds.consumer_groups.consumer_group_world import GROUP, ConsumerGroupCluster
+from kcoord_wire.worlds.consumer_groups.stores import AnyCluster, Stores, StoreSettings
 from kcoord_wire.worlds.group.members import MemberOptions, check_known
 from kcoord_wire.worlds.group.world import Cluster
 
@@ -358,6 +359,7 @@ class _Ledger:
             since = until
 
 
+_STORES: Final = ("disk", "memory")
 _AROUND_MS: Final = 10_000  # of steady state, before and after
 
 
@@ -366,17 +368,20 @@ class BounceProtocol(NamedTuple):
 
     :ivar assignor: the one that they offer; None for members of KIP-848
     :ivar is_static: whether they have instance ids (KIP-345), so that a short absence is no rebalance
+    :ivar knows_stores: how they rebalance with an assignor that knows where state is, if there is any; None: they keep
+        their own assignor
     """
 
     assignor: str | None
     is_static: bool = False
+    knows_stores: RebalanceProtocol | None = None
 
 
 PROTOCOLS: Final[Mapping[str, BounceProtocol]] = MappingProxyType(
     {
-        "eager": BounceProtocol("range"),
+        "eager": BounceProtocol("range", knows_stores=RebalanceProtocol.EAGER),
         "sticky": BounceProtocol("sticky"),
-        "cooperative": BounceProtocol("cooperative-sticky"),
+        "cooperative": BounceProtocol("cooperative-sticky", knows_stores=RebalanceProtocol.COOPERATIVE),
         "static": BounceProtocol("range", is_static=True),
         "consumer": BounceProtocol(None),
     }
@@ -393,11 +398,16 @@ class BounceWorkload:
     :ivar topics: name to number of partitions
     :ivar revoke_ms: how long an instance takes to give up one partition: to commit, flush and close its store
     :ivar assign_ms: how long it takes to open one that it was assigned
+    :ivar restore_ms: how long it takes besides to restore its state, where the instance has no copy of it (`stores`).
+        With it, eager and cooperative members have an assignor that knows the copies
+    :ivar store: where copies are: on ``disk``, or in ``memory``, where they end with the process
+    :ivar standbys: so many other instances keep a copy of each partition's state
+    :ivar warms_up: whether partitions move only to instances that have restored their state beside their work (KIP-441)
     :ivar opens_aside: whether it opens partitions one by one beside its work, as Kafka Streams does; otherwise it opens
         those of one assignment in the listener, and processes nothing meanwhile
     :ivar down_ms: how long an instance is down, from the end of its consumer to the start of the next one
-    :ivar interval_ms: from one stop to the next; None: the next instance stops when the group has settled, at a moment
-        within one heartbeat interval
+    :ivar interval_ms: from one stop to the next; None: the next instance stops when the group has settled and standbys
+        are whole, at a moment within one heartbeat interval
     :ivar rate_per_s: records that arrive per second and partition
     :ivar capacity_per_s: records that an instance processes per second, at most
     :ivar poll_ms: longest time that the application works between two polls
@@ -412,6 +422,10 @@ class BounceWorkload:
     topics: Mapping[str, int] = field(default_factory=lambda: {"events": 200})
     revoke_ms: int = 50
     assign_ms: int = 150
+    restore_ms: int = 0
+    store: Literal["disk", "memory"] = "disk"
+    standbys: int = 0
+    warms_up: bool = False
     opens_aside: bool = False
     down_ms: int = 5_000
     interval_ms: int | None = None
@@ -424,7 +438,7 @@ class BounceWorkload:
     client: str = "java"
 
     def __post_init__(self) -> None:
-        for name in ("revoke_ms", "assign_ms", "down_ms", "poll_ms", "rate_per_s"):
+        for name in ("revoke_ms", "assign_ms", "restore_ms", "standbys", "down_ms", "poll_ms", "rate_per_s"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
         positive = ["members", "capacity_per_s", "session_timeout_ms", "heartbeat_interval_ms", "rebalance_timeout_ms"]
@@ -442,6 +456,14 @@ class BounceWorkload:
         if self.members > self.partition_count:
             raise ValueError(f"{self.members} members cannot share {self.partition_count} partitions: some are idle")
         check_known("client", [self.client], CLIENT_VERSIONS)
+        self._check_stores()
+
+    def _check_stores(self) -> None:
+        check_known("store", [self.store], _STORES)
+        if not self.restore_ms and (self.standbys or self.warms_up or self.store != "disk"):
+            raise ValueError("standbys, warm-up and stores in memory need a restore_ms above 0")
+        if self.standbys >= self.members:
+            raise ValueError(f"{self.standbys} standbys need more than {self.members} members")
 
     @property
     def names(self) -> list[str]:
@@ -458,11 +480,27 @@ class BounceWorkload:
         """All partitions."""
         return [TopicPartition(topic, number) for topic, count in self.topics.items() for number in range(count)]
 
-    def options(self, protocol: BounceProtocol, name: str) -> MemberOptions:
-        """The options of a simulated instance."""
+    @property
+    def opens(self) -> bool:
+        """Whether opening a partition takes time."""
+        return self.assign_ms + self.restore_ms > 0
+
+    @property
+    def store_settings(self) -> StoreSettings:
+        """How its state is kept."""
+        return StoreSettings(self.assign_ms, self.restore_ms, self.store == "memory", self.standbys, self.warms_up)
+
+    def options(self, protocol: BounceProtocol, name: str, stores: Stores | None = None) -> MemberOptions:
+        """The options of a simulated instance.
+
+        :param stores: the group's, if state has to be restored
+        """
+        assignor: str | Assignor | None = protocol.assignor
+        if stores is not None and protocol.knows_stores is not None:
+            assignor = stores.assignor(protocol.knows_stores)
         return MemberOptions(
             group=GROUP,
-            assignors=None if protocol.assignor is None else [protocol.assignor],
+            assignors=None if assignor is None else [assignor],
             instance_id=name if protocol.is_static else None,
             client=self.client,
             session_timeout_ms=self.session_timeout_ms,
@@ -471,7 +509,8 @@ class BounceWorkload:
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             release_ms=self.revoke_ms,
             restore_ms=self.assign_ms,
-            restores_aside=self.opens_aside and self.assign_ms > 0,
+            restoring=None if stores is None else partial(stores.opening_ms, name),
+            restores_aside=self.opens_aside and self.opens,
             poll_ms=self.poll_ms,
             commit_ms=None,
         )
@@ -509,15 +548,13 @@ def simulate_bounce(workload: BounceWorkload, protocol: str, seed: int = 0) -> B
         raise ValueError(f"no protocol is called {protocol!r}; there are {', '.join(PROTOCOLS)}")
     with _cluster(workload, protocol, seed) as cluster:
         try:
-            start = partial(_start, cluster, workload, PROTOCOLS[protocol])
-            begin, end = Bounce(cluster, workload, start, Random(f"{seed}/bounce")).run()
+            stores = Stores(cluster, workload.store_settings) if workload.restore_ms else None
+            start = partial(_start, cluster, workload, PROTOCOLS[protocol], stores)
+            begin, end = Bounce(cluster, workload, start, Random(f"{seed}/bounce"), stores).run()
         except TimeoutError:
             raise ValueError(_why_restless(workload)) from None
         rebalances = sum(begin <= account.started_at - EPOCH_MS for account in cluster.begun)
         return workload.account(protocol, list(_events(cluster, workload)), (begin, end), rebalances)
-
-
-AnyCluster = Cluster | ConsumerGroupCluster
 
 
 def _cluster(workload: BounceWorkload, protocol: str, seed: int) -> AnyCluster:
@@ -531,8 +568,10 @@ def _cluster(workload: BounceWorkload, protocol: str, seed: int) -> AnyCluster:
     return Cluster(seed, topics=workload.topics, config=config)
 
 
-def _start(cluster: AnyCluster, workload: BounceWorkload, protocol: BounceProtocol, name: str) -> None:
-    options = workload.options(protocol, name)
+def _start(
+    cluster: AnyCluster, workload: BounceWorkload, protocol: BounceProtocol, stores: Stores | None, name: str
+) -> None:
+    options = workload.options(protocol, name, stores)
     if isinstance(cluster, Cluster):
         cluster.member(name, options)
     else:
@@ -542,9 +581,10 @@ def _start(cluster: AnyCluster, workload: BounceWorkload, protocol: BounceProtoc
 def _why_restless(workload: BounceWorkload) -> str:
     """Say why a group does not settle under a workload."""
     share = -(-workload.partition_count // workload.members)
+    open_ms = share * (workload.assign_ms + workload.restore_ms)
     return (
         f"the group does not settle: a member of {share} partitions needs {share * workload.revoke_ms} ms to close and "
-        f"{share * workload.assign_ms} ms to open them; max.poll.interval.ms is {workload.rebalance_timeout_ms}"
+        f"{open_ms} ms to open them; max.poll.interval.ms is {workload.rebalance_timeout_ms}"
     )
 
 
@@ -552,15 +592,22 @@ class Bounce:
     """Starts the instances of a cluster, and restarts each of them once.
 
     :param start: starts an instance
+    :param stores: the group's, if state has to be restored
     """
 
     def __init__(
-        self, cluster: AnyCluster, workload: BounceWorkload, start: Callable[[str], object], random: Random
+        self,
+        cluster: AnyCluster,
+        workload: BounceWorkload,
+        start: Callable[[str], object],
+        random: Random,
+        stores: Stores | None = None,
     ) -> None:
         self._cluster = cluster
         self._workload = workload
         self._start = start
         self._random = random
+        self._stores = stores
         self._left = 0  # restarts that are not done
 
     def run(self) -> tuple[int, int]:
@@ -603,11 +650,13 @@ class Bounce:
         workload = self._workload
         patience = 4 * workload.rebalance_timeout_ms + workload.session_timeout_ms + workload.down_ms
         patience += workload.members * (workload.interval_ms or 0)
+        patience += workload.partition_count * (1 + workload.standbys) * workload.restore_ms
         self._cluster.run_until(self._has_settled, patience)
 
     def _has_settled(self) -> bool:
-        cluster = self._cluster
-        return self._left == 0 and cluster.is_settled() and not any(map(cluster.is_busy, cluster.processes))
+        cluster, stores = self._cluster, self._stores
+        is_quiet = self._left == 0 and cluster.is_settled() and not any(map(cluster.is_busy, cluster.processes))
+        return is_quiet and (stores is None or stores.is_warm)
 
 
 def _events(cluster: AnyCluster, workload: BounceWorkload) -> Iterator[WorkEvent]:
@@ -615,8 +664,8 @@ def _events(cluster: AnyCluster, workload: BounceWorkload) -> Iterator[WorkEvent
 
     A partition is processed when it is open; of a classic member, if that takes no time, when its offset is known.
     """
-    taken = "fetched" if isinstance(cluster, Cluster) and workload.assign_ms == 0 else "opened"
-    aside = workload.opens_aside and workload.assign_ms > 0  # then opening is no listener
+    taken = "fetched" if isinstance(cluster, Cluster) and not workload.opens else "opened"
+    aside = workload.opens_aside and workload.opens  # then opening is no listener
     for at, who, what, detail in cluster.trace:
         if who not in cluster.processes:
             continue

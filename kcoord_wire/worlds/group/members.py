@@ -11,13 +11,13 @@ Laws:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from kcoord_wire.assignors import ASSIGNORS, TopicPartition
+from kcoord_wire.assignors import ASSIGNORS, Assignor, TopicPartition
 from kcoord_wire.consumer import member_events as events
 from kcoord_wire.consumer.classic_member import MemberMachine
 from kcoord_wire.kernel.machines import Close, Machine
@@ -33,13 +33,18 @@ from kcoord_wire.worlds.group.wire import GroupNetwork, MemberConnection, Virtua
 class Opening:
     """The partitions of one process that are not open yet.
 
-    :param ms: how long one takes
+    :param ms: returns how long some take
     :param opened: called with each when it is open
     """
 
     __slots__ = ("_clock", "_ms", "_opened", "_serial", "_waiting")
 
-    def __init__(self, clock: VirtualClock, ms: int, opened: Callable[[TopicPartition], None]) -> None:
+    def __init__(
+        self,
+        clock: VirtualClock,
+        ms: Callable[[Sequence[TopicPartition]], int],
+        opened: Callable[[TopicPartition], None],
+    ) -> None:
         self._clock = clock
         self._ms = ms
         self._opened = opened
@@ -67,7 +72,7 @@ class Opening:
     def _begin(self) -> None:
         self._serial += 1
         if self._waiting:
-            self._clock.after(self._ms, self._end, self._serial)
+            self._clock.after(self._ms(self._waiting[:1]), self._end, self._serial)
 
     def _end(self, serial: int) -> None:
         if serial == self._serial:
@@ -152,7 +157,8 @@ class MemberOptions:
 
     :ivar topics: what it subscribes to; None for all topics there are
     :ivar regex: what it subscribes to besides, in KIP-848; with a pattern and no topics, `topics` is empty
-    :ivar assignors: keys of `kcoord_wire.assignors.ASSIGNORS`, most preferred first; None for a member of KIP-848
+    :ivar assignors: keys of `kcoord_wire.assignors.ASSIGNORS`, or others, most preferred first; None for a member of
+        KIP-848
     :ivar assignor: the server assignor that a member of KIP-848 asks for; None for none
     :ivar group: its group id
     :ivar instance_id: the group instance id of a static member (KIP-345); None for a dynamic one
@@ -171,6 +177,7 @@ class MemberOptions:
     :ivar release_ms: how long the application takes to give up one partition: to commit, flush and close a store
     :ivar restore_ms: how long it takes to open one that it was assigned. It processes nothing during either, and does
         not poll, so that it rejoins after that; heartbeats go on
+    :ivar restoring: returns how long opening these partitions takes, in place of `restore_ms` each; None for that
     :ivar restores_aside: whether it opens partitions beside its work instead, see `Opening`
     :ivar poll_ms: how long the application works between two polls, at most; it notices a rebalance when it polls
     :ivar assign_ms: how long a leader computes the assignment
@@ -181,7 +188,7 @@ class MemberOptions:
 
     topics: Sequence[str] | None = None
     regex: str = ""
-    assignors: Sequence[str] | None = ("range",)
+    assignors: Sequence[str | Assignor] | None = ("range",)
     assignor: str | None = None
     group: str = "group"
     instance_id: str | None = None
@@ -199,6 +206,7 @@ class MemberOptions:
     commit_ms: int | None = 5_000
     release_ms: int = 0
     restore_ms: int = 0
+    restoring: Callable[[Collection[TopicPartition]], int] | None = None
     restores_aside: bool = False
     poll_ms: int = 0
     assign_ms: int = 0
@@ -208,11 +216,19 @@ class MemberOptions:
         for key in ("topics", "assignors", "bugs"):
             if isinstance(names := getattr(self, key), str):
                 raise TypeError(f"{key} must be a list of strings, not {names!r}")
-        check_known("assignor", self.assignors or (), ASSIGNORS)
+        check_known("assignor", [each for each in self.assignors or () if isinstance(each, str)], ASSIGNORS)
         check_known("client", [self.client], events.CLIENT_VERSIONS)
         check_known("bug", self.bugs, SWITCHES)
 
     __repr__ = source_of
+
+    def offered(self) -> list[Assignor]:
+        """Return the assignors themselves."""
+        return [ASSIGNORS[each] if isinstance(each, str) else each for each in self.assignors or ()]
+
+    def opening_ms(self, partitions: Collection[TopicPartition]) -> int:
+        """Return how long the application takes to open these."""
+        return self.restore_ms * len(partitions) if self.restoring is None else self.restoring(partitions)
 
     def settings(self, name: str) -> events.MemberSettings:
         """Return the settings of the member machine in the process `name`."""
@@ -256,7 +272,7 @@ class ConsumerProcess(Process):
         self.options = options
         self.busy_until = 0
         self.listeners = 0
-        self.opening = Opening(clock, options.restore_ms, opened)
+        self.opening = Opening(clock, options.opening_ms, opened)
 
     @property
     def is_busy(self) -> bool:
@@ -486,8 +502,8 @@ class Members:
             self.ownership.take(process, partition)
         if process.options.restores_aside:
             process.opening.add(effect.partitions)
-        elif effect.partitions and process.options.restore_ms:
-            process.listen(process.options.restore_ms * len(effect.partitions), self._open, effect.partitions)
+        elif opening_ms := process.options.opening_ms(effect.partitions):
+            process.listen(opening_ms, self._open, effect.partitions)
 
     def _open(self, process: MemberProcess, until: int, partitions: frozenset[TopicPartition]) -> None:
         if process.is_working:

@@ -472,7 +472,7 @@ class Cluster(CoordinatorWorld[MemberProcess]):
 
 def _offered(options: MemberOptions) -> list[Assignor]:
     """Return the assignors of a member, with what its bugs do to them."""
-    return assignors_with(options.bugs, (ASSIGNORS[name] for name in options.assignors or ()))
+    return assignors_with(options.bugs, options.offered())
 
 
 # ---- stale requests

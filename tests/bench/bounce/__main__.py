@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
 from kcoord_wire.cli.rolling_bounce import throughput_plot
 from kcoord_wire.report.page.charts import LinePlot, Series, write_plot
 from kcoord_wire.worlds.consumer_groups.rolling_bounce import PROTOCOLS, BounceResult, BounceWorkload, simulate_bounce
 from tests.bench.bounce.real import real_bounce
-from tests.bench.bounce.workloads import LISTENER, REAL, STATE_STORES, TEN
+from tests.bench.bounce.workloads import LISTENER, REAL, RESTORED, STATE_STORES, TEN
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "rolling-bounce.md"
@@ -47,6 +48,28 @@ def headline(workload: BounceWorkload) -> Iterator[str]:
         cells += [f"{max(each.longest_pause_ms for each in results) / 1_000:,.1f} s"]
         cells += [f"{mean(results, key):,.0f}" for key in ("rebalances", "moves", "opened")]
         yield f"| {name} | {' | '.join(cells)} | {ratio} |"
+
+
+def state_row(store: Literal["disk", "memory"], standbys: int, warms_up: bool, seed: int = 0) -> str:
+    """A line of the table of stores that are restored."""
+    workload = replace(RESTORED, store=store, standbys=standbys, warms_up=warms_up)
+    eager, cooperative, static = (simulate_bounce(workload, name, seed) for name in ("eager", "cooperative", "static"))
+    paused = [f"{each.pause_partition_ms / 1_000:,.0f} s" for each in (eager, cooperative, static)]
+    longest = [f"{each.longest_pause_ms / 1_000:.1f} s" for each in (eager, cooperative, static)]
+    cells = [store, str(standbys), "yes" if warms_up else "no", *paused, *longest]
+    return f"| {' | '.join([*cells, f'{cooperative.pause_instance_ms / 1_000:,.0f} s'])} |"
+
+
+def state() -> Iterator[str]:
+    """A line for each way to keep state: what a bounce costs with it."""
+    names = ("eager", "cooperative", "static")
+    heads = [*(f"{name} paused" for name in names), *(f"{name}: longest" for name in names)]
+    yield f"| stores in | standbys | warm-up | {' | '.join(heads)} | cooperative: instances idle |"
+    yield "|---|---:|---|" + "---:|" * 7
+    stores: tuple[Literal["disk", "memory"], ...] = ("disk", "memory")
+    for store in stores:
+        for standbys, warms_up in ((0, False), (1, False), (0, True), (1, True)):
+            yield state_row(store, standbys, warms_up)
 
 
 def mean(results: Sequence[BounceResult], name: str) -> float:
@@ -144,7 +167,12 @@ def main() -> None:
     elif sys.argv[1:] == ["--ten"]:
         tables = {"ten": ten()}
     else:
-        tables = {"stores": headline(STATE_STORES), "listener": headline(LISTENER), "sensitivity": sensitivity()}
+        tables = {
+            "stores": headline(STATE_STORES),
+            "listener": headline(LISTENER),
+            "sensitivity": sensitivity(),
+            "state": state(),
+        }
         write_plots()
     for name, lines in tables.items():
         made = list(lines)

@@ -10,7 +10,7 @@ import pytest
 from kcoord_wire.cli.rolling_bounce import throughput_plot
 from kcoord_wire.report.page.charts import plot_svg
 from kcoord_wire.worlds.consumer_groups.rolling_bounce import simulate_bounce
-from tests.bench.bounce.__main__ import DOCS, PAGE, fill, ratios, with_stores
+from tests.bench.bounce.__main__ import DOCS, PAGE, fill, ratios, state_row, with_stores
 from tests.bench.bounce.workloads import STATE_STORES
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -32,6 +32,7 @@ def test_the_page_has_what_its_command_writes() -> None:
     [row] = re.findall(r"^\| 10 \| 500 ms \|(.*)\|$", text, re.MULTILINE)
     cooperative, static = ratios(with_stores(10, 500, 15_000))
     assert row.split("|")[2:4] == [f" {cooperative:.1f} ", f" {static:.1f} "]
+    assert state_row("memory", 1, True) in text
 
 
 @pytest.mark.slow

@@ -21,6 +21,9 @@ STATE_STORES = BounceWorkload(
 LISTENER = replace(STATE_STORES, opens_aside=False)
 """The same stores, opened in the listener of the assignment."""
 
+RESTORED = replace(STATE_STORES, restore_ms=2_000)
+"""The same stores, where one without a copy takes 2 s to restore, besides the 500 ms to open it."""
+
 REAL = BounceWorkload(
     members=5,
     topics={"events": 40},
