@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from kcoord_wire.schema.describe import class_doc, field_doc
+from kcoord_wire.schema.describe import class_doc, field_doc, walk_fields
 from kcoord_wire.schema.reader import read_message
 
 MESSAGE = read_message(
@@ -44,3 +44,8 @@ def test_a_field_says_what_is_not_true_of_all_versions() -> None:
         "A text. Versions 1+. Null in versions 2+.",
         "The rows. Versions 2+. Tagged field 0.",
     ]
+
+
+def test_fields_are_walked_with_those_inside_them() -> None:
+    assert [path for path, _ in walk_fields(MESSAGE)] == ["always", "later", "tagged", "tagged[].cell"]
+    assert [path for path, _ in walk_fields(MESSAGE, 1)] == ["always", "later"]
