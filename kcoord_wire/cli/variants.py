@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kcoord_wire.report.page.charts import LinePlot
     from kcoord_wire.worlds.proposal.traffic import Traffic
 
-PROTOCOLS: Final = ("all-members", "subscription-hash", "single-assignor", "released")
+PROTOCOLS: Final = ("all-members", "subscription-hash", "single-assignor", "two-phases", "released")
 
 
 class _Row(NamedTuple):
@@ -42,11 +42,14 @@ class Variants(Command):
       all-members        every member gets the metadata of all and computes the assignment itself
       subscription-hash  the same, with a hash in place of the topic list; the largest sub-group assigns
       single-assignor    one member gets the metadata of all and assigns, in a JoinGroup of two phases
-      released           JoinGroup and SyncGroup, in the versions of the Java client
+      two-phases         JoinGroup and SyncGroup as the proposal draws them, with a resync when topics change
+      released           the same as released, in the versions of the Java client
 
     examples:
       kcoord simulate variants --members 10,100 --plot traffic.svg
           groups of two sizes, as a table and as a plot
+      kcoord simulate variants --members 10,100 --changes 5 --protocol two-phases --protocol released
+          a group whose topics get partitions, five times in five seconds: bytes, and how long partitions are idle
       kcoord simulate variants --members 100 --metadata 100000 --protocol released --format json
           subscriptions of 100 KB, as JSON
     """
@@ -58,27 +61,30 @@ class Variants(Command):
     ] = (10, 100)
     metadata: Annotated[Positive, Option("of each member's topic list (default: 340, ten topics)", "BYTES")] = 340
     protocol: Annotated[
-        tuple[Literal["all-members", "subscription-hash", "single-assignor", "released"], ...],
+        tuple[Literal["all-members", "subscription-hash", "single-assignor", "two-phases", "released"], ...],
         Option("may be repeated (default: all)"),
     ] = ()
+    changes: Annotated[Positive | None, Option("no member joins: partitions are added so often, one a second", "N")] = (
+        None
+    )
     format: Format = "text"
     plot: Plots = ()
 
     def run(self) -> None:
         """Measure, and print a row for each protocol and size."""
-        from kcoord_wire.worlds.proposal.traffic import MEASURED, measure
+        from kcoord_wire.worlds.proposal.traffic import CHANGED, MEASURED, measure
 
         wanted = self.protocol or PROTOCOLS
         rows = [
-            _Row(name, members, measure(measured, members, self.metadata))
-            for name, measured in MEASURED.items()
+            _Row(name, members, measure(measured, members, self.metadata, self.changes or 0))
+            for name, measured in (CHANGED if self.changes else MEASURED).items()
             if name.replace(" ", "-").startswith(wanted)
             for members in self.members
         ]
         if self.format == "json":
             print_json({"metadata_bytes": self.metadata, "results": [_as_dict(row) for row in rows]})
         else:
-            _print(rows, self.metadata)
+            _print(rows, self.metadata, has_idle=bool(self.changes))
         for path in self.plot:
             from kcoord_wire.report.page.charts import write_plot
 
@@ -89,13 +95,15 @@ def _as_dict(row: _Row) -> dict[str, Any]:
     return {"protocol": row.protocol, "members": row.members, **row.traffic._asdict(), "total": row.traffic.total}
 
 
-def _print(rows: list[_Row], metadata_bytes: int) -> None:
+def _print(rows: list[_Row], metadata_bytes: int, *, has_idle: bool) -> None:
     title = f"JoinGroup and SyncGroup of one rebalance, bytes; {metadata_bytes:,} bytes of topic list a member"
-    made = table(title, "protocol", "members", "to coordinator", "to members", "total")
+    names = ("protocol", "members", "to coordinator", "to members", "total", "idle ms")
+    made = table(title, *(names if has_idle else names[:-1]))
     for column in made.columns[1:]:
         column.justify = "right"
     for row in rows:
-        numbers = (row.members, *row.traffic, row.traffic.total)
+        to_coordinator, to_members, idle_ms = row.traffic
+        numbers = [row.members, to_coordinator, to_members, row.traffic.total, *([idle_ms] if has_idle else ())]
         made.add_row(styled(row.protocol), *(styled(f"{number:,}") for number in numbers))
     print_table(made)
 

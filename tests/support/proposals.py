@@ -11,7 +11,7 @@ from kcoord_wire.worlds.proposal.proposal_coordinator import Coordinator, Phase,
 from kcoord_wire.worlds.proposal.proposal_world import Moved
 from kcoord_wire.worlds.proposal.single_assignor import ROUND_ROBIN
 
-VARIANTS: Final = ("all_members", "subscription_hash", "single_assignor")
+VARIANTS: Final = ("all_members", "subscription_hash", "single_assignor", "two_phases")
 
 
 @contextmanager

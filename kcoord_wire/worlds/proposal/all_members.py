@@ -32,7 +32,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kcoord_wire.assignors import Assignment, MemberSubscription, TopicPartition
+from kcoord_wire.assignors import NO_RACKS, Assignment, MemberSubscription, Racks, TopicPartition
 from kcoord_wire.messages.proposal import (
     AllMembersJoinGroupRequest,
     AllMembersJoinGroupRequestGroupProtocol,
@@ -59,13 +59,14 @@ Offer = Mapping[tuple[str, int], bytes]
 
 def choose_protocol(offers: Sequence[Offer]) -> tuple[str, int] | None:
     """Return the protocol and version for a group with these offers; None if its members have none in common."""
-    if not (common := _common(offers)):
+    if not (common := common_of(offers)):
         return None
     votes = Counter(next(each for each in offer if each in common) for offer in offers)
     return min(votes, key=lambda each: (-votes[each], each))
 
 
-def _common(offers: Sequence[Offer]) -> set[tuple[str, int]]:
+def common_of(offers: Sequence[Offer]) -> set[tuple[str, int]]:
+    """Return the protocols that all of these have."""
     return set(offers[0]).intersection(*offers[1:])
 
 
@@ -98,7 +99,7 @@ class AssignmentError(Exception):
 
 
 def assign_checked(
-    strategy: Strategy, counts: Mapping[str, int], members: Mapping[str, MemberSubscription]
+    strategy: Strategy, counts: Mapping[str, int], members: Mapping[str, MemberSubscription], racks: Racks = NO_RACKS
 ) -> Assignment:
     """Return the assignment of a strategy.
 
@@ -106,7 +107,7 @@ def assign_checked(
         not exist, or something to a member that is not in the group
     """
     try:
-        assignment = strategy.assign(counts, members)
+        assignment = strategy.assign(counts, members, racks) if racks else strategy.assign(counts, members)
         given = Counter(
             (topic, index) for share in assignment.values() for topic, indexes in share.items() for index in indexes
         )
@@ -136,7 +137,7 @@ class AllMembersCoordinator(Coordinator):
 
     def rejects(self, join: Join, others: list[Any]) -> bool:
         """Return whether the group would have no protocol in common."""
-        return not _common([join.offer, *others])
+        return not common_of([join.offer, *others])
 
     def restored(self, decision: Any) -> Phase:
         """A generation is complete once it is saved."""

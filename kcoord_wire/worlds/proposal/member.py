@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
-from kcoord_wire.assignors import TopicPartition
+from kcoord_wire.assignors import NO_RACKS, Racks, TopicPartition
 from kcoord_wire.consumer.member_events import Arrived, Leave, SendRequest, TopicsKnown
 from kcoord_wire.kernel.machines import Close, Disconnected, Tick
 from kcoord_wire.kernel.virtual.clock import NEVER
@@ -55,7 +55,11 @@ class ProposalMember(ABC):
     :ivar owned: its partitions
     :ivar subscription: what it consumes
     :ivar error: why it has failed; 0 for no error
+    :ivar racks: of the partitions, by topic
+    :cvar syncs_again: what it sends while it assigns may be sent again on another connection
     """
+
+    syncs_again: ClassVar[bool] = False
 
     def __init__(self, settings: MemberSettings, codec: Codec) -> None:
         self.settings = settings
@@ -66,6 +70,7 @@ class ProposalMember(ABC):
         self.owned: frozenset[TopicPartition] = frozenset()
         self.subscription: Subscription | None = None
         self.counts: Mapping[str, int] = {}
+        self.racks: Racks = NO_RACKS
         self.error = 0
         self.now = 0
         self._effects: list[Any] = []
@@ -161,6 +166,8 @@ class ProposalMember(ABC):
         self._in_flight = None
         if self.state is MemberState.STABLE:
             self._acts_at = self.now + self.settings.retry_ms
+        elif self.state is MemberState.ASSIGNING and self.syncs_again:
+            self.assign_until(self.now + self.settings.retry_ms)
         else:
             self._leave_generation(rejoins_at=self.now + self.settings.retry_ms)
 
@@ -247,7 +254,7 @@ class ProposalMember(ABC):
     # ---- the application
 
     def _topics_known(self, event: TopicsKnown) -> None:
-        self.counts = event.partitions
+        self.counts, self.racks = event.partitions, event.racks
         self._start()
 
     def _subscribe(self, event: Subscribe) -> None:

@@ -124,11 +124,13 @@ class CoordinatorSettings:
 
     :ivar initial_delay_ms: how long the first join of an empty group waits for others
     :ivar synchronization_timeout_ms: how long the synchronizer of `single_assignor` may take
+    :ivar waits_in_resync: whether a resync of `two_phases` waits until all members have given their partitions up
     :ivar lists_members: whether `single_assignor` fills GroupMembers of the last response, as the proposal draws it
     """
 
     initial_delay_ms: int = 0
     synchronization_timeout_ms: int = 10_000
+    waits_in_resync: bool = True
     lists_members: bool = True
 
 
@@ -152,6 +154,8 @@ class MemberSettings:
 
     :ivar join_timeout_ms: how long JoinGroup may take: a session of others, and the synchronization
     :ivar assign_ms: how long the synchronizer computes
+    :ivar batch_ms: how long the leader of `two_phases` collects changes of topic metadata before it assigns anew
+    :ivar rack: where the member of `two_phases` runs; empty if racks do not matter
     :ivar metadata_version: of the embedded format of `single_assignor`
     :ivar max_disagreements: how many generations in a row may fail because members see different topic metadata
     """
@@ -163,6 +167,8 @@ class MemberSettings:
     join_timeout_ms: int = 30_000
     retry_ms: int = 100
     assign_ms: int = 0
+    batch_ms: int = 0
+    rack: str = ""
     metadata_version: str = "default"
     max_disagreements: int = 5
 

@@ -176,8 +176,8 @@ class ProposalNetwork(Network[VirtualConnection]):
     def arrived(self, connection: VirtualConnection, *message: Any) -> None:
         """A request has reached the coordinator."""
         [data] = message
-        is_join = peek_request(data).request_api_key == ApiKey.JOIN_GROUP
-        header, request = decode_request(data, family=self._family if is_join else "kafka")
+        is_of_variant = peek_request(data).request_api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+        header, request = decode_request(data, family=self._family if is_of_variant else "kafka")
         self.to_coordinator[type(request).__name__] += len(data) + _SIZE
         if self._server.process is not None:
             caller = Caller(connection.number, header.correlation_id)
@@ -319,6 +319,7 @@ class ProposalCluster(World[MemberProcess]):
     :param latency_ms: least and most that a message takes
     :param write_ms: least and most that the coordinator's disk takes to save a generation
     :ivar saved: what is on the coordinator's disk
+    :ivar racks: of the leader of each partition, where one was moved
     """
 
     settle_ms = SETTLE_MS
@@ -344,6 +345,7 @@ class ProposalCluster(World[MemberProcess]):
         self.is_persistent = is_persistent
         self.write_ms = write_ms
         self.topics = dict(topics)
+        self.racks: dict[str, list[str]] = {}
         self.saved: events.Save | None = None
         self._variant = VARIANTS[variant]
         self._options = options
@@ -436,12 +438,22 @@ class ProposalCluster(World[MemberProcess]):
 
     def _fetch(self, process: MemberProcess) -> None:
         view = self.topics if process.options.asks_coordinator else self._views.get(process.name, self.topics)
-        process.deliver(TopicsKnown(dict(view)))
+        racks = {topic: [[rack] for rack in racks] for topic, racks in self.racks.items()}
+        process.deliver(TopicsKnown(dict(view), racks))
 
     def add_partitions(self, topic: str, count: int, refresh_ms: int = 2_000) -> None:
         """Add partitions to a topic, or create it; members learn about it within `refresh_ms`."""
         self.topics[topic] = self.topics.get(topic, 0) + count
         self._clock.record("cluster", "has topics", dict(self.topics))
+        for process in self.processes.values():
+            self._clock.after(process.random.randint(0, refresh_ms), self._fetch, process)
+
+    def move_leader(self, topic: str, partition: int, rack: str, refresh_ms: int = 2_000) -> None:
+        """Make a broker in a rack the leader of a partition; members learn about it within `refresh_ms`."""
+        racks = self.racks.setdefault(topic, [""] * self.topics[topic])
+        racks += [""] * (self.topics[topic] - len(racks))
+        racks[partition % len(racks)] = rack
+        self._clock.record("cluster", "moves a leader", (topic, partition, rack))
         for process in self.processes.values():
             self._clock.after(process.random.randint(0, refresh_ms), self._fetch, process)
 
@@ -570,7 +582,7 @@ def random_script(variant: str, seed: int, actions: int = 40) -> Script[Proposal
         "variant": variant,
         "topics": draw.topics,
         "is_persistent": random.random() < 0.7,
-        "options": MemberOptions(settings={"max_disagreements": 50}),
+        "options": MemberOptions(settings={"max_disagreements": 50, "batch_ms": random.choice([0, 1_000])}),
         "settings": CoordinatorSettings(synchronization_timeout_ms=3_000),
         "latency_ms": (1, 40),
         "write_ms": (0, 40),

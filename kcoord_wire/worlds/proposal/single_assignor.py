@@ -65,6 +65,7 @@ from kcoord_wire.worlds.proposal.proposal_coordinator import (
     Strategy,
     Subscription,
 )
+from kcoord_wire.worlds.proposal.two_phases import TwoPhaseCoordinator, TwoPhaseMember
 
 
 class SingleAssignorCoordinator(Coordinator):
@@ -305,6 +306,7 @@ VARIANTS: Final[Mapping[str, Variant]] = MappingProxyType(
         "all_members": Variant("all-members", AllMembersCoordinator, AllMembersMember),
         "subscription_hash": Variant("all-members", AllMembersCoordinator, SubscriptionHashMember),
         "single_assignor": Variant("single-assignor", SingleAssignorCoordinator, SingleAssignorMember),
+        "two_phases": Variant("proposal", TwoPhaseCoordinator, TwoPhaseMember),
     }
 )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.proposal.proposal_coordinator import CoordinatorSettings, Phase, boot_of
+from kcoord_wire.worlds.proposal.proposal_coordinator import CoordinatorSettings, Phase, Save, boot_of
 from kcoord_wire.worlds.proposal.proposal_world import ProposalCluster
 from tests.support.proposals import VARIANTS, consumes, count, group, in_phase, settle, settled
 
@@ -26,9 +26,14 @@ def _answers(sim: ProposalCluster, since: int) -> list[int]:
     return [count(sim, name, "JoinGroupResponse", since=since, error=0) for name in REST]
 
 
+def _decision_of(saved: Save) -> object:
+    """What was decided in a generation; with two phases, the states of the members."""
+    return getattr(saved.decision, "states", saved.decision)
+
+
 def _is_saved(sim: ProposalCluster, generation: int, *, decided: bool = False) -> bool:
     saved = sim.saved
-    return saved is not None and saved.generation == generation and (saved.decision is not None or not decided)
+    return saved is not None and saved.generation == generation and (_decision_of(saved) is not None or not decided)
 
 
 def _fail_in(sim: ProposalCluster, step: Callable[[], bool]) -> int:
