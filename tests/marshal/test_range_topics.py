@@ -106,7 +106,7 @@ def test_what_cannot_be_fetched_fails_its_range_alone(topics: Topics) -> None:
     assert [event.offset for event in events if isinstance(event, DataRecord)] == [*range(50, 60)]
 
 
-def test_a_range_whose_last_offsets_have_no_record_ends_with_the_next_one(topics: Topics) -> None:
+def test_a_range_that_ends_in_a_gap_ends_with_the_next_record(topics: Topics) -> None:
     topics.append(8)
     topics.broker.skip("orders", 0, 2)
     tenure = topics.start(1, 0, 10)

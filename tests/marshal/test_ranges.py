@@ -146,7 +146,7 @@ def test_a_topic_that_is_created_again_has_other_ranges() -> None:
     assert list(log.state.of(RangePlace(PLACE.place, "Zz"), 0).held) == [0]
 
 
-def test_a_message_of_a_former_tenure_that_lands_late_does_not_count() -> None:
+def test_a_late_message_of_a_former_tenure_does_not_count() -> None:
     log = Log()
     log.tell(say(m.ClaimingRange, "a1", 7, topic_id=ID, first_offset=0, end_offset=10))
     late = say(m.ReleasingRange, "a1", 6, topic_id=ID, first_offset=0, current_offset=0)
@@ -405,7 +405,7 @@ def test_a_claim_under_way_at_the_end_is_released() -> None:
     assert [type(entry.message) for entry in script.entries()] == [ClaimingRange, ReleasingRange]
 
 
-def test_offsets_that_the_partition_has_lost_count_as_processed() -> None:
+def test_offsets_that_are_gone_count_as_processed() -> None:
     script = Script(end=60)
     a = script.start("a", ranges=RangeClaims(50, 1))
     script.run(1_000)
@@ -418,7 +418,7 @@ def test_offsets_that_the_partition_has_lost_count_as_processed() -> None:
     assert [entry.message.first_offset for entry in script.entries(ClaimingRange)] == [0, 50, 75]
 
 
-def test_a_topic_that_is_created_again_is_claimed_from_its_beginning() -> None:
+def test_a_topic_created_again_is_claimed_from_its_beginning() -> None:
     script = Script(end=500)
     a = script.start("a")
     script.run(INTERVAL)

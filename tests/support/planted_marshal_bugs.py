@@ -183,10 +183,12 @@ def a_range_begins_below_its_offsets(correct: Any, self: Context, effect: Any) -
     correct(self, effect)
 
 
-@replaces(WorldState, "sees_all")
-def late_heartbeats_count(_right: Any, self: WorldState, partition: int) -> bool:
-    """A heartbeat of a range that is over is taken for one whose claim was trimmed."""
-    return False
+@replaces(WorldState, "apply")
+def ranges_by_the_readers_clock(correct: Any, self: WorldState, entry: Entry, now: int) -> Outcome:
+    """The log's time is that of whoever reads."""
+    outcome: Outcome = correct(self, entry, now)
+    self._progress[entry.partition].time_ms = now * 1_000
+    return outcome
 
 
 @replaces(RangeState, "_held")
@@ -244,7 +246,7 @@ RANGES: Final = (
     Planted(("claims",), what_is_done_is_claimed_again),
     Planted(("done is processed",), counts_gaps_of_the_prefix),
     Planted(("done once",), a_range_begins_below_its_offsets),
-    Planted(("same ranges",), late_heartbeats_count),
+    Planted(("same ranges",), ranges_by_the_readers_clock),
     Planted(("range tokens",), tokens_of_ranges_fall),
     Planted(("settles",), what_others_leave_behind_is_left),
 )

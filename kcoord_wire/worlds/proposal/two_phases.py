@@ -158,21 +158,25 @@ class TwoPhaseCoordinator(Coordinator):
             self.answer(asked.caller, ProposalSyncGroupResponse(error_code=error))
             return
         is_leader = request.member_id == self.leader and bool(request.group_state)
-        states = {each.member_id: each.member_state for each in request.group_state} if is_leader else None
-        is_resync = self.phase is Phase.STABLE or self._next_states is not None
-        if states is None and self.phase is Phase.STABLE:
+        if self.phase is Phase.STABLE and not is_leader:
             self._admit(request.member_id, asked.caller)
             return
         self._syncs[request.member_id] = asked.caller
         self.members[request.member_id].expires_at = NEVER
-        if states is not None and "" in states:
-            self._fail(int.from_bytes(states[""], signed=True))
-        elif states is not None and is_resync and self.settings.waits_in_resync:
-            self.phase, self._next_states = Phase.SYNCHRONIZING, states
-        elif states is not None:
-            self._complete_sync(states)
+        if is_leader:
+            self._led({each.member_id: each.member_state for each in request.group_state})
         if self._next_states is not None and self._syncs.keys() == self.members.keys():
             self._complete_sync(self._next_states)
+
+    def _led(self, states: Mapping[str, bytes]) -> None:
+        """The leader has sent the states of all, or its error."""
+        is_resync = self.phase is Phase.STABLE or self._next_states is not None
+        if "" in states:
+            self._fail(int.from_bytes(states[""], signed=True))
+        elif is_resync and self.settings.waits_in_resync:
+            self.phase, self._next_states = Phase.SYNCHRONIZING, states
+        else:
+            self._complete_sync(states)
 
     def _sync_error(self, request: ProposalSyncGroupRequest) -> int:
         failed_in, error = self._failed

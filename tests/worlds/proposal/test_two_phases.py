@@ -56,7 +56,7 @@ def test_only_the_leader_gets_the_metadata_of_all() -> None:
         assert len(set(joins.values())) == 1
 
 
-def test_the_coordinator_chooses_another_leader_now_and_then() -> None:
+def test_the_coordinator_chooses_another_leader_at_times() -> None:
     with settled(VARIANT, 3) as sim:
         leaders = {leader(sim)}
         for _ in range(8):
@@ -109,7 +109,7 @@ def test_the_leaders_error_reaches_every_member() -> None:
         assert group(sim).phase is Phase.EMPTY
 
 
-def test_metadata_that_cannot_be_read_is_the_leaders_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_metadata_is_the_leaders_error(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = consumes(rack="x")
     encoded = TwoPhaseMember._encoded
 
@@ -128,7 +128,7 @@ def test_metadata_that_cannot_be_read_is_the_leaders_error(monkeypatch: pytest.M
 # ---- "Topic Metadata Change"
 
 
-def test_a_change_of_the_topics_is_a_resync_in_the_same_generation() -> None:
+def test_a_change_of_topics_is_a_resync_in_the_same_generation() -> None:
     with settled(VARIANT, 3) as sim:
         generation, since = group(sim).generation, sim.now
         sim.add_partitions("orders", 3)
@@ -139,7 +139,7 @@ def test_a_change_of_the_topics_is_a_resync_in_the_same_generation() -> None:
         assert resyncs(sim) == {name: int(name == leader(sim)) for name in sim.processes}
 
 
-def test_changes_within_the_time_of_a_batch_are_one_resync() -> None:
+def test_changes_of_one_batch_are_one_resync() -> None:
     for batch_ms, most in ((0, 5), (5_000, 1)):
         with settled(VARIANT, 3, options=consumes(batch_ms=batch_ms)) as sim:
             for _ in range(5):
@@ -151,7 +151,7 @@ def test_changes_within_the_time_of_a_batch_are_one_resync() -> None:
             assert (sum(resyncs(sim).values()) > 1) is (batch_ms == 0)
 
 
-def test_the_letter_of_the_document_lets_two_members_own_a_partition() -> None:
+def test_by_the_letter_a_partition_has_two_owners() -> None:
     """The leader "can immediately compute the new assignment and initiate a SyncGroup": followers have the former."""
     settings = CoordinatorSettings(waits_in_resync=False)
     with settled(VARIANT, 3, settings=settings, options=consumes(strategies=(RANGE,))) as sim:
@@ -232,7 +232,7 @@ def test_a_pattern_is_a_subscription() -> None:
 # ---- what it costs
 
 
-def test_a_resync_moves_less_than_the_released_rebalance_and_a_batch_less_again() -> None:
+def test_a_resync_moves_less_and_a_batch_less_again() -> None:
     names = ("released", "two phases", "two phases, batched")
     released, resync, batched = (measure(CHANGED[name], 5, 340, changes=3) for name in names)
     assert released.total > resync.total > 2 * batched.total
