@@ -211,17 +211,21 @@ def _read(status: ClusterStatus) -> Procedure:
         with suppress(ValueError):  # others use the same ZooKeeper
             status.brokers[int(name)] = BrokerAddress(int(name), *parse_broker(data))
     for topic in topics or ():
-        node, names = yield [Read(topic_path(topic)), ReadChildren(topic_path(topic))]
-        if node is not None and is_switched_off(node.data):
-            status.fixed.add(topic)
-        nodes = yield from _read_nodes(topic_path(topic), names or ())
-        status.topics[topic] = {int(broker): int(data) for broker, data in nodes.items() if data.isdigit()}
+        yield from _read_topic(status, topic)
     for group in groups or ():
         if group not in _NOT_GROUPS:
             store = GroupStore(group)
             yield from store.load()
             offsets = {partition: offset for partition, offset in store.offsets.items() if offset >= 0}
             status.groups[group] = GroupStatus(store.owners, offsets)
+
+
+def _read_topic(status: ClusterStatus, topic: str) -> Procedure:
+    node, names = yield [Read(topic_path(topic)), ReadChildren(topic_path(topic))]
+    if node is not None and is_switched_off(node.data):
+        status.fixed.add(topic)
+    nodes = yield from _read_nodes(topic_path(topic), names or ())
+    status.topics[topic] = {int(broker): int(data) for broker, data in nodes.items() if data.isdigit()}
 
 
 def _read_nodes(path: str, names: Sequence[str]) -> Generator[Any, Any, dict[str, bytes]]:

@@ -594,13 +594,17 @@ def _partition_rows(group: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield partition, owner_of.get(partition, "-"), str(group["offsets"].get(partition, "-"))
 
 
+def _print_head(status: ClusterStatus) -> None:
+    print(_coordinators_line(status) if len(status.leaders) > 1 else _coordinator_line(status))
+    if status.fixed:
+        print("rebalancing is switched off:", *map(printable, sorted(status.fixed)))
+    print()
+
+
 def _print_tables(status: ClusterStatus) -> None:
     """What is empty is not shown, but for the coordinator."""
     plain = status_to_json(status)
-    print(_coordinators_line(status) if len(status.leaders) > 1 else _coordinator_line(status))
-    if plain["rebalancing_off"]:
-        print("rebalancing is switched off:", *map(printable, plain["rebalancing_off"]))
-    print()
+    _print_head(status)
     brokers = table("brokers", "id", "address", "partitions")
     for broker_id, address in plain["brokers"].items():
         counts = [f"{topic}:{at[broker_id]}" for topic, at in plain["topics"].items() if broker_id in at]

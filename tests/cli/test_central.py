@@ -15,7 +15,7 @@ from contextlib import ExitStack
 import pytest
 
 from kcoord_wire.central.broker import CentralBroker
-from kcoord_wire.central.draft.events import Partition
+from kcoord_wire.central.draft.events import CoordinatorSettings, Partition
 from kcoord_wire.central.status import ClusterStatus, GroupStatus
 from kcoord_wire.cli.central import status_to_json
 from kcoord_wire.cli.main import main
@@ -23,6 +23,7 @@ from kcoord_wire.messages import central as m
 from kcoord_wire.messages.rewrite import RewriteJoinGroupRequest
 from kcoord_wire.zookeeper.ensemble import Ensemble
 from kcoord_wire.zookeeper.leadership import LeaderRecord
+from tests.support.central_account import ConsumerProcess
 from tests.support.central_processes import BrokerProcess, Process
 from tests.support.draft_wire import DraftWire
 from tests.support.rewrite_wire import RewriteWire
@@ -265,6 +266,43 @@ def test_a_cluster_as_tables_and_as_json(zookeeper: Ensemble, capsys: pytest.Cap
             assert main(["central", "rebalancing", "on", *switch, "orders"]) == 0
             assert main(["central", "status", "--zookeeper", connect]) == 0
             assert "switched off" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_brokers_share_the_groups(zookeeper: Ensemble, capsys: pytest.CaptureFixture[str]) -> None:
+    """Section 1; also for consumers that send the draft's bytes, which name no group."""
+    connect = zookeeper.connect + chroot_of_its_own()
+    settings = CoordinatorSettings(coordinators=2)
+    topics = {"orders": 2}
+    with ExitStack() as stack:
+        brokers = [
+            stack.enter_context(CentralBroker(connect, broker_id=number, topics=topics, settings=settings))
+            for number in (1, 2)
+        ]
+        eventually(lambda: [len(broker.epochs) for broker in brokers] == [1, 1])
+        consumers = [
+            stack.enter_context(ConsumerProcess(brokers[0].address, group, 3_000, "--topics", "orders", *options))
+            for group in ("g0", "g1")
+            for options in ((), ("--no-epoch",))
+        ]
+        eventually(lambda: all(len(consumer.owned) == 2 for consumer in consumers))
+        assert main(["central", "status", "--zookeeper", connect, "--format", "json"]) == 0
+        plain = json.loads(capsys.readouterr().out)
+        assert {each["broker"] for each in plain["coordinators"]} == {1, 2}
+        assert {name: len(group["consumers"]) for name, group in plain["groups"].items()} == {"g0": 2, "g1": 2}
+        assert main(["central", "status", "--zookeeper", connect]) == 0
+        assert re.match(r"coordinators: broker 1 of subset [01]; broker 2 of subset [01]\n", capsys.readouterr().out)
+
+
+def test_a_coordinator_that_is_silent_is_named() -> None:
+    """The consumers of its groups are not known; those of the others are."""
+    stored = GroupStatus({Partition("orders", "1-0"): "c-0"})
+    live = m.CentralStatusResponse(groups=[m.CentralStatusResponseGroup(group_id="g")])
+    status = ClusterStatus([LeaderRecord(1, 3), None], groups={"g": stored, "h": stored}, live=live)
+    status.silence = "no broker is elected"
+    plain = status_to_json(status)
+    assert plain["coordinators"] == [{"broker": 1, "epoch": 3}, None]
+    assert (plain["groups"]["g"]["left"], plain["groups"]["h"]["left"]) == ({"orders/1-0": "c-0"}, {})
 
 
 @pytest.mark.slow

@@ -149,7 +149,7 @@ def test_eager_members_open_stores_that_they_have_in_no_time() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["sticky", "consumer"])
-def test_members_with_an_assignor_of_their_own_restore_what_they_have_no_copy_of(protocol: str) -> None:
+def test_other_assignors_know_no_standbys(protocol: str) -> None:
     with_copies, without = (restored(protocol, restore_ms=restore_ms) for restore_ms in (1, 3_000))
     assert without.pause_partition_ms > with_copies.pause_partition_ms + 12_000
     assert restored(protocol, standbys=1).pause_partition_ms == without.pause_partition_ms, "it knows no standbys"

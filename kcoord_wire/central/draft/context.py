@@ -274,11 +274,13 @@ class TopicWatches:
             names[topic] += [f"{broker}-{number}" for number in range(count)]
         for topic, switch in zip(topics, switches, strict=True):
             partitions = tuple(sorted(names[topic], key=partition_order))
-            is_fixed = switch is not None and is_switched_off(switch.data)
-            if partitions != self.partitions.get(topic, ()) or is_fixed is not (topic in self.fixed):
-                self.partitions[topic] = partitions
-                (self.fixed.add if is_fixed else self.fixed.discard)(topic)
-                self._topic_changed(topic)
+            self._note(topic, partitions, is_fixed=switch is not None and is_switched_off(switch.data))
+
+    def _note(self, topic: str, partitions: tuple[str, ...], *, is_fixed: bool) -> None:
+        if partitions != self.partitions.get(topic, ()) or is_fixed is not (topic in self.fixed):
+            self.partitions[topic] = partitions
+            (self.fixed.add if is_fixed else self.fixed.discard)(topic)
+            self._topic_changed(topic)
 
     def _count(self, topic: str, broker: str, node: Node | None) -> int:
         text = "0" if node is None else node.data.decode("ascii", "replace")

@@ -164,21 +164,25 @@ class Stores:
         least, extra = divmod(len(partitions), len(instances))
         fullest = sorted(instances, key=lambda instance: -len(owned[instance]))
         room = {instance: least + (rank < extra) - len(owned[instance]) for rank, instance in enumerate(fullest)}
+        needy = [each for each in instances if room[each] > 0]
         for instance, mine in owned.items():
-            if room[instance] < 0:
-                needy = [each for each in instances if room[each] > 0]
-                mine.sort(key=lambda each: (self._nearest(each, needy)[0], each))
-                free += mine[: -room[instance]]
-                del mine[: -room[instance]]
-        room = {instance: max(left, 0) for instance, left in room.items()}
+            mine.sort(key=lambda each: (self._nearest(each, needy)[0], each))
+            free += mine[: max(-room[instance], 0)]
+            del mine[: max(-room[instance], 0)]
         targets = {partition: instance for instance, mine in owned.items() for partition in mine}
-        for has_copy in (True, False):
+        self._hand_out(free, {each: room[each] for each in needy}, targets)
+        return targets
+
+    def _hand_out(
+        self, free: Iterable[TopicPartition], room: dict[str, int], targets: dict[TopicPartition, str]
+    ) -> None:
+        """Give partitions to instances with room, first those of which one has a copy."""
+        for most in (0, self._settings.restore_ms):
             for partition in sorted(set(free) - targets.keys()):
-                cost, instance = self._nearest(partition, [each for each in instances if room[each]], room)
-                if not has_copy or cost < self._settings.restore_ms:
+                cost, instance = self._nearest(partition, [each for each in room if room[each]], room)
+                if instance and cost <= most:
                     targets[partition] = instance
                     room[instance] -= 1
-        return targets
 
     def _nearest(
         self, partition: TopicPartition, instances: Sequence[str], room: Mapping[str, int] | None = None
