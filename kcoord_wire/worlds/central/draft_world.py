@@ -398,9 +398,10 @@ ROWS: Final = (
     row(4, "add_partitions", lambda draw: draw.random.choice([*sorted(draw.topics), "t9"]), between(1, 2), 1),
 )
 ROWS_OF_SEVERAL: Final = (
-    *ROWS,
+    row(8, "member", *_start),
+    *(each for each in ROWS if each.call not in ("member", "depose")),
     row(4, "depose", lambda draw: draw.random.randrange(draw.coordinators)),
-    row(6, "switch_rebalancing", lambda draw: draw.random.choice(sorted(draw.topics)), one_of(True, False, False)),
+    row(4, "switch_rebalancing", lambda draw: draw.random.choice(sorted(draw.topics)), one_of(True, False, False)),
 )
 """With several coordinators."""
 ROWS_OF_DELAYS: Final = (
