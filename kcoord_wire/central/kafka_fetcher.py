@@ -37,7 +37,7 @@ from kcoord_wire.consumer.settings import ConsumerSettings
 
 _AT_ONCE: Final = 500
 """Records that are taken over before the event loop goes on."""
-_NO_END: Final = -1  # responses do not keep it
+_NO_END: Final = -1
 
 
 class KafkaFetcher(FetcherTasks):
@@ -150,7 +150,9 @@ def _hand_over(positions: Positions, partitions: Mapping[TopicPartition, Partiti
         state.is_paused = not inbox.wants(partition)
     records = positions.next_records(_AT_ONCE)
     for place, found in groupby(records, _place):
-        inbox.put(partitions[place], [(record.offset, record.value or b"") for record in found], _NO_END)
+        end = positions.state(place).end_offset
+        values = [(record.offset, record.value or b"") for record in found]
+        inbox.put(partitions[place], values, _NO_END if end is None else end)
     return bool(records)
 
 

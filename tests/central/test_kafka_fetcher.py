@@ -80,6 +80,10 @@ def test_records_are_those_of_the_number_in_the_topic(kafka: Coordinator) -> Non
             ]
             assert [record for record in records if record[0] == "1-1"] == [("1-1", 0, b"3000"), ("1-1", 1, b"3001")]
             assert found.moved == {P0: 3_000, P1: 2}
+            assert {each: (state.end_offset, state.lag) for each, state in found.inbox.partitions.items()} == {
+                P0: (3_000, 0),
+                P1: (2, 0),
+            }
 
     asyncio.run(run())
 

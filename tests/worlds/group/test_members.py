@@ -165,7 +165,7 @@ def partitions(*numbers: int) -> list[TopicPartition]:
 def opening(ms: int = 100) -> tuple[VirtualClock, Opening, list[tuple[int, int]]]:
     clock = VirtualClock()
     opened: list[tuple[int, int]] = []
-    return clock, Opening(clock, ms, lambda each: opened.append((clock.now, each.partition))), opened
+    return clock, Opening(clock, lambda _: ms, lambda each: opened.append((clock.now, each.partition))), opened
 
 
 def test_partitions_are_opened_one_after_the_other_in_order() -> None:
