@@ -18,6 +18,8 @@ from kcoord_wire.worlds.consumer_groups.rolling_bounce import (
     account,
     simulate_bounce,
 )
+from kcoord_wire.worlds.consumer_groups.stores import Stores, StoreSettings
+from kcoord_wire.worlds.group.world import Cluster
 
 SMALL = BounceWorkload(members=4, topics={"orders": 8, "payments": 8}, revoke_ms=50, assign_ms=200, down_ms=4_000)
 STATE_STORES = BounceWorkload(
@@ -153,6 +155,18 @@ def test_other_assignors_know_no_standbys(protocol: str) -> None:
     with_copies, without = (restored(protocol, restore_ms=restore_ms) for restore_ms in (1, 3_000))
     assert without.pause_partition_ms > with_copies.pause_partition_ms + 12_000
     assert restored(protocol, standbys=1).pause_partition_ms == without.pause_partition_ms, "it knows no standbys"
+
+
+@pytest.mark.parametrize(("is_in_memory", "ms"), [(True, 3_020), (False, 20)])
+def test_a_copy_in_memory_ends_when_another_opens_the_store(is_in_memory: bool, ms: int) -> None:
+    with Cluster() as cluster:
+        stores = Stores(cluster, StoreSettings(20, 3_000, is_in_memory, standbys=0, warms_up=False))
+        store = frozenset({TopicPartition("orders", 0)})
+        assert stores.opening_ms("m1", store) == 3_020
+        for instance in ("m1", "m2"):
+            cluster._clock.record(instance, "opened", store)
+            assert stores.opening_ms(instance, store) == 20
+        assert stores.opening_ms("m1", store) == ms
 
 
 def test_stores_that_make_no_sense_are_refused() -> None:
