@@ -1,7 +1,7 @@
-"""A client that was written from docs/wire-draft.md alone, in Go, beside our own consumer at `kcoord central serve`.
+"""Clients that were written from docs/wire-draft.md and docs/wire-rewrite.md alone, beside our own consumers.
 
-Needs ``go``, as Debian's package is, and Java with pyspark's jars for a ZooKeeper; what needs settings of the
-coordinator runs at a broker in this process.
+One is in Go, one for Node: they need ``go`` and ``node``, as Debian's packages are. `kcoord central serve` needs Java
+and pyspark's jars for a ZooKeeper; what needs settings of the coordinator runs at a broker in this process.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from typing import Any
 import pytest
 
 from kcoord_wire.central.broker import CentralBroker
-from kcoord_wire.central.client import CentralConsumer
+from kcoord_wire.central.client import CentralConsumer, RewriteConsumer
 from kcoord_wire.central.draft.events import CentralError, ConsumerSettings, CoordinatorSettings, RebalanceBy
+from kcoord_wire.central.rewrite.events import MemberSettings, RewriteError
 from kcoord_wire.kernel.machines import BrokerAddress
 from tests.support.central_processes import BrokerProcess
 from tests.support.go_programs import build_go_programs
+from tests.support.kafka_broker import tool
 
+NODE = Path(__file__).parent / "node" / "rewrite.js"
 TOPIC_COUNT = '{"orders":1}'
 PARTITIONS = 4
 SESSION_MS = 3_000
@@ -33,7 +36,7 @@ def program() -> Path:
     return build_go_programs() / "draft"
 
 
-class GoConsumer:
+class Client:
     """The program, and what it has written so far.
 
     :ivar told: every line
@@ -58,13 +61,14 @@ class GoConsumer:
                 return line
 
     def _follow(self, line: dict[str, Any]) -> None:
-        if line["what"] == "started":
+        if line["what"] in ("started", "joined"):
             self.positions = {name: max(offset, 0) for name, offset in line["positions"].items()}
         elif line["what"] == "records":
-            topic, _, partition = line["partition"].partition("/")
-            first = self.positions[line["partition"]]
-            assert line["values"] == [f"{topic}-{partition}@{first + at}" for at in range(len(line["values"]))]
-            self.positions[line["partition"]] += len(line["values"])
+            partition, values = str(line["partition"]), line["values"]
+            first = self.positions[partition]
+            name = partition.rpartition("/")[2]
+            assert values == [f"orders-{name}@{offset}" for offset in range(first, first + len(values))]
+            self.positions[partition] += len(values)
 
     def last(self, what: str) -> dict[str, int]:
         """The positions that it has reported last, with an answer of that kind."""
@@ -88,20 +92,30 @@ async def go_consumer(
     *,
     session_ms: int = SESSION_MS,
     auto_commit: bool = True,
-) -> AsyncIterator[GoConsumer]:
+) -> AsyncIterator[Client]:
     arguments = (broker.address, "billing", name, TOPIC_COUNT, str(session_ms), str(auto_commit).lower())
-    process = await create_subprocess_exec(program, *arguments, stdin=PIPE, stdout=PIPE, limit=1 << 20)
+    async with running(program, *arguments) as client:
+        yield client
+
+
+@asynccontextmanager
+async def running(*command: str | Path) -> AsyncIterator[Client]:
+    process = await create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, limit=1 << 20)
     try:
-        yield GoConsumer(process)
+        yield Client(process)
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
 
 
-def our_consumer(broker: CentralBroker | BrokerProcess, name: str) -> CentralConsumer:
+def bootstrap_of(broker: CentralBroker | BrokerProcess) -> tuple[BrokerAddress]:
     host, _, port = broker.address.rpartition(":")
-    bootstrap = (BrokerAddress(1, host, int(port)),)
+    return (BrokerAddress(1, host, int(port)),)
+
+
+def our_consumer(broker: CentralBroker | BrokerProcess, name: str) -> CentralConsumer:
+    bootstrap = bootstrap_of(broker)
     return CentralConsumer(ConsumerSettings("billing", name, TOPIC_COUNT, bootstrap, session_timeout_ms=SESSION_MS))
 
 
@@ -190,3 +204,28 @@ def test_it_serves_rebalances_by_sockets(program: Path) -> None:
                 await go.until("records")
 
     played(scenario())
+
+
+def test_a_member_of_the_rewrite() -> None:
+    """It joins, fetches and commits, and shares the group with our consumer, which goes on where it has committed."""
+
+    async def scenario(broker: BrokerProcess) -> None:
+        command = (tool("node", "nodejs"), NODE, broker.address, "billing", "orders", "6000")
+        async with running(*command) as node:
+            joined = await node.until("joined")
+            assert (joined["generation"], joined["positions"]) == (1, {str(each): 0 for each in range(PARTITIONS)})
+            await node.until("records", lambda line: min(node.positions.values()) > 0)
+            settings = MemberSettings("billing", bootstrap_of(broker), topics=("orders",))
+            async with RewriteConsumer(settings) as ours:
+                await node.until("heartbeat", lambda line: line["error"] == RewriteError.ILLEGAL_GENERATION)
+                committed = (await node.until("committed"))["positions"]
+                kept = (await node.until("joined", lambda line: len(line["positions"]) == PARTITIONS // 2))["positions"]
+                assert committed == {**committed, **kept}, "it goes on where it has committed"
+                record = await anext(ours)
+                assert record.partition.name not in kept
+                assert record.offset == committed[record.partition.name]
+                assert await node.leave() == 0
+            assert [line for line in node.told if line["what"] == "failed"] == []
+
+    with BrokerProcess("embedded", 1, "--design", "rewrite", "--topics", f"orders:{PARTITIONS}") as broker:
+        played(scenario(broker))

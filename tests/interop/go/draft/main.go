@@ -414,14 +414,13 @@ func main() {
 		if err != nil {
 			tell("failed", map[string]any{"error": err.Error()})
 		}
+		if ended && err != nil {
+			os.Exit(1) // a refusal that is final
+		}
 		select {
 		case <-c.leaving:
 			return
-		default:
+		case <-time.After(backOff):
 		}
-		if ended {
-			os.Exit(1)
-		}
-		time.Sleep(backOff)
 	}
 }
