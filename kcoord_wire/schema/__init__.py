@@ -1,7 +1,8 @@
 """The schema compiler: text -> model -> plan -> classes and codecs.
 
 `text` reads JSON with comments, `reader` checks it into a `model.Message`, `plan` flattens a message at a version into
-typed steps. `emit_classes` writes the committed message classes; nothing at run time imports it.
+typed steps. `emit_classes` writes the committed message classes, `emit_pages` the tables of docs/wire-*.md; nothing at
+run time imports them. What is said of messages and fields there, in classes and lists, is in `describe`.
 
 To add a field, a version or a message: schemas/README.md. To change which schema files are taken: `files`, for
 folders, archives and their bounds; the rules of a schema: `reader`.
