@@ -110,3 +110,6 @@ def test_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     case = many()
     squares, moves, _ = quality(case, members_of(assigned(case)))
     assert (squares, moves) == (200 * 10 * 10, 0)
+    chain = [module._Edge(node, node + 1, -1) for node in (3, 2, 1, 0)]  # each round goes on by one of them
+    assert module._cycles(5, chain, 100) == ([], 5 * 4)
+    assert module._cycles(5, chain, 6) == ([], 2 * 4)

@@ -15,6 +15,7 @@ from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import Consumer, ConsumerSettings
 from kcoord_wire.consumer import member_events as events
 from kcoord_wire.consumer.brokers import Brokers, MetadataKeeper
+from kcoord_wire.consumer.connection import BrokerConnection
 from kcoord_wire.consumer.errors import (
     CommitFailedError,
     GroupError,
@@ -25,6 +26,7 @@ from kcoord_wire.consumer.member_events import Assigned, Failed, Fetched, Lost, 
 from kcoord_wire.consumer.membership import Membership, machine_of
 from kcoord_wire.coordinator import Coordinator, Fault, Faults, GroupConfig
 from kcoord_wire.kernel.machines import Close, Disconnected, Tick
+from kcoord_wire.kernel.net import parse_address
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.consumers import NotingListener, drive, heartbeat_answer, member_settings, partitions, produce, take
 from tests.support.fixtures import StartCoordinator
@@ -146,6 +148,9 @@ def test_each_reconciliation_is_announced() -> None:
     assert host.handle(events.Released(1, {})) == [Assigned(4, frozenset())]
     assert host.machine.owned == partitions(0)
     assert [each.partitions for each in host.beating.topic_partitions or []] == [[0]]
+    assert host.beat(4, 0, 1) == [Assigned(4, partitions(1))]
+    assert host.handle(events.Released(1, {})) == []
+    assert host.machine.owned == partitions(0, 1), "it was given up once"
 
 
 def test_without_polls_it_leaves_and_comes_back_with_the_next() -> None:
@@ -316,6 +321,22 @@ def test_a_fenced_one_loses_all_and_joins_again(coordinator: StartCoordinator) -
             server.add_fault(Fault("error", api="ConsumerGroupHeartbeat", error=ErrorCode.FENCED_MEMBER_EPOCH, count=1))
             await drive(lambda: [method for method, _ in listener.calls] == ["assigned", "lost", "assigned"], consumer)
             await consumer.commit({TopicPartition("orders", 0): 1})
+
+    asyncio.run(run())
+
+
+def test_one_that_is_closed_while_it_beats_says_farewell(coordinator: StartCoordinator) -> None:
+    async def run() -> None:
+        server = coordinator(topics={"orders": 4}, config=CONFIG)
+        async with Consumer(options(server, enable_auto_commit=False)) as consumer:
+            consumer.subscribe(["orders"])
+            await drive(lambda: consumer.assignment == ALL, consumer)
+            server.add_fault(Fault("delay", on="response", api="ConsumerGroupHeartbeat", delay_ms=200))
+            await drive(lambda: bool(consumer._membership and consumer._membership._waiting), consumer)
+        connection = await BrokerConnection.open(*parse_address(server.address))
+        described = await connection.request(m.ConsumerGroupDescribeRequest(group_ids=["billing"]))
+        await connection.close()
+        assert [group.members for group in described.groups] == [[]]
 
     asyncio.run(run())
 
