@@ -332,7 +332,10 @@ def test_one_that_is_closed_while_it_beats_says_farewell(coordinator: StartCoord
             consumer.subscribe(["orders"])
             await drive(lambda: consumer.assignment == ALL, consumer)
             server.add_fault(Fault("delay", on="response", api="ConsumerGroupHeartbeat", delay_ms=200))
-            await drive(lambda: bool(consumer._membership and consumer._membership._waiting), consumer)
+            membership = consumer._membership
+            assert membership is not None
+            await drive(lambda: bool(membership._waiting), consumer)
+        assert membership.machine.state is events.MemberState.LEFT, "it has been answered"
         connection = await BrokerConnection.open(*parse_address(server.address))
         described = await connection.request(m.ConsumerGroupDescribeRequest(group_ids=["billing"]))
         await connection.close()

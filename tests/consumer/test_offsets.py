@@ -8,6 +8,7 @@ import asyncio
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from kcoord_wire import messages as m
 from kcoord_wire.assignors import TopicPartition
 from kcoord_wire.consumer import (
     Consumer,
@@ -16,6 +17,7 @@ from kcoord_wire.consumer import (
     OffsetAndTimestamp,
     RebalanceListener,
 )
+from kcoord_wire.consumer import member_events as events
 from kcoord_wire.consumer.errors import (
     CommitFailedError,
     ConsumerError,
@@ -24,8 +26,10 @@ from kcoord_wire.consumer.errors import (
     TopicError,
     UnsupportedVersionError,
 )
+from kcoord_wire.consumer.group_client import GroupClient
 from kcoord_wire.consumer.settings import Sasl
 from kcoord_wire.coordinator import Fault, Faults
+from kcoord_wire.kernel.machines import Tick
 from kcoord_wire.protocol.error_codes import ErrorCode
 from tests.support.consumers import (
     NotingListener,
@@ -236,10 +240,17 @@ def test_one_without_a_group_reads_and_commits_nothing(coordinator: StartCoordin
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("error", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
-def test_what_is_committed_is_asked_for_again(coordinator: StartCoordinator, error: ErrorCode) -> None:
+AGAIN = [
+    Fault("error", api="OffsetFetch", error=ErrorCode.NOT_COORDINATOR, count=2),
+    Fault("error", api="OffsetFetch", error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, count=2),
+    Fault("disconnect", api="OffsetFetch", count=2),
+]
+
+
+@pytest.mark.parametrize("fault", AGAIN, ids=lambda fault: str(fault.error or fault.action))
+def test_what_is_committed_is_asked_for_again(coordinator: StartCoordinator, fault: Fault) -> None:
     async def run() -> None:
-        faults = Faults([Fault("error", api="OffsetFetch", error=error, count=2)])
+        faults = Faults([fault])
         address = coordinator(topics={"orders": 1}, faults=faults).address
         async with Consumer(settings(address)) as consumer:
             consumer.assign([ZERO])
@@ -247,6 +258,28 @@ def test_what_is_committed_is_asked_for_again(coordinator: StartCoordinator, err
             assert await consumer.committed([ZERO]) == {ZERO: OffsetAndMetadata(4, "text")}
 
     asyncio.run(run())
+
+
+def test_offsets_of_what_stays_are_not_asked_for_again() -> None:
+    def asked(*partitions: TopicPartition) -> list[int]:
+        effects = machine.handle(events.Assign(frozenset(partitions)), 0)
+        [fetch] = [effect for effect in effects if isinstance(effect, events.SendRequest)]
+        assert isinstance(fetch.message, m.OffsetFetchRequest)
+        [topic] = fetch.message.groups[0].topics
+        parts = [m.OffsetFetchResponsePartitions(partition_index=each) for each in topic.partition_indexes]
+        found = m.OffsetFetchResponseTopics(name="orders", partitions=parts)
+        group = m.OffsetFetchResponseGroup(group_id="g", topics=[found])
+        machine.handle(events.Arrived(fetch.request_id, m.OffsetFetchResponse(groups=[group])), 0)
+        return topic.partition_indexes
+
+    machine = GroupClient(events.MemberSettings(group_id="g"))
+    [find] = machine.handle(Tick(), 0)
+    assert isinstance(find, events.SendRequest)
+    found = m.FindCoordinatorResponseCoordinator(host="h", port=1)
+    machine.handle(events.Arrived(find.request_id, m.FindCoordinatorResponse(coordinators=[found])), 0)
+    assert asked(ZERO, ONE) == [0, 1]
+    assert asked(ONE, TWO) == [2]
+    assert machine.has_offsets
 
 
 # ---- transactions
