@@ -225,6 +225,9 @@ class Consumer:
     One task at a time may use it, on one event loop; other threads may not.
 
     :param settings: see there
+
+    Source: kafka/clients `KafkaConsumer.java`, `AsyncKafkaConsumer.java`; KIP-79 (offsets by
+    time), 447 (group metadata), 695 (`current_lag`).
     """
 
     def __init__(self, settings: ConsumerSettings) -> None:

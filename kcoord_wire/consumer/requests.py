@@ -41,6 +41,8 @@ class Kind(enum.Enum):
     LEAVE = "leave"
     BEAT = "consumer_heartbeat"
 
+    __hash__ = object.__hash__  # Enum's is a function in Python, and machines look kinds up for every event
+
 
 # ---- requests that wait for their answers
 

@@ -42,6 +42,15 @@ def test_every_request_survives_the_clients_version(client: str, instance_id: st
         assert kw.decode(type(request), kw.encode(request, version), version) == request
 
 
+def test_a_kind_is_in_flight_until_all_of_it_are_answered() -> None:
+    in_flight = InFlight()
+    first, second = (in_flight.add(Kind.FETCH, None, 10) for _ in range(2))
+    in_flight.pop(first)
+    assert in_flight.has(Kind.FETCH)
+    in_flight.pop(second)
+    assert not in_flight.has(Kind.FETCH)
+
+
 def test_commits_group_partitions_by_topic() -> None:
     request = requests.commit(MemberSettings(group_id="g"), 3, "x", OFFSETS)
     assert {
