@@ -610,6 +610,7 @@ class _Secret:
     :ivar size: bytes until it was left out
     :ivar looks: what its first bytes look like
     :ivar failure: as `TlsHandshake.failure` returns it
+    :ivar is_turned_away: whether the other side ended it without an answer, as a port does that expects no TLS
     """
 
     def __init__(self, connection: TcpConnection, introduction: _Introduction) -> None:
@@ -617,6 +618,8 @@ class _Secret:
         self.size = introduction.size
         self.looks = guess_protocol(introduction.first_bytes)
         self.failure: str | None = None
+        self.is_turned_away = False
+        self._initiator = connection.initiator
         has_start = self.looks == LIKE_TLS and connection.initiator is not None
         self._handshake = TlsHandshake(connection.initiator or 0) if has_start else None
 
@@ -629,6 +632,8 @@ class _Secret:
         has_ended = isinstance(event.piece, Closed) and event.piece.how is not None
         if has_ended or self._handshake.is_over:
             self.failure = self._handshake.failure()
+        if isinstance(event.piece, Closed) and event.piece.by is not None:
+            self.is_turned_away = self._handshake.is_unanswered and event.piece.by != self._initiator
         return not (isinstance(event.piece, Closed) or self._handshake.is_over)
 
 
@@ -866,11 +871,15 @@ class _Reader:
         connection.talk = _LEFT_OUT
         ends = "-".join(address_text(*endpoint) for endpoint in connection.endpoints)
         error, name = f"a connection without a Kafka request, left out: {ends}{secret.looks}", ""
-        if connection.initiator is not None and secret.failure is not None:
+        is_turned_away = secret.is_turned_away and not self.brokers  # else a broker's port is known
+        if connection.initiator is not None and (secret.failure is not None or is_turned_away):
             name = self._name(connection, 1 - connection.initiator)
+        if secret.failure is not None:
             error += TLS_FAILED + (f": {secret.failure}" if secret.failure else "")
         time_ns, number = secret.at
-        yield RawFrame(time_ns, number, name, "damage", error=error, lost=secret.size)
+        lost = RawFrame(time_ns, number, name, "damage", error=error, lost=secret.size)
+        lost.by = "client" if is_turned_away else None
+        yield lost
 
     def _refuse(self, event: StreamEvent) -> Iterator[RawFrame]:
         """Report a connection that was never made, at once or when its other side is found to be a broker."""

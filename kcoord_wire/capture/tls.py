@@ -5,8 +5,11 @@ Laws:
 * A handshake has failed where a side says so in the clear, or where the connection ends when the server has answered,
   and the client has sent nothing that could be its Finished. It is an alert in the clear if it is two bytes long, since
   an encrypted one carries a tag or a MAC.
-* It has succeeded, as far as can be seen, when the client sends application data that an encrypted alert cannot be.
-  With TLS 1.3 its Finished is such data, so that a client whose own certificate is refused after that is not found.
+* With TLS 1.3 alerts of the client are encrypted, and so is what a server says of a client's certificate: after the
+  client's Finished. It is an alert if a side sends no more than that many bytes of application data, and the connection
+  ends: a server that lets a client in sends tickets, and answers of more bytes, and a client its Finished.
+* It has succeeded, as far as can be seen, when the server sends application data behind the client's Finished that an
+  encrypted alert cannot be, or, before TLS 1.3, when the client has sent its Finished.
 * Nothing is held but the head of a record, with an alert behind it.
 """
 
@@ -25,6 +28,8 @@ _HEAD: Final = 5  # type, version, length
 _ALERT_BODY: Final = 2  # level, description
 _MAX_RECORD: Final = 2**14 + 2048  # RFC 5246, 6.2.3; less in RFC 8446
 _FINISHED: Final = 40  # bytes: the least Finished of TLS 1.3 has 45 (SHA-256, a tag of 8), an encrypted alert 19
+
+_ENCRYPTED: Final = "an encrypted alert of the {}"
 
 _NO_ERRORS: Final = {0, 90}  # close_notify, user_canceled
 _ALERTS: Final = {
@@ -54,6 +59,7 @@ class TlsHandshake:
         self._answered = False
         self._finished = False
         self._sent = 0  # application data of the client, in bytes
+        self._said = 0  # of the server, behind the client's Finished
         self._alert: tuple[int, int] | None = None
 
     def feed(self, side: int, data: bytes) -> None:
@@ -72,6 +78,11 @@ class TlsHandshake:
                 self._note(side, head)
                 head.clear()
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether the server has sent nothing."""
+        return not self._answered and not self.is_over
+
     def failure(self) -> str | None:
         """Return the alert by which the handshake failed, in words, "" where none is in the clear; None if it did not.
 
@@ -81,7 +92,11 @@ class TlsHandshake:
             side, code = self._alert
             who = "client" if side == self._client else "broker"
             return f"alert {code}, {_ALERTS.get(code, 'unknown')}, of the {who}"
-        return "" if self._answered and not (self._finished or self.is_over) else None
+        if not self._answered or self._finished or self.is_over:
+            return None
+        if self._sent < _FINISHED:
+            return _ENCRYPTED.format("client") if self._sent else ""
+        return _ENCRYPTED.format("broker") if self._said else None
 
     @staticmethod
     def _is_clear_alert(head: bytearray) -> bool:
@@ -100,10 +115,13 @@ class TlsHandshake:
         self._skipped[side] = size
         if side == self._client:
             self._of_client(kind, size)
+        elif kind == _APPLICATION_DATA and self._sent >= _FINISHED:
+            self._said += size
+            self.is_over = self._said >= _FINISHED
         self._changed[side] |= kind == _CHANGE_CIPHER_SPEC
 
     def _of_client(self, kind: int, size: int) -> None:
         if kind == _APPLICATION_DATA:
             self._sent += size
-            self.is_over = self._sent >= _FINISHED
+            self.is_over = self._finished and self._sent >= _FINISHED  # of TLS 1.2: it follows the handshake
         self._finished |= kind == _HANDSHAKE and self._changed[self._client]

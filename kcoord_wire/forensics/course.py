@@ -5,9 +5,10 @@ Laws:
 * The first start begins with an empty group, and lasts while new members come, one within a minute of the other. A
   topic that the coordinator learnt of before it had assigned anything is part of it: of one that was just created it
   knows later than its clients, and no partition had an owner to lose.
-* The final shutdown leaves the group empty, and each of its rebalances leaves fewer members. It begins where the
-  last generation ends that was at work: one that was stable for `SETTLED_NS` until the next member left, or whose next
-  member died `KILLED_NS` before another did or left. What happened before that, as a death, belongs to the middle.
+* The final shutdown leaves the group empty, or without a member that lives, and each of its rebalances leaves fewer
+  members. It begins where the last generation ends that was at work: one that was stable for `SETTLED_NS` until the
+  next member left, or whose next member died `KILLED_NS` before another did or left. What happened before that, as a
+  death, belongs to the middle.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _is_unassigned(history: GroupHistory, until_ns: int) -> bool:
 def _shutdown(history: GroupHistory) -> int:
     """How many rebalances the final shutdown took."""
     rows = history.rebalances
-    if not rows or rows[-1].outcome != "empty":
+    if not rows or not (rows[-1].outcome == "empty" or _are_gone(history)):
         return 0
     died = {life.member_id: life.died_ns for life in history.members if life.died_ns is not None}
     count = 0
@@ -107,6 +108,11 @@ def _shutdown(history: GroupHistory) -> int:
         next_ns = ended_ns if next_ns is None else min(next_ns, ended_ns)
         count += 1
     return count
+
+
+def _are_gone(history: GroupHistory) -> bool:
+    """Whether all members had left or ended when the source ended: of one of them, LeaveGroup may be missing."""
+    return all(life.left_ns is not None or life.died_ns is not None for life in history.members)
 
 
 def _is_next(row: Rebalance, died_ns: int | None, next_ns: int | None) -> bool:

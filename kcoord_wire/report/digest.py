@@ -55,7 +55,7 @@ _REMOVED: Final = frozenset({Cause.SESSION_EXPIRED, Cause.REBALANCE_TIMEOUT, Cau
 _HOW_ENDED: Final = {
     "process died": "died at {at}: its connection was closed without LeaveGroup",
     "process ended": "ended at {at}: its connection was closed, and it sends no LeaveGroup",
-    "gone": "was gone at {at}: its connection ended, and bytes before that are missing",
+    "gone": "was gone at {at}: its connection was closed, and bytes before that are missing",
     "silent": "fell silent at {at} on an open connection, frozen or cut off",
     "cut off": "was cut off at {at}: what it and its broker sent was not acknowledged",
 }
@@ -511,7 +511,7 @@ def _headline(history: GroupHistory, middle: Sequence[Rebalance], lengths: Mappi
         or _of_lag(history, fault)
         or fault
         or _of_finding(history, *SEVERITIES, but=_NOTES)
-        or _of_fault(history, history.rebalances, lengths)
+        or _of_fault(history, _but_the_shutdown(history), lengths)
         or _of_course(history, middle, lengths)
     )
 
@@ -557,6 +557,12 @@ def _of_finding(history: GroupHistory, *severities: str, but: Container[str] = (
     ordered = (finding for finding in _in_order(history.findings) if finding.detector not in but)
     found = next((finding for finding in ordered if finding.severity in severities), None)
     return None if found is None else Headline(found.severity, _text_of(found))
+
+
+def _but_the_shutdown(history: GroupHistory) -> list[Rebalance]:
+    """Return the rebalances that may be faults: of those of the shutdown, only those that a fault began."""
+    ended = {row.number for row in course_of(history).shutdown}
+    return [row for row in history.rebalances if row.number not in ended or row.cause in FAULTS]
 
 
 def _text_of(finding: Finding) -> str:

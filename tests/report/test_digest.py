@@ -295,7 +295,7 @@ def expired(end: str | None, *returned: Any, **more: Any) -> GroupHistory:
         ("process ended", "ended at 00:01:40 UTC: its connection was closed, and it sends no LeaveGroup"),
         ("silent", "fell silent at 00:01:40 UTC on an open connection, frozen or cut off"),
         ("cut off", "was cut off at 00:01:40 UTC: what it and its broker sent was not acknowledged"),
-        ("gone", "was gone at 00:01:40 UTC: its connection ended, and bytes before that are missing"),
+        ("gone", "was gone at 00:01:40 UTC: its connection was closed, and bytes before that are missing"),
     ],
 )
 def test_a_death_goes_before_the_session_timeout(end: str, words: str) -> None:

@@ -43,7 +43,7 @@ from kcoord_wire.forensics.model import (
 )
 from kcoord_wire.forensics.refusal_advice import ALWAYS, refusal_of
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.protocol.wording import first_of, only
+from kcoord_wire.protocol.wording import counted, first_of, only
 
 # ---- outage
 
@@ -547,8 +547,9 @@ def _process(row: dict[str, Any]) -> str:
 #
 # Threshold: 1 for each client and error, 3 for refused ApiVersions. Critical where only a change from outside helps
 # (`Refusal.is_fatal`), a topic's error only if a client got it twice and it goes on, TLS from 3 connections on; else
-# warning. TLS handshakes that fail: 5 of a host at a port within a minute, since a client tries again at once, and a
-# check of the port's health less often.
+# warning. TLS handshakes that fail: 1 where the client, or an alert in the clear, says so (Java's clients try once), or
+# 5 of a host at a port within a minute, since a client tries again at once, and a check of the port's health less
+# often; critical from 5 on.
 
 
 VERSIONS_REFUSED: Final = 3
@@ -624,7 +625,8 @@ def _outside_found(rows: Iterable[Sighting], last_ns: int) -> Iterator[DetectorR
         yield _of_tls(*place, found)
     for pair, found in sorted(handshakes.items()):
         found = _distinct(found)
-        if len(busiest(found, lambda row: row.time_ns, MINUTE_NS)) >= HANDSHAKES:
+        is_said = any(row.text and not row.text.endswith("encrypted alert of the broker") for row in found)
+        if is_said or len(busiest(found, lambda row: row.time_ns, MINUTE_NS)) >= HANDSHAKES:
             yield _of_handshakes(*pair, found)
 
 
@@ -671,15 +673,16 @@ HANDSHAKES: Final = 5
 def _of_handshakes(host: str, broker: str, rows: list[Sighting]) -> DetectorResult:
     """Return that a client and a port that speaks TLS do not agree."""
     alerts = Counter(row.text for row in rows if row.text)
-    span = lasting(rows[-1].time_ns - rows[0].time_ns)
-    seen = [f"{alert} ({times:,} times)" for alert, times in alerts.most_common()]
+    span = f" in {lasting(rows[-1].time_ns - rows[0].time_ns)}" if len(rows) > 1 else ""
+    seen = [f"{alert} ({counted(times, 'time')})" for alert, times in alerts.most_common()]
     how = first_of(seen) if seen else "no alert is in the clear"
+    ended = "1 connection" if len(rows) == 1 else f"{len(rows):,} connections"
     return DetectorResult(
-        severity="critical",
+        severity="critical" if len(rows) >= HANDSHAKES else "warning",
         from_ns=rows[0].time_ns,
         to_ns=rows[-1].time_ns,
         subject=host,
-        text=f"{len(rows):,} connections of {host} to {broker} ended in the TLS handshake in {span}, {how}: "
+        text=f"{ended} of {host} to {broker} ended in the TLS handshake{span}, {how}: "
         "one side refuses the certificate of the other, or its version or ciphers of TLS",
         advice="Look at the certificate of that side and the authorities that the other one trusts (ssl.truststore of "
         "Java, ssl.ca.location of librdkafka), at its dates and names, and at ssl.enabled.protocols of both.",

@@ -27,7 +27,7 @@ from kcoord_wire.protocol.wording import clock, first_of, only
 _ENDS: Final = {
     "process died": "its connection was closed without LeaveGroup",
     "process ended": "its connection was closed, and it sends no LeaveGroup",
-    "gone": "its connection ended, and bytes before that are missing",
+    "gone": "its connection was closed, and bytes before that are missing",
 }
 _TOGETHER_NS: Final = 5 * SECOND_NS
 

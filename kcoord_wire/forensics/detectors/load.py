@@ -124,7 +124,7 @@ BEHIND_NS: Final = 10 * SECOND_NS
 _RECENT_NS: Final = 30 * SECOND_NS  # before the end of the source: to there it lasts
 _PARTS: Final = 5
 _LEAST_ROWS: Final = 2  # in each part
-_LEAST_FETCHES: Final = 4  # where there are fewer rows, each of which is a part
+_LEAST_FETCHES: Final = 3  # where there are fewer rows, each of which is a part
 _FEW: Final = 32  # such rows, at most
 _TWO_DIGITS: Final = 10
 
@@ -188,7 +188,7 @@ def growing_lag(seen: Seen) -> Iterator[DetectorResult]:
 
     Threshold: for 20 s at least, in the hands of one owner, the lag is higher in each fifth of the time than in the one
     before, its position rises in each, and what it has grown by is what comes in ten seconds; warning. A client that
-    works on what one Fetch gave for seconds shows its lag at each Fetch only: then it is higher at each of four at
+    works on what one Fetch gave for seconds shows its lag at each Fetch only: then it is higher at each of three at
     least than at the one before, and records come between any two at half of the usual rate at least, so that the lag
     is none of a burst; so is what each found waiting behind the offset it asked for, whatever was committed in between
     behind an end that had not been read since. Growth need not last to the end: that of an earlier time counts, too, if
@@ -213,10 +213,13 @@ def growths(history: GroupHistory) -> list[Growth]:
 def _growth(rows: list[Lag], last_ns: int) -> Growth | None:
     """Return how the lag of one partition has grown in the hands of one owner: to the end, else most at any time."""
     by_owner = [list(owned) for _, owned in groupby(rows, key=lambda row: row.member_id)]
-    lasting_one = _steady(by_owner[-1]) or _steady(_at_fetches(by_owner[-1]))
-    if lasting_one is not None and last_ns - lasting_one.last.time_ns <= _RECENT_NS:
+    lasting_one = _steady(by_owner[-1]) or _steady(_at_fetches(by_owner[-1]), last_ns)
+    if lasting_one is not None and last_ns - lasting_one.last.time_ns <= max(_RECENT_NS, lasting_one.ns):
         return lasting_one
     past = [growth for owned in by_owner if (growth := _steady(_to_the_peak(owned))) is not None]
+    for owned, following in pairwise(by_owner):
+        if (growth := _steady(_at_fetches(owned), following[0].time_ns)) is not None:
+            past.append(growth)
     past = [growth._replace(after=rows[-1]) for growth in past if growth.last is not rows[-1]]
     return max(past, key=lambda each: each.grown, default=None)
 
@@ -235,25 +238,28 @@ def _to_the_peak(owned: list[Lag]) -> list[Lag]:
     return owned[: max(range(len(owned)), key=lambda at: (owned[at].lag or 0, at)) + 1]
 
 
-def _steady(owned: list[Lag]) -> Growth | None:
+def _steady(owned: list[Lag], until_ns: int | None = None) -> Growth | None:
     """Return how the lag has grown from its lowest to the last of these rows, if it has in every part of the time.
 
     Of few rows, it may have grown from a later one on, where more records come than before.
+
+    :param until_ns: until when the reader was at work on what the last of these rows gave; None: not longer
     """
     lowest = min(range(len(owned)), key=lambda at: (owned[at].lag or 0, -at))
     rows = owned[lowest:]
-    if _is_large(rows) and (parts := _parts(rows)) is not None:
+    if _is_large(rows, None) and (parts := _parts(rows)) is not None:
         return Growth(rows[0], rows[-1]) if _rises(parts) else None
-    while len(rows) >= _LEAST_FETCHES and _is_large(rows):
+    while sum(bool(row.lag) for row in rows) >= _LEAST_FETCHES and _is_large(rows, until_ns):
         if len(rows) <= _FEW and _rises([[row] for row in rows]) and _comes_evenly(rows):
             return Growth(rows[0], rows[-1])
         rows = rows[max(1, len(rows) - _FEW) :]
     return None
 
 
-def _is_large(rows: Sequence[Lag]) -> bool:
+def _is_large(rows: Sequence[Lag], until_ns: int | None) -> bool:
     growth = Growth(rows[0], rows[-1])
-    return growth.ns >= GROWING_NS and growth.behind_ns >= BEHIND_NS
+    ns = growth.ns if until_ns is None else until_ns - growth.first.time_ns
+    return ns >= GROWING_NS and growth.behind_ns >= BEHIND_NS
 
 
 def _parts(rows: Sequence[Lag]) -> list[list[Lag]] | None:

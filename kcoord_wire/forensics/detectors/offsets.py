@@ -611,12 +611,13 @@ _Reads = dict[str, list[tuple[int, tuple[str, int]]]]
 
 
 def _reads(rows: list[Lag]) -> _Reads:
-    """Return when each member was seen to read on, and of which partition."""
+    """Return when each member was seen to read on, or to commit more, and of which partition."""
     found: _Reads = defaultdict(list)
-    last: dict[tuple[str, int], tuple[str | None, int | None]] = {}
+    last: dict[tuple[str, int], tuple[str | None, int | None, int | None]] = {}
     for row in rows:
-        place, now = (row.topic, row.partition), (row.member_id, row.fetch_offset)
-        if row.member_id is not None and row.fetch_offset is not None and last.get(place) != now:
+        place, now = (row.topic, row.partition), _position(row)
+        is_known = row.fetch_offset is not None or row.committed_offset is not None
+        if row.member_id is not None and is_known and last.get(place) != now:
             found[row.member_id].append((row.time_ns, place))
         last[place] = now
     return found
@@ -659,14 +660,15 @@ def assigned_not_read(seen: Seen) -> Iterator[DetectorResult]:
 
     Partitions that a source shows to be left behind are `stuck_partition`'s, and not named again here.
 
-    Threshold: 1 partition that no OffsetFetch of the member's client names, and no commit, for 10 s after the
+    Threshold: 1 partition that no OffsetFetch, Fetch or commit of the member's client names, for 10 s after the
     assignment; the client has fetched or committed others of the same assignment in that time.
     """
     rounds = seen.assigned_rounds
     reads = None if seen.exchanges is None else _FetchedOffsets(seen.exchanges, rounds)
     left = [] if reads is None else list(_left(seen.history, rounds, reads))
     stuck = {each.place for each in stuck_partitions(seen.history)}
-    left = [item._replace(partitions=item.partitions - stuck) for item in left if item.partitions - stuck]
+    left = [item._replace(partitions=item.partitions - stuck - _read_since(seen.history, item)) for item in left]
+    left = [item for item in left if item.partitions]
     if not left:
         return
     concerned = {partition for item in left for partition in item.partitions}
@@ -688,6 +690,12 @@ def assigned_not_read(seen: Seen) -> Iterator[DetectorResult]:
         ),
         suspects=tuple(sorted({item.life.member_id for item in left})),
     )
+
+
+def _read_since(history: GroupHistory, item: _Left) -> set[Partition]:
+    """Return the partitions that were fetched after all: kafka-python keeps the position that it has."""
+    since_ns = item.round.listed_ns
+    return {(row.topic, row.partition) for row in history.partitions if (row.read_ns or 0) > since_ns}
 
 
 _PARTITION_BITS: Final = 32

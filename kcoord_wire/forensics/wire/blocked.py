@@ -267,8 +267,12 @@ class _Answers:
         return found
 
     def _goes_on(self, sign: _Sign) -> bool:
-        """Whether a connection is answered after the bytes that were sent again."""
-        return bool(self._after(sign.link.connection, sign.link.time_ns))
+        """Whether a connection is answered after the bytes that were sent again, or others are sent on it."""
+        name, over_ns = sign.link.connection, sign.link.time_ns
+        resent = (link.since_ns for link in self._links.of(name) if link.kind == SightingKind.RESENT)
+        return bool(self._after(name, over_ns)) or any(
+            since_ns is not None and since_ns > over_ns for since_ns in resent
+        )
 
     def is_alive(self, cut: _Cut) -> bool:
         """Whether the one broker of a cut was there meanwhile, or seems to have been."""

@@ -437,7 +437,7 @@ class _Given:
         if before == connection or self._ends.was_over(before, now_ns):
             row.times, row.to_ns, row.cut_off = row.times + 1, now_ns, row.cut_off + cut
             row.size = max(row.size, event.row["size"])
-            self._rows[offset] = row, connection
+        self._rows[offset] = row, connection  # also where the end of the one before is missing
 
     def _forget(self) -> None:
         """Drop the oldest offset that was sent once."""
@@ -627,9 +627,13 @@ class _Walk:
         self._fetch = offset
 
     def _is_ambiguous(self, connection: str, now_ns: int) -> bool:
-        """Note that a connection reads; return whether another one that may be the owner's does, too."""
-        self._readers[connection] = now_ns
-        others = (at for name, at in self._readers.items() if name != connection)
+        """Note that a connection reads; return whether another one that may be the owner's does, too.
+
+        What two sources show of one connection has other numbers in its name (`broker_address`).
+        """
+        ends = connection.partition("#")[0]
+        self._readers[ends] = now_ns
+        others = (at for name, at in self._readers.items() if name != ends)
         return any(at > now_ns - _AMBIGUOUS_NS for at in others)
 
     def _reset(

@@ -246,7 +246,7 @@ class _Gap:
         return OutageTrace(kind, begin_ns, end_ns, before, after, signs, evidence, self.traffic.horizon_ns)
 
     def _end_ns(self, broker: str | None, *, is_down: bool) -> int | None:
-        """The answer behind; else when a host that had lost the broker could connect to it again."""
+        """The answer behind; else when a host that had lost the broker could connect to it again, or any other host."""
         if self.to_ns is not None or not is_down:
             return self.to_ns
         lost = [(end.time_ns, end.connection) for end in self.ends]
@@ -254,7 +254,10 @@ class _Gap:
         last_ns, hosts = max(time_ns for time_ns, _ in lost), {client_host(name) for _, name in lost}
         ways = [(host, broker) for host in hosts if broker is not None]
         opened = self.traffic.links.on_all(ways, SightingKind.OPENED)
-        return next((link.time_ns for link in opened if link.time_ns > last_ns), None)
+        after = [link for link in opened if link.time_ns > last_ns]
+        if not after and broker is not None:
+            after = self.traffic.links.to(broker, SightingKind.OPENED, last_ns + 1, NEVER_NS)
+        return after[0].time_ns if after else None
 
     @property
     def _until_ns(self) -> int:
