@@ -460,8 +460,8 @@ def record(kind: int, size: int) -> bytes:
     return struct.pack(">BHH", kind, 0x0303, size) + bytes(size)
 
 
-HELLO, CHANGE, FINISHED_12, FINISHED_13, SEALED_ALERT = (
-    record(22, 200), record(20, 1), record(22, 40), record(23, 53), record(23, 19),
+HELLO, CHANGE, FINISHED_12, FINISHED_13, SEALED_ALERT, TICKET = (
+    record(22, 200), record(20, 1), record(22, 40), record(23, 53), record(23, 19), record(23, 217),
 )  # fmt: skip
 UNKNOWN_CA, CLOSE_NOTIFY = b"\x15\x03\x03\0\2\2\x30", b"\x15\x03\x03\0\2\1\0"
 
@@ -473,9 +473,17 @@ HANDSHAKES = {
         [(0, HELLO), (1, HELLO), (0, CHANGE + FINISHED_12), (1, b"\x15\x03\x03\0\2\2\xf0")],
         ": alert 240, unknown, of the broker",
     ),
-    "no alert in the clear": ([(0, HELLO), (1, HELLO + FINISHED_13), (0, CHANGE + SEALED_ALERT)], ""),
+    "no alert": ([(0, HELLO), (1, HELLO + FINISHED_13)], ""),
+    "an encrypted one of the client": (
+        [(0, HELLO), (1, HELLO + FINISHED_13), (0, CHANGE + SEALED_ALERT)], ": an encrypted alert of the client",
+    ),
+    "one of the broker, which refuses the client's certificate": (
+        [(0, HELLO), (1, HELLO + FINISHED_13), (0, CHANGE + record(23, 900) + FINISHED_13), (1, SEALED_ALERT)],
+        ": an encrypted alert of the broker",
+    ),
     "TLS 1.2": ([(0, HELLO), (1, HELLO), (0, CHANGE + FINISHED_12), (1, CHANGE + FINISHED_12)], None),
-    "TLS 1.3": ([(0, HELLO), (1, HELLO + FINISHED_13), (0, CHANGE + FINISHED_13), (1, UNKNOWN_CA)], None),
+    "TLS 1.3": ([(0, HELLO), (1, HELLO + FINISHED_13), (0, CHANGE + FINISHED_13), (1, TICKET + SEALED_ALERT)], None),
+    "TLS 1.3, ended at once": ([(0, HELLO), (1, HELLO + FINISHED_13), (0, CHANGE + FINISHED_13)], None),
     "unanswered": ([(0, HELLO), (0, CLOSE_NOTIFY)], None),
     "not TLS": ([(0, HELLO), (1, b"HTTP/1.1 400 Bad Request")], None),
     "a version that is none": ([(0, HELLO), (1, b"\x16\x02\x03\0\2\2\x28")], None),
@@ -497,6 +505,17 @@ def test_a_tls_handshake_that_fails_has_its_connection(
     assert begin.endswith("left out: 10.0.0.1:40000-10.0.0.2:443")
     name = "10.0.0.1:40000-10.0.0.2:443#1"
     assert (row.connection, end) == (("", "") if failure is None else (name, f", and its handshake failed{failure}"))
+
+
+@pytest.mark.parametrize("ended_by", [0, 1])
+def test_tls_that_a_port_turns_away_has_its_connection_where_no_broker_is_known(ended_by: int, tmp_path: Path) -> None:
+    line = Line(broker=("10.0.0.2", 443), client=("10.0.0.1", 40000)).open().send(0, HELLO)
+    line.send(ended_by, flags=FIN | ACK).send(1 - ended_by, flags=FIN | ACK)
+    (row,) = left_out(line.packets, tmp_path)
+    name = "10.0.0.1:40000-10.0.0.2:443#1"
+    assert (row.connection, row.by) == ((name, "client") if ended_by else ("", None))
+    beside = left_out([*talk(Line().open(), [1]).packets, *line.packets], tmp_path)
+    assert [row.connection for row in beside] == [""], "the port of a broker is known"
 
 
 @pytest.mark.parametrize("lost", [None, 4])

@@ -655,8 +655,8 @@ def assigned_not_read(seen: Seen) -> Iterator[DetectorResult]:
     """Assigned, not read: a member gets partitions, fetches the offsets of some of them, and never those of the others.
 
     Normal is that a consumer fetches the committed offsets of all partitions that it was assigned and does not claim to
-    own already. One that leaves some out behaves as if it read them (franz-go#686): no member does; only their lag
-    grows.
+    own already, nor had before (kafka-python keeps its positions of those). One that leaves some out behaves as if it
+    read them (franz-go#686): no member does; only their lag grows.
 
     Partitions that a source shows to be left behind are `stuck_partition`'s, and not named again here.
 
@@ -776,13 +776,15 @@ def _distinct(
 def _left(history: GroupHistory, rounds: list[tuple[Round, int]], reads: _FetchedOffsets) -> Iterator[_Left]:
     """Yield what members leave out, in the generations that lasted long enough."""
     lives = {life.member_id: life for life in history.members}
+    kept: dict[str, frozenset[Partition]] = {}  # by member, what it was given before
     for each, end_ns in rounds:
-        if end_ns - each.listed_ns < READ_WITHIN_NS:
-            continue
-        for member_id in each.given or {}:
+        given = each.given or {}
+        for member_id in given if end_ns - each.listed_ns >= READ_WITHIN_NS else ():
             life = lives.get(member_id)
-            if life is not None and (missing := _missing(each, end_ns, life, reads)):
+            missing = frozenset() if life is None else _missing(each, end_ns, life, reads)
+            if life is not None and (missing := missing - kept.get(member_id, frozenset())):
                 yield _Left(each, life, missing)
+        kept.update(given)
 
 
 def _missing(each: Round, end_ns: int, life: MemberLife, reads: _FetchedOffsets) -> frozenset[Partition]:

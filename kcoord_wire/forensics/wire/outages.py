@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, Outage, SightingKind, broker_address, client_host
 from kcoord_wire.forensics.wire.joins import Failover
-from kcoord_wire.forensics.wire.links import Link
+from kcoord_wire.forensics.wire.links import Link, Way, way_of
 from kcoord_wire.forensics.wire.signs import LONG_NS, NEVER_NS, NS_PER_S, Moment, Wait
 from kcoord_wire.forensics.wire.traffic import GroupRequest, GroupTraffic
 from kcoord_wire.forensics.wire.unwritten import Unwritten
@@ -246,7 +246,7 @@ class _Gap:
         return OutageTrace(kind, begin_ns, end_ns, before, after, signs, evidence, self.traffic.horizon_ns)
 
     def _end_ns(self, broker: str | None, *, is_down: bool) -> int | None:
-        """The answer behind; else when a host that had lost the broker could connect to it again, or any other host."""
+        """The answer behind; else when a host that had lost the broker, of the group or not, could connect to it again."""
         if self.to_ns is not None or not is_down:
             return self.to_ns
         lost = [(end.time_ns, end.connection) for end in self.ends]
@@ -256,8 +256,15 @@ class _Gap:
         opened = self.traffic.links.on_all(ways, SightingKind.OPENED)
         after = [link for link in opened if link.time_ns > last_ns]
         if not after and broker is not None:
-            after = self.traffic.links.to(broker, SightingKind.OPENED, last_ns + 1, NEVER_NS)
+            since_ns = min(time_ns for time_ns, _ in lost)
+            opened = self.traffic.links.to(broker, SightingKind.OPENED, last_ns + 1, NEVER_NS)
+            after = [link for link in opened if self._has_lost(way_of(link.connection), since_ns, link.time_ns)]
         return after[0].time_ns if after else None
+
+    def _has_lost(self, way: Way, from_ns: int, to_ns: int) -> bool:
+        """Whether a host had lost a broker between two times, or could not connect to it."""
+        links = self.traffic.links.on_all([way], SightingKind.CLOSED, SightingKind.RESET, SightingKind.REFUSED)
+        return any(from_ns <= link.time_ns < to_ns and link.by != "client" for link in links)
 
     @property
     def _until_ns(self) -> int:

@@ -159,3 +159,24 @@ def test_a_deleted_topic_pauses_until_it_is_seen_to_be_gone() -> None:
     script.saw("c1", 2_600, "orders", 1)
     (pause,) = script.history().pauses
     assert pause.to_ns is None, "it was made again"
+
+
+def unassigned(*alike: str) -> Script:
+    """c3 joins in generation 3, and others of its client; what they are assigned is missing. They read on."""
+    script = eager()
+    for name in ("c3", *alike):
+        script.join(name, 5_000, 5_500, 3, member_id="", client_id="c3", client_host="10.0.0.3")
+        script.sync(name, 5_501, None, 3, client_id="c3", client_host="10.0.0.3")
+    script.join("c1", 5_400, 5_500, 3, members=["c1", "c3", *alike])
+    script.sync("c1", 5_502, 5_510, 3, {"orders": [0]})  # what it assigns is missing, too
+    for partition, ms in ((2, 5_600), (1, 7_000), (0, 7_000)):  # the first may be of a request before
+        script.fetch("c3", ms, partition, 0, 0)
+    return script
+
+
+def test_whose_assignment_is_missing_holds_what_it_reads() -> None:
+    history = unassigned().history()
+    assert held(history, 1)[-1] == ("c3", 5_500, None)
+    assert [[name for name, *_ in held(history, each)] for each in (0, 2)] == [["c1"] * 3, []]
+    assert history.rebalances[-1].paused_ms == 110.0 + 100.0
+    assert [name for name, *_ in held(unassigned("c4").history(), 1)] == ["c2", "c1"], "either of them may read it"
