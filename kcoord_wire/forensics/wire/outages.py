@@ -246,7 +246,7 @@ class _Gap:
         return OutageTrace(kind, begin_ns, end_ns, before, after, signs, evidence, self.traffic.horizon_ns)
 
     def _end_ns(self, broker: str | None, *, is_down: bool) -> int | None:
-        """The answer behind; else when a host that had lost the broker, of the group or not, could connect to it again."""
+        """The answer behind; else when a host that had lost the broker, of the group or not, could connect again."""
         if self.to_ns is not None or not is_down:
             return self.to_ns
         lost = [(end.time_ns, end.connection) for end in self.ends]
