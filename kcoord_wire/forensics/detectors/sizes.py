@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import filterfalse, pairwise
@@ -309,7 +310,7 @@ class Wave(NamedTuple):
 
     @property
     def to_ns(self) -> int:
-        return max(life.left_ns or 0 for life in self.lives)
+        return _gone_ns(self.lives)
 
 
 @detector(37, basis="frames")
@@ -384,19 +385,20 @@ def swings_of(history: GroupHistory) -> list[Wave]:
     def length(life: MemberLife) -> int:
         return _left_ns(history, life) - life.joined_ns
 
-    found = [_waves(history, host, lives, added) for host in sorted(lives, key=length, reverse=True)[:_HOSTS]]
-    waves = max(found, key=len, default=[])
-    return waves if len(waves) >= SWINGING_SIZE_THRESHOLD and not _is_one_process(waves, history.members) else []
+    hosts = sorted(lives, key=length, reverse=True)[:_HOSTS]
+    runs = max((_runs_within(history, host, lives, added) for host in hosts), key=len, default=[])
+    waves = _sized(runs, lives) if len(runs) >= SWINGING_SIZE_THRESHOLD else []
+    return waves if waves and not _is_one_process(waves, history.members) else []
 
 
 def _left_ns(history: GroupHistory, life: MemberLife) -> int:
     return history.group.last_ns + 1 if life.left_ns is None else life.left_ns
 
 
-def _waves(
+def _runs_within(
     history: GroupHistory, host: MemberLife, lives: Sequence[MemberLife], added: Sequence[MemberLife]
-) -> list[Wave]:
-    """Return the waves within one life.
+) -> list[list[MemberLife]]:
+    """Return the lives of each wave within one life.
 
     :param lives: of members that did not die
     :param added: those that did not come back from the dead, in order of time
@@ -409,18 +411,29 @@ def _waves(
             runs[-1].append(life)
         else:
             runs.append([life])
-    waves = [_wave(run, lives) for run in runs]
-    if waves and not _is_added(history, waves, lives):
-        del waves[0]
-    if waves and not _is_apart(waves[-1].lives, _next_leave(history, waves[-1], lives)):
-        del waves[-1]
-    return waves
+    if runs and not _is_added(history, runs, lives):
+        del runs[0]
+    if runs and not _is_apart(runs[-1], _next_leave(history, _gone_ns(runs[-1]), lives)):
+        del runs[-1]
+    return runs
 
 
-def _wave(run: list[MemberLife], lives: Sequence[MemberLife]) -> Wave:
-    others = [life for life in lives if not any(life is each for each in run)]
-    before = min(sum(_is_there(life, each.joined_ns) for life in others) for each in run)
-    return Wave(run, before, before + max(sum(_is_there(life, each.joined_ns) for life in run) for each in run))
+def _sized(runs: Iterable[list[MemberLife]], lives: Iterable[MemberLife]) -> list[Wave]:
+    """Return the waves with the sizes of the group before and at the top of each."""
+    lives = list(lives)
+    came = sorted(life.joined_ns for life in lives)
+    left = sorted(life.left_ns for life in lives if life.left_ns is not None)
+    found = []
+    for run in runs:
+        own = sorted(life.left_ns or 0 for life in run)
+        before = bisect_left(came, run[0].joined_ns) - bisect_left(left, run[0].joined_ns)
+        most = max(number - bisect_left(own, life.joined_ns) for number, life in enumerate(run, 1))
+        found.append(Wave(run, before, before + most))
+    return found
+
+
+def _gone_ns(run: Iterable[MemberLife]) -> int:
+    return max(life.left_ns or 0 for life in run)
 
 
 def _is_apart(run: Sequence[MemberLife], at_ns: int) -> bool:
@@ -430,22 +443,23 @@ def _is_apart(run: Sequence[MemberLife], at_ns: int) -> bool:
     return apart_ns > SETTLED_NS or 2 * apart_ns > (last.left_ns or 0) - last.joined_ns
 
 
-def _is_added(history: GroupHistory, waves: Sequence[Wave], lives: Sequence[MemberLife]) -> bool:
+def _is_added(history: GroupHistory, runs: Sequence[Sequence[MemberLife]], lives: Sequence[MemberLife]) -> bool:
     """Whether the first ones to leave had been added: to a group at work, or as the last ones of its start, and for
     less time than the next ones left after them."""
-    first, start = waves[0], course_of(history).start
-    others = [life.joined_ns for life in lives if life.joined_ns < first.to_ns and life not in first.lives]
-    before = [at_ns for at_ns in others if at_ns < first.from_ns]
-    is_at_work = first.from_ns - max(before, default=0) > SETTLED_NS
-    if is_at_work or not start or first.from_ns > (start[-1].ended_ns or start[-1].started_ns):
+    first, start = runs[0], course_of(history).start
+    from_ns, to_ns = first[0].joined_ns, _gone_ns(first)
+    own = {life.member_id for life in first}
+    others = [life.joined_ns for life in lives if life.joined_ns < to_ns and life.member_id not in own]
+    before = [at_ns for at_ns in others if at_ns < from_ns]
+    is_at_work = from_ns - max(before, default=0) > SETTLED_NS
+    if is_at_work or not start or from_ns > (start[-1].ended_ns or start[-1].started_ns):
         return True
-    is_last = len(before) == len(others)
-    return is_last and len(waves) > 1 and first.to_ns - first.from_ns <= waves[1].to_ns - first.to_ns
+    return len(before) == len(others) and len(runs) > 1 and to_ns - from_ns <= _gone_ns(runs[1]) - to_ns
 
 
-def _next_leave(history: GroupHistory, wave: Wave, lives: Sequence[MemberLife]) -> int:
-    """Return when the next member left after a wave, else the end of the source."""
-    left = (life.left_ns for life in lives if life.left_ns is not None and life.left_ns > wave.to_ns)
+def _next_leave(history: GroupHistory, at_ns: int, lives: Iterable[MemberLife]) -> int:
+    """Return when the next member left after a time, else the end of the source."""
+    left = (life.left_ns for life in lives if life.left_ns is not None and life.left_ns > at_ns)
     return min(left, default=history.group.last_ns + SETTLED_NS + 1)
 
 
