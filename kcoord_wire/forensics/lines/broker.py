@@ -364,11 +364,16 @@ def _as_stated(cause: Cause, row: LogLine) -> Cause:
     return Cause.REBALANCE_TIMEOUT if _TRANSITION in (row.reason or "") else cause
 
 
+_AT_ONCE_NS: Final = 20 * NS_PER_MS
+"""Within which the line of a member that raised an epoch may follow that of the epoch (Kafka 4.1 logs either first)."""
+
+
 class Kip848Lines:
     """Reads the lines of brokers about one group of KIP-848, in order of time."""
 
     def __init__(self, tables: GroupTables) -> None:
         self._tables = tables
+        self._held: list[LogLine] = []  # an epoch that nothing has raised so far, and the lines behind it
         self._before: LogLine | None = None  # what the next epoch follows from
         self._last: LogLine | None = None  # of the epoch before
         self._size = 0
@@ -376,10 +381,34 @@ class Kip848Lines:
 
     def read(self, row: LogLine) -> None:
         """Read one line; of kinds that say nothing of a group of KIP-848, nothing."""
+        if self._held and (row.kind == "epoch_bumped" or row.time_ns - self._held[0].time_ns > _AT_ONCE_NS):
+            self._release()
+        if self._held and row.kind in _CAUSES and row.member_id is not None:
+            self._read(row)
+            self._release()
+        elif self._held or (row.kind == "epoch_bumped" and self._may_follow(row)):
+            self._held.append(row)
+        else:
+            self._read(row)
+
+    def _may_follow(self, row: LogLine) -> bool:
+        """Whether what raised an epoch may be logged behind it: no member so far, its topics are as before, or none."""
+        if self._before is not None:
+            return self._before.kind == "epoch_topics"
+        last, topics = self._last, row.text.rpartition("with metadata hash")[2]
+        return last is None or topics in (last.text.rpartition("with metadata hash")[2], " 0.", " 0")
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        for row in held:
+            self._read(row)
+
+    def _read(self, row: LogLine) -> None:
         if row.kind == "epoch_topics" and self._before is not None:
             return  # brokers before 4.1 log it with each member that comes or goes: it is no cause of its own then
         if row.kind in _CAUSES:
-            self._before = row
+            if row.kind != "epoch_joined" or row.member_id not in self._tables.members:
+                self._before = row  # a classic member is logged each time that it joins again for an epoch
             self._member(row)
         elif row.kind == "epoch_bumped":
             self._bumped(row)
@@ -466,6 +495,7 @@ class Kip848Lines:
 
     def finish(self) -> None:
         """The lines are over: what has its target is under way for as long as nothing says."""
+        self._release()
         current = self._tables.current
         if current is not None and current.joined_ns is not None:
             current.outcome = "unseen"

@@ -111,19 +111,21 @@ def lines_in_order(lines: pa.Table) -> list[LogLine]:
 
 
 _STAGES: Final = {"stabilized": 0, "assigned_by_leader": 1, "empty": 2, "preparing": 3}  # of one generation
-_EPOCH_STAGES: Final = {"epoch_topics": 1, "epoch_bumped": 2, "epoch_target": 3, "epoch_state": 4}
-_SORTED_EPOCHS: Final = ("epoch_bumped", "epoch_target", "epoch_topics")  # that lines of members stand behind as text
+_EPOCH_STAGES: Final = {"epoch_topics": 0, "epoch_bumped": 1, "epoch_target": 2, "epoch_state": 3}
 
 
 def _as_written(rows: list[LogLine]) -> list[LogLine]:
     """Return the lines of one moment in the order in which a coordinator writes them."""
     if len(rows) == 1:
         return rows
-    if rows[0].kind in _SORTED_EPOCHS:
-        return sorted(rows, key=lambda row: _EPOCH_STAGES.get(row.kind, 0))
-    places = [at for at, row in enumerate(rows) if row.kind in _STAGES]
-    staged = sorted((rows[at] for at in places), key=lambda row: (row.generation_id or 0, _STAGES[row.kind]))
-    for at, row in zip(places, staged, strict=True):
+    is_epoch = rows[0].kind in _EPOCH_STAGES
+    stages = _EPOCH_STAGES if is_epoch else _STAGES
+    places = [at for at, row in enumerate(rows) if row.kind in stages]
+    numbers = [0 if is_epoch else rows[at].generation_id or 0 for at in places]
+    staged = sorted(
+        zip(numbers, (rows[at] for at in places), strict=True), key=lambda row: (row[0], stages[row[1].kind])
+    )
+    for at, (_, row) in zip(places, staged, strict=True):
         rows[at] = row
     return rows
 

@@ -175,6 +175,31 @@ def test_epochs_of_one_moment_follow_from_the_member_that_came() -> None:
     ]
 
 
+def test_epochs_of_one_moment_follow_each_from_its_own_member() -> None:
+    """Kafka 4.1 logs the member or the epoch first; a classic member joins again for each epoch."""
+    at = "[2026-11-22 12:00:{},{:03}] INFO [GroupCoordinator id=1 topic=__consumer_offsets partition=0] [GroupId g] "
+    joins, bumped = (
+        "Member {} joins the consumer group using the {} protocol.",
+        "Bumped group epoch to {} with metadata hash {}.",
+    )
+    left = "Member {} left the consumer group."
+    said = [
+        (10, 0, joins.format("a", "consumer")), (10, 1, bumped.format(1, 12)),
+        (11, 0, bumped.format(2, 12)), (11, 0, joins.format("b", "classic")),
+        (12, 0, joins.format("b", "classic")),
+        (13, 0, bumped.format(3, 12)), (13, 2, joins.format("c", "consumer")),
+        (20, 585, left.format("c")), (20, 586, bumped.format(4, 12)),
+        (20, 586, left.format("b")), (20, 587, bumped.format(5, 12)),
+        (20, 588, bumped.format(6, 0)), (20, 588, left.format("a")),
+        (40, 0, bumped.format(7, 99)),
+    ]  # fmt: skip
+    history = history_of(parse("\n".join(at.format(second, ms) + text for second, ms, text in said)))
+    assert [(row.cause, row.member_id) for row in history.rebalances] == [
+        *((Cause.NEW_MEMBER, name) for name in "abc"), *((Cause.MEMBER_LEFT, name) for name in "cba"),
+        (Cause.TOPICS_CHANGED, None),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("later_s", "cause"), [(3, Cause.NEW_MEMBER), (40, Cause.TOPICS_CHANGED)])
 def test_the_first_topics_of_a_group_are_no_change(later_s: int, cause: Cause) -> None:
     at = "[2026-11-22 12:00:{:02},117] INFO [GroupCoordinator id=1 topic=__consumer_offsets partition=0] [GroupId g] "
