@@ -19,6 +19,7 @@ from kcoord_wire.forensics.detectors.finding import (
     lasting,
     person,
     plural,
+    was_cut_off,
 )
 from kcoord_wire.forensics.model import NS_PER_MS, Evidence, GroupHistory, Lag, Sighting
 from kcoord_wire.protocol.error_codes import ErrorCode
@@ -196,6 +197,11 @@ def growing_lag(seen: Seen) -> Iterator[DetectorResult]:
     """
     throttled_ids = _ids_of(seen.history, throttled_clients(seen.errors))
     grown = [each for each in growths(seen.history) if each.last.member_id not in throttled_ids]
+    grown = [
+        each
+        for each in grown
+        if not was_cut_off(seen.history, each.last.member_id, each.first.time_ns, each.last.time_ns)
+    ]
     if grown:
         yield _growing_found(seen, grown)
 

@@ -536,6 +536,9 @@ class Replay(GroupState):
         if member_id in self.members or member_id in self._unseen.pending or self.was_member(member_id):
             return
         sign = self._traffic.heartbeats.first[member_id]
+        old = self.members.get(self.instances.get(sign.instance_id or "", ""))
+        if old is not None and self.responses.last_alive(old.member_id) <= at.time_ns:
+            self.remove(old, at, LeaveReason.REPLACED)  # a static member that is back
         member = self.admit(MemberTrace(member_id, sign.instance_id, sign.client_id, sign.host, at, is_new=False))
         member.first_generation = member.last_generation = sign.generation
         if self.state == UNKNOWN_STATE:
