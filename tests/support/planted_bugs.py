@@ -27,7 +27,7 @@ from kcoord_wire.coordinator.host import Runtime
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.kernel.virtual.disk import VirtualDisk, VirtualFile
 from kcoord_wire.protocol.error_codes import ErrorCode
-from kcoord_wire.worlds.group import world
+from kcoord_wire.worlds.group import members as group_members
 from tests.support.planting import Patch, changes_effects, replaces
 
 
@@ -110,7 +110,9 @@ def assignor_gives_twice(patch: Patch) -> None:
             for member_id, partitions in assignment.items()
         }
 
-    patch.setattr(world, "ASSIGNORS", {name: replace(assignor, assign=planted) for name, assignor in ASSIGNORS.items()})
+    patch.setattr(
+        group_members, "ASSIGNORS", {name: replace(assignor, assign=planted) for name, assignor in ASSIGNORS.items()}
+    )
 
 
 def never_stable(patch: Patch) -> None:
