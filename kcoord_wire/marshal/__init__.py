@@ -6,7 +6,7 @@
 
 To change what the log means: `world_state`, and `ranges` for claims of offsets; check with tests.marshal.check_world.
 To change how a member claims and hands over: `claiming` (the eleven steps); holds, commits and releases: `holding`;
-what arrives: `member`. Its application's side: `client`, `inbox`. How a group is paused or set: `admin`. What `kcoord
+both for ranges: `range_claiming`; what arrives: `member`. Its application's side: `client`, `inbox`. How a group is paused or set: `admin`. What `kcoord
 marshal status` says: `status`, `observer`. Another log or other data topics: `log.Log`, `inbox.DataTopics`, which
 have a contract each in tests/marshal. A law of members: `worlds.marshal`.
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kcoord_wire.marshal.kafka_log import KafkaLog
     from kcoord_wire.marshal.kafka_topics import KafkaTopics
     from kcoord_wire.marshal.log import LogError
-    from kcoord_wire.marshal.member_events import Balance, Delivery, LossReason, Reset, Tenure
+    from kcoord_wire.marshal.member_events import Balance, Delivery, LossReason, RangeClaims, Reset, Tenure
     from kcoord_wire.marshal.memory import MemoryBroker, MemoryLog, MemoryTopics
     from kcoord_wire.marshal.world_state import Rules
 
@@ -44,6 +44,7 @@ __all__ = [
     "MemoryBroker",
     "MemoryLog",
     "MemoryTopics",
+    "RangeClaims",
     "Reset",
     "Rules",
     "Tenure",
@@ -54,7 +55,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "client": ("MarshalConsumer",),
-        "member_events": ("Balance", "Delivery", "Tenure", "LossReason", "Reset"),
+        "member_events": ("Balance", "Delivery", "LossReason", "RangeClaims", "Reset", "Tenure"),
         "inbox": ("DataRecord", "TopicsError"),
         "kafka_log": ("KafkaLog",),
         "kafka_topics": ("KafkaTopics",),

@@ -58,7 +58,7 @@ from kcoord_wire.marshal.context import Context, TopicPartition
 from kcoord_wire.marshal.holding import Holding, Phase
 from kcoord_wire.marshal.log import AppendFailed
 from kcoord_wire.marshal.member_events import Append, Balance, LossReason, ReadToEnd, Tenure
-from kcoord_wire.marshal.world_state import Claim, Freshness, Place, WorldState
+from kcoord_wire.marshal.world_state import Claim, Freshness, Place, Rules, WorldState
 from kcoord_wire.messages.marshal import ClaimingPartition, HandingOver, Heartbeat, ReleasingPartition
 
 _MOST_AT_ONCE: Final = 256
@@ -204,14 +204,24 @@ class Claiming:
                 context.message(Heartbeat, place, current_offset=claim.current_offset)
                 for place, claim in zip(places, fresh, strict=True)
             ]
-            sent_at = context.now
+            sent_at, heard = context.now, [claim.heartbeat_ms for claim in fresh]
             yield from self._append(coordinating, beats)
             yield ReadToEnd(coordinating)
-            for message in beats:
-                if self._is_earliest(message):
+            for message, heard_ms in zip(beats, heard, strict=True):
+                if self._is_earliest(message) and self._was_fresh(message, heard_ms):
                     self._begin(message, sent_at)
         finally:
             self._set_down(places)
+
+    def _was_fresh(self, message: Any, heard_ms: int) -> bool:
+        """Return whether the former process was fresh when our heartbeat landed, by the log's time.
+
+        A silent log may be behind our estimate of its time. A reader of a trimmed one takes a heartbeat after a stale
+        claim for that of a holder whom it has not seen; ours is none.
+        """
+        claim = self._context.claim(TopicPartition(message.topic, message.partition))
+        is_late = claim is None or claim.heartbeat_ms - heard_ms >= self._context.interval_ms
+        return self._context.settings.rules is Rules.LIBRARY or not is_late
 
     def _is_former(self, claim: Claim) -> bool:
         place, settings = TopicPartition(claim.place.topic, claim.place.partition), self._context.settings

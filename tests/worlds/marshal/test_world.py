@@ -147,3 +147,23 @@ def test_a_claim_is_stale_two_intervals_later_to_the_ms(monkeypatch: pytest.Monk
     grants_claims_at_two_intervals(monkeypatch)
     with pytest.raises(ViolationError, match=r"holder: .* 2000 ms after"):
         claim_twice(2_000)
+
+
+def test_a_restart_does_not_take_a_stale_claim_for_its_own() -> None:
+    """The log is silent, so all that tells m1 the age of its former claims is its clock, which is 6 s back; and they are
+    a little more than two intervals old. To m1, whose log is trimmed, its own heartbeat would show that it holds them; to
+    m3 they are free."""
+    options = {"topics": {"t1": 4, "t2": 2}, "delivery": Delivery.AT_MOST_ONCE, "interval_ms": 3_000}
+    script = Script(
+        MarshalCluster,
+        49,
+        options | {"brokers_ms": [809, 2018]},
+        [
+            Do(0, "member", "m1", -1_800),
+            Do(0, "member", "m3", -60_000),
+            Do(44_130, "pause", "m3", 3_300),
+            Do(44_758, "crash", "m1"),
+            Do(50_552, "member", "m1", -6_000),
+        ],
+    )
+    run_script(script, shrink=False)
