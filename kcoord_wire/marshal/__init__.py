@@ -6,9 +6,9 @@
 
 To change what the log means: `world_state`, and `ranges` for claims of offsets; check with tests.marshal.check_world.
 To change how a member claims and hands over: `claiming` (the eleven steps); holds, commits and releases: `holding`;
-both for ranges: `range_claiming`; what arrives: `member`. Its application's side: `client`, `inbox`. How a group is paused or set: `admin`. What `kcoord
-marshal status` says: `status`, `observer`. Another log or other data topics: `log.Log`, `inbox.DataTopics`, which
-have a contract each in tests/marshal. A law of members: `worlds.marshal`.
+both for ranges: `range_claiming`; what arrives: `member`. Its application's side: `client`, `inbox`. How a group is
+paused or set: `admin`. What `kcoord marshal status` says: `status`, `observer`. Another log or other data topics:
+`log.Log`, `inbox.DataTopics`, which have a contract each in tests/marshal. A law of members: `worlds.marshal`.
 
 Sources: Marshal PROTOCOL.md, and the measured behaviour of the Go library where the document is silent or differs.
 
