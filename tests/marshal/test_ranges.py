@@ -424,9 +424,11 @@ def test_a_topic_created_again_is_claimed_from_its_beginning() -> None:
     script.run(INTERVAL)
     script.end, script.topic_id, a.committed = 30, "again", 0
     script.processed.clear()
+    a.effects.clear()
     a.deliver(events.TopicPartitions({"t": 1}, {"t": "again"}))
     script.run(2 * INTERVAL)
     assert a.losses(LossReason.TOPIC_REPLACED) != []
+    assert max((each.offset for each in a.done(events.CommitOffset)), default=0) <= 30, "none of the former topic"
     assert sorted(script.processed) == list(range(30))
 
 

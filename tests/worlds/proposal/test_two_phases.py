@@ -182,6 +182,18 @@ def test_a_coordinator_that_fails_in_a_resync() -> None:
         assert len(sim.owners()) == 12
 
 
+def test_a_pending_sync_is_sent_again_to_the_next_coordinator() -> None:
+    """ "All members will re-initiate the SyncGroup once the new coordinator is ready": none joins again."""
+    with settled(VARIANT, 3, options=consumes(assign_ms=300)) as sim:
+        sim.member("m4")
+        sim.run_until(in_phase(sim, Phase.SYNCHRONIZING))
+        sim.run(100)
+        generation, since = group(sim).generation, sim.now
+        sim.crash("coordinator", 100)
+        assert settle(sim) == generation
+        assert [count(sim, name, "JoinGroup", since=since) for name in sim.processes] == [0] * 4
+
+
 # ---- racks
 
 
