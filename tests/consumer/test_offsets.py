@@ -250,11 +250,12 @@ AGAIN = [
 @pytest.mark.parametrize("fault", AGAIN, ids=lambda fault: str(fault.error or fault.action))
 def test_what_is_committed_is_asked_for_again(coordinator: StartCoordinator, fault: Fault) -> None:
     async def run() -> None:
-        faults = Faults([fault])
-        address = coordinator(topics={"orders": 1}, faults=faults).address
-        async with Consumer(settings(address)) as consumer:
+        server = coordinator(topics={"orders": 1})
+        async with Consumer(settings(server.address)) as consumer:
             consumer.assign([ZERO])
+            await consumer.position(ZERO)
             await consumer.commit({ZERO: OffsetAndMetadata(4, "text")})
+            server.add_fault(fault)
             assert await consumer.committed([ZERO]) == {ZERO: OffsetAndMetadata(4, "text")}
 
     asyncio.run(run())
