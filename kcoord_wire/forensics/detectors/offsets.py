@@ -102,7 +102,7 @@ def commit_after_revoke(seen: Seen) -> Iterator[DetectorResult]:
     if seen.exchanges is None:
         return
     names = seen.names
-    held = _Held(seen.history, _joins(seen.exchanges))
+    held = _Held(seen.history, _joins(seen.exchanges), _APART_NS if seen.clocks else 0)
     refused: dict[str, list[_Commit]] = defaultdict(list)
     accepted: dict[str, list[_Commit]] = defaultdict(list)
     for row in _suspects(seen.history, seen.exchanges):
@@ -152,11 +152,18 @@ def _joins(exchanges: pa.Table) -> dict[str, list[int]]:
     return joins
 
 
-class _Held:
-    """Who held each partition, and until when."""
+_APART_NS: Final = 500 * NS_PER_MS
+"""By which times of sources may still differ whose clocks were corrected (`wire.clocks`)."""
 
-    def __init__(self, history: GroupHistory, joins: dict[str, list[int]]) -> None:
-        self._joins, self._holes = joins, history.holes
+
+class _Held:
+    """Who held each partition, and until when.
+
+    :param apart_ns: by how much the times of two members may differ
+    """
+
+    def __init__(self, history: GroupHistory, joins: dict[str, list[int]], apart_ns: int) -> None:
+        self._joins, self._holes, self._apart_ns = joins, history.holes, apart_ns
         self._spans: dict[tuple[str, int], list[Ownership]] = defaultdict(list)
         for row in sorted(history.ownership, key=lambda row: row.from_ns):
             self._spans[row.topic, row.partition].append(row)
@@ -173,8 +180,9 @@ class _Held:
         last = next((span for span in reversed(begun) if span.member_id == member_id), None)
         if last is None or last.to_ns is None or self._is_hidden(last.to_ns, at_ns):
             return False
-        if begun[-1].member_id != member_id and (begun[-1].to_ns is None or begun[-1].to_ns > at_ns):
-            return True
+        other = begun[-1]
+        if other.member_id != member_id and (other.to_ns is None or other.to_ns > at_ns):
+            return at_ns - other.from_ns >= self._apart_ns
         joins = self._joins.get(member_id, [])
         rejoined = bisect_left(joins, last.to_ns)
         return rejoined < len(joins) and joins[rejoined] < at_ns
