@@ -508,7 +508,7 @@ def test_a_tls_handshake_that_fails_has_its_connection(
 
 
 @pytest.mark.parametrize("ended_by", [0, 1])
-def test_tls_that_a_port_turns_away_has_its_connection_where_no_broker_is_known(ended_by: int, tmp_path: Path) -> None:
+def test_tls_that_a_port_turns_away_has_its_connection(ended_by: int, tmp_path: Path) -> None:
     line = Line(broker=("10.0.0.2", 443), client=("10.0.0.1", 40000)).open().send(0, HELLO)
     line.send(ended_by, flags=FIN | ACK).send(1 - ended_by, flags=FIN | ACK)
     (row,) = left_out(line.packets, tmp_path)

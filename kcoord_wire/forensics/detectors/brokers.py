@@ -624,9 +624,7 @@ def _outside_found(rows: Iterable[Sighting], last_ns: int) -> Iterator[DetectorR
     for place, found in sorted(of_tls.items()):
         yield _of_tls(*place, found)
     for pair, found in sorted(handshakes.items()):
-        found = _distinct(found)
-        is_said = any(row.text and not row.text.endswith("encrypted alert of the broker") for row in found)
-        if is_said or len(busiest(found, lambda row: row.time_ns, MINUTE_NS)) >= HANDSHAKES:
+        if _have_failed(found := _distinct(found)):
             yield _of_handshakes(*pair, found)
 
 
@@ -668,6 +666,12 @@ def _distinct(rows: list[Sighting]) -> list[Sighting]:
 
 HANDSHAKES: Final = 5
 """TLS handshakes that fail within a minute."""
+
+
+def _have_failed(rows: Sequence[Sighting]) -> bool:
+    """Whether one of these handshakes is known to have failed, or so many that they are no check of a port."""
+    is_said = any(row.text and not row.text.endswith("encrypted alert of the broker") for row in rows)
+    return is_said or len(busiest(rows, lambda row: row.time_ns, MINUTE_NS)) >= HANDSHAKES
 
 
 def _of_handshakes(host: str, broker: str, rows: list[Sighting]) -> DetectorResult:

@@ -101,8 +101,13 @@ def _found(history: GroupHistory, lives: list[MemberLife]) -> DetectorResult:
             for life in lives
         ),
         cost_ms=unclaimed,
-        rests_on=frozenset(life.member_id for life in lives if not _outlived(life, rows)),
+        rests_on=_doubtful(lives, rows),
     )
+
+
+def _doubtful(lives: Sequence[MemberLife], rows: Sequence[Rebalance]) -> frozenset[str]:
+    """Return those whose LeaveGroup may only be missing."""
+    return frozenset(life.member_id for life in lives if not _outlived(life, rows))
 
 
 def _outlived(life: MemberLife, rows: Sequence[Rebalance]) -> bool:

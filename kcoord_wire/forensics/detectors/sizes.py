@@ -347,8 +347,7 @@ def _swinging_found(history: GroupHistory, waves: Sequence[Wave]) -> DetectorRes
         severity="warning",
         from_ns=from_ns,
         to_ns=to_ns,
-        text=f"the group's size swings between {min(each.before for each in waves)} and "
-        f"{max(each.size for each in waves)}, {len(waves)} times within {lasting(to_ns - from_ns)}: "
+        text=f"the group's size swings between {_sizes(waves)}, {len(waves)} times within {lasting(to_ns - from_ns)}: "
         f"{first_of(moving)} were added and left again in order, {first_of(staying)} stayed; it cost {len(rows)} "
         f"{plural('rebalance', rows)}{paused}",
         advice=_ADVICE_ON_SWINGS,
@@ -357,6 +356,10 @@ def _swinging_found(history: GroupHistory, waves: Sequence[Wave]) -> DetectorRes
         rebalances=[row.number for row in rows],
         evidence=(fact for wave in waves for fact in _wave_evidence(wave)),
     )
+
+
+def _sizes(waves: Sequence[Wave]) -> str:
+    return f"{min(wave.before for wave in waves)} and {max(wave.size for wave in waves)}"
 
 
 def _wave_evidence(wave: Wave) -> tuple[Evidence, Evidence]:

@@ -81,16 +81,15 @@ def count_both(rebalances: Sequence[Rebalance], lives: Sequence[MemberTrace]) ->
     :param lives: of both
     """
     for rebalance in rebalances:
-        start_ns, end_ns = rebalance.started_ns, rebalance.ended_ns or rebalance.started_ns
-        if rebalance is rebalances[-1]:
-            end_ns = max(row.ended_ns or row.started_ns for row in rebalances)
-        rebalance.members_before = sum(
-            life.since.time_ns < start_ns and (life.left is None or life.left.time_ns >= start_ns) for life in lives
-        )
-        rebalance.members_after = sum(
-            life.since.time_ns <= end_ns and (life.left is None or life.left.time_ns > end_ns) for life in lives
-        )
+        rows = rebalances if rebalance is rebalances[-1] else [rebalance]
+        rebalance.members_before = _count(lives, rebalance.started_ns)
+        rebalance.members_after = _count(lives, max(row.ended_ns or row.started_ns for row in rows) + 1)
         if rebalance.outcome == "empty" and rebalance.members_after:
             rebalance.outcome = "interrupted"
         elif rebalance is rebalances[-1] and not rebalance.members_after and rebalance.outcome == "interrupted":
             rebalance.outcome = "empty"
+
+
+def _count(lives: Iterable[MemberTrace], at_ns: int) -> int:
+    """Return how many were there just before a time."""
+    return sum(life.since.time_ns < at_ns and (life.left is None or life.left.time_ns >= at_ns) for life in lives)

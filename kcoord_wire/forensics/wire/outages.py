@@ -252,14 +252,11 @@ class _Gap:
         lost = [(end.time_ns, end.connection) for end in self.ends]
         lost += [(link.time_ns, link.connection) for link in self.refused]
         last_ns, hosts = max(time_ns for time_ns, _ in lost), {client_host(name) for _, name in lost}
-        ways = [(host, broker) for host in hosts if broker is not None]
-        opened = self.traffic.links.on_all(ways, SightingKind.OPENED)
-        after = [link for link in opened if link.time_ns > last_ns]
-        if not after and broker is not None:
-            since_ns = min(time_ns for time_ns, _ in lost)
-            opened = self.traffic.links.to(broker, SightingKind.OPENED, last_ns + 1, NEVER_NS)
-            after = [link for link in opened if self._has_lost(way_of(link.connection), since_ns, link.time_ns)]
-        return after[0].time_ns if after else None
+        since_ns = min(time_ns for time_ns, _ in lost)
+        opened = () if broker is None else self.traffic.links.to(broker, SightingKind.OPENED, last_ns + 1, NEVER_NS)
+        own = (link.time_ns for link in opened if client_host(link.connection) in hosts)
+        others = (each.time_ns for each in opened if self._has_lost(way_of(each.connection), since_ns, each.time_ns))
+        return next(own, None) or next(others, None)
 
     def _has_lost(self, way: Way, from_ns: int, to_ns: int) -> bool:
         """Whether a host had lost a broker between two times, or could not connect to it."""

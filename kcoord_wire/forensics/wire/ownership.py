@@ -174,15 +174,18 @@ def _unassigned(members: Sequence[MemberTrace], requests: Sequence[GroupRequest]
         if request.api in ("JoinGroup", "SyncGroup"):
             by_member[request.member_id or request.given_id].append(request)
     for member in members:
-        own = sorted(by_member[member.member_id], key=lambda request: request.asked)
-        joins = [request for request in own if request.api == "JoinGroup" and request.asked >= member.since]
-        for join, after in zip_longest(joins, joins[1:]):
-            until = min(END if after is None else after.asked, member.left or END)
-            if join.answered is None or join.error or join.answered >= until:
-                continue
-            syncs = (each for each in own if each.api == "SyncGroup" and join.answered <= each.asked <= until)
-            if all(each.granted is None for each in syncs):
-                yield _Unassigned(member, join, join.answered.time_ns, until.time_ns)
+        yield from _unassigned_times(member, sorted(by_member[member.member_id], key=lambda request: request.asked))
+
+
+def _unassigned_times(member: MemberTrace, own: Sequence[GroupRequest]) -> Iterator[_Unassigned]:
+    """:param own: JoinGroup and SyncGroup of the member, in order of time"""
+    joins = [request for request in own if request.api == "JoinGroup" and request.asked >= member.since]
+    syncs = [request for request in own if request.api == "SyncGroup" and request.granted is not None]
+    for join, after in zip_longest(joins, joins[1:]):
+        begin = join.answered if join.error == 0 else None
+        until = min(END if after is None else after.asked, member.left or END)
+        if begin is not None and begin < until and not any(begin <= each.asked <= until for each in syncs):
+            yield _Unassigned(member, join, begin.time_ns, until.time_ns)
 
 
 def _overlaps(other: MemberTrace, each: _Unassigned) -> bool:

@@ -120,7 +120,7 @@ def test_only_what_is_missing_of_its_members_weakens_a_finding() -> None:
     assert weighed(seen, own, rests_on=frozenset({"c1-id"})) == ["info"], "of its host"
 
 
-def test_half_of_a_silence_in_holes_weakens_it() -> None:
+def test_a_silence_is_doubtful_where_holes_take_up_half_of_it() -> None:
     for to_s, left in [(104.0, ["warning"]), (106.0, [])]:
         silent = Finding(
             "billing", "frozen_member", "warning", 100 * SECOND, 110 * SECOND, None, "", "", 1.0, 1.0, [], []

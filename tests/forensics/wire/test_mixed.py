@@ -37,7 +37,7 @@ def test_an_epoch_is_one_rebalance_of_both_protocols() -> None:
     assert [row.outcome for row in rows].count("empty") == 0, "c2 is there at the end"
 
 
-def test_the_last_one_to_leave_empties_the_group_whatever_its_protocol() -> None:
+def test_the_last_one_to_leave_empties_a_mixed_group() -> None:
     script = changing()
     script.leave("c2", 8_000, 8_001)
     last = script.history().rebalances[-1]
