@@ -330,6 +330,41 @@ def test_a_member_that_waits_for_its_join_is_alive(script: Script) -> None:
     assert script.heartbeat(leader, 2) == 0
 
 
+def test_a_member_that_waits_for_its_sync_is_alive(script: Script) -> None:
+    leader, follower = script.completing("a", "b", session_ms=6_000, rebalance_ms=60_000)
+    token = script.sync(follower)
+    for _ in range(10):
+        script.wait(4_000)
+        assert script.heartbeat(leader) == 0
+    script.sync(leader, 1, {follower: b"mine"})
+    assert script.answers[token].assignment == b"mine"
+    script.wait(5_999)  # its session begins anew with the answer
+    assert script.heartbeat(follower) == 0
+
+
+def test_a_member_that_rejoins_may_ask_for_other_timeouts(script: Script) -> None:
+    leader, follower = script.stable("a", "b", session_ms=6_000, rebalance_ms=10_000)
+    script.join(leader, session_ms=20_000, rebalance_ms=30_000)
+    script.join(follower, session_ms=6_000, rebalance_ms=10_000)
+    assert script.machine.groups["g"].rebalance_timeout_ms == 30_000
+    script.wait(5_000)
+    assert script.heartbeat(follower, 2) == 0
+    script.wait(14_999)
+    assert script.heartbeat(leader, 2) == E.REBALANCE_IN_PROGRESS, "the follower has been silent"
+    script.wait(20_000)
+    assert script.heartbeat(leader, 3) == E.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize(("before_ms", "after_ms"), [(6_000, 20_000), (20_000, 6_000)])
+def test_a_static_member_that_comes_back_has_its_new_session(script: Script, before_ms: int, after_ms: int) -> None:
+    static_group(script, "i", session_ms=before_ms)
+    back = script.answers[script.join(instance="i", session_ms=after_ms)].member_id
+    script.wait(after_ms - 1)
+    assert back in script.machine.groups["g"].members
+    script.wait(1)
+    assert script.machine.groups["g"].members == {}
+
+
 def test_a_silent_member_is_removed_before_the_join_completes(script: Script) -> None:
     leader, follower = script.stable("a", "b", session_ms=6_000)
     token = script.join(leader, session_ms=6_000)
@@ -629,6 +664,16 @@ def test_a_rebalance_is_accounted_for(script: Script) -> None:
     assert account.ended_at is not None
     assert (account.joined_at - account.started_at, account.ended_at - account.started_at) == (700, 750)
     assert (account.outcome, account.protocol, account.leader_id) == ("stable", "range", leader)
+
+
+def test_who_is_lost_during_a_join_is_in_its_account(script: Script) -> None:
+    leader, follower, third = script.stable("a", "b", "c")
+    script.leave(third)  # which begins a rebalance: it was lost before that
+    script.join(leader)
+    script.leave(follower)
+    script.sync(leader, 2)
+    account = script.accounts[-1][1]
+    assert [(each.member_id, each.why) for each in account.removed] == [(third, "left"), (follower, "left")]
 
 
 # ---- rare interleavings

@@ -411,3 +411,20 @@ def test_no_epoch_of_an_id_is_given_to_two_producers() -> None:
         given.append((subject.producer_id, subject.producer_epoch))
     assert len(set(given)) == len(given)
     assert max(epoch for _, epoch in given) == LAST
+
+
+def test_late_markers_of_a_former_transaction_complete_nothing(
+    script: TransactionScript, producer: tuple[int, int]
+) -> None:
+    """Markers are written again after the log was read, so that they may be reported twice."""
+    script.batch_add(producer, ("orders", 0))
+    ended = script.end(producer, version=5)
+    former = script.write_markers()
+    producer = (ended.producer_id, ended.producer_epoch)
+    script.batch_add(producer, ("orders", 1))
+    script.end(producer, version=5)
+    script.markers.insert(0, former)
+    script.write_markers()
+    assert script.state() == "PrepareCommit"
+    script.write_markers()
+    assert script.state() == "CompleteCommit"

@@ -214,6 +214,17 @@ def test_a_claim_that_is_not_read_back_in_time_is_given_up() -> None:
     assert kinds == [ClaimingPartition, ReleasingPartition, ClaimingPartition, Heartbeat]
 
 
+def test_a_claim_that_is_read_back_after_its_interval_is_not_begun() -> None:
+    """Its fence has passed already: whoever claims after two intervals might hold it beside this member."""
+    world = MarshalScript({"orders": 1})
+    a = world.start("a", claim_timeout_ms=3 * INTERVAL)
+    assert world.run_until(lambda: world.entries(ClaimingPartition) != [], 1_000)
+    a.cut_off(INTERVAL + 1_000)
+    world.run(INTERVAL + 2_000)
+    assert a.noted("tenure began") == []
+    assert [type(entry.message) for entry in world.entries()][:2] == [ClaimingPartition, ReleasingPartition]
+
+
 def test_at_most_max_claims_partitions_of_a_topic_are_held() -> None:
     world = MarshalScript({"orders": 5, "payments": 5}, max_claims=2, greedy=True)
     a = world.start("a")

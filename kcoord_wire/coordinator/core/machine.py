@@ -254,8 +254,8 @@ class GroupMachine(RebalancingMachine):
         member.is_new = False
         member.client_id = request.client_id
         member.client_host = request.client_host
-        self._keep_alive(group, member)
         self._update(member, request, message)
+        self._keep_alive(group, member)
         group.offer(member, _protocols(message))
         if group.state is not State.STABLE or group.select_protocol() != group.protocol:
             self._park_join(group, member, request)

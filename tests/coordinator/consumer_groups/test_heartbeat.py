@@ -186,6 +186,17 @@ def test_a_static_member_that_stays_away_is_removed(script: ConsumerScript) -> N
     assert script.group.members == {}
 
 
+def test_who_leaves_for_a_while_has_given_up_what_was_to_be_taken_away(script: ConsumerScript) -> None:
+    script.enter("a", instance_id="i")
+    script.enter("b")
+    script.beat("a", 2, instance_id="i")
+    assert script.group.members["a"].state is MemberState.UNREVOKED_PARTITIONS
+    taken = script.group.members["a"].revoking[ORDERS]
+    script.beat("a", AWAY, instance_id="i")
+    assert script.group.members["a"].revoking == {}
+    assert partitions(script.beat("b", 3).assignment.topic_partitions) == {"orders": sorted(taken)}
+
+
 # ---- leaving, silence
 
 
