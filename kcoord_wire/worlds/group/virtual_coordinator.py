@@ -95,17 +95,16 @@ class VirtualCoordinator(VirtualHost):
         """Give the machine a request; nothing happens if the coordinator is down, as it may be between two requests.
 
         :param caller: gets the answer; None for the second copy of a request that a fault has duplicated
-        :param broker: that gets the request; None for the one that coordinates the groups, whatever it is loading
+        :param broker: that gets the request; None for the one that coordinates the groups
         """
         if not self._logs:
             return
-        if broker is not None:
-            taken, finish = route(self._brokers, message, version, broker)
-            if taken is None:
-                assert finish is not None, "what is not taken is answered"
-                if caller is not None:
-                    caller.answered(finish(None))
-                return
+        taken, finish = route(self._brokers, message, version, self.broker if broker is None else broker)
+        if taken is None:
+            assert finish is not None, "what is not taken is answered"
+            if caller is not None:
+                caller.answered(finish(None))
+            return
         unique = ""
         if isinstance(message, m.JoinGroupRequest):
             unique = str(uuid.UUID(int=self._random.getrandbits(128), version=4))

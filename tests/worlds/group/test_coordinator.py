@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kcoord_wire import messages as m
 from kcoord_wire.kernel.virtual.scripts import ViolationError
+from kcoord_wire.protocol.error_codes import ErrorCode
 from kcoord_wire.worlds.group.world import Cluster
 from tests.support.clusters import SHORT
 
@@ -68,3 +70,15 @@ def test_an_exception_of_the_coordinator_is_a_violation(monkeypatch: pytest.Monk
         with pytest.raises(ViolationError) as caught:
             sim.run(1_000)
     assert caught.value.law == "never fails"
+
+
+def test_a_users_request_is_refused_while_the_groups_are_read(three: Cluster) -> None:
+    """As on the server: a load that is under way would not know what is written meanwhile."""
+    three.move_coordinator(1_500)
+    three.run(100)
+    answer = three.ask(m.HeartbeatRequest(group_id="group", generation_id=99, member_id="unknown"), 4)
+    assert answer.error_code == 0, "members are kept calm"
+    partition = m.OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    topic = m.OffsetCommitRequestTopic(name=min(three.topics), partitions=[partition])
+    answer = three.ask(m.OffsetCommitRequest(group_id="group", topics=[topic]), 9)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
