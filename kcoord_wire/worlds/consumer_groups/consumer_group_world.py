@@ -269,10 +269,15 @@ class ConsumerGroupCluster(CoordinatorWorld[AnyProcess]):
         return f"{states}, owners {self.owners()}"
 
     def needs_rebalance(self) -> bool:
-        """Return whether all members are classic, static and at rest: see `Cluster.needs_rebalance`."""
+        """Whether all members are classic and at rest, and static (see `Cluster.needs_rebalance`) or in a group of
+        KIP-848: none of them leads there, and the coordinator looks for new partitions with a heartbeat of KIP-848
+        alone, as in Kafka."""
         return all(
             isinstance(process, ClassicProcess) and process.client.is_at_rest for process in self.working()
-        ) and any(process.options.instance_id is not None for process in self.working())
+        ) and (
+            isinstance(self.group, ConsumerGroup)
+            or any(process.options.instance_id is not None for process in self.working())
+        )
 
     def force_rebalance(self) -> None:
         """Make a classic group rebalance: a member of KIP-848 joins it, and leaves again after a minute."""

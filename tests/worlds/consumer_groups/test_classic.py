@@ -8,7 +8,8 @@ from kcoord_wire.assignors import ASSIGNORS, TopicPartition
 from kcoord_wire.assignors.embedded import ConsumerProtocol
 from kcoord_wire.consumer.classic_member import MemberMachine
 from kcoord_wire.consumer.kip848_member import Partition
-from kcoord_wire.coordinator.core.config import GroupConfig
+from kcoord_wire.coordinator.core.config import GroupConfig, MigrationPolicy
+from kcoord_wire.kernel.virtual.scripts import Do, Script, run_script
 from kcoord_wire.worlds.consumer_groups.consumer_group_world import (
     ClassicClient,
     ClassicProcess,
@@ -40,3 +41,20 @@ def test_a_client_has_the_epoch_and_partitions_of_its_member() -> None:
     topic_id = TOPICS.id_of("orders")
     assert isinstance(topic_id, uuid.UUID)
     assert (client.member_id, client.epoch, client.owned) == ("id", 4, frozenset({Partition(topic_id, 2)}))
+
+
+def test_classic_members_in_a_group_of_kip_848_see_new_partitions_with_a_heartbeat_of_kip_848() -> None:
+    """None of them leads, and the policy keeps the group from becoming classic: it settles when another has come."""
+    config = GroupConfig(consumer_migration_policy=MigrationPolicy.UPGRADE, consumer_session_timeout_ms=6_000)
+    run_script(
+        Script(
+            ConsumerGroupCluster,
+            41,
+            {"topics": {"t1": 4}, "config": config},
+            [
+                Do(0, "member", "m1", {}),
+                Do(5_000, "member", "m1", {"assignors": ("range",)}),
+                Do(30_000, "add_partitions", "t1", 2),
+            ],
+        )
+    )
