@@ -90,20 +90,21 @@ def _planted(world: str, plant: Any, laws: str, *given: Any, name: str = "", **o
     return Planted(world, name or plant.__name__, plant, frozenset(laws.split("|")), script)
 
 
-def _of(world: str, table: Any) -> Iterator[Planted]:
-    """Yield the bugs of a table of bug and laws; those without a name are `pytest.param` with an id."""
+def _of(world: str, table: Any, found: Mapping[str, Callable[[int], Script[Any]]] | None = None) -> Iterator[Planted]:
+    """Yield the bugs of a table of bug and laws; those without a name are `pytest.param` with an id.
+
+    :param found: scripts of bugs that random ones seldom bring out
+    """
     for entry in table:
         values, name = (entry.values, entry.id) if hasattr(entry, "values") else (entry, "")
-        yield _planted(world, values[0], values[1], name=name)
+        bug = _planted(world, values[0], values[1], name=name)
+        yield bug._replace(script=(found or {}).get(bug.name, bug.script))
 
 
 BUGS: Final = (
-    *_of("group", planted_bugs.PLANTED),
+    *_of("group", planted_bugs.PLANTED, planted_bugs.FOUND),
     *_of("consumer-groups", planted_consumer_group_bugs.BY_SEEDS),
-    *(
-        bug._replace(script=planted_transaction_bugs.FOUND.get(bug.name, bug.script))
-        for bug in _of("transactions", planted_transaction_bugs.PLANTED)
-    ),
+    *_of("transactions", planted_transaction_bugs.PLANTED, planted_transaction_bugs.FOUND),
     *_of("central", planted_central_bugs.PLANTED.items()),
     *(_planted("central", plant, laws, coordinators=3) for plant, laws in planted_central_bugs.OF_SEVERAL.items()),
     *(

@@ -5,12 +5,14 @@ A check that never fails checks nothing: `PLANTED` has at least one bug for ever
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import ASSIGNORS, Assignment, group_partitions, list_partitions
-from kcoord_wire.coordinator.core import machine
+from kcoord_wire.coordinator.core import machine, offsets
+from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.events import (
     Append,
     Effect,
@@ -26,7 +28,9 @@ from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.coordinator.host import Runtime
 from kcoord_wire.coordinator.log.store import Store
 from kcoord_wire.kernel.virtual.disk import VirtualDisk, VirtualFile
+from kcoord_wire.kernel.virtual.scripts import Do, Script
 from kcoord_wire.protocol.error_codes import ErrorCode
+from kcoord_wire.worlds.group import Cluster, MemberOptions
 from kcoord_wire.worlds.group import members as group_members
 from tests.support.planting import Patch, changes_effects, replaces
 
@@ -161,6 +165,88 @@ def fetch_shows_less(_event: Event, effects: list[Effect]) -> list[Effect]:
     return effects
 
 
+# ---- time
+
+
+@replaces(GroupMachine, "_keep_alive")
+def sessions_end_too_early(
+    keep: Any, self: GroupMachine, group: Group, member: Member, timeout_ms: int | None = None
+) -> None:
+    keep(self, group, member, (member.session_timeout_ms if timeout_ms is None else timeout_ms) * 4 // 5)
+
+
+@replaces(GroupMachine, "_keep_alive")
+def sessions_end_too_late(
+    keep: Any, self: GroupMachine, group: Group, member: Member, timeout_ms: int | None = None
+) -> None:
+    keep(self, group, member, (member.session_timeout_ms if timeout_ms is None else timeout_ms) * 6 // 5)
+
+
+@replaces(GroupMachine, "_session_expired")
+def parked_joins_do_not_count(expired: Any, self: GroupMachine, group: Group, member: Member) -> None:
+    join, is_new = member.join, member.is_new
+    if join is not None and not is_new:
+        member.is_new = True  # which is removed with a parked request
+    expired(self, group, member)
+
+
+@replaces(GroupMachine, "_session_expired")
+def parked_syncs_do_not_count(expired: Any, self: GroupMachine, group: Group, member: Member) -> None:
+    if member.sync is not None:
+        member.is_new = True
+    expired(self, group, member)
+
+
+@replaces(GroupMachine, "_update")
+def new_timeouts_are_ignored(_update: Any, *_: Any) -> None:
+    """What a static member asks for that has come back."""
+
+
+def _with_rebalance_timeout(patch: Patch, more_ms: int) -> None:
+    right = Group.rebalance_timeout_ms.fget
+    assert right is not None
+    patch.setattr(Group, "rebalance_timeout_ms", property(lambda self: right(self) + more_ms))
+
+
+def rebalances_end_too_early(patch: Patch) -> None:
+    _with_rebalance_timeout(patch, -2_000)
+
+
+def rebalances_end_too_late(patch: Patch) -> None:
+    _with_rebalance_timeout(patch, 2_000)
+
+
+def late_syncs_do_not_matter(patch: Patch) -> None:
+    patch.setattr(GroupMachine, "_sync_expired", lambda self, group: None)
+
+
+def heartbeats_hide_rebalances(patch: Patch) -> None:
+    patch.setattr(machine, "_HEARTBEAT", {**machine._HEARTBEAT, State.PREPARING: ErrorCode.NONE})
+
+
+@replaces(offsets, "expire")
+def offsets_expire_too_early(expire: Any, effects: Any, groups: Any, pending: Any, retention_ms: int) -> None:
+    expire(effects, groups, pending, retention_ms // 2)
+
+
+def offsets_never_expire(patch: Patch) -> None:
+    patch.setattr(offsets, "expire", lambda *_: None)
+
+
+def offsets_in_use_expire(patch: Patch) -> None:
+    patch.setattr(Group, "is_subscribed", lambda self, topic: False)
+
+
+def _all_leave(seed: int) -> Script[Cluster]:
+    """A group is left by its members, and time passes: random runs seldom wait for long enough."""
+    config = GroupConfig(offsets_retention_ms=5_000, offsets_retention_check_interval_ms=3_000)
+    actions = [Do(0, "member", "m1", MemberOptions(commit_ms=500)), Do(9_000, "leave", "m1"), Do(40_000, "leave", "m1")]
+    return Script(Cluster, seed, {"config": config}, actions)
+
+
+FOUND: Mapping[str, Callable[[int], Script[Cluster]]] = {"offsets_never_expire": _all_leave}
+"""Scripts for what random ones seldom bring about."""
+
 PLANTED = [
     (generation_not_increased, "generation"),
     (generation_not_written, "generation"),
@@ -175,10 +261,22 @@ PLANTED = [
     (one_assignment_for_all, "one owner"),
     (assignor_gives_twice, "one owner"),
     (never_stable, "settles"),
-    (expired_members_stay, "settles"),
+    (expired_members_stay, "sessions"),
     (stable_too_early, "transitions"),
     (illegal_move, "transitions"),
     (commit_not_written, "commits"),
     (commit_lost_by_the_store, "commits"),
     (fetch_shows_less, "commits"),
+    (sessions_end_too_early, "sessions|rebalances are timed"),
+    (sessions_end_too_late, "sessions"),
+    (parked_joins_do_not_count, "sessions"),
+    (parked_syncs_do_not_count, "sessions"),
+    (new_timeouts_are_ignored, "sessions|rebalances are timed"),
+    (rebalances_end_too_early, "rebalances are timed"),
+    (rebalances_end_too_late, "rebalances are timed"),
+    (late_syncs_do_not_matter, "rebalances are timed"),
+    (heartbeats_hide_rebalances, "heard"),
+    (offsets_expire_too_early, "retention"),
+    (offsets_never_expire, "retention"),
+    (offsets_in_use_expire, "retention"),
 ]

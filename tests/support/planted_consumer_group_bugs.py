@@ -185,6 +185,43 @@ def downgrade_is_not_written(append: Any, self: Store, records: list[LogRecord],
     append(self, [] if is_downgrade else records, *more)
 
 
+# ---- time
+
+
+@replaces(Progress, "setting")
+def sessions_end_too_early(setting: Any, self: Progress, group: ConsumerGroup, name: str, default: int) -> int:
+    right: int = setting(self, group, name, default)
+    return right * 4 // 5 if name == "consumer.session.timeout.ms" else right
+
+
+@replaces(Progress, "time_classic")
+def classic_members_may_take_longer(
+    time: Any, self: Progress, group: ConsumerGroup, member: Member, trigger: Any
+) -> Any:
+    return time(self, group, replace(member, rebalance_timeout_ms=member.rebalance_timeout_ms * 2), trigger)
+
+
+@replaces(Progress, "_time_revocation")
+def revocations_end_too_early(time: Any, self: Progress, group: ConsumerGroup, member: Member) -> None:
+    time(self, group, replace(member, rebalance_timeout_ms=member.rebalance_timeout_ms // 2))
+
+
+@replaces(Progress, "replace_static")
+def static_members_lose_their_target(
+    put: Any, self: Progress, group: ConsumerGroup, old: Member, member: Member, records: Any
+) -> None:
+    put(self, group, old, member, records)
+    group.target[member.member_id] = {}
+
+
+def patterns_are_not_resolved_again(patch: Patch) -> None:
+    patch.setattr(Progress, "_has_to_resolve", lambda self, group: not group.regexes)
+
+
+def patterns_are_resolved_too_often(patch: Patch) -> None:
+    patch.setattr(progress, "REGEX_REFRESH_MIN_MS", 1_000)
+
+
 BY_SEARCH = [
     (kafka_16147, "ValidPartitionEpoch"),
     (kafka_19449, "WaitsForOthersOnly"),
@@ -209,13 +246,19 @@ BY_SEEDS = [
     (takes_silence_for_revocation, "NoDoubleClientAssignment|ValidMemberEpoch"),
     (epochs_not_written, "log is complete"),
     (accepts_late_commits, "fenced"),
-    (silent_members_stay, "EventuallyConverges"),
+    (silent_members_stay, "silence is timed"),
     (late_members_stay, "revocation is timed"),
     (assignments_not_written, "log is complete"),
     (answers_before_the_write, "durable first"),
     (upgrade_forgets_what_members_hold, "ValidStableGroupState|NoDoubleClientAssignment"),
     (classic_members_get_their_target, "one owner"),
-    (classic_members_hear_of_nothing, "EventuallyConverges"),
+    (classic_members_hear_of_nothing, "heard"),
     (downgrade_is_not_written, "log is complete"),
+    (sessions_end_too_early, "silence is timed"),
+    (classic_members_may_take_longer, "silence is timed"),
+    (revocations_end_too_early, "silence is timed"),
+    (static_members_lose_their_target, "TargetOfEpoch"),
+    (patterns_are_not_resolved_again, "patterns are fresh"),
+    (patterns_are_resolved_too_often, "patterns are fresh"),
 ]
 """What random runs find."""

@@ -30,6 +30,14 @@ becomes: a commit is accepted only in the member's epoch, or in an earlier one f
                          than the last that it had on disk
 ``revocation is timed``  a member that makes no progress with what it is to give up is removed after its rebalance
                          timeout
+``silence is timed``     a member is removed when its session timeout has passed since its last request, or a classic
+                         one its rebalance timeout since it was to join or to sync, and no earlier than that, or than
+                         its rebalance timeout if it has something to give up
+``heard``                a Heartbeat of a classic member that is behind the group epoch is not answered without an error
+``TargetOfEpoch``        while the assignment epoch is the same a member keeps its target, and a static one that has
+                         come back has that of its former process
+``patterns are fresh``   with a heartbeat the patterns of a group are resolved anew if topics have changed or they are
+                         old, 10 s after the last time and no earlier
 """
 
 from __future__ import annotations
@@ -55,10 +63,14 @@ from kcoord_wire.coordinator.consumer_groups.group import (
     MemberState,
 )
 from kcoord_wire.coordinator.consumer_groups.group import MemberState as Progress
+from kcoord_wire.coordinator.consumer_groups.progress import REGEX_REFRESH_MIN_MS
 from kcoord_wire.coordinator.core import events
+from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.groups import Group, TopicNames
 from kcoord_wire.coordinator.core.machine import GroupMachine
+from kcoord_wire.kernel import machines
 from kcoord_wire.kernel.virtual.scripts import ViolationError
+from kcoord_wire.worlds.consumer_groups.waits import Waits
 from kcoord_wire.worlds.group.laws import Invariants
 from kcoord_wire.worlds.group.wire import VirtualTopics
 
@@ -356,6 +368,54 @@ def consumer_groups(machine: GroupMachine) -> dict[str, ConsumerGroup]:
     return {group_id: group for group_id, group in machine.groups.items() if isinstance(group, ConsumerGroup)}
 
 
+class _Before(NamedTuple):
+    """What a group was before an event, as far as laws compare it."""
+
+    assignment_epoch: int
+    targets: Mapping[str, Any]
+    regexes: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, group: ConsumerGroup) -> _Before:
+        """Return it of a group."""
+        targets = {member.instance_id or key: group.target.get(key) for key, member in group.members.items()}
+        return cls(group.assignment_epoch, targets, dict(group.regexes))
+
+    def check_targets(self, group: ConsumerGroup) -> None:
+        """Check ``TargetOfEpoch``."""
+        after = self.of(group)
+        if after.assignment_epoch != self.assignment_epoch:
+            return
+        for key in self.targets.keys() & after.targets.keys():
+            if self.targets[key] and self.targets[key] != after.targets[key]:
+                text = f"{key} had {self.targets[key]} in {self.assignment_epoch}, now {after.targets[key]}"
+                raise ViolationError("TargetOfEpoch", text)
+
+    def check_patterns(self, config: GroupConfig, group: ConsumerGroup, changes: int, now: int) -> None:
+        """Check ``patterns are fresh`` after a heartbeat."""
+        known = {pattern: found for pattern, found in self.regexes.items() if pattern in group.matching}
+        last = max((found.timestamp for found in known.values()), default=None)
+        is_due = bool(group.matching) and (
+            last is None
+            or now > last + config.consumer_regex_refresh_interval_ms
+            or len(known) < len(group.matching)
+            or any(found.version != changes for found in known.values())
+        )
+        may_begin = last is None or now > last + REGEX_REFRESH_MIN_MS
+        was_resolved = any(found.timestamp == now for found in group.regexes.values()) and last != now
+        if group.resolution is None and (is_due and may_begin) != was_resolved:
+            text = f"{list(group.matching)}, resolved at {last}, are {'' if was_resolved else 'not '}resolved at {now}"
+            raise ViolationError("patterns are fresh", text)
+
+
+def _has_beaten(event: events.Event, effects: Sequence[events.Effect]) -> bool:
+    """Return whether an event is a heartbeat of KIP-848 that was accepted."""
+    if not isinstance(event, events.Request) or not isinstance(event.message, m.ConsumerGroupHeartbeatRequest):
+        return False
+    answers = [each.message for each in effects if isinstance(each, events.Reply) and each.token == event.token]
+    return event.message.member_epoch >= 0 and not any(answer.error_code for answer in answers)
+
+
 class ConsumerGroupInvariants(Invariants):
     """Checks the laws of one coordinator and its clients through all its boots.
 
@@ -370,6 +430,8 @@ class ConsumerGroupInvariants(Invariants):
         self._epochs: dict[str, Epochs] = {}
         self._kept: deque[_Kept] = deque([_Kept(0, (), is_whole=True)])
         self._revoking: dict[str, tuple[Member, int]] = {}  # by member id: as it is, and since when
+        self._waits = Waits()
+        self._before: dict[str, _Before] = {}
         self._members: Set[str] = set()
         self._returning: set[str] = set()  # members that came with partitions from before; see `check_clients`
 
@@ -379,6 +441,8 @@ class ConsumerGroupInvariants(Invariants):
         self._machine = None
         self._epochs = {}
         self._revoking = {}
+        self._before = {}
+        self._waits.forget()
 
     def on_disk(self, last: int) -> None:
         """See `Invariants`."""
@@ -394,14 +458,25 @@ class ConsumerGroupInvariants(Invariants):
         super().handled(machine, event, effects, now)
         if isinstance(event, events.Load):
             self._revoking = {}  # the timers start anew
+            self._before = {}
+            self._waits.forget()
             self._check_loaded_groups(groups)
         elif self._appended > before:
             self._kept.append(_Kept(self._appended, _all(groups), is_whole=self._appended == before + 1))
         rejoined = self._rejoined(event)
+        self._waits.heard(event, effects, groups, now)
         for group_id, group in groups.items():
             check_step(self._epochs.get(group_id), group, rejoined)
             check_group(group)
+            if isinstance(event, machines.Tick):
+                self._check_removals(group_id, group, now)
             self._check_revocations(group, now)
+            self._waits.check(machine.config, group, now)
+            if (was := self._before.get(group_id)) is not None:
+                was.check_targets(group)
+                if _has_beaten(event, effects):
+                    was.check_patterns(machine.config, group, self._topics.changes, now)
+        self._before = {group_id: _Before.of(group) for group_id, group in groups.items()}
         self._epochs = {group_id: Epochs.of(group) for group_id, group in groups.items()}
         members = {member_id for group in groups.values() for member_id in group.members}
         self._returning |= {each.member_id for each in self._clients() if each.owned} & (members - self._members)
@@ -419,6 +494,14 @@ class ConsumerGroupInvariants(Invariants):
             elif now > since + member.rebalance_timeout_ms:
                 text = f"{member_id} may take {member.rebalance_timeout_ms} ms, and has taken {now - since}"
                 raise ViolationError("revocation is timed", text)
+
+    def _check_removals(self, group_id: str, group: ConsumerGroup, now: int) -> None:
+        """Check the members that time has removed."""
+        epochs = self._epochs.get(group_id)
+        for member_id in () if epochs is None else epochs.members.keys() - group.members.keys():
+            known, since = self._revoking.pop(member_id, (None, now))
+            if known is None or now < since + known.rebalance_timeout_ms:
+                self._waits.check_removal(member_id, now)
 
     @staticmethod
     def _rejoined(event: events.Event) -> Sequence[str]:

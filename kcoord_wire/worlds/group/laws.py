@@ -10,10 +10,15 @@ The laws, by the name that a violation carries:
 ``fenced``         a commit is accepted only from the present generation
 ``answered once``  every request gets one answer, within the time that the protocol allows it to wait
 ``durable first``  no answer is sent before the part of the log that it depends on is on disk
+``retention``      time removes an offset that was not used for the retention time: since its group has no members, or
+                   if it never had some or has them, since the commit; it removes none that a member owns, and those of
+                   a group without members no later than two checks after that
 ``transitions``    a group changes its state only as the state machine allows
 ``settles``        (checked by the script) after the last fault the group is Stable within a bound, and every partition
                    has one live owner
 ``never fails``    (checked by the coordinator's host) the coordinator raises no exception of its own
+
+The laws of silent and late members are in `sessions`.
 
 The checks see what goes into the machine and what comes out (`worlds.host.CheckedMachine`), which answers are sent, and
 what the disk has. They read the machine's own memory for ``transitions`` alone, so a mistake in it cannot hide itself.
@@ -29,10 +34,12 @@ from typing import Any, Final
 from kcoord_wire import messages as m
 from kcoord_wire.assignors import MemberAssignment, TopicPartition, list_partitions
 from kcoord_wire.coordinator.core import events
+from kcoord_wire.coordinator.core.config import GroupConfig
 from kcoord_wire.coordinator.core.groups import Group, State
 from kcoord_wire.coordinator.core.machine import GroupMachine
 from kcoord_wire.kernel import machines
 from kcoord_wire.kernel.virtual.scripts import ViolationError
+from kcoord_wire.worlds.group.sessions import Sessions
 
 # What one event may do, several moves included: the JoinGroup of a lone member takes Stable to CompletingRebalance.
 _REACHABLE: Final[Mapping[State | None, set[State | None]]] = {
@@ -67,11 +74,17 @@ class _Asked:
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """One write of a committed offset: its number, the append that it is in, and the offset; -1 for a deletion."""
+    """One write of a committed offset: its number, the append that it is in, and the offset; -1 for a deletion.
+
+    :ivar at: ms
+    :ivar expires: when the client wants it to expire, in ms; -1 for not at all
+    """
 
     number: int
     offset: int
     append: int
+    at: int = 0
+    expires: int = -1
 
 
 class _Register:
@@ -103,9 +116,20 @@ class _View:
     :ivar leader: a generation and its leader, by instance id or member id
     :ivar owners: of the present generation
     :ivar registers: committed offsets
+    :ivar emptied_at: since when it has no members, after it had some; None where it has some, or never had
     """
 
-    __slots__ = ("generation", "incarnation", "leader", "owners", "promised", "registers", "state", "written")
+    __slots__ = (
+        "emptied_at",
+        "generation",
+        "incarnation",
+        "leader",
+        "owners",
+        "promised",
+        "registers",
+        "state",
+        "written",
+    )
 
     def __init__(self) -> None:
         self.state: State | None = None
@@ -116,14 +140,22 @@ class _View:
         self.leader: tuple[int, str] | None = None
         self.owners: dict[TopicPartition, str] = {}
         self.registers: dict[TopicPartition, _Register] = {}
+        self.emptied_at: int | None = None
 
     def delete(self) -> None:
         """The group is deleted; generations of a new group with this name start again."""
         self.incarnation += 1
         self.promised = self.generation = -1
         self.written = (-1, 0)
-        self.leader = None
+        self.leader = self.emptied_at = None
         self.owners = {}
+
+    def note_members(self, value: m.GroupMetadataValue, now: int) -> None:
+        """The log has this of the group."""
+        if value.members or not value.protocol_type:
+            self.emptied_at = None
+        elif self.emptied_at is None:
+            self.emptied_at = now
 
 
 class Invariants:
@@ -150,6 +182,8 @@ class Invariants:
         self._durable = 0
         self._base = 0
         self._writes = 0
+        self._sessions = Sessions()
+        self._loaded_at = 0
 
     def _view(self, group_id: str) -> _View:
         view = self._views.get(group_id)
@@ -179,6 +213,7 @@ class Invariants:
         self._quick.clear()
         self._patient.clear()
         self._appended = self._durable = self._base = 0
+        self._sessions.forget()
         self._forget_states()
 
     def on_disk(self, last: int) -> None:
@@ -195,7 +230,9 @@ class Invariants:
         self._note_event(machine, event, now, touched)
         for effect in effects:
             if isinstance(effect, events.Append):
-                self._note_append(effect.records, touched)
+                if isinstance(event, machines.Tick):
+                    self._check_expired(machine.config, effect.records, now)
+                self._note_append(effect.records, touched, now)
             elif isinstance(effect, events.RebalanceReport):
                 self._note_report(effect, touched)
         present = event.token if isinstance(event, events.Request) else None
@@ -207,6 +244,9 @@ class Invariants:
                 group = machine.groups.get(group_id)
                 self._check_state(group_id, group if isinstance(group, Group) else None, event)
         self._check_patience(now)
+        if isinstance(event, machines.Tick):
+            self._check_kept(machine, now)
+        self._sessions.handled(machine, event, effects, now)
 
     def _note_event(self, machine: GroupMachine, event: events.Event, now: int, touched: set[str]) -> None:
         if isinstance(event, events.Request):
@@ -214,6 +254,7 @@ class Invariants:
         elif isinstance(event, events.Load):
             if event.partitions is None:
                 self._durable = self._base = self._appended
+            self._loaded_at = now
             self._note_load(machine, event.records)
         elif isinstance(event, events.Resign):
             self._forget_states()
@@ -258,7 +299,7 @@ class Invariants:
 
     # ---- the log
 
-    def _note_append(self, records: Sequence[events.LogRecord], touched: set[str]) -> None:
+    def _note_append(self, records: Sequence[events.LogRecord], touched: set[str], now: int) -> None:
         self._appended += 1
         for key, value in records:
             if isinstance(key, m.OffsetCommitKey):
@@ -266,7 +307,8 @@ class Invariants:
                 self._writes += 1
                 register = view.registers.setdefault(TopicPartition(key.topic, key.partition), _Register())
                 offset = _NO_OFFSET if value is None else value.offset
-                register.writes.append(_Write(self._writes, offset, self._appended))
+                expires = -1 if value is None else value.expire_timestamp
+                register.writes.append(_Write(self._writes, offset, self._appended, now, expires))
             elif isinstance(key, m.GroupMetadataKey):
                 view = self._view(key.group)
                 touched.add(key.group)
@@ -274,6 +316,36 @@ class Invariants:
                     view.delete()
                 else:
                     self._note_metadata(key.group, view, value.generation)
+                    view.note_members(value, now)
+
+    def _check_expired(self, config: GroupConfig, records: Sequence[events.LogRecord], now: int) -> None:
+        """Check the offsets that time has removed."""
+        for key, value in records:
+            view = self._views.get(key.group) if isinstance(key, m.OffsetCommitKey) and value is None else None
+            register = None if view is None else view.registers.get(TopicPartition(key.topic, key.partition))
+            if view is None or register is None:
+                continue
+            write = register.writes[-1]
+            unused_since = write.at if view.emptied_at is None else view.emptied_at
+            due = unused_since + config.offsets_retention_ms if write.expires < 0 else write.expires
+            is_used = view.state is State.STABLE and TopicPartition(key.topic, key.partition) in view.owners
+            if now < due or is_used:
+                text = f"{key.topic}-{key.partition} of {key.group!r} is removed at {now}, written at {write.at}"
+                raise ViolationError("retention", f"{text}, used since {unused_since}{', and owned' * is_used}")
+
+    def _check_kept(self, machine: GroupMachine, now: int) -> None:
+        """Check that offsets of groups without members are gone when their time has come."""
+        config = machine.config
+        for group_id, view in self._views.items():
+            group = machine.groups.get(group_id)
+            if view.emptied_at is None or not isinstance(group, Group) or group.state is not State.EMPTY:
+                continue
+            due = max(view.emptied_at + config.offsets_retention_ms, self._loaded_at)
+            if now > due + 2 * config.offsets_retention_check_interval_ms:
+                kept = [each for each, register in view.registers.items() if _is_kept(register.writes[-1])]
+                if kept:
+                    text = f"{group_id!r} is empty since {view.emptied_at}, and {kept} are kept"
+                    raise ViolationError("retention", text)
 
     def _note_metadata(self, group_id: str, view: _View, generation_id: int) -> None:
         if generation_id < view.written[0]:
@@ -293,6 +365,7 @@ class Invariants:
     def _note_load(self, machine: GroupMachine, records: Sequence[events.LogRecord]) -> None:
         offsets: dict[tuple[str, TopicPartition], int] = {}
         generations: dict[str, int] = {}
+        values = {key.group: value for key, value in records if isinstance(key, m.GroupMetadataKey)}
         for key, value in records:
             if isinstance(key, m.OffsetCommitKey):
                 partition = TopicPartition(key.topic, key.partition)
@@ -300,6 +373,8 @@ class Invariants:
             elif isinstance(key, m.GroupMetadataKey):
                 generations[key.group] = -1 if value is None else value.generation
         for group_id, view in self._views.items():
+            if (value := values.get(group_id)) is not None:
+                view.note_members(value, value.current_state_timestamp)
             view.generation = generations.get(group_id, -1)
             view.written = (view.generation, 0)
             if view.generation < view.promised:
@@ -452,6 +527,10 @@ class Invariants:
             if write.append > self._durable:
                 raise ViolationError("durable first", f"offset {write.offset} was read before it was on disk")
             register.seen(write.number)
+
+
+def _is_kept(write: _Write) -> bool:
+    return write.offset != _NO_OFFSET and write.expires < 0
 
 
 def _acknowledged(
