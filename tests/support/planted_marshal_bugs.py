@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple
 
-from kcoord_wire.kernel.virtual.scripts import Row, with_odds
+from kcoord_wire.kernel.virtual.scripts import Row
 from kcoord_wire.marshal import world_state
 from kcoord_wire.marshal.claiming import Claiming
 from kcoord_wire.marshal.context import Context, TopicPartition
@@ -14,7 +14,8 @@ from kcoord_wire.marshal.member_events import Delivery, Fetched, LossReason, Sta
 from kcoord_wire.marshal.range_claiming import RangeClaiming, RangeHolding
 from kcoord_wire.marshal.ranges import Range, Ranges, RangeState
 from kcoord_wire.marshal.world_state import Claim, Entry, Freshness, Outcome, WorldState
-from kcoord_wire.worlds.marshal.marshal_world import ROWS, WRITERS
+from kcoord_wire.messages.marshal import IdentifyingTopic
+from kcoord_wire.worlds.marshal.marshal_world import PAUSES, RECREATES, ROWS, WRITERS
 from tests.support.planting import Patch, replaces
 
 # ---- the member
@@ -147,6 +148,21 @@ def looks_at_misplaced_entries(correct: Any, self: WorldState, entry: Entry, now
         self.partitions = partitions
 
 
+def forgets_the_position_when_the_topic_is_named(patch: Patch) -> None:
+    """The first name of a topic is taken for another one."""
+    right = world_state._HANDLERS[IdentifyingTopic]
+
+    def wrong(self: WorldState, message: Any, entry: Entry, now: int) -> Outcome:
+        claim = self._find(message)
+        is_first = claim is not None and not claim.topic_id
+        outcome = right(self, message, entry, now)
+        if claim is not None and is_first and claim.topic_id and message.current_offset < 0:
+            claim.current_offset = 0
+        return outcome
+
+    patch.setitem(world_state._HANDLERS, IdentifyingTopic, wrong)
+
+
 @replaces(Holding, "_agree")
 def keeps_the_position_of_the_former_topic(_right: Any, self: Holding, start: Any) -> Generator[Any, Any, None]:
     """A tenure begins at the start of the new topic, and the log has the position of the former one."""
@@ -220,12 +236,10 @@ class Planted(NamedTuple):
     delivery: Delivery = Delivery.AT_LEAST_ONCE
 
 
-_PAUSES: Final = with_odds(ROWS, pause=40, trouble=30, member=20, lead=10)
-RECREATES: Final = with_odds(ROWS, recreate=25, trouble=30, crash=15, member=30)
 PLANTED: Final = (
-    Planted(("one holder", "repeats"), fences_too_late, _PAUSES),
-    Planted(("one holder", "repeats"), goes_on_after_the_fence, _PAUSES),
-    Planted(("one holder", "repeats", "tokens"), does_not_read_back_its_claim, _PAUSES),
+    Planted(("one holder", "repeats"), fences_too_late, PAUSES),
+    Planted(("one holder", "repeats"), goes_on_after_the_fence, PAUSES),
+    Planted(("one holder", "repeats", "tokens"), does_not_read_back_its_claim, PAUSES),
     Planted(("nothing lost",), starts_behind_the_position),
     Planted(("repeats",), starts_again_at_zero),
     Planted(("nothing lost",), counts_gaps_of_the_prefix),
@@ -236,6 +250,7 @@ PLANTED: Final = (
     Planted(("holder",), takes_releases_of_anybody, WRITERS),
     Planted(("holder",), takes_heartbeats_of_anybody, WRITERS),
     Planted(("offsets",), lets_positions_go_back),
+    Planted(("offsets",), forgets_the_position_when_the_topic_is_named),
     Planted(("nothing lost",), keeps_the_position_of_the_former_topic, RECREATES),
     Planted(("garbage",), looks_at_misplaced_entries, WRITERS),
 )

@@ -205,7 +205,7 @@ class Invariants:
         if before is not None and before.last_heartbeat:
             self._check_holder(entry, before, verdict.outcome, claim.heartbeat_ms - before.heartbeat_ms)
         if verdict.outcome not in _MOVES:
-            self._check_reset(entry, before, claim)
+            self._check_reset(entry, before, claim, verdict.outcome)
             return
         topic_id = claim.topic_id or self._topics.ids[claim.place.topic]
         account = self._accounts[claim.place, topic_id]
@@ -220,9 +220,13 @@ class Invariants:
         if self._delivery is Delivery.AT_LEAST_ONCE and claim.current_offset > self._low(account):
             raise ViolationError("nothing lost", f"{entry}: of {claim.place} only those before {account.low} are done")
 
-    def _check_reset(self, entry: Entry, before: Claim | None, claim: Claim) -> None:
+    def _check_reset(self, entry: Entry, before: Claim | None, claim: Claim, outcome: Outcome) -> None:
         is_back = before is not None and claim.current_offset < before.current_offset
-        if is_back and before is not None and before.topic_id == claim.topic_id:
+        if not is_back or before is None:
+            return
+        # A message that names the topic for the first time moves the position only if it has another one.
+        is_named = outcome is Outcome.IDENTIFIED and not before.topic_id and entry.message.current_offset < 0
+        if is_named or before.topic_id == claim.topic_id:
             raise ViolationError("offsets", f"{entry} moves {claim.place} back from {before.current_offset}")
 
     def written_by(self, instance_id: str, group_id: str, topic: str, partition: int) -> int | None:

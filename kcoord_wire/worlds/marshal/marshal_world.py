@@ -522,6 +522,21 @@ WRITERS: Final = (
     row(10, "junk", *_junk),
 )
 """The same for a log without members: writers that keep to nothing."""
+PAUSES: Final = with_odds(ROWS, pause=40, trouble=30, member=20, lead=10)
+"""Members that stop where they may hold something, while the log is in trouble."""
+RECREATES: Final = with_odds(ROWS, recreate=25, trouble=30, crash=15, member=30)
+"""Topics that are deleted and created again under members that come and go."""
+HANDOVERS: Final = with_odds(ROWS, member=35, suspend=15, release=10, shut_down=10, fail_fetch=5, pause=10, trouble=15)
+"""Partitions that change hands in order, with what cuts that short."""
+DOUBLES: Final = (
+    row(40, "member", process_name, _ahead_ms, process_name),
+    *with_odds(ROWS, member=15, crash=10, pause=15, lag=10, suspend=10),
+)
+"""Members that come with the client id of another that still works."""
+CLOCKS: Final = with_odds(ROWS, set_clock=35, lag=15, observe=10, lead=15, pause=10, member=15)
+"""Clocks of members and brokers that differ, and change."""
+MIXES: Final = (ROWS, ROWS, ROWS, PAUSES, RECREATES, HANDOVERS, DOUBLES, CLOCKS)
+"""Of which a seed takes one: each brings some faults so often that they meet."""
 
 
 def random_script(
@@ -532,7 +547,7 @@ def random_script(
     delivery: Delivery | None = None,
     is_append_time: bool = True,
     skew: float = 0.0,
-    rows: Sequence[Row] = ROWS,
+    rows: Sequence[Row] | None = None,
     ranges: bool = False,
 ) -> Script[MarshalCluster]:
     """Return a run of a group with up to five members; the seed decides what happens in it.
@@ -540,11 +555,12 @@ def random_script(
     :param delivery: None for one that the seed decides
     :param is_append_time: False: CreateTime, and `skew` is looked at
     :param skew: with CreateTime, the most that a member's clock is ahead of another's, in heartbeat intervals
-    :param rows: like `ROWS`
+    :param rows: like `ROWS`; None for one of `MIXES`, which the seed decides
     :param ranges: members claim ranges; their rows are `RANGE_ROWS`
     """
     rows = RANGE_ROWS if ranges else rows
     random = Random(f"{seed}/marshal")
+    rows = Random(f"{seed}/mix").choice(MIXES) if rows is None else rows
     interval_ms = random.choice([1_000, 2_000, 3_000])
     topics = {f"t{number}": random.randint(1, 4) for number in range(1, random.randint(1, 2) + 1)}
     names = [f"m{number}" for number in range(1, random.randint(2, 5) + 1)]

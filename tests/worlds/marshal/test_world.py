@@ -9,9 +9,9 @@ from kcoord_wire.marshal.log import RawEntry
 from kcoord_wire.marshal.member_events import Delivery
 from kcoord_wire.marshal.values import read_entry
 from kcoord_wire.worlds.marshal import MarshalCluster
+from kcoord_wire.worlds.marshal.marshal_world import RECREATES, random_script
 from kcoord_wire.worlds.marshal.marshal_world import MarshalCluster as Cluster
-from kcoord_wire.worlds.marshal.marshal_world import random_script
-from tests.support.planted_marshal_bugs import RECREATES, grants_claims_at_two_intervals
+from tests.support.planted_marshal_bugs import grants_claims_at_two_intervals
 
 INTERVAL_MS = 1_000
 
