@@ -11,6 +11,7 @@ FUZZ_TARGETS ?=
 FUZZ_FRESH ?=
 SEEDS ?= 0:1000
 INCIDENTS ?= 60
+MUTANTS ?= 200
 SEED ?= 1
 DEMO := build/demo
 ROWS ?= 50000000
@@ -56,7 +57,8 @@ SLOW += tests/marshal/test_admin.py tests/marshal/test_topics.py tests/recorder/
 SLOW += tests/recorder/test_recording.py tests/records/test_compression.py tests/records/test_decoding.py
 SLOW += tests/records/test_properties.py tests/report/test_charts.py tests/report/test_data.py
 SLOW += tests/report/test_document.py tests/report/test_json_form.py tests/spark tests/test_documents.py tests/truth
-SLOW += tests/worlds tests/zookeeper/test_registry.py tests/zookeeper/test_contract.py tests/zookeeper/test_elections.py
+SLOW += tests/mutants tests/worlds tests/zookeeper/test_registry.py
+SLOW += tests/zookeeper/test_contract.py tests/zookeeper/test_elections.py
 
 # What runs once more with the pure codec: `kw.encode`, `kw.decode` and the registry use one codec per process. The other
 # tests of the codec have both in one process; everything else sees messages, never bytes, and cannot tell them apart.
@@ -73,7 +75,7 @@ CROWDED := tests/interop/test_explain_situations.py tests/interop/test_incidents
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native run check test proof lint simulate truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central run-rewrite fuzz interop clients crowded short peers sanitize pythons sparks free-threaded thread-sanitizer debug-python regen clean
+.PHONY: help setup native run check test proof lint simulate mutants truth incidents bench bench-assignors bench-peers bench-old bench-scale bench-size bench-central run-central run-rewrite fuzz interop clients crowded short peers sanitize pythons sparks free-threaded thread-sanitizer debug-python regen clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -127,6 +129,9 @@ lint: setup ## ruff, mypy, and whether the generated files are those that the sc
 
 simulate: setup ## random schedules of faults on the virtual cluster (SEEDS=FIRST:END, without END)
 	$(VENV)/bin/kcoord simulate --seeds $(SEEDS)
+
+mutants: setup ## changes of the pure machines, MUTANTS of them drawn by SEED, and what the laws and the tests do not notice
+	$(PY) -m tests.mutants --mutants $(MUTANTS) --seed $(SEED)
 
 truth: setup ## how often the causes agree with the coordinator's own account, over hundreds of labelled scenarios
 	$(PY) -m tests.truth --write
