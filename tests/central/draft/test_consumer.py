@@ -583,6 +583,16 @@ def test_messages_while_the_fetchers_stop_for_good_are_dropped() -> None:
     assert host.stop(p0=5) == [events.Assigned(frozenset())]
 
 
+def test_what_a_former_connection_asked_is_not_answered_on_the_next() -> None:
+    host = Host().own(p0=5)
+    host.receive(STOP)
+    host.receive(STOP)
+    host.deliver(machines.Disconnected(host.connection))
+    host.stop(p0=5)
+    host.register()
+    assert kinds(host.receive(STOP)) == ["Send"]
+
+
 def test_late_reports_of_fetchers_are_ignored() -> None:
     host = Host().register()
     assert host.stop(p0=5) == []
