@@ -356,12 +356,21 @@ def test_a_member_that_rejoins_may_ask_for_other_timeouts(script: Script) -> Non
 
 
 @pytest.mark.parametrize(("before_ms", "after_ms"), [(6_000, 20_000), (20_000, 6_000)])
-def test_a_static_member_that_comes_back_has_its_new_session(script: Script, before_ms: int, after_ms: int) -> None:
+def test_a_new_session_timeout_counts_from_a_heartbeat_on(script: Script, before_ms: int, after_ms: int) -> None:
     static_group(script, "i", session_ms=before_ms)
     back = script.answers[script.join(instance="i", session_ms=after_ms)].member_id
+    script.wait(before_ms - 1)
+    assert script.heartbeat(back) == 0
     script.wait(after_ms - 1)
     assert back in script.machine.groups["g"].members
     script.wait(1)
+    assert script.machine.groups["g"].members == {}
+
+
+def test_a_static_member_that_comes_back_has_the_session_there_was(script: Script) -> None:
+    static_group(script, "i", session_ms=6_000)
+    script.join(instance="i", session_ms=20_000)
+    script.wait(6_000)
     assert script.machine.groups["g"].members == {}
 
 

@@ -254,8 +254,10 @@ class GroupMachine(RebalancingMachine):
         member.is_new = False
         member.client_id = request.client_id
         member.client_host = request.client_host
-        self._update(member, request, message)
+        # In this order, as GroupMetadataManager.updateStaticMemberThenRebalanceOrCompleteJoin in Kafka: if nothing is
+        # rebalanced, the session timeout of the former process counts until the first heartbeat of the new one.
         self._keep_alive(group, member)
+        self._update(member, request, message)
         group.offer(member, _protocols(message))
         if group.state is not State.STABLE or group.select_protocol() != group.protocol:
             self._park_join(group, member, request)

@@ -1,4 +1,4 @@
-"""The laws of time of classic groups: who is silent or late is removed then, and nobody else, nor earlier.
+"""The laws of time of classic groups: who is silent or late is removed at that time, and no other member.
 
 ``sessions``              a member is removed for its silence when its session timeout has passed since it was last
                           heard, and no request of it is parked; a new one after the join timeout of new members; no
@@ -10,7 +10,8 @@
 
 Timeouts are those of each member's last JoinGroup that counted, or of the log that was read. What a member is heard by:
 an accepted Heartbeat or commit, and the answer to a JoinGroup or SyncGroup that was parked. An answer that repeats a
-JoinGroup's does not count, as in Kafka; it only makes the removal later than the law needs.
+JoinGroup's does not count, as in Kafka; it only makes the removal later than the law needs. A static member that takes
+its place again without a rebalance has the session timeout of its former process until it is heard next, as in Kafka.
 
 Of the machine's memory the members' ids are read, and nothing else.
 """
@@ -37,8 +38,8 @@ _BEATS: Final = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 class _Member:
     """A member that has got an answer to its JoinGroup.
 
-    :ivar alive_at: when the coordinator must have noted that it lives
-    :ivar heard_at: when it may have
+    :ivar alive_until: when its session ends, from what the coordinator must have noted of it
+    :ivar heard_at: when it may have been noted last
     :ivar parked: tokens of its requests that wait
     :ivar has_joined: the rebalance in progress has its JoinGroup
     :ivar has_synced: its SyncGroup of the present generation has come
@@ -48,7 +49,8 @@ class _Member:
         self.member_id = member_id
         self.instance_id = instance_id
         self.session_timeout_ms, self.rebalance_timeout_ms = timeouts
-        self.alive_at = self.heard_at = now
+        self.alive_until = now + self.session_timeout_ms
+        self.heard_at = now
         self.parked: set[int] = set()
         self.has_joined = False
         self.has_synced = True
@@ -59,6 +61,7 @@ class _Asked:
     """A request of a member, until it is answered.
 
     :ivar since: when its member was first there, if that is new
+    :ivar session_timeout_ms: that counts when it is answered: of a static member's former process, if there is one
     :ivar has_synced: what its member takes over from a former process
     """
 
@@ -66,6 +69,7 @@ class _Asked:
         self.message: Any = request.message
         self.timeouts = _timeouts(request) if isinstance(self.message, m.JoinGroupRequest) else (0, 0)
         self.since = since
+        self.session_timeout_ms = self.timeouts[0]
         self.has_synced = True
 
 
@@ -163,7 +167,7 @@ class Sessions:
         """Who is not known as a member joins: a new one, or a static one in the place of its former process."""
         former = next((each for each in known.members.values() if each.instance_id == message.group_instance_id), None)
         if message.group_instance_id is not None and not message.member_id and former is not None:
-            asked.has_synced = former.has_synced
+            asked.has_synced, asked.session_timeout_ms = former.has_synced, former.session_timeout_ms
             self._drop(known, former)
         elif message.member_id:
             same = (each for each in self._asked.values() if each.message.member_id == message.member_id)
@@ -171,9 +175,9 @@ class Sessions:
 
     def _hear(self, member: _Member, now: int, *, is_certain: bool = False) -> None:
         member.heard_at = now
-        if is_certain:
-            member.alive_at = now
         until = now + member.session_timeout_ms
+        if is_certain:
+            member.alive_until = until
         if member.timer is None or not member.timer.live:
             member.timer = self._deadlines.start(until, partial(self._overdue, member))
         else:
@@ -222,7 +226,7 @@ class Sessions:
 
     @staticmethod
     def _check_removal(known: _Known, member: _Member, now: int) -> None:
-        if not member.parked and now >= member.alive_at + member.session_timeout_ms:
+        if not member.parked and now >= member.alive_until:
             return
         is_late = known.until is not None and now >= known.until
         if known.is_preparing and is_late and not member.has_joined and member.instance_id is None:
@@ -231,7 +235,7 @@ class Sessions:
             return
         if known.until is None and not member.parked:
             return  # what it waits for is not known
-        text = f"{member.member_id} was heard at {member.alive_at}, has {member.session_timeout_ms} ms, waits with "
+        text = f"{member.member_id} has a session until {member.alive_until}, waits with "
         text += f"{len(member.parked)} requests; its group {'joins' if known.is_preparing else 'syncs'} until "
         is_awaited = not (member.has_joined if known.is_preparing else member.has_synced)
         law = "rebalances are timed" if is_awaited and not member.parked else "sessions"
@@ -312,9 +316,14 @@ class Sessions:
         if isinstance(message, m.JoinGroupRequest) and not error:
             member_id = answer.message.member_id
             if member_id not in known.members:
-                member = _Member(member_id, message.group_instance_id, asked.timeouts, now)
+                timeouts = (asked.session_timeout_ms, asked.timeouts[1])
+                member = _Member(member_id, message.group_instance_id, timeouts, now)
                 member.has_synced = asked.has_synced
                 known.members[member_id] = member
+                self._hear(member, now)
+                member.session_timeout_ms = asked.timeouts[0]  # from its first heartbeat, or a rebalance, on
+                member.parked.discard(answer.token)
+                return
         found = known.members.get(member_id)
         if found is None:
             return
