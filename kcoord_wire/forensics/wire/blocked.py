@@ -63,6 +63,7 @@ _LEAST_NS: Final = 3 * NS_PER_S  # of bytes that are sent again: four copies, wh
 _IDLE_NS: Final = 60 * NS_PER_S  # the least idle timeout of what keeps a table of connections; clouds have 240 or 350 s
 _EDGE: Final = 0.1  # of the time, at either end of it
 _SOON: Final = 0.4  # of the time of a connection; its timeouts double, so that it is not lost twice as long as its way
+_NEAR_NS: Final = 60 * NS_PER_S  # within which a way that loses packets goes on losing them
 _FOLLOWS_NS: Final = 60 * NS_PER_S  # within which the session of a member that is cut off has ended
 _LOST: Final = frozenset({Cause.SESSION_EXPIRED, Cause.REBALANCE_TIMEOUT, Cause.SYNC_EXPIRED, Cause.OUTAGE})
 _CITED: Final = 4
@@ -255,7 +256,7 @@ class _Answers:
         answered_ns = min(after, default=NEVER_NS)
         is_idle = all(sign.quiet_ns >= _IDLE_NS for sign in cut.signs)
         is_soon = answered_ns - cut.from_ns < _SOON * (own_ns - cut.from_ns)
-        if answered_ns < own_ns and (is_idle or is_soon) and not any(map(self._goes_on, cut.signs)):
+        if answered_ns < own_ns and (is_idle or is_soon) and not self._loses(cut, own_ns):
             cut.is_forgotten = True
         else:
             cut.to_ns = min(cut.to_ns, answered_ns)
@@ -265,6 +266,12 @@ class _Answers:
         times = self._times_of(name)
         found: list[int] = times[np.searchsorted(times, from_ns, "right") :].tolist()
         return found
+
+    def _loses(self, cut: _Cut, own_ns: int) -> bool:
+        """Whether the way of a cut loses packets about that time: what was sent again and again on it got through."""
+        signs, _ = zip(*self._links.derived((cut.host, cut.brokers[0]), _read_signs), strict=True)
+        near = (sign for sign in signs if cut.from_ns - _NEAR_NS <= sign.from_ns <= own_ns + _NEAR_NS)
+        return any(self._goes_on(sign) for sign in near if not sign.is_syn)
 
     def _goes_on(self, sign: _Sign) -> bool:
         """Whether a connection is answered after the bytes that were sent again, or others are sent on it."""
