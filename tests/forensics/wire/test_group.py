@@ -172,3 +172,17 @@ def test_a_session_ends_while_the_broker_is_unreachable(session_ms: int, returns
         script.beat("c2", 17_100, 1, error=25, connection="10.0.0.2:5000-10.0.9.9:9092#again")
     (rebalance,) = script.history().rebalances[1:]
     assert (rebalance.cause, [each.why for each in rebalance.removed]) == (cause, [why])
+
+
+def test_a_member_that_goes_on_with_the_id_it_was_given_had_joined() -> None:
+    """Its JoinGroup is missing (KIP-394)."""
+    script = two_members()
+    refused = {"error_code": 79, "given_member_id": "c3-id", "new_generation_id": -1}
+    script.join("c3", 5_000, 5_001, member_id="", **refused)
+    script.beat("c1", 5_300, 1, error=27)
+    script.join("c1", 5_400, 5_500, 2, members=["c1", "c2", "c3"])
+    script.join("c2", 5_450, 5_500, 2)
+    script.sync("c3", 5_501, 5_510, 2, {"orders": [2]})
+    script.beat("c3", 6_000, 2)
+    last = script.last()
+    assert (last.cause, last.client_id, last.confidence) == (Cause.NEW_MEMBER, "c3", 0.6)
