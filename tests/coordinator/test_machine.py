@@ -367,7 +367,7 @@ def test_a_new_session_timeout_counts_from_a_heartbeat_on(script: Script, before
     assert script.machine.groups["g"].members == {}
 
 
-def test_a_static_member_that_comes_back_has_the_session_there_was(script: Script) -> None:
+def test_a_static_member_comes_back_to_the_session_there_was(script: Script) -> None:
     static_group(script, "i", session_ms=6_000)
     script.join(instance="i", session_ms=20_000)
     script.wait(6_000)

@@ -214,7 +214,7 @@ def test_a_claim_that_is_not_read_back_in_time_is_given_up() -> None:
     assert kinds == [ClaimingPartition, ReleasingPartition, ClaimingPartition, Heartbeat]
 
 
-def test_a_claim_that_is_read_back_after_its_interval_is_not_begun() -> None:
+def test_a_claim_that_is_read_back_late_is_not_begun() -> None:
     """Its fence has passed already: whoever claims after two intervals might hold it beside this member."""
     world = MarshalScript({"orders": 1})
     a = world.start("a", claim_timeout_ms=3 * INTERVAL)

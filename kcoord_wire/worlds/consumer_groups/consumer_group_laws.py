@@ -393,19 +393,21 @@ class _Before(NamedTuple):
 
     def check_patterns(self, config: GroupConfig, group: ConsumerGroup, changes: int, now: int) -> None:
         """Check ``patterns are fresh`` after a heartbeat."""
-        known = {pattern: found for pattern, found in self.regexes.items() if pattern in group.matching}
-        last = max((found.timestamp for found in known.values()), default=None)
-        is_due = bool(group.matching) and (
-            last is None
-            or now > last + config.consumer_regex_refresh_interval_ms
-            or len(known) < len(group.matching)
-            or any(found.version != changes for found in known.values())
-        )
-        may_begin = last is None or now > last + REGEX_REFRESH_MIN_MS
+        last = max((found.timestamp for found in self._known(group).values()), default=None)
+        is_due = last is None or self._is_due(config, group, changes, now - last)
+        may_begin = bool(group.matching) and (last is None or now > last + REGEX_REFRESH_MIN_MS)
         was_resolved = any(found.timestamp == now for found in group.regexes.values()) and last != now
         if group.resolution is None and (is_due and may_begin) != was_resolved:
             text = f"{list(group.matching)}, resolved at {last}, are {'' if was_resolved else 'not '}resolved at {now}"
             raise ViolationError("patterns are fresh", text)
+
+    def _known(self, group: ConsumerGroup) -> dict[str, Any]:
+        return {pattern: found for pattern, found in self.regexes.items() if pattern in group.matching}
+
+    def _is_due(self, config: GroupConfig, group: ConsumerGroup, changes: int, age_ms: int) -> bool:
+        known = self._known(group)
+        is_changed = any(found.version != changes for found in known.values())
+        return is_changed or len(known) < len(group.matching) or age_ms > config.consumer_regex_refresh_interval_ms
 
 
 def _has_beaten(event: events.Event, effects: Sequence[events.Effect]) -> bool:

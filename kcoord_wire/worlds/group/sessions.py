@@ -226,20 +226,17 @@ class Sessions:
 
     @staticmethod
     def _check_removal(known: _Known, member: _Member, now: int) -> None:
-        if not member.parked and now >= member.alive_until:
-            return
-        is_late = known.until is not None and now >= known.until
-        if known.is_preparing and is_late and not member.has_joined and member.instance_id is None:
-            return
-        if not known.is_preparing and is_late and not member.has_synced:
-            return
-        if known.until is None and not member.parked:
-            return  # what it waits for is not known
-        text = f"{member.member_id} has a session until {member.alive_until}, waits with "
-        text += f"{len(member.parked)} requests; its group {'joins' if known.is_preparing else 'syncs'} until "
         is_awaited = not (member.has_joined if known.is_preparing else member.has_synced)
-        law = "rebalances are timed" if is_awaited and not member.parked else "sessions"
-        raise ViolationError(law, f"{text}{known.until}")
+        law = "sessions"
+        if not member.parked:
+            if now >= member.alive_until or known.until is None:
+                return  # it was silent; or what it waits for is not known
+            if is_awaited:
+                if now >= known.until and not (known.is_preparing and member.instance_id is not None):
+                    return
+                law = "rebalances are timed"
+        text = f"{member.member_id} may be silent until {member.alive_until}, waits with {len(member.parked)} requests"
+        raise ViolationError(law, f"{text}; its group {'joins' if known.is_preparing else 'syncs'} until {known.until}")
 
     # ---- rebalances and answers
 

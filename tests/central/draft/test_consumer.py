@@ -583,7 +583,7 @@ def test_messages_while_the_fetchers_stop_for_good_are_dropped() -> None:
     assert host.stop(p0=5) == [events.Assigned(frozenset())]
 
 
-def test_what_a_former_connection_asked_is_not_answered_on_the_next() -> None:
+def test_requests_of_a_former_connection_are_not_answered() -> None:
     host = Host().own(p0=5)
     host.receive(STOP)
     host.receive(STOP)

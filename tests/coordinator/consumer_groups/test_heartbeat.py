@@ -186,7 +186,7 @@ def test_a_static_member_that_stays_away_is_removed(script: ConsumerScript) -> N
     assert script.group.members == {}
 
 
-def test_who_leaves_for_a_while_has_given_up_what_was_to_be_taken_away(script: ConsumerScript) -> None:
+def test_who_leaves_for_a_while_has_nothing_to_give_up(script: ConsumerScript) -> None:
     script.enter("a", instance_id="i")
     script.enter("b")
     script.beat("a", 2, instance_id="i")

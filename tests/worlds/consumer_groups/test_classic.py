@@ -43,7 +43,7 @@ def test_a_client_has_the_epoch_and_partitions_of_its_member() -> None:
     assert (client.member_id, client.epoch, client.owned) == ("id", 4, frozenset({Partition(topic_id, 2)}))
 
 
-def test_classic_members_in_a_group_of_kip_848_see_new_partitions_with_a_heartbeat_of_kip_848() -> None:
+def test_classic_members_alone_see_new_partitions_late() -> None:
     """None of them leads, and the policy keeps the group from becoming classic: it settles when another has come."""
     config = GroupConfig(consumer_migration_policy=MigrationPolicy.UPGRADE, consumer_session_timeout_ms=6_000)
     run_script(
