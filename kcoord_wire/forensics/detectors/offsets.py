@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kcoord_wire.forensics.detectors.assignment import COOPERATIVE
 from kcoord_wire.forensics.detectors.finding import (
     MINUTE_NS,
     NEAR_NS,
@@ -663,8 +664,9 @@ def assigned_not_read(seen: Seen) -> Iterator[DetectorResult]:
     """Assigned, not read: a member gets partitions, fetches the offsets of some of them, and never those of the others.
 
     Normal is that a consumer fetches the committed offsets of all partitions that it was assigned and does not claim to
-    own already, nor had before (kafka-python keeps its positions of those). One that leaves some out behaves as if it
-    read them (franz-go#686): no member does; only their lag grows.
+    own already. In an eager group it may leave out what it had before, too, because it has those positions still
+    (kafka-python). One that leaves out others behaves as if it read them (franz-go#686): no member does; only their lag
+    grows.
 
     Partitions that a source shows to be left behind are `stuck_partition`'s, and not named again here.
 
@@ -784,9 +786,11 @@ def _distinct(
 def _left(history: GroupHistory, rounds: list[tuple[Round, int]], reads: _FetchedOffsets) -> Iterator[_Left]:
     """Yield what members leave out, in the generations that lasted long enough."""
     lives = {life.member_id: life for life in history.members}
-    kept: dict[str, frozenset[Partition]] = {}  # by member, what it was given before
+    kept: dict[str, frozenset[Partition]] = {}  # by member, what it was given before, of an eager assignor
     for each, end_ns in rounds:
         given = each.given or {}
+        if each.assignor in COOPERATIVE:
+            kept.clear()
         for member_id in given if end_ns - each.listed_ns >= READ_WITHIN_NS else ():
             life = lives.get(member_id)
             missing = frozenset() if life is None else _missing(each, end_ns, life, reads)
