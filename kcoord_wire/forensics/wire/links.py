@@ -42,7 +42,7 @@ class Link(NamedTuple):
     """Something that happened to a connection, or to an attempt to make one. The fields are those of `model.Sighting`.
 
     :ivar kind: OPENED, CLOSED, RESET, REFUSED, RESENT or HOLE
-    :ivar order: how many were added to `Links` before
+    :ivar order: its number among those that are added to `Links`
     """
 
     time_ns: int
@@ -51,8 +51,8 @@ class Link(NamedTuple):
     client_id: str | None
     by: str | None
     text: str | None
-    since_ns: int | None = None
-    order: int = 0
+    since_ns: int | None
+    order: int
 
 
 class Ways:
@@ -105,12 +105,9 @@ class Links:
         self._to: dict[str, dict[str, list[Link]]] = {}
         self._from: dict[str, list[Way]] = {}
         self._derived: dict[tuple[Way, Callable[[Links, Way], Any]], Any] = {}
-        self._count = 0
 
     def add(self, link: Link) -> None:
-        """Add what happened next; its `order` is set."""
-        link = link._replace(order=self._count)
-        self._count += 1
+        """Add what happened next."""
         of = self._of.setdefault(link.connection, [])
         if link.kind in _ENDS:
             self.closed[link.connection] = link.time_ns

@@ -46,7 +46,9 @@ _ORDER: Final = ("asked_ns", "source", "seq", "connection")
 _SIGHTING_ORDER: Final = [
     (name, "ascending") for name in ("time_ns", "source", "connection", "kind", "topic", "partitions", "partition")
 ]
-_OF_LINKS: Final = frozenset({"opened", "closed", "reset", "refused", "resent", "hole"})
+_OF_LINKS: Final = ("opened", "closed", "reset", "refused", "resent", "hole")
+_LINK_COLUMNS: Final = ("time_ns", "kind", "connection", "client_id", "by", "text", "since_ns")
+_SIZE_COLUMNS: Final = ("time_ns", "source", "client_id", "connection", "topic", "partitions")
 _OFFSET_COLUMNS: Final = [
     "asked_ns",
     "answered_ns",
@@ -486,33 +488,34 @@ def _set_due(requests: list[GroupRequest]) -> None:
 def read_sightings(topics: pa.Table) -> Sightings:
     """Read a table of `model.Sighting`. An analysis of many groups reads it once."""
     sizes, links = TopicSizes(), Links()
-    errors: list[Sighting] = []
-    last_ns = 0
     given, topics = topics, topics.sort_by(_SIGHTING_ORDER)
     is_fetched = pc.fill_null(pc.equal(topics["kind"], str(SightingKind.FETCHED)), False)
     fetched = topics.filter(is_fetched).select(_FETCHED_COLUMNS)
     for name in ("time_ns", "connection", "topic", "partition", "end_offset"):
         fetched = fetched.filter(pc.is_valid(fetched[name]))
     fetched = _with_names(fetched, topics)
-    for item in topics.filter(pc.invert(is_fetched)).to_pylist():
-        time_ns, connection = item["time_ns"], item["connection"] or ""
-        if time_ns is None:
-            continue
-        last_ns = max(last_ns, time_ns)
-        kind = item["kind"]
-        if kind in _OF_LINKS:
-            who = (item["client_id"], item["by"], item["text"], item["since_ns"])
-            links.add(Link(time_ns, kind, connection, *who))
-        elif kind == SightingKind.TOPIC and item["partitions"] is not None:
-            at = Moment(time_ns, item["source"] or "", _NO_FRAME)
-            sizes.add(TopicSize(at, item["client_id"], connection, item["topic"] or "", item["partitions"]))
-        elif kind == SightingKind.ERROR:
-            errors.append(Sighting(**item))
+    others = topics.filter(pc.and_(pc.invert(is_fetched), pc.is_valid(topics["time_ns"])))
+    last_ns = pc.max(others["time_ns"]).as_py() or 0
+    kinds = others["kind"]
+    linked = others.filter(pc.is_in(kinds, pa.array(_OF_LINKS)))
+    for order, (at_ns, kind, connection, client_id, by, text, since_ns) in enumerate(_values(linked, _LINK_COLUMNS)):
+        links.add(Link(at_ns, kind, connection or "", client_id, by, text, since_ns, order))
+    stated = pc.and_(pc.equal(kinds, str(SightingKind.TOPIC)), pc.is_valid(others["partitions"]))
+    for time_ns, source, client_id, connection, topic, partitions in _values(others.filter(stated), _SIZE_COLUMNS):
+        at = Moment(time_ns, source or "", _NO_FRAME)
+        sizes.add(TopicSize(at, client_id, connection or "", topic or "", partitions))
+    failed = others.filter(pc.equal(kinds, str(SightingKind.ERROR)))
+    errors = [Sighting(**row) for row in failed.to_pylist()]
     forbidden = fetched.filter(pc.equal(fetched["error_code"], ErrorCode.TOPIC_AUTHORIZATION_FAILED.value))
     errors += [Sighting(kind=SightingKind.FETCHED, **row) for row in forbidden.to_pylist()]
     return Sightings(
         sizes, links, last_ns, Fetched(fetched), ClientErrors(errors), _last_times(given, "time_ns"), given
     )
+
+
+def _values(rows: pa.Table, names: Sequence[str]) -> Iterable[tuple[Any, ...]]:
+    """Return the rows as tuples of some columns."""
+    return zip(*(rows[name].to_pylist() for name in names), strict=True)
 
 
 def _with_names(fetched: pa.Table, topics: pa.Table) -> pa.Table:
