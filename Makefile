@@ -168,6 +168,7 @@ bench-size: setup ## ROWS frames (50 million) through Spark to Parquet, and arch
 	$(PY) -m tests.bench driver
 	$(PY) -m tests.bench live
 	$(PY) -m tests.bench flows
+	$(PY) -m tests.bench group
 	$(PY) -m tests.bench skew
 	$(PY) -m tests.bench.page
 

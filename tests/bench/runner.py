@@ -35,6 +35,7 @@ BENCHES: Final = {
     "driver": "archive.driver",
     "live": "archive.live",
     "flows": "archive.flows",
+    "group": "archive.group",
     "skew": "archive.skew",
     "scale": "scale.bench",
     "assignors": "assignors.bench",

@@ -16,6 +16,7 @@ from kcoord_wire.forensics.sources.frames import read_frames
 from tests.support.recordings import record_capture
 
 from ..spark.measure import watched
+from . import group
 from .analyze import DATA, spent, write_together
 from .captures import COMMITS, REJOINS, SHAPES, write_captures, write_hours
 from .live import markdown
@@ -67,6 +68,14 @@ def test_what_the_driver_receives_is_counted(tmp_path: Path) -> None:
     assert found["frames"] == analyze([tmp_path / "captures"]).counts["frames"]
     assert found["tasks"] > 2
     assert found["received"] > 100 * found["tasks"]
+
+
+def test_what_a_group_takes_is_measured(tmp_path: Path) -> None:
+    assert group._history(str(group._packed(tmp_path, 3_000))) == 1_600
+    sizes = [{"exchanges": 1_000, "bytes": 900_000}, {"exchanges": 3_000, "bytes": 1_200_000}]
+    made = {"date": "2026-01-01", "machine": {"processor": "P", "cores": 2}, "spark": "4.3", "sizes": sizes}
+    assert "150 bytes for each further exchange." in group.summary(made)
+    assert [met for _, met, _ in group.targets(made)] == [True, False]
 
 
 def test_a_recording_that_is_followed_has_its_final_rebalances(tmp_path: Path) -> None:
