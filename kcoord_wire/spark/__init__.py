@@ -16,9 +16,10 @@ column: `decode`.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from kcoord_wire.extras import require
+from kcoord_wire.extras import MissingLibraryError, require
 from kcoord_wire.lazy_names import lazy_names
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ __all__ = [
 ]
 
 require("pyspark", "spark", "kcoord_wire.spark")
-require("pandas", "spark", "kcoord_wire.spark")
+if find_spec("pandas") is None:  # its import takes longer than all others together, and most workers do not need it
+    raise MissingLibraryError("pandas", "spark", "kcoord_wire.spark")
 
 __getattr__, __dir__ = lazy_names(
     __name__,

@@ -132,7 +132,7 @@ def _add_frames(analysis: Analysis, matched: Matched, groups: Collection[str] | 
         analysis.counts["exchanges"] += counts["exchanges"]
         counted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         steps.begin(f"histories of groups: {counted}")
-        _add(analysis, group_histories(matched, groups=groups))
+        _add(analysis, group_histories(matched, groups=groups), has_losses=counts["losses"] > 0)
         steps.begin(f"clients without a group: {len(analysis.histories):,} groups, {counted}")
         others = history_of_others(matched, analysis.histories) if groups is None else None
         analysis.histories += [others] if others is not None else []
@@ -162,10 +162,10 @@ def _add_lines(analysis: Analysis, lines: DataFrame, groups: Collection[str] | N
         lines.unpersist()
 
 
-def _add(analysis: Analysis, histories: Histories) -> None:
+def _add(analysis: Analysis, histories: Histories, *, has_losses: bool = True) -> None:
     try:
         analysis.histories += histories.collect()
-        losses = instances(Loss, histories.losses.toArrow())
+        losses = instances(Loss, histories.losses.toArrow()) if has_losses else []
         analysis.losses += sorted(losses, key=lambda loss: (loss.source, loss.position))
     finally:
         histories.unpersist()

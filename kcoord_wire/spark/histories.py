@@ -13,7 +13,7 @@ Laws:
   sightings cross packed (`packing`).
 * A worker's memory has to hold the unanswered requests of a connection, and the exchanges of a bucket of groups with
   the sightings that concern them (`sightings`).
-* The driver receives no row of the traffic: two sightings, the name of each topic id, and what is collected of the
+* The driver receives no row of the traffic: three sightings, the name of each topic id, and what is collected of the
   histories. That does not grow with the frames.
 
 The coordination topic of Marshal on Spark: the claims of all groups, from an export or a topic.
@@ -31,9 +31,7 @@ Logs and recordings that grow: see `live`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -76,6 +74,7 @@ from kcoord_wire.spark.matching import (
     match_exchanges,
 )
 from kcoord_wire.spark.packing import (
+    BUCKETS,
     PACKED,
     Packer,
     observed,
@@ -87,7 +86,6 @@ from kcoord_wire.spark.packing import (
     unpacked,
 )
 from kcoord_wire.spark.rows import as_arrow, as_spark, instances, spark_schema, wire_schema
-from kcoord_wire.spark.sessions import BLOCKS
 from kcoord_wire.spark.sightings import (
     INTEREST,
     KEYED,
@@ -99,6 +97,7 @@ from kcoord_wire.spark.sightings import (
     received,
     routed,
 )
+from kcoord_wire.spark.workers import begin_task, memory_given_back
 
 if TYPE_CHECKING:
     import numpy as np
@@ -312,20 +311,34 @@ MAX_GROUP_EXCHANGES: Final = 20_000_000
 
 GROUP_SETTING: Final = "spark.kcoord.maxGroupExchanges"
 
+_BUCKET_EXCHANGES: Final = 1 << 17
+_TASK_BUCKETS: Final = 16  # a hash spreads them over the tasks
 _ROUTED: Final = "routed"
 _BY_BUCKET: Final = ("bucket", "kind")
 
 
 def _wire_histories(matched: Matched, groups: Collection[str] | None) -> Histories:
-    overview = matched.overview
+    overview, spark = matched.overview, matched.rows.sparkSession
+    count = _buckets(spark, matched.counts[EXCHANGES])
     seen = matched.of_kind(INTERESTS, SIGHTINGS).mapInArrow(partial(_pack_by_key, overview.by_id), PACKED)
     # "interests" sorts before "sightings": a task knows who is interested in a key before the sightings come.
-    met = seen.repartition("bucket").sortWithinPartitions(*_BY_BUCKET).mapInArrow(_route, PACKED)
-    rows = matched.of_kind(EXCHANGES).union(met).repartition("bucket").sortWithinPartitions(*_BY_BUCKET)
+    met = seen.repartition("bucket").sortWithinPartitions(*_BY_BUCKET).mapInArrow(partial(_route, count), PACKED)
+    exchanges = matched.of_kind(EXCHANGES).withColumn("bucket", F.col("bucket") % count)
+    rows = exchanges.union(met).repartition("bucket").sortWithinPartitions(*_BY_BUCKET)
     only = None if groups is None else sorted(groups)
-    most = _most(rows.sparkSession)
+    most = _most(spark)
     histories = rows.mapInArrow(partial(_histories_of, overview, only, most), PACKED)
     return _kept(histories, matched.losses)
+
+
+def _buckets(spark: SparkSession, exchanges: int) -> int:
+    """Return how many of the buckets are apart: as few as leave little in each, and enough for all tasks.
+
+    A bucket costs some 10 ms besides its exchanges, and receives its own copy of the sightings of a host.
+    """
+    tasks = int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200)
+    wanted = max(exchanges // _BUCKET_EXCHANGES, tasks * _TASK_BUCKETS)
+    return min(BUCKETS, 1 << wanted.bit_length())
 
 
 def _kept(packed: DataFrame, losses: DataFrame, *parts: DataFrame) -> Histories:
@@ -342,6 +355,7 @@ def _most(spark: SparkSession) -> int:
 
 def _pack_by_key(by_id: Mapping[str, str], packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Pack interests and sightings again, by their keys."""
+    begin_task()
     interests, sightings = Packer(INTERESTS, INTEREST, "key"), Packer(SIGHTINGS, KEYED, "key")
     for batch in packed:
         for rows in unpacked([batch], INTERESTS, INTEREST):
@@ -352,8 +366,12 @@ def _pack_by_key(by_id: Mapping[str, str], packed: Iterator[pa.RecordBatch]) -> 
     yield from sightings.flush()
 
 
-def _route(packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Copy sightings to the buckets that are interested in their keys."""
+def _route(count: int, packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Copy sightings to the buckets that are interested in their keys.
+
+    :param count: how many buckets are apart
+    """
+    begin_task()
     pairs: list[pa.RecordBatch] = []
     wanted: dict[str, NDArray[np.int64]] = {}
     of = -1
@@ -364,32 +382,17 @@ def _route(packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             pairs.append(unpack(data, INTEREST))
             continue
         if pairs:
-            wanted, pairs = buckets_by_key(pairs), []
+            wanted, pairs = buckets_by_key(pairs, count), []
         for to, rows in split(*routed(unpack(data, KEYED), wanted)):
             yield packed_row(_ROUTED, to, rows)
-
-
-@contextmanager
-def _memory_given_back() -> Iterator[None]:
-    """Have Arrow allocate by malloc where `BLOCKS` says that it gives freed blocks back.
-
-    Arrow's own pool keeps them: 170 to 190 resident bytes an exchange of a large group instead of 144. Malloc without
-    that setting keeps more than that.
-    """
-    usual = pa.default_memory_pool()
-    if BLOCKS in os.environ:
-        pa.set_memory_pool(pa.system_memory_pool())
-    try:
-        yield
-    finally:
-        pa.set_memory_pool(usual)
 
 
 def _histories_of(
     overview: Overview, groups: Collection[str] | None, most: int, packed: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Build the histories of one bucket after the other, of which the exchanges come first."""
-    with _memory_given_back():
+    begin_task()
+    with memory_given_back():
         yield from _of_buckets(overview, groups, most, packed)
 
 
@@ -432,6 +435,8 @@ def history_of_others(matched: Matched, histories: Sequence[GroupHistory]) -> Gr
     One task reads all errors outside groups; the driver receives what it found.
     """
     overview = matched.overview
+    if not overview.has_errors:
+        return None
     members = [GroupHistory(history.group, members=history.members) for history in histories]
 
     def others(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -446,6 +451,7 @@ def history_of_others(matched: Matched, histories: Sequence[GroupHistory]) -> Gr
 
 
 def _errors(packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    begin_task()
     for batch in unpacked(packed, SIGHTINGS, SIGHTING):
         yield as_spark(batch.filter(is_error(batch)), wire_schema(Sighting))
 

@@ -31,10 +31,10 @@ from kcoord_wire.forensics.exchanges.arrow import only_batch
 from kcoord_wire.forensics.exchanges.matcher import Matcher
 from kcoord_wire.forensics.exchanges.pairing import RECORDING_FILE
 from kcoord_wire.forensics.model import Exchange, Frame, Loss, Sighting, arrow_schema, table_of
-from kcoord_wire.spark.packing import PACKED, Packer, counted_row, observed, unpacked
-from kcoord_wire.spark.partitions import HERE, LATER
+from kcoord_wire.spark.packing import PACKED, Packer, counted, counted_row, observed, unpacked
 from kcoord_wire.spark.rows import as_arrow, as_spark, sound_rows, spark_schema, spark_type, wire_schema
 from kcoord_wire.spark.sightings import INTEREST, KEYED, Interests, Overview, candidates, overview_of
+from kcoord_wire.spark.workers import begin_task
 
 EXCHANGES, SIGHTINGS, INTERESTS, LOSSES = "exchanges", "sightings", "interests", "losses"
 FILES, FRAMES, ERRORS = "files", "frames", "errors"
@@ -80,19 +80,18 @@ class Matched:
         """Rows of `Loss`."""
         return self._unpacked(LOSSES, Loss)
 
-    @property
+    @cached_property
     def counts(self) -> dict[str, int]:
         """The number of ``frames`` read, of ``errors`` among them (rows with `error`), ``exchanges`` and ``losses``.
 
         Those of `match_files` have ``files``, too.
         """
-        sums = self.rows.groupBy("kind").agg(F.sum("rows").alias("rows")).collect()
-        found = {row["kind"]: row["rows"] for row in sums}
-        return {name: found.get(name, 0) for name in self.counted}
+        [found] = self.rows.agg(*counted({name: name for name in self.counted})).collect()
+        return dict(found.asDict())
 
     @cached_property
     def overview(self) -> Overview:
-        """What the history of every group needs of all sightings: one job brings two rows, and a row a topic id."""
+        """What the history of every group needs of all sightings: one job brings three rows, and a row a topic id."""
         schema = spark_type(KEYED)
         found = self.of_kind(SIGHTINGS).mapInArrow(_candidates, schema)
         chosen = found.groupBy("key", F.when(F.col("key") == "name", F.col("topic_id")).alias("id"))
@@ -117,6 +116,7 @@ def _unpack(kind: str, row: type, packed: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def _candidates(packed: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    begin_task()
     for batch in unpacked(packed, SIGHTINGS, SIGHTING):
         yield as_spark(candidates(batch), as_arrow(spark_type(KEYED)))
 
@@ -140,10 +140,13 @@ def match_files(spark: SparkSession, *paths: str, **options: str) -> Matched:
     :param paths: captures and recordings: files, folders, patterns, URIs
     :param options: of the source ``kcoord``, such as ``ports``
     """
-    here, later = (
-        spark.read.format("kcoord").options(**options, matching=part).load(list(paths)) for part in (HERE, LATER)
-    )
-    return _kept(here.union(_matched(later)), FILES, *_COUNTED)
+    from kcoord_wire.spark.sources import matching_options  # whose tasks import this module
+
+    every = matching_options(spark, paths, options)
+    here, *later = (spark.read.format("kcoord").options(**each).load(list(paths)) for each in every)
+    for frames in later:
+        here = here.union(_matched(frames))
+    return _kept(here, FILES, *_COUNTED)
 
 
 def _kept(packed: DataFrame, *kinds: str) -> Matched:
@@ -165,6 +168,7 @@ def _matched(frames: DataFrame) -> DataFrame:
 
 def match_packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Match the frames of whole connections, and yield rows of `PACKED`."""
+    begin_task()
     matcher, interests = Matcher(), Interests()
     exchanges = Packer(EXCHANGES, KINDS[EXCHANGES], "group_id", interests.note)
     sightings = Packer(SIGHTINGS, SIGHTING)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
@@ -172,6 +172,13 @@ def observed(packed: DataFrame, what: str, kinds: Mapping[str, str]) -> tuple[Da
     if not hasattr(packed.sparkSession, "sparkContext"):
         return packed, None
     metrics = Observation(f"kcoord {what} {next(_observed)}")
-    counts = [F.sum(F.when(F.col("kind") == kind, F.col("rows"))) for kind in kinds.values()]
-    named = [F.coalesce(each, F.lit(0)).alias(name) for name, each in zip(kinds, counts, strict=True)]
-    return packed.observe(metrics, *named), metrics
+    return packed.observe(metrics, *counted(kinds)), metrics
+
+
+def counted(kinds: Mapping[str, str]) -> list[Column]:
+    """Return how many rows of each kind there are, as aggregations of rows of `PACKED`.
+
+    :param kinds: by the names of the counts
+    """
+    counts = {name: F.sum(F.when(F.col("kind") == kind, F.col("rows"))) for name, kind in kinds.items()}
+    return [F.coalesce(each, F.lit(0)).alias(name) for name, each in counts.items()]

@@ -10,7 +10,7 @@ Laws:
   (`received` drops what came by a second key). What else it receives has no effect.
 * `wire_history` asks of all others only when the last of them was, and whether any shows that connections are closed or
   how large a topic is: `overview` finds one of each.
-* The driver receives those two rows, and the name of each topic id.
+* The driver receives those two rows, one error if there is any, and the name of each topic id.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ KEYED: Final = arrow_schema(Sighting).append(pa.field("key", pa.string()))
 _MAX_PAIRS: Final = 100_000
 _TOPIC_FIELDS: Final = ("topic", "topics")
 _SHOWING: Final = [SightingKind.CLOSED.value, SightingKind.RESET.value, SightingKind.TOPIC.value]
+_ERROR: Final = "error"
 _FORBIDDEN: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED.value
 
 
@@ -99,10 +100,12 @@ class Overview:
 
     :ivar names: rows of TOPIC, one for each topic id
     :ivar ends: the last row of any kind but FETCHED; one that shows that connections are closed, or the size of a topic
+    :ivar has_errors: whether any is an error (`is_error`)
     """
 
     names: pa.Table
     ends: list[dict[str, Any]]
+    has_errors: bool
 
     @property
     def by_id(self) -> dict[str, str]:
@@ -112,12 +115,13 @@ class Overview:
 
 
 def candidates(sightings: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows from which `overview_of` chooses, with ``what`` they are for: two, and one for each topic id."""
+    """Return rows from which `overview_of` chooses, with ``what`` they are for: three, and one for each topic id."""
     kinds = sightings.column("kind")
     parts = []
     for what, wanted in (
         ("last", pc.not_equal(kinds, SightingKind.FETCHED.value)),
         ("showing", pc.is_in(kinds, pa.array(_SHOWING))),
+        (_ERROR, is_error(sightings)),
     ):
         rows = sightings.filter(wanted)
         if len(rows):
@@ -139,8 +143,8 @@ def overview_of(rows: pa.Table) -> Overview:
     """Return what `candidates` stand for: rows of `KEYED`, where ``key`` says what for."""
     columns = arrow_schema(Sighting).names
     named = rows.filter(pc.equal(rows["key"], "name")).select(columns).cast(arrow_schema(Sighting))
-    ends = rows.filter(pc.not_equal(rows["key"], "name")).select(columns).to_pylist()
-    return Overview(named, ends)
+    ends = rows.filter(pc.is_in(rows["key"], pa.array(["last", "showing"]))).select(columns).to_pylist()
+    return Overview(named, ends, pc.any(pc.equal(rows["key"], _ERROR)).as_py() or False)
 
 
 # ---- the way of a sighting
@@ -213,12 +217,15 @@ def named_interests(rows: pa.RecordBatch, by_id: Mapping[str, str]) -> pa.Record
     return pa.RecordBatch.from_arrays([named, rows.column("bucket")], schema=INTEREST)
 
 
-def buckets_by_key(pairs: list[pa.RecordBatch]) -> dict[str, NDArray[np.int64]]:
-    """Return which buckets are interested in each key, of rows of `INTEREST`."""
+def buckets_by_key(pairs: list[pa.RecordBatch], count: int = BUCKETS) -> dict[str, NDArray[np.int64]]:
+    """Return which buckets are interested in each key, of rows of `INTEREST`.
+
+    :param count: how many buckets are apart: of that many, those of the same remainder are one
+    """
     found: dict[str, set[int]] = {}
     for batch in pairs:
         for key, bucket in zip(batch.column("key").to_pylist(), batch.column("bucket").to_pylist(), strict=True):
-            found.setdefault(key, set()).add(bucket)
+            found.setdefault(key, set()).add(bucket % count)
     return {key: np.array(sorted(buckets), np.int64) for key, buckets in found.items()}
 
 

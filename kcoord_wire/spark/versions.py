@@ -15,7 +15,6 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Final
 
-import pandas as pd
 import pyarrow as pa
 import pyspark
 from pyspark.sql import Column
@@ -90,6 +89,7 @@ def struct_expression(function: Callable[..., pa.StructArray], schema: StructTyp
 
 def _pandas_expression(function: Callable[..., pa.StructArray], schema: StructType, columns: list[Column]) -> Column:
     """The same through pandas. Integers beside nulls are objects, because floats would round them."""
+    import pandas as pd
 
     def on_pandas(first: pd.Series, *rest: pd.Series) -> pd.DataFrame:
         arrays = [pa.array(first, pa.binary(), from_pandas=True)]

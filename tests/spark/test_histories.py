@@ -27,9 +27,8 @@ from kcoord_wire.forensics.records.reader import log_histories
 from kcoord_wire.forensics.sources.frames import read_frames, read_log
 from kcoord_wire.forensics.wire.history import place_evidence, wire_history
 from kcoord_wire.spark import coordination_claims, explain_rebalances, group_histories, match_exchanges
-from kcoord_wire.spark.histories import GROUP_SETTING, _memory_given_back, day_of
+from kcoord_wire.spark.histories import GROUP_SETTING, _buckets, day_of
 from kcoord_wire.spark.rows import spark_schema
-from kcoord_wire.spark.sessions import BLOCKS
 from tests.support.marshal_rows import generated_log, live_log, table
 from tests.support.offsets_log import generation
 from tests.support.offsets_log import table as offsets_table
@@ -113,18 +112,11 @@ def test_any_order_of_frames_has_the_same_history(seed: int, frames: pa.Table, p
     assert [history] == plain.histories
 
 
-@pytest.mark.parametrize(("blocks", "expected"), [("65536", "system"), (None, pa.default_memory_pool().backend_name)])
-def test_memory_goes_back_only_where_malloc_gives_it_back(
-    blocks: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if blocks is None:
-        monkeypatch.delenv(BLOCKS, raising=False)
-    else:
-        monkeypatch.setenv(BLOCKS, blocks)
-    usual = pa.default_memory_pool().backend_name
-    with _memory_given_back():
-        assert pa.default_memory_pool().backend_name == expected
-    assert pa.default_memory_pool().backend_name == usual
+def test_few_exchanges_are_in_few_buckets(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert [_buckets(spark, count) for count in (0, 500_000, 12_000_000, 10**12)] == [64, 64, 128, 1024]
+    spark.conf.set("spark.sql.shuffle.partitions", "40")
+    assert _buckets(spark, 0) == 1024
 
 
 @pytest.fixture(scope="module")

@@ -77,19 +77,20 @@ def overview_at(topics: pa.Table) -> Overview:
     return overview_of(pa.Table.from_pylist(list(last.values()), KEYED))
 
 
-def by_bucket(exchanges: pa.Table, topics: pa.Table) -> tuple[list[GroupHistory], int]:
-    """The histories with what comes to each bucket, and how many sightings came to one at most."""
+def by_bucket(exchanges: pa.Table, topics: pa.Table, count: int = BUCKETS) -> tuple[list[GroupHistory], int]:
+    """The histories with what comes to each of so many buckets, and how many sightings came to one at most."""
     overview, interests = overview_at(topics), Interests()
     [rows] = exchanges.combine_chunks().to_batches()
     buckets = buckets_of(rows.column("group_id"))
     interests.note(rows, buckets)
-    wanted = buckets_by_key([named_interests(batch, overview.by_id) for batch in interests.taken(at_least=1)])
+    pairs = [named_interests(batch, overview.by_id) for batch in interests.taken(at_least=1)]
+    wanted = buckets_by_key(pairs, count)
     came: dict[int, list[pa.RecordBatch]] = defaultdict(list)
     for batch in topics.to_batches():
         for bucket, part in split(*routed(keyed(batch, overview.by_id), wanted)):
             came[bucket].append(part)
     found, most = [], 0
-    for bucket, part in split(rows, buckets):
+    for bucket, part in split(rows, buckets % count):
         of_bucket = pa.Table.from_batches([part])
         hosts = frozenset(of_bucket["client_host"].unique().to_pylist())
         seen = received(pa.Table.from_batches(came[bucket], KEYED), hosts, overview)
@@ -101,9 +102,11 @@ def by_bucket(exchanges: pa.Table, topics: pa.Table) -> tuple[list[GroupHistory]
 @pytest.mark.parametrize("paths", [CAPTURES, RECORDINGS, INCIDENTS], ids=["captures", "recordings", "incidents"])
 def test_what_comes_to_a_bucket_gives_the_plain_histories(paths: list[Path]) -> None:
     exchanges, topics = matched(paths)
-    found, most = by_bucket(exchanges, topics)
-    assert found == plain(exchanges, topics)
-    assert most <= len(topics)
+    assert overview_at(topics).has_errors == bool(read_sightings(topics).errors.rows)
+    for count in (BUCKETS, 4):
+        found, most = by_bucket(exchanges, topics, count)
+        assert found == plain(exchanges, topics)
+        assert most <= len(topics)
 
 
 @pytest.mark.parametrize("path", [*CAPTURES, *RECORDINGS, *INCIDENTS], ids=lambda path: path.name)
@@ -133,7 +136,7 @@ def test_a_sighting_comes_once_to_each_bucket_that_wants_it() -> None:
     buckets = {key: np.array(each, np.int64) for key, each in wanted.items()}
     came = dict(split(*routed(keyed(batch, {"id:07": "seven"}), buckets)))
     assert list(split(*routed(keyed(batch, {"id:07": "seven"}), {}))) == []
-    empty = Overview(table_of(Sighting, []), [])
+    empty = Overview(table_of(Sighting, []), [], has_errors=False)
     hosts: dict[int, set[str]] = {1: {"h", "::1"}, 2: {"h"}, 3: set(), 4: set(), 5: set()}
     found = {
         bucket: sorted(
