@@ -71,7 +71,7 @@ def test_a_recording_is_matched_by_one_task_or_by_connection(
     matched.unpersist()
 
 
-def test_a_recording_that_grows_meanwhile_is_not_passed_over(spark: SparkSession, recording: Path) -> None:
+def test_a_recording_that_grows_is_refused(spark: SparkSession, recording: Path) -> None:
     grown = spark.read.format("kcoord").options(maxPartitionBytes="9000", matching=ALL_HERE).load(str(recording))
     with pytest.raises(PySparkException, match="has grown beyond maxPartitionBytes"):
         grown.collect()
