@@ -174,7 +174,7 @@ def test_a_session_ends_while_the_broker_is_unreachable(session_ms: int, returns
     assert (rebalance.cause, [each.why for each in rebalance.removed]) == (cause, [why])
 
 
-def test_a_member_that_goes_on_with_the_id_it_was_given_had_joined() -> None:
+def test_who_goes_on_with_a_given_id_had_joined() -> None:
     """Its JoinGroup is missing (KIP-394)."""
     script = two_members()
     refused = {"error_code": 79, "given_member_id": "c3-id", "new_generation_id": -1}
