@@ -93,6 +93,12 @@ class RecordingThread:
             self._writer.refused(connection, name, reason, time.time_ns())
             self._flush_soon()
 
+    def foreign(self, connection: int, by: Side, reason: str) -> None:
+        """Record that a side sends what is no frame."""
+        if not self._failed:
+            self._writer.foreign(connection, by, reason, time.time_ns())
+            self._flush_soon()
+
     def frame(self, connection: int, direction: Direction, body: bytes, time_ns: int, size: int) -> None:
         """Record a frame.
 

@@ -39,7 +39,7 @@ from kcoord_wire.extras import require
 MAX_BODY: Final = DEFAULT_MAX_FRAME_SIZE
 """Largest body of a record, in bytes; a writer cuts a longer one."""
 
-Direction = Literal["opened", "closed", "reset", "refused", "request", "response"]
+Direction = Literal["opened", "closed", "reset", "refused", "foreign", "request", "response"]
 Side = Literal["client", "broker"]
 
 _MAGIC: Final = b"\x89kcrec\r\n"
@@ -56,7 +56,7 @@ _FRONT: Final = struct.Struct(">4sI")
 _CHECKSUM: Final = struct.Struct(">I")
 _MARKS_REPEATS: Final = 1  # a flag of the file's header
 _REPEATED: Final = 1  # a flag of an opening
-_BROKEN_OFF, _NEVER_MADE = 8, 16  # flags of a closing, as are those of the side that ended the connection
+_BROKEN_OFF, _NEVER_MADE, _FOREIGN = 8, 16, 32  # flags of a closing, as are those of the side that did so
 _SIDES: Final[dict[Side | None, int]] = {None: 0, "client": 2, "broker": 4}
 _BY: Final[dict[int, Side]] = {2: "client", 4: "broker"}
 _BOTH_SIDES: Final = 6
@@ -260,6 +260,8 @@ def refusal(body: bytes) -> tuple[str, str]:
 def _ending(flags: int) -> tuple[Direction, Side | None]:
     if flags & _NEVER_MADE:
         return "refused", None
+    if flags & _FOREIGN:
+        return "foreign", _BY.get(flags & _BOTH_SIDES)
     return "reset" if flags & _BROKEN_OFF else "closed", _BY.get(flags & _BOTH_SIDES)
 
 
@@ -501,6 +503,14 @@ class RecordingWriter:
         """
         body = f"{name}\n{reason}".encode()
         self._append(connection, _CLOSING, body, time_ns, len(body), _NEVER_MADE)
+
+    def foreign(self, connection: int, by: Side, reason: str, time_ns: int) -> None:
+        """Record that a side sends what is no frame, so that nothing more is recorded of the connection but its end.
+
+        :param reason: in words
+        """
+        body = reason.encode()
+        self._append(connection, _CLOSING, body, time_ns, len(body), _SIDES[by] | _FOREIGN)
 
     def frame(
         self, connection: int, direction: Direction, body: bytes, time_ns: int, *, size: int | None = None

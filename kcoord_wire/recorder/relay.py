@@ -158,8 +158,11 @@ class Relay:
     def refuse(self, end: _End, why: str, data: bytes) -> bool:
         """Handle bytes of one side that are not a frame; return whether the connection continues."""
         self.context.counters.foreign += 1
-        side = "client" if end is self.client else "broker"
-        text = f"{self.name}: the {side} does not speak Kafka: {why}{guess_protocol(data)}"
+        side: Side = "client" if end is self.client else "broker"
+        reason = f"the {side} does not speak Kafka: {why}{guess_protocol(data)}"
+        text = f"{self.name}: {reason}"
+        if self.number and self.context.recording is not None:
+            self.context.recording.foreign(self.number, side, reason)
         if self.context.rewrites:
             self.context.warn(f"{text}; closed")
             end.abort()  # and the other one, when what came before has been written

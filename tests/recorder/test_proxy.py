@@ -23,6 +23,7 @@ import trustme
 import kcoord_wire as kw
 from kcoord_wire.capture import CaptureReport, FrameDecoder, RawConversation, RawFrame
 from kcoord_wire.coordinator import Coordinator
+from kcoord_wire.forensics.analysis import analyze
 from kcoord_wire.kernel import background
 from kcoord_wire.kernel.net import LogLimiter
 from kcoord_wire.protocol.api_keys import ApiKey
@@ -364,6 +365,25 @@ def test_frames_before_foreign_bytes_pass_and_are_recorded(tmp_path: Path) -> No
         eventually(lambda: bool(got))
     assert got == [whole * 3]
     assert frames(tmp_path) == [whole[4:]] * 3
+
+
+@pytest.mark.parametrize("rewrite", [True, False])
+def test_a_client_that_speaks_tls_is_in_the_recording(tmp_path: Path, rewrite: bool) -> None:
+    with (
+        FakeBroker(lambda client: receive(client, 100)) as broker,
+        Recorder(broker.address, folder=tmp_path, rewrite=rewrite) as recorder,
+    ):
+        for _ in range(3):
+            with connect(recorder.address) as client:
+                client.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03")
+                client.shutdown(socket.SHUT_WR)
+                with suppress(ConnectionError):
+                    assert client.recv(1) == b""
+        eventually(lambda: recorder.counters.foreign == 3 and recorder.counters.open == 0)
+    assert [record.direction for record in recorded(tmp_path)] == ["opened", "foreign", "closed"] * 3
+    analysis = analyze([tmp_path])
+    [finding] = [finding for history in analysis.histories for finding in history.findings]
+    assert f"127.0.0.1 speaks TLS to the port {broker.address}, which expects none, 3 times" in finding.text
 
 
 def test_log_lines_are_bounded(caplog: pytest.LogCaptureFixture) -> None:

@@ -116,6 +116,7 @@ def test_endings_say_who_and_how_and_refusals_why(tmp_path: Path) -> None:
         writer.closed(2, 3, by="broker", reset=True)
         writer.closed(3, 4)
         writer.refused(5, "10.0.0.1:5-kafka-1:9092#5", "Connection refused", 5)
+        writer.foreign(4, "client", "TLS", 6)
         path = writer.path
     data = path.read_bytes()
     endings = [r for r in records(read(data)) if r.direction not in ("opened", "request", "response")]
@@ -124,9 +125,11 @@ def test_endings_say_who_and_how_and_refusals_why(tmp_path: Path) -> None:
         (2, "reset", "broker"),
         (3, "closed", None),
         (5, "refused", None),
+        (4, "foreign", "client"),
     ]
-    assert refusal(endings[-1].body) == ("10.0.0.1:5-kafka-1:9092#5", "Connection refused")
-    assert [data[r.position + 28 : r.position + 30].hex() for r in endings] == ["0202", "020c", "0200", "0210"]
+    assert refusal(endings[-2].body) == ("10.0.0.1:5-kafka-1:9092#5", "Connection refused")
+    assert [data[r.position + 28 : r.position + 30].hex() for r in endings] == ["0202", "020c", "0200", "0210", "0222"]
+    assert endings[-1].body == b"TLS"
     assert names_at(path, len(data)) == {4: "c4"}
 
 

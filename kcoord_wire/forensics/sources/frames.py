@@ -301,6 +301,8 @@ def _recorded_row(found: Recorded, names: dict[int, str], header: RecordingHeade
     if direction == "refused":
         name, why = refusal(body)
         return position, time_ns, name, direction, b"", why, 0, None, None
+    if direction == "foreign":
+        return position, time_ns, name, "damage", b"", body.decode(errors="replace"), 0, by, None
     if direction == "closed" or direction == "reset":
         names.pop(number, None)
         return position, time_ns, name, direction, b"", None, 0, by, None
