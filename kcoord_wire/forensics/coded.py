@@ -31,8 +31,7 @@ CHUNK_ROWS: Final = 1 << 16
 GROUP_BYTES: Final = 190
 """What the history of a large group takes at its peak for each exchange, with its rows, in resident bytes: 187 measured
 at 600,000 exchanges and 170 at 1,200,000, of which 61 are its rows and the others what sorting takes and what the
-allocators keep; in a worker of Spark whose allocator gives freed blocks back 144, and 190 of the group of
-`python -m tests.bench group`."""
+allocators keep. It depends on the group: `python -m tests.bench group` has 190 in a worker of Spark."""
 
 KINDS: Final = ("Heartbeat", "OffsetCommit", "OffsetFetch")
 """Apis whose rows are together; among heartbeats those of KIP-848 that change nothing. Other rows come first."""
